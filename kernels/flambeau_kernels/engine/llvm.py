@@ -1,0 +1,161 @@
+"""LLVM IR text to machine code in this process: optimise, emit, cache, load. The only module that uses llvmlite.
+
+`compile_ir(text, symbol)` is the whole interface. The text is a complete module without target lines; the key of the
+on-disk cache is a digest of that text and of everything that decides the code made from it (LLVM's version, the CPU
+and its features). Loading a cached object takes 0.3 ms and runs no compiler.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import threading
+
+from flambeau_kernels.engine.cache import ObjectCache, default_folder
+
+# Part of every key: raise it when the pass pipeline below changes.
+PIPELINE = "1"
+
+_lock = threading.RLock()
+_addresses: dict[tuple[str, str], int] = {}
+_loaded: list[object] = []                            # code must outlive every pointer to it
+counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
+
+
+class Unavailable(RuntimeError):
+    """LLVM cannot be used in this process; the message says why. Callers go on with the numpy tier."""
+
+
+def available() -> str | None:
+    """None when kernels can be compiled here, else the reason why not."""
+    try:
+        machine()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
+def compile_ir(text: str, symbol: str) -> int:
+    """The address of function `symbol` of the LLVM module `text`, compiled or read from the cache.
+
+    Thread-safe. The code stays loaded for the life of the process. External functions are looked up in the process.
+    Raises: Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is not a valid module.
+    """
+    return compile_symbols(text, (symbol,))[symbol]
+
+
+def compile_symbols(text: str, symbols: tuple[str, ...]) -> dict[str, int]:
+    """Addresses of several functions of one module; otherwise as `compile_ir`."""
+    with _lock:
+        found = {s: _addresses.get((text, s)) for s in symbols}
+        if None in found.values():
+            found = _load(object_code(text), symbols)
+            _addresses.update({(text, s): address for s, address in found.items()})
+        return found
+
+
+def object_code(text: str) -> bytes:
+    """Object file for `text` on this machine, from the cache when it is there."""
+    key = hashlib.sha256(f"{machine().fingerprint}\n{text}".encode()).hexdigest()
+    body = disk().get(key)
+    if body is None:
+        body = machine().emit_object(text)
+        counts["compiled"] += 1
+        disk().put(key, body)
+    return body
+
+
+@functools.cache
+def disk() -> ObjectCache:
+    """The process's object cache, in the folder named by the environment at the first compiled launch."""
+    return ObjectCache(default_folder())
+
+
+def machine() -> Machine:
+    """This computer as a compilation target. Raises Unavailable when there is no working llvmlite."""
+    found = _machine_or_reason()
+    if isinstance(found, Unavailable):
+        raise found
+    return found
+
+
+@functools.cache
+def _machine_or_reason() -> Machine | Unavailable:
+    # A failed import is remembered too: trying again on every launch would cost more than the launch.
+    try:
+        return Machine()
+    except Unavailable as error:
+        return error
+
+
+class Machine:
+    """A target to compile for: this computer by default, or a named triple, cpu and features to look at its assembly."""
+
+    def __init__(self, triple: str | None = None, cpu: str | None = None, features: str | None = None):
+        self._llvm = llvm = _llvmlite()
+        if triple is None:
+            target = llvm.Target.from_triple(llvm.get_process_triple())
+        else:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            target = llvm.Target.from_triple(triple)
+        self.triple = triple or llvm.get_process_triple()
+        self.cpu = cpu or llvm.get_host_cpu_name()
+        self.features = llvm.get_host_cpu_features().flatten() if features is None else features
+        self._new_target_machine = functools.partial(
+            target.create_target_machine, cpu=self.cpu, features=self.features, opt=3, jit=True)
+        self._target_machine = self._new_target_machine()
+        self.layout = str(self._target_machine.target_data)
+        self.fingerprint = "|".join(
+            (PIPELINE, str(llvm.llvm_version_info), self.triple, self.cpu, self.features))
+
+    @functools.cached_property
+    def jit(self):
+        # The JIT takes possession of its target machine, so it gets one of its own.
+        return self._llvm.create_lljit_compiler(self._new_target_machine())
+
+    def emit_object(self, text: str) -> bytes:
+        return self._target_machine.emit_object(self._optimised(text))
+
+    def emit_assembly(self, text: str) -> str:
+        return self._target_machine.emit_assembly(self._optimised(text))
+
+    def _optimised(self, text: str):
+        llvm = self._llvm
+        module = llvm.parse_assembly(
+            f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{text}')
+        module.verify()
+        options = llvm.create_pipeline_tuning_options(speed_level=3)
+        options.loop_vectorization = True
+        options.loop_unrolling = True
+        options.slp_vectorization = False
+        builder = llvm.create_pass_builder(self._target_machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+    def load(self, body: bytes, symbols: tuple[str, ...], name: str):
+        """Link `body` into the process under its own library `name`; returns what maps symbols to addresses."""
+        library = self._llvm.JITLibraryBuilder().add_object_img(body).add_current_process()
+        for symbol in symbols:
+            library.export_symbol(symbol)
+        return library.link(self.jit, name)
+
+
+def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
+    resources = machine().load(body, symbols, f"flambeau{len(_loaded)}")
+    _loaded.append(resources)
+    counts["loaded"] += 1
+    return {symbol: resources[symbol] for symbol in symbols}
+
+
+def _llvmlite():
+    if os.environ.get("FLAMBEAU_BACKEND") == "numpy":
+        raise Unavailable("FLAMBEAU_BACKEND=numpy asks for the reference kernels")
+    try:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    except Exception as error:                        # a broken install fails in many ways: ImportError, OSError, RuntimeError
+        raise Unavailable(f"llvmlite does not work here: {type(error).__name__}: {error}") from error
+    return llvm
