@@ -16,7 +16,7 @@ from flambeau_kernels.engine.cache import ObjectCache, default_folder
 # Part of every key: raise it when the pass pipeline below changes.
 PIPELINE = "1"
 
-_lock = threading.RLock()
+_lock = threading.RLock()                             # renewed in forked children, see the end
 _addresses: dict[tuple[str, str], int] = {}
 _loaded: list[object] = []                            # code must outlive every pointer to it
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
@@ -102,6 +102,8 @@ class Machine:
         self.triple = triple or llvm.get_process_triple()
         self.cpu = cpu or llvm.get_host_cpu_name()
         self.features = llvm.get_host_cpu_features().flatten() if features is None else features
+        # AVX-512 multiplies by powers of two in one instruction.
+        self.scales = "+avx512f" in self.features
         self._new_target_machine = functools.partial(
             target.create_target_machine, cpu=self.cpu, features=self.features, opt=3, jit=True)
         self._target_machine = self._new_target_machine()
@@ -159,3 +161,13 @@ def _llvmlite():
     except Exception as error:                        # a broken install fails in many ways: ImportError, OSError, RuntimeError
         raise Unavailable(f"llvmlite does not work here: {type(error).__name__}: {error}") from error
     return llvm
+
+
+def _renew_lock() -> None:
+    # Another thread of the parent may have held the lock at the fork; here nobody would release it.
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

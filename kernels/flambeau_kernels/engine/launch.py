@@ -1,0 +1,140 @@
+"""The compiled tier's front door: find or make the plan for a launch, and run it."""
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine import llvm, loops, native, plan, pool
+from flambeau_kernels.engine.loops import Operand
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.scalar.symbols import Unsupported
+from flambeau_kernels.scalar.words import READING
+
+# Python-side cost of a launch is about 1.5 us; below this estimate of the work numpy's loops are no slower.
+PAYS_FROM_ELEMENTS = 4096
+# A formula that is one ufunc reads and writes memory just as numpy does, until threads share the work.
+UFUNC_PAYS_FROM_ELEMENTS = 65536
+# Cost of a formula beyond which numpy's ufunc is more than a memory stream (exp, pow, ...).
+CHEAP = 8
+MOST_PLANS = 512                                      # per formula; shapes that change every step must not pile up
+
+_HALF = frozenset(("float16", "bfloat16"))
+_shown: set[str] = set()
+
+
+def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> bool:
+    """Evaluate `formula` as `flambeau_kernels.launch` says. False: not taken, nothing was written.
+
+    The choice depends on the shapes, strides and dtypes of the arguments and on settings, never on values.
+    """
+    plans = formula.compiled
+    if plans is None:
+        plans = formula.compiled = {}
+    arrays = []
+    key: list[Any] = [compute]
+    for x in (*inputs, *outs):
+        if type(x) is not np.ndarray:
+            if not isinstance(x, (float, int, np.generic)):
+                return False
+            x = np.asarray(x)
+        arrays.append(x)
+        key += (x.shape, x.strides, x.dtype)
+    key = tuple(key)
+    found = plans.get(key)
+    if found is None:
+        if len(plans) >= MOST_PLANS:
+            plans.clear()
+        found = plans[key] = _prepare(formula, arrays[:len(inputs)], arrays[len(inputs):], compute)[0]
+    if type(found) is str:
+        return False
+    for out in outs:
+        if not out.flags.writeable:
+            return False
+    found(*arrays)
+    return True
+
+
+def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> str:
+    """In words, which tier a launch takes and why; for the compiled tier, its loops, chunks and LLVM IR."""
+    arrays = [np.asarray(x) for x in inputs]
+    found, details = _prepare(formula, arrays, list(outs), compute)
+    if isinstance(found, str):
+        return f"{formula.name}: numpy tier: {found}"
+    return f"{formula.name}: compiled tier\n{details}"
+
+
+def _prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype) -> tuple[Any, str]:
+    """A callable on the arrays, or the reason there is none; and an account of it for `explain`."""
+    reason = llvm.available() or _does_not_fit(inputs, outs)
+    if reason is not None:
+        return reason, ""
+    try:
+        where = plan.layout(outs[0].shape, inputs, outs)
+        kernel = _kernel(formula, where, inputs, outs, compute)
+    except Unsupported as unsupported:
+        return f"no code for {unsupported}", ""
+    reason = _does_not_pay(formula, outs[0].size, kernel.cost, {a.dtype for a in (*inputs, *outs)})
+    if reason is not None:
+        return reason, ""
+    try:
+        address = llvm.compile_ir(kernel.text, kernel.symbol)
+    except RuntimeError as error:
+        warnings.warn(f"{formula.name}: LLVM refused the kernel, the numpy tier runs: {error}", RuntimeWarning, 3)
+        return f"LLVM refused the kernel: {error}", ""
+    _show(formula, kernel)
+    table = plan.table(where, address, kernel.cost, sum(a.itemsize for a in (*inputs, *outs)))
+    return native.runner(table), _account(where, kernel, table)
+
+
+def _does_not_fit(inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | None:
+    shape = outs[0].shape
+    if any(o.shape != shape for o in outs):
+        return "outputs of different shapes"
+    if outs[0].size == 0:
+        return "nothing to compute"
+    for a in inputs:
+        if a.ndim > len(shape) or any(n not in (1, m) for n, m in zip(a.shape[::-1], shape[::-1], strict=False)):
+            return f"an input of shape {a.shape} does not broadcast to {shape}"
+    if any(not a.dtype.isnative for a in (*inputs, *outs)):
+        return "an array in foreign byte order"
+    return None
+
+
+def _does_not_pay(formula: Formula, elements: int, cost: int, dtypes: set[np.dtype]) -> str | None:
+    if elements < PAYS_FROM_ELEMENTS:
+        return f"{elements} elements; the compiled tier pays from {PAYS_FROM_ELEMENTS}"
+    one_stream = formula.ufunc is not None and cost <= CHEAP and len(dtypes) == 1
+    if one_stream and elements < UFUNC_PAYS_FROM_ELEMENTS:
+        return f"{elements} elements of a single ufunc; the compiled tier pays from {UFUNC_PAYS_FROM_ELEMENTS}"
+    return None
+
+
+def _kernel(formula: Formula, where: plan.Layout, inputs: list[np.ndarray], outs: list[np.ndarray],
+            compute: np.dtype) -> loops.Kernel:
+    operands = [Operand(a.dtype.name, access) for a, access in zip((*inputs, *outs), where.access, strict=True)]
+    kind = "float32" if compute.name in _HALF else compute.name
+    try:
+        return loops.kernel(formula.name, formula.bind(READING), tuple(operands[:len(inputs)]),
+                            tuple(operands[len(inputs):]), kind, llvm.machine().scales)
+    except (TypeError, AttributeError) as error:      # a formula that calls numpy itself, say
+        raise Unsupported(f"a formula that is not plain arithmetic ({error})") from error
+
+
+def _account(where: plan.Layout, kernel: loops.Kernel, table: np.ndarray) -> str:
+    dims = " x ".join(str(n) for n, _ in where.dims)
+    chunks = int(table[native.CHUNKS])
+    return (f"  dimensions {dims} after merging, access {where.access} (contiguous, scalar, general)\n"
+            f"  {chunks} chunk{'s' * (chunks != 1)} for up to {pool.get_num_threads()} threads; "
+            f"{'without' if table[native.RELEASE] else 'with'} the GIL; cost {kernel.cost}\n{kernel.text}")
+
+
+def _show(formula: Formula, kernel: loops.Kernel) -> None:
+    """Print the kernel when FLAMBEAU_SHOW_KERNELS names it (names by commas, or `all`), once."""
+    wanted = os.environ.get("FLAMBEAU_SHOW_KERNELS", "")
+    if wanted and kernel.text not in _shown and (wanted in ("all", "1") or formula.name in wanted.split(",")):
+        _shown.add(kernel.text)
+        print(f"; kernel {formula.name}\n{kernel.text}", file=sys.stderr)

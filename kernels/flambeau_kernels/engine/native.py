@@ -1,0 +1,252 @@
+"""From Python arrays to a kernel call: the driver that walks outer dimensions, and the callable made for a plan.
+
+A plan is an int64 table, read by native code (slots below). `runner(table)` is a Python callable that takes the
+arrays, picks up their data pointers and runs the plan. Normally it is a builtin whose body is generated here and
+which reads the pointer at its offset in numpy's array struct (60 ns); a self-test verifies the offset, and where it fails
+(another interpreter) the pointers are asked for in Python.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from flambeau_kernels.engine import llvm, pool
+
+# Slots of a plan. Rows are all dimensions but the innermost, merged to n1 (fastest) times the outer ones.
+(KERNEL, OPERANDS, N0, N1, OUTER, ROWS, COLUMN_GRAIN, ROW_GRAIN, COLUMN_CHUNKS, CHUNKS, RELEASE,
+ POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS) = range(18)
+# From DIMS on: the outer dimensions, (inner, outer) strides per operand, and a row of strides per outer dimension.
+
+DATA_OFFSET = 16                                      # of the data pointer in numpy's PyArrayObject
+
+
+def new_table(size: int) -> np.ndarray:
+    """A plan of `size` slots with the addresses every plan needs filled in."""
+    table = np.zeros(size, np.int64)
+    for slot, address in _process_addresses():
+        table[slot] = address
+    return table
+
+
+def runner(table: np.ndarray) -> Callable[..., None]:
+    """A callable that runs the plan on arrays given in the plan's order. The caller guarantees they fit it."""
+    if not struct_matches():
+        return functools.partial(_run_by_ctypes, table)
+    return _new_builtin()(ctypes.addressof(_method()), table, None)
+
+
+@functools.cache
+def struct_matches() -> bool:
+    """Whether numpy's arrays keep their data pointer where the generated code looks for it."""
+    if not _cpython():
+        return False
+    samples = [np.empty(3), np.zeros((2, 5), np.int8)[:, 1:], np.array(1.5)]
+    return all(ctypes.c_void_p.from_address(id(a) + DATA_OFFSET).value == a.ctypes.data for a in samples)
+
+
+def _cpython() -> bool:
+    import sys
+
+    with_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return sys.implementation.name == "cpython" and with_gil
+
+
+@functools.cache
+def _process_addresses() -> tuple[tuple[int, int], ...]:
+    record, parallel = pool.entry()
+    python = ctypes.pythonapi
+    return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, _address(python.Py_IncRef)),
+            (SAVE, _address(python.PyEval_SaveThread)), (RESTORE, _address(python.PyEval_RestoreThread)))
+
+
+def _address(function) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+@functools.cache
+def _code() -> dict[str, int]:
+    return llvm.compile_symbols(_TEXT, ("execute", "run"))
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p)]
+
+
+@functools.cache
+def _method() -> _MethodDef:
+    fastcall = 0x80
+    return _MethodDef(b"run_plan", _code()["run"], fastcall, None)
+
+
+@functools.cache
+def _new_builtin():
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return prototype(_address(new))
+
+
+def _run_by_ctypes(table: np.ndarray, *arrays: np.ndarray) -> None:
+    pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+    _execute()(table.ctypes.data, pointers)
+
+
+@functools.cache
+def _execute():
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_code()["execute"])
+
+
+def _slot(name: str, index: int, llvm_type: str = "i64") -> str:
+    return (f"  %{name}.at = getelementptr i64, ptr %plan, i64 {index}\n"
+            f"  %{name} = load {llvm_type}, ptr %{name}.at\n")
+
+
+_TEXT = f"""
+declare i64 @llvm.smin.i64(i64, i64)
+
+; Rows [rlo, rhi) and columns [clo, chi) of the plan.
+define internal void @block(ptr %plan, ptr %pointers, i64 %rlo, i64 %rhi, i64 %clo, i64 %chi) {{
+entry:
+{_slot("kernel", KERNEL, "ptr")}{_slot("operands", OPERANDS)}{_slot("n1", N1)}{_slot("outer", OUTER)}
+  %dims = getelementptr i64, ptr %plan, i64 {DIMS}
+  %strides = getelementptr i64, ptr %dims, i64 %outer
+  %pairs = mul i64 %operands, 2
+  %far = getelementptr i64, ptr %strides, i64 %pairs
+  %here = alloca ptr, i64 %operands
+  %n0 = sub i64 %chi, %clo
+  br label %rows
+rows:
+  %r = phi i64 [%rlo, %entry], [%rnext, %call]
+  %q = udiv i64 %r, %n1
+  %i1 = urem i64 %r, %n1
+  %tail = sub i64 %n1, %i1
+  %rest = sub i64 %rhi, %r
+  %count = call i64 @llvm.smin.i64(i64 %tail, i64 %rest)
+  br label %operand
+operand:
+  %k = phi i64 [0, %rows], [%knext, %place]
+  %k2 = mul i64 %k, 2
+  %inner.at = getelementptr i64, ptr %strides, i64 %k2
+  %inner = load i64, ptr %inner.at
+  %next.at = getelementptr i64, ptr %inner.at, i64 1
+  %nextstride = load i64, ptr %next.at
+  %along = mul i64 %clo, %inner
+  %down = mul i64 %i1, %nextstride
+  %start = add i64 %along, %down
+  br label %dim
+dim:
+  %d = phi i64 [0, %operand], [%dnext, %further]
+  %index = phi i64 [%q, %operand], [%index2, %further]
+  %offset = phi i64 [%start, %operand], [%offset2, %further]
+  %left = icmp slt i64 %d, %outer
+  br i1 %left, label %further, label %place
+further:
+  %n.at = getelementptr i64, ptr %dims, i64 %d
+  %n = load i64, ptr %n.at
+  %index2 = udiv i64 %index, %n
+  %id = urem i64 %index, %n
+  %dk = mul i64 %d, %operands
+  %dkk = add i64 %dk, %k
+  %s.at = getelementptr i64, ptr %far, i64 %dkk
+  %s = load i64, ptr %s.at
+  %move = mul i64 %id, %s
+  %offset2 = add i64 %offset, %move
+  %dnext = add i64 %d, 1
+  br label %dim
+place:
+  %p.at = getelementptr ptr, ptr %pointers, i64 %k
+  %p = load ptr, ptr %p.at
+  %moved = getelementptr i8, ptr %p, i64 %offset
+  %h.at = getelementptr ptr, ptr %here, i64 %k
+  store ptr %moved, ptr %h.at
+  %knext = add i64 %k, 1
+  %others = icmp slt i64 %knext, %operands
+  br i1 %others, label %operand, label %call
+call:
+  call void %kernel(ptr %here, i64 %n0, i64 %count, ptr %strides)
+  %rnext = add i64 %r, %count
+  %more = icmp slt i64 %rnext, %rhi
+  br i1 %more, label %rows, label %done
+done:
+  ret void
+}}
+
+; Chunk number i of the work {{plan, pointers}}.
+define internal void @chunk(i64 %i, ptr %work) {{
+  %plan = load ptr, ptr %work
+  %pointers.at = getelementptr ptr, ptr %work, i64 1
+  %pointers = load ptr, ptr %pointers.at
+{_slot("n0", N0)}{_slot("rows", ROWS)}{_slot("cgrain", COLUMN_GRAIN)}{_slot("rgrain", ROW_GRAIN)}
+{_slot("across", COLUMN_CHUNKS)}
+  %cr = udiv i64 %i, %across
+  %cc = urem i64 %i, %across
+  %rlo = mul i64 %cr, %rgrain
+  %rend = add i64 %rlo, %rgrain
+  %rhi = call i64 @llvm.smin.i64(i64 %rend, i64 %rows)
+  %clo = mul i64 %cc, %cgrain
+  %cend = add i64 %clo, %cgrain
+  %chi = call i64 @llvm.smin.i64(i64 %cend, i64 %n0)
+  call void @block(ptr %plan, ptr %pointers, i64 %rlo, i64 %rhi, i64 %clo, i64 %chi)
+  ret void
+}}
+
+define void @execute(ptr %plan, ptr %pointers) {{
+entry:
+{_slot("chunks", CHUNKS)}
+  %split = icmp sgt i64 %chunks, 1
+  br i1 %split, label %several, label %one
+several:
+  %work = alloca ptr, i64 2
+  store ptr %plan, ptr %work
+  %second = getelementptr ptr, ptr %work, i64 1
+  store ptr %pointers, ptr %second
+{_slot("pool", POOL, "ptr")}{_slot("parallel", PARALLEL, "ptr")}
+  %ran = call i64 %parallel(ptr %pool, ptr @chunk, ptr %work, i64 %chunks)
+  ret void
+one:
+{_slot("rows", ROWS)}{_slot("n0", N0)}
+  call void @block(ptr %plan, ptr %pointers, i64 0, i64 %rows, i64 0, i64 %n0)
+  ret void
+}}
+
+; The builtin: `self` is the numpy array that holds the plan, the arguments are the arrays.
+define ptr @run(ptr %self, ptr %args, i64 %nargs) {{
+entry:
+  %plan.at = getelementptr i8, ptr %self, i64 {DATA_OFFSET}
+  %plan = load ptr, ptr %plan.at
+{_slot("operands", OPERANDS)}
+  %pointers = alloca ptr, i64 %operands
+  br label %collect
+collect:
+  %k = phi i64 [0, %entry], [%knext, %collect]
+  %a.at = getelementptr ptr, ptr %args, i64 %k
+  %a = load ptr, ptr %a.at
+  %data.at = getelementptr i8, ptr %a, i64 {DATA_OFFSET}
+  %data = load ptr, ptr %data.at
+  %p.at = getelementptr ptr, ptr %pointers, i64 %k
+  store ptr %data, ptr %p.at
+  %knext = add i64 %k, 1
+  %more = icmp slt i64 %knext, %operands
+  br i1 %more, label %collect, label %ready
+ready:
+{_slot("release", RELEASE)}
+  %long = icmp ne i64 %release, 0
+  br i1 %long, label %free, label %held
+free:
+{_slot("save", SAVE, "ptr")}{_slot("restore", RESTORE, "ptr")}
+  %state = call ptr %save()
+  call void @execute(ptr %plan, ptr %pointers)
+  call void %restore(ptr %state)
+  br label %done
+held:
+  call void @execute(ptr %plan, ptr %pointers)
+  br label %done
+done:
+{_slot("none", NONE, "ptr")}{_slot("incref", INCREF, "ptr")}
+  call void %incref(ptr %none)
+  ret ptr %none
+}}
+"""

@@ -1,0 +1,102 @@
+"""Which loops an elementwise launch needs: dimensions ordered and merged, and the work cut into chunks.
+
+Everything here is a pure function of shapes, strides, item sizes and the kernel's cost, so the cutting, and with it
+every result, is independent of the number of threads.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flambeau_kernels.engine import native
+
+# Estimated nanoseconds, for one core with 256-bit vectors: per unit of `Kernel.cost` and per byte moved.
+NS_PER_COST = 0.015
+NS_PER_BYTE = 0.02
+# A chunk is at least this long, so that handing it over (1 us) is noise.
+CHUNK_NS = 20_000.0
+# Other Python threads may run during a launch longer than this; giving up and taking the GIL costs about 0.1 us.
+RELEASE_NS = 50_000.0
+
+Dimension = tuple[int, tuple[int, ...]]               # length, and the stride of each operand in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Merged dimensions, outermost first, and each operand's access along the last one."""
+
+    dims: tuple[Dimension, ...]
+    access: str
+
+    @property
+    def rows(self) -> int:
+        count = 1
+        for length, _ in self.dims[:-1]:
+            count *= length
+        return count
+
+    @property
+    def columns(self) -> int:
+        return self.dims[-1][0]
+
+
+def layout(shape: tuple[int, ...], inputs: list[np.ndarray], outs: list[np.ndarray]) -> Layout:
+    """How to walk `outs` (all of `shape`, no zero in it) with `inputs` broadcast against them."""
+    arrays = [*inputs, *outs]
+    strides = [_broadcast_strides(a, len(shape)) for a in arrays]
+    first_out = len(inputs)
+    dims = [(n, tuple(s[axis] for s in strides)) for axis, n in enumerate(shape) if n != 1]
+    # Outputs decide the order: writing memory in order matters most.
+    dims.sort(key=lambda dim: [-abs(s) for s in (*dim[1][first_out:], *dim[1][:first_out])])
+    merged: list[Dimension] = []
+    for n, steps in dims:
+        if merged and all(outer == inner * n for outer, inner in zip(merged[-1][1], steps, strict=True)):
+            merged[-1] = (merged[-1][0] * n, steps)
+        else:
+            merged.append((n, steps))
+    if not merged:
+        merged = [(1, tuple(a.itemsize for a in arrays))]
+    inner = merged[-1][1]
+    access = "".join(_access(step, a.itemsize, k < first_out) for k, (step, a) in enumerate(zip(inner, arrays, strict=True)))
+    return Layout(tuple(merged), access)
+
+
+def _broadcast_strides(array: np.ndarray, ndim: int) -> tuple[int, ...]:
+    own = tuple(0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True))
+    return (0,) * (ndim - array.ndim) + own
+
+
+def _access(stride: int, item: int, is_input: bool) -> str:
+    if stride == item:
+        return "c"
+    return "s" if stride == 0 and is_input else "g"
+
+
+def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int) -> np.ndarray:
+    """The plan that native code reads, for `where` and the kernel at `kernel_address`."""
+    *outer, (n1, next_strides), (n0, inner_strides) = ((1, (0,) * len(where.access)), *where.dims)[-max(2, len(where.dims)):]
+    operands = len(where.access)
+    plan = native.new_table(native.DIMS + len(outer) * (1 + operands) + 2 * operands)
+    ns = cost * NS_PER_COST + bytes_per_element * NS_PER_BYTE
+    row_grain, column_grain = grains(where.rows, n0, ns)
+    across = -(-n0 // column_grain)
+    plan[native.KERNEL], plan[native.OPERANDS] = kernel_address, operands
+    plan[native.N0], plan[native.N1], plan[native.OUTER] = n0, n1, len(outer)
+    plan[native.ROWS], plan[native.ROW_GRAIN], plan[native.COLUMN_GRAIN] = where.rows, row_grain, column_grain
+    plan[native.COLUMN_CHUNKS] = across
+    plan[native.CHUNKS] = across * -(-where.rows // row_grain)
+    plan[native.RELEASE] = where.rows * n0 * ns > RELEASE_NS
+    # The driver takes the lowest of the outer dimensions first.
+    outer.reverse()
+    pairs = [s for both in zip(inner_strides, next_strides, strict=True) for s in both]
+    plan[native.DIMS:] = [*(n for n, _ in outer), *pairs, *(s for _, steps in outer for s in steps)]
+    return plan
+
+
+def grains(rows: int, columns: int, ns_per_element: float) -> tuple[int, int]:
+    """Rows and columns of a chunk worth handing to another thread."""
+    elements = max(1024, int(CHUNK_NS / ns_per_element) // 1024 * 1024)
+    if rows * columns < 2 * elements:
+        return rows, columns
+    return (1, min(columns, elements)) if columns >= elements else (max(1, elements // columns), columns)

@@ -1,0 +1,202 @@
+"""The compiled reading of the vocabulary: every word a formula may use, on symbols."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from flambeau_kernels.scalar import symbols as sy
+from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
+from flambeau_kernels.vocabulary import HOST_WORDS, WORDS
+
+
+def where(condition: object, a: object, b: object) -> object:
+    if not isinstance(condition, Symbol):
+        return a if condition else b
+    return select(condition.to(BOOL), a, b)
+
+
+def absolute(x: Symbol) -> Symbol:
+    return abs(x)
+
+
+def sign(x: Symbol) -> Symbol:
+    """-1, 0 or 1; 0 for nan, as PyTorch has it."""
+    if x.kind.family in "bu":
+        return x
+    return (x > 0).to(x.kind) - (x < 0).to(x.kind)
+
+
+def isnan(x: Symbol) -> Symbol:
+    return x != x
+
+
+def isinf(x: Symbol) -> Symbol:
+    return abs(x) == float("inf") if x.kind.family == "f" else x != x
+
+
+def isfinite(x: Symbol) -> Symbol:
+    return abs(x) < float("inf") if x.kind.family == "f" else x == x
+
+
+def signbit(x: Symbol) -> Symbol:
+    return x.bits() < 0 if x.kind.family == "f" else x < 0
+
+
+def logical_not(x: Symbol) -> Symbol:
+    return ~x.to(BOOL)
+
+
+def _logical(operation: Callable[[Symbol, Symbol], Symbol]) -> Callable[..., Symbol]:
+    def word(a: object, b: object) -> Symbol:
+        block = (a if isinstance(a, Symbol) else b).block
+        return operation(*(v.to(BOOL) if isinstance(v, Symbol) else block.constant(bool(v), BOOL) for v in (a, b)))
+
+    return word
+
+
+def _extreme(floating: str, integer: str, on_bools: str) -> Callable[..., Symbol]:
+    def word(a: object, b: object) -> Symbol:
+        a, b = sy.pair(a, b)
+        if a.kind is BOOL:
+            return a & b if on_bools == "and" else a | b
+        name = floating if a.kind.family == "f" else ("llvm.s" if a.kind.family == "i" else "llvm.u") + integer
+        values = f"{a.kind.llvm} {a.name}, {a.kind.llvm} {b.name}"
+        full = f"{name}.{'f' if a.kind.family == 'f' else 'i'}{a.kind.bits}"
+        a.block.needs.add(f"declare {a.kind.llvm} @{full}({a.kind.llvm}, {a.kind.llvm})")
+        return a.block.emit(a.kind, f"call {a.kind.llvm} @{full}({values})")
+
+    return word
+
+
+def copysign(a: object, b: object) -> Symbol:
+    return sy.copysign(*_floats(*sy.pair(a, b)))
+
+
+def fma(x: object, y: object, z: object) -> Symbol:
+    """x * y + z; rounded twice, as the numpy tier rounds it, so that the tiers agree to the bit."""
+    return x * y + z
+
+
+def rsqrt(x: Symbol) -> Symbol:
+    return 1 / sy.sqrt(*_floats(x))
+
+
+def _rounding(instruction: Callable[[Symbol], Symbol]) -> Callable[[Symbol], Symbol]:
+    def word(x: Symbol) -> Symbol:
+        return instruction(x) if x.kind.family == "f" else x
+
+    return word
+
+
+def power(base: object, exponent: object) -> Symbol:
+    """base ** exponent; whole constant exponents up to 4, and halves, without the general function."""
+    if isinstance(base, Symbol) and not isinstance(exponent, Symbol):
+        short = _short_power(base, exponent)
+        if short is not None:
+            return short
+    a, b = sy.pair(base, exponent)
+    if a.kind.family != "f":
+        raise Unsupported(f"power of {a.kind.name}")
+    return _elementary("pow", a, b)
+
+
+def _short_power(x: Symbol, exponent: object) -> Symbol | None:
+    if isinstance(exponent, int) and 0 < exponent <= 4 and x.kind.family in "iuf":
+        square = x * x
+        return (x, square, square * x, square * square)[exponent - 1]
+    if x.kind.family != "f" or exponent not in (-2, -1, 0, 0.5, 1, 2, 3, 4):
+        return None
+    if exponent == 0.5:                               # pow(-inf, 0.5) is inf and pow(-0.0, 0.5) is 0
+        return select(x == float("-inf"), float("inf"), sy.sqrt(x) + 0.0)
+    if exponent in (-1, -2):
+        return 1 / (x if exponent == -1 else x * x)
+    return _short_power(x, int(exponent)) if exponent else x.const(1.0)
+
+
+def nextafter(a: object, b: object) -> Symbol:
+    """The next float after `a` towards `b`."""
+    x, y = _floats(*sy.pair(a, b))
+    bits = x.bits()
+    away = ~((x < y) ^ (x > 0))
+    smallest = sy.copysign(bits.const(1).float_of_bits(), y)
+    moved = (bits + select(away, bits.const(1), -1)).float_of_bits()
+    moved = select(x == 0, smallest, moved)
+    moved = select(x == y, y, moved)
+    return select(isnan(x) | isnan(y), x + y, moved)
+
+
+def real(x: Symbol) -> Symbol:
+    return x
+
+
+def imag(x: Symbol) -> Symbol:
+    return x.const(0)
+
+
+def angle(x: Symbol) -> Symbol:
+    (x,) = _floats(x)
+    return select(isnan(x), x, select(x < 0, 3.141592653589793, 0.0))
+
+
+def _floats(*values: Symbol) -> tuple[Symbol, ...]:
+    for value in values:
+        if value.kind.family != "f":
+            raise Unsupported(f"this function of {value.kind.name}")
+    return values
+
+
+def _elementary(name: str, *args: Symbol) -> Symbol:
+    from flambeau_kernels.scalar import functions
+
+    kind = _floats(*args)[0].kind
+    found = functions.table(kind).get(name)
+    if found is None:
+        raise Unsupported(f"{name} of {kind.name}")
+    return found(*args)
+
+
+def _unary(name: str) -> Callable[[Symbol], Symbol]:
+    return functools.partial(_elementary, name)
+
+
+def _binary(name: str) -> Callable[[object, object], Symbol]:
+    return lambda a, b: _elementary(name, *sy.pair(a, b))
+
+
+def _refuse(name: str) -> Callable[..., Symbol]:
+    def word(*args: object) -> Symbol:
+        raise Unsupported(name)
+
+    return word
+
+
+def _on_numbers(name: str, word: Callable[..., object]) -> Callable[..., object]:
+    """`word`, but a call on Python numbers alone is computed now, by the numpy reading."""
+    def either(*args: object) -> object:
+        if any(isinstance(arg, Symbol) for arg in args):
+            return word(*args)
+        from flambeau_kernels.reference import WORDS_READ
+
+        return WORDS_READ[name](*args).item()
+
+    return either
+
+
+_PLAIN: dict[str, Callable[..., object]] = {
+    "abs": absolute, "sqrt": lambda x: sy.sqrt(*_floats(x)), "rsqrt": rsqrt, "where": where, "sign": sign, "fma": fma,
+    "isnan": isnan, "isinf": isinf, "isfinite": isfinite, "signbit": signbit, "copysign": copysign,
+    "floor": _rounding(sy.floor), "ceil": _rounding(sy.ceil), "trunc": _rounding(sy.trunc),
+    "nearbyint": _rounding(sy.nearbyint), "fmod": sy.fmod, "remainder": sy.remainder,
+    "floor_divide": sy.floor_divide, "pow": power, "nextafter": nextafter, "hypot": _binary("hypot"),
+    "minimum": _extreme("llvm.minimum", "min", "and"), "maximum": _extreme("llvm.maximum", "max", "or"),
+    "fmin": _extreme("llvm.minnum", "min", "and"), "fmax": _extreme("llvm.maxnum", "max", "or"),
+    "logical_not": logical_not, "logical_and": _logical(lambda a, b: a & b),
+    "logical_or": _logical(lambda a, b: a | b), "logical_xor": _logical(lambda a, b: a ^ b),
+    "real": real, "imag": imag, "conj": real, "angle": angle, "atan2": _binary("atan2"),
+}  # fmt: skip
+
+READING: dict[str, Callable[..., object]] = {
+    **{name: _on_numbers(name, _PLAIN.get(name) or _unary(name)) for name in WORDS},
+    **{name: _refuse(name) for name in HOST_WORDS},
+}
+READING["bit_not"] = lambda x: ~x
