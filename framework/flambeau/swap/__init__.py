@@ -1,0 +1,111 @@
+"""Flambeau under the name of PyTorch: `import torch` and all that is below it.
+
+>>> from flambeau import swap
+>>> swap.install()
+>>> import torch
+>>> torch.__version__
+'2.7.0+flambeau'
+>>> swap.uninstall()
+
+The same without touching the program: `FLAMBEAU_AS_TORCH=1 python script.py`, `python -m flambeau script.py`,
+and `%load_ext flambeau.swap` in a notebook. An installed PyTorch stays untouched unless one of these is used.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+from .. import _missing
+from .._missing import Asked
+from ._alias import Alias
+
+__all__ = [
+    "Asked",
+    "Report",
+    "finder",
+    "install",
+    "installed",
+    "load_ipython_extension",
+    "report",
+    "uninstall",
+    "unload_ipython_extension",
+]
+
+_torch = Alias("torch", "flambeau", f"{_missing.API_VERSION}.0+flambeau", hidden=frozenset({"swap"}))
+
+
+class Report(list[Asked]):
+    """The places that asked for what is not there; printed, one line each."""
+
+    def __str__(self) -> str:
+        if not self:
+            return "flambeau.swap: everything the program asked of torch was there"
+        rows = [f"  {asked.feature}  (docs page {asked.page})  {asked.file}:{asked.line}" for asked in self]
+        return "\n".join([f"flambeau.swap: {len(self)} not there", *rows])
+
+    __repr__ = __str__
+
+
+def install() -> None:
+    """From now on `import torch` gives Flambeau in this process. A second call does nothing.
+
+    Raises: RuntimeError if PyTorch has already been imported.
+    """
+    _torch.install()
+    _disarm()
+    if os.environ.get("FLAMBEAU_SWAP_REPORT") == "1":
+        atexit.unregister(_print_report)
+        atexit.register(_print_report)
+
+
+def uninstall() -> None:
+    """Undo `install`: `sys.modules` and the import path hold for `torch` what they held before it.
+
+    Objects the program already holds go on working. Does nothing if nothing is installed.
+    """
+    _torch.uninstall()
+    _disarm()
+    atexit.unregister(_print_report)
+
+
+def installed() -> bool:
+    """Whether `import torch` gives Flambeau."""
+    return _torch.installed
+
+
+def finder() -> MetaPathFinder:
+    """The finder that `install` puts on `sys.meta_path`."""
+    return _torch
+
+
+def report() -> Report:
+    """What the program asked for that is not there, in the order it was first asked, with file and line.
+
+    Questions count like uses: `hasattr(torch, "x")` and `importlib.util.find_spec("torch.x")` are listed too.
+    """
+    return Report(_missing.noted())
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext flambeau.swap`."""
+    install()
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """`%unload_ext flambeau.swap`."""
+    uninstall()
+
+
+def _disarm() -> None:
+    """Take out the finder that FLAMBEAU_AS_TORCH=1 put in place to wait for the first `import torch`."""
+    waiting = sys.modules.get("_flambeau_as_torch")
+    if waiting is not None:
+        waiting.disarm()
+
+
+def _print_report() -> None:
+    print(report(), file=sys.stderr)
