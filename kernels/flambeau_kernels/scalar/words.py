@@ -22,7 +22,7 @@ def absolute(x: Symbol) -> Symbol:
 def sign(x: Symbol) -> Symbol:
     """-1, 0 or 1; 0 for nan, as PyTorch has it."""
     if x.kind.family in "bu":
-        return x
+        return (x != 0).to(x.kind)
     return (x > 0).to(x.kind) - (x < 0).to(x.kind)
 
 
@@ -106,8 +106,8 @@ def _short_power(x: Symbol, exponent: object) -> Symbol | None:
         return (x, square, square * x, square * square)[exponent - 1]
     if x.kind.family != "f" or exponent not in (-2, -1, 0, 0.5, 1, 2, 3, 4):
         return None
-    if exponent == 0.5:                               # pow(-inf, 0.5) is inf and pow(-0.0, 0.5) is 0
-        return select(x == float("-inf"), float("inf"), sy.sqrt(x) + 0.0)
+    if exponent == 0.5:
+        return sy.sqrt(x)
     if exponent in (-1, -2):
         return 1 / (x if exponent == -1 else x * x)
     return _short_power(x, int(exponent)) if exponent else x.const(1.0)

@@ -1,0 +1,334 @@
+"""The compiled tier against the numpy tier, which reads the same formulas."""
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau_kernels
+from flambeau_kernels import engine
+from flambeau_kernels.engine import plan
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.vocabulary import (
+    copysign, floor_divide, fmax, fmin, fmod, isfinite, isinf, isnan, logical_and, logical_not, logical_or, logical_xor,
+    maximum, minimum, nearbyint, nextafter, remainder, sign, signbit, sqrt, where,
+)
+
+pytestmark = pytest.mark.skipif(engine.available() is not None, reason=f"no compiled tier: {engine.available()}")
+N = 5000                                              # not a multiple of any vector, above the tier's threshold
+
+
+def lerp(input, end, weight):
+    step = end - input
+    return where(weight < 0.5, input + weight * step, end - step * (1 - weight))
+
+
+LERP = Formula(lerp)
+
+
+def both_tiers(formula, inputs, dtypes, compute, shape=None):
+    """Results of the compiled and the numpy tier; fails if the compiled tier does not take the launch."""
+    compute = np.dtype(compute)
+    shape = shape or np.broadcast_shapes(*(np.shape(x) for x in inputs))
+    fast, slow = (tuple(np.zeros(shape, d) for d in dtypes) for _ in range(2))
+    assert engine.launch(formula, inputs, fast, compute), engine.explain(formula, inputs, fast, compute)
+    flambeau_kernels.reference_launch(formula, inputs, slow, compute)
+    return fast, slow
+
+
+def assert_tiers_agree(function, inputs, out="float32", compute="float32", shape=None):
+    """To the bit: no reassociation, no contraction, one rounding per operation."""
+    (fast,), (slow,) = both_tiers(Formula(function), inputs, (out,), compute, shape)
+    np.testing.assert_array_equal(fast, slow)
+
+
+def normal(*shape, dtype="float32", seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("inputs", [
+    pytest.param((normal(N), normal(N, seed=1), normal(N, seed=2)), id="contiguous"),
+    pytest.param((normal(N), normal(N, seed=1), 0.25), id="scalar"),
+    pytest.param((2.0, normal(N, seed=1), np.float32(0.7)), id="scalars"),
+    pytest.param((normal(70, 80), normal(80), normal(70, 1)), id="row and column"),
+    pytest.param((normal(80, 70).T, normal(80), normal(70, 1)), id="transposed"),
+    pytest.param((normal(3000, 4), normal(4), normal(3000, 1)), id="narrow rows"),
+    pytest.param((normal(40, 30, 40, 10)[::2, ::3, ::2, ::5], normal(10, 20, 2), 0.9), id="steps"),
+    pytest.param((normal(10, 20, 30).transpose(2, 0, 1), normal(10, 1), 0.1), id="permuted"),
+    pytest.param((normal(N)[::-1], normal(N), 0.1), id="reversed"),
+    pytest.param((np.broadcast_to(normal(1, 50, 1), (11, 50, 13)), normal(13), 0.1), id="expanded"),
+])
+def test_every_layout_gives_the_numpy_tiers_bits(inputs):
+    assert_tiers_agree(lerp, inputs)
+
+
+def test_output_in_any_layout_is_filled():
+    inputs = (normal(40, 50, 6), normal(6), 0.3)
+    wanted = np.empty((40, 50, 6), np.float32)
+    flambeau_kernels.reference_launch(LERP, inputs, (wanted,), np.dtype("float32"))
+    for out in (np.zeros((6, 40, 50), np.float32).transpose(1, 2, 0), np.zeros((80, 50, 18), np.float32)[::2, :, ::3]):
+        assert engine.launch(LERP, inputs, (out,), np.dtype("float32"))
+        np.testing.assert_array_equal(out, wanted)
+
+
+def test_in_place_on_either_argument_with_several_results():
+    formula = Formula(lambda p, v: (p - 0.1 * (0.9 * v + p), 0.9 * v + p), name="momentum")
+    p, v = normal(N), normal(N, seed=1)
+    wanted = tuple(np.empty(N, np.float32) for _ in range(2))
+    flambeau_kernels.reference_launch(formula, (p, v), wanted, np.dtype("float32"))
+
+    assert engine.launch(formula, (p, v), (p, v), np.dtype("float32"))
+
+    np.testing.assert_array_equal(p, wanted[0])
+    np.testing.assert_array_equal(v, wanted[1])
+
+
+STORED = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
+          "float64", ml_dtypes.bfloat16]
+
+
+@pytest.mark.parametrize("out", STORED, ids=str)
+@pytest.mark.parametrize("stored", STORED, ids=str)
+def test_every_stored_dtype_is_converted(stored, out):
+    x = np.random.default_rng(0).integers(0, 100, N).astype(stored)
+    assert_tiers_agree(lambda a, b: a + b, (x, np.arange(N) % 20), out, "float32")
+
+
+@pytest.mark.parametrize("half", ["float16", ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+def test_half_types_round_to_nearest_even_once(half):
+    every = np.arange(1 << 16, dtype=np.uint16).view(half)
+    with np.errstate(all="ignore"):
+        (fast,), (slow,) = both_tiers(Formula(lambda a, b: a * b), (every, every[::-1].copy()), (half,), "float32")
+    nan = np.isnan(slow.astype("float32"))
+    np.testing.assert_array_equal(np.isnan(fast.astype("float32")), nan)
+    np.testing.assert_array_equal(fast.view("uint16")[~nan], slow.view("uint16")[~nan])
+
+
+EXTREMES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 3.5, 1e-45, -1e-40, 3e38, -3e38, np.inf, -np.inf, np.nan, 7.0])
+PAIRS = tuple(np.tile(a.ravel(), 20).astype("float32") for a in np.meshgrid(EXTREMES, EXTREMES))
+
+
+@pytest.mark.parametrize("word", [
+    lambda a, b: copysign(a, b), lambda a, b: fmod(a, b), lambda a, b: remainder(a, b), lambda a, b: floor_divide(a, b),
+    lambda a, b: minimum(a, b), lambda a, b: maximum(a, b), lambda a, b: fmin(a, b), lambda a, b: fmax(a, b),
+    lambda a, b: nextafter(a, b), lambda a, b: where(a, b, a), lambda a, b: a / b, lambda a, b: -abs(a),
+    lambda a, b: sign(a), lambda a, b: nearbyint(a), lambda a, b: a**2, lambda a, b: a**0.5, lambda a, b: a**-1,
+    lambda a, b: sqrt(a), lambda a, b: a % b, lambda a, b: a // b, lambda a, b: where(isnan(a), 1, where(isinf(b), 2, 3)),
+    lambda a, b: where(isfinite(a) & signbit(b), a, -b), lambda a, b: logical_and(a, b) * b,
+    lambda a, b: logical_xor(a, b) | logical_or(a, b) | logical_not(a), lambda a, b: (a < b) + (a >= b) * 2.0,
+    lambda a, b: where(~(a == b), 1.0, 0.5) * (a != b),
+])  # fmt: skip
+def test_words_and_operators_on_special_values(word):
+    assert_tiers_agree(word, PAIRS)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize("word", [
+    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a // b, lambda a, b: a % b, lambda a, b: a & b,
+    lambda a, b: a | b, lambda a, b: a ^ b, lambda a, b: ~a, lambda a, b: -a, lambda a, b: abs(a), lambda a, b: a << (b & 7),
+    lambda a, b: a >> (b & 7), lambda a, b: minimum(a, b), lambda a, b: maximum(a, b), lambda a, b: sign(a), lambda a, b: a**3,
+    lambda a, b: where(a > b, a, b + 1), lambda a, b: fmod(a, b),
+])  # fmt: skip
+def test_integer_arithmetic_wraps_and_division_by_zero_is_zero(word, dtype):
+    info = np.iinfo(dtype)
+    edge = np.array([info.min, info.min + 1, 0, 1, 2, 3, 7, info.max, info.max - 1, 100], dtype)
+    edge = np.concatenate([edge, (-edge).astype(dtype)])
+    a, b = (np.tile(m.ravel(), 20) for m in np.meshgrid(edge, edge))
+    assert_tiers_agree(word, (a, b), dtype, dtype)
+
+
+def test_shifts_beyond_the_width_shift_everything_out():
+    a, count = np.tile(np.array([-5, 5, 1 << 30], "int32"), 2000), np.tile(np.array([31, 32, 40, -1], "int32"), 1500)
+    assert_tiers_agree(lambda a, b: a << b, (a, count), "int32", "int32")
+    assert_tiers_agree(lambda a, b: a >> b, (a, count), "int32", "int32")
+
+
+def test_truth_values_compute_as_numpys():
+    a, b = normal(N) > 0, normal(N, seed=1) > 0
+    assert_tiers_agree(lambda a, b: (a & b) | (~a ^ b), (a, b), "bool", "bool")
+    assert_tiers_agree(lambda a, b: a + b, (a, b), "bool", "bool")
+    assert_tiers_agree(lambda a, b: where(a, 3, 4) + b, (a, b), "int64", "bool")
+
+
+def test_closures_helpers_and_constants_are_followed():
+    alpha = 0.3
+
+    def helper(x):
+        return x * alpha + np.float32(2)
+
+    assert_tiers_agree(lambda x: helper(x) - 2 * helper(-x), (normal(N),))
+
+
+@pytest.mark.parametrize(("function", "dtype", "reason"), [
+    (lambda x: x if x > 0 else -x, "float32", "branches"),
+    (lambda x: np.sqrt(x), "float32", "plain arithmetic"),
+    (lambda x: x * 2j, "float32", "complex"),
+    (lambda x: x + 1, "complex64", "complex64"),
+    (lambda x: x + 300, "int8", "300"),
+])
+def test_what_cannot_be_compiled_is_left_to_numpy_with_its_reason(function, dtype, reason):
+    x, out = np.ones(N, dtype), np.zeros(N, dtype)
+
+    assert not engine.launch(Formula(function, "f"), (x,), (out,), np.dtype(dtype))
+    assert reason in engine.explain(Formula(function, "f"), (x,), (out,), np.dtype(dtype))
+    assert not out.any()
+
+
+def test_small_arrays_and_foreign_bytes_stay_on_numpy():
+    for x in (np.ones(10, "float32"), np.ones(N, ">f4"), np.ones((0, 5), "float32")):
+        assert not engine.launch(LERP, (x, 1.0, 0.5), (np.zeros_like(x),), np.dtype("float32"))
+
+
+def test_readonly_output_is_not_written():
+    out = np.zeros(N, "float32")
+    out.flags.writeable = False
+    assert not engine.launch(LERP, (normal(N), 1.0, 0.5), (out,), np.dtype("float32"))
+    assert not out.any()
+
+
+def test_tier_choice_ignores_values():
+    wild = np.full(N, np.nan, "float32")
+    assert engine.launch(LERP, (wild, 1.0, 0.5), (np.zeros_like(wild),), np.dtype("float32"))
+
+
+def test_chunks_depend_on_shape_only_and_cover_everything(monkeypatch):
+    x, out = normal(301, 3001), np.zeros((301, 3001), "float32")
+    wanted = np.empty_like(out)
+    flambeau_kernels.reference_launch(LERP, (x, 1.0, 0.5), (wanted,), np.dtype("float32"))
+    before = engine.get_num_threads()
+    try:
+        for threads in (1, 2, 5):
+            engine.set_num_threads(threads)
+            out[...] = 0
+            assert engine.launch(Formula(lerp), (x, 1.0, 0.5), (out,), np.dtype("float32"))
+            np.testing.assert_array_equal(out, wanted)
+    finally:
+        engine.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 10), (1, 10**7), (10**7, 1), (7, 10**6), (10**5, 33), (999, 4097)])
+def test_grains_are_within_the_shape(rows, columns):
+    row_grain, column_grain = plan.grains(rows, columns, 0.3)
+
+    assert 1 <= row_grain <= rows
+    assert 1 <= column_grain <= columns
+    assert row_grain == 1 or column_grain == columns
+
+
+def test_merging_makes_one_dimension_of_contiguous_arrays():
+    a = np.empty((4, 5, 6), "float32")
+    assert plan.layout(a.shape, [a, a], [a]).dims == ((120, (4, 4, 4)),)
+    assert plan.layout(a.shape, [a[:1, :1, :1]], [a]).access == "sc"
+    assert len(plan.layout(a.shape, [a[:, :1]], [a]).dims) == 3
+
+
+def test_several_python_threads_launch_at_once():
+    x = normal(1 << 18)
+    wanted = np.empty_like(x)
+    flambeau_kernels.reference_launch(LERP, (x, 1.0, 0.5), (wanted,), np.dtype("float32"))
+    results = [np.zeros_like(x) for _ in range(4)]
+
+    def work(out):
+        for _ in range(20):
+            assert engine.launch(LERP, (x, 1.0, 0.5), (out,), np.dtype("float32"))
+
+    threads = [threading.Thread(target=work, args=(out,)) for out in results]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    for out in results:
+        np.testing.assert_array_equal(out, wanted)
+
+
+def test_set_num_threads_checks_its_argument():
+    with pytest.raises(RuntimeError, match="positive.*0"):
+        engine.set_num_threads(0)
+    with pytest.raises(TypeError, match="float"):
+        engine.set_num_threads(1.5)
+
+
+def run_python(code, **environment):
+    import os
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment})
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+LAUNCH = """
+import numpy as np, sys, os
+from flambeau_kernels import engine
+from flambeau_kernels.formula import Formula
+x = np.arange(300000, dtype='float32'); o = np.zeros_like(x)
+f = Formula(lambda a, b: a * 2 + b, name='twice')
+def go():
+    o[...] = 0
+    taken = engine.launch(f, (x, 1.0), (o,), np.dtype('float32'))
+    return taken and bool((o == x * 2 + 1).all())
+"""
+
+
+def test_import_loads_neither_llvmlite_nor_numba():
+    run_python("import sys, flambeau_kernels, flambeau_kernels.engine\n"
+               "assert not {'numba', 'llvmlite', 'scipy'} & set(sys.modules)")
+
+
+def test_second_process_loads_from_the_cache(tmp_path):
+    code = LAUNCH + "assert go(); print(engine.llvm.counts['compiled'], 'numba' in sys.modules)"
+    first = run_python(code, FLAMBEAU_CACHE=str(tmp_path)).stdout.split()
+    second = run_python(code, FLAMBEAU_CACHE=str(tmp_path)).stdout.split()
+
+    assert int(first[0]) > 0
+    assert second == ["0", "False"]
+
+
+def test_damaged_cache_files_are_rewritten(tmp_path):
+    code = LAUNCH + "assert go(); print(engine.llvm.counts['compiled'])"
+    made = int(run_python(code, FLAMBEAU_CACHE=str(tmp_path)).stdout)
+    for path in tmp_path.glob("*.o"):
+        path.write_bytes(path.read_bytes()[:-20])
+
+    assert int(run_python(code, FLAMBEAU_CACHE=str(tmp_path)).stdout) == made
+    assert int(run_python(code, FLAMBEAU_CACHE=str(tmp_path)).stdout) == 0
+
+
+def test_forked_child_computes_with_threads_of_its_own():
+    run_python(LAUNCH + """
+engine.set_num_threads(3)
+assert go()
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(go() for _ in range(20)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+assert go()
+""")
+
+
+def test_thread_count_comes_from_the_environment():
+    assert run_python("from flambeau_kernels import engine; print(engine.get_num_threads())",
+                      FLAMBEAU_NUM_THREADS="3").stdout.strip() == "3"
+
+
+def test_without_llvmlite_nothing_is_taken_and_the_reason_is_told():
+    run_python("import sys\nsys.modules['llvmlite'] = None\n" + LAUNCH +
+               "assert not go() and not o.any()\n"
+               "assert 'llvmlite' in engine.explain(f, (x, 1.0), (o,), np.dtype('float32'))")
+
+
+def test_struct_mismatch_falls_back_to_ctypes_calls():
+    run_python("from flambeau_kernels.engine import native\nnative.struct_matches = lambda: False\n" + LAUNCH +
+               "assert go() and go()")
+
+
+def test_show_kernels_prints_the_named_kernel_once():
+    code = LAUNCH + "go(); go()"
+    assert run_python(code, FLAMBEAU_SHOW_KERNELS="twice").stderr.count("define void @twice_float32") == 1
+    assert "define" not in run_python(code, FLAMBEAU_SHOW_KERNELS="other").stderr
