@@ -246,8 +246,8 @@ def _append_suffixes(text: str, suffixes: list[str], indent: int, options: Print
 def tensor_repr(t: Any) -> str:
     """The text of a tensor exactly as PyTorch prints it.
 
-    Parameters are printed by what they are (`tensor(...)`); the line `Parameter containing:` comes from their own
-    `__repr__`. A subclass prints under its own name, and inside `Parameter(...)` if it is also a parameter.
+    Parameters are printed by what they are (`tensor(...)`); the line `Parameter containing:` is left to
+    their `__repr__`. A subclass prints under its own name, inside `Parameter(...)` if it is a parameter too.
     """
     name = _printed_name(type(t))
     if t.is_meta:
