@@ -15,7 +15,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 class _Waiting:
     """Hands the first question about torch to `flambeau.swap`, and is gone."""
 
-    def find_spec(self, fullname: str, path: object = None, target: object = None):
+    def find_spec(self, fullname: str, path=None, target=None):
         if fullname != "torch" and not fullname.startswith("torch."):
             return None
         return _swap_in().find_spec(fullname, path, target)

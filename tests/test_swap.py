@@ -63,7 +63,7 @@ def tiny(tmp_path):
     return tmp_path
 
 
-def run(folder: Path, *arguments: str, env: dict[str, str] | None = None, status: int = 0):
+def run(folder: Path, *arguments: str, env: dict[str, str] | None = None, status: int = 0, stdin: str = ""):
     """Run Python in `folder`, with this checkout and `folder/path` importable."""
     path = os.pathsep.join(map(str, (FRAMEWORK, KERNELS, folder / "path")))
     kept = {k: v for k, v in os.environ.items() if not k.startswith("FLAMBEAU_")}
@@ -71,6 +71,7 @@ def run(folder: Path, *arguments: str, env: dict[str, str] | None = None, status
         [sys.executable, *arguments],
         cwd=folder,
         env=kept | {"PYTHONPATH": path} | (env or {}),
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=120,
@@ -287,10 +288,33 @@ def test_pickled_references_resolve_wherever_pytorch_keeps_the_class(tiny):
     assert said == [True] * 4
 
 
+def test_modules_only_pytorch_has_are_reached_by_attribute_too(tiny):
+    said = told(
+        tiny,
+        """
+        import torch, flambeau.swap
+        try:
+            torch.nn.modules.batchnorm.Nothing
+        except AttributeError as error:
+            said = [torch.nn.modules.batchnorm.BatchNorm2d is torch.nn.BatchNorm2d, str(error)]
+        said.append([asked.feature for asked in flambeau.swap.report()])
+        """,
+    )
+
+    assert said[0] is True
+    assert said[1].startswith("torch.nn.modules.batchnorm.Nothing is not in PyTorch")
+    assert said[2] == ["torch.nn.modules.batchnorm.Nothing"]
+
+
 def test_our_own_pickles_bear_our_own_names(tiny):
     assert told(tiny, "import pickle, torch; said = pickle.dumps(torch.nn.Linear, 0).decode()").startswith(
         "ctiny.nn.modules.linear\nLinear\n"
     )
+
+
+def test_resources_of_torch_are_those_of_the_package(tiny):
+    code = "import importlib.resources as r; said = r.files('torch').joinpath('linalg.py').is_file()"
+    assert told(tiny, code) is True
 
 
 # What is missing
@@ -505,7 +529,6 @@ FACTS = """
     if "--exit" in sys.argv:
         sys.exit(3)
 """
-SWAPPED = "2.7.0+flambeau torch True"
 
 
 @pytest.mark.parametrize("form", ["script", "folder", "module", "command", "stdin"])
@@ -520,27 +543,13 @@ def test_python_m_flambeau_runs_a_program_as_python_would(tiny, form):
         "stdin": ["-", "-x", "1"],
     }[form]
 
-    ours, swapped = run_with_input(tiny, ["-m", "flambeau", *arguments])
+    swapped = run(tiny, "-m", "flambeau", *arguments, stdin=textwrap.dedent(FACTS)).stdout.splitlines()
     write(tiny / "path", STAND_IN)
-    python, _ = run_with_input(tiny, arguments)
+    plain = run(tiny, *arguments, stdin=textwrap.dedent(FACTS)).stdout.splitlines()
 
-    assert ours == python
-    assert swapped == SWAPPED
-
-
-def run_with_input(folder: Path, arguments: list[str]) -> list[str]:
-    path = os.pathsep.join(map(str, (FRAMEWORK, KERNELS, folder / "path")))
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        input=textwrap.dedent(FACTS),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    assert swapped[0] == plain[0]
+    assert swapped[1] == "2.7.0+flambeau torch True"
+    assert plain[1] == "9.9 torch False"
 
 
 def test_exit_status_and_errors_come_through(tiny):

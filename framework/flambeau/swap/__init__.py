@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from importlib.abc import MetaPathFinder
 from typing import Any
 
 from .. import _missing
@@ -77,7 +76,7 @@ def installed() -> bool:
     return _torch.installed
 
 
-def finder() -> MetaPathFinder:
+def finder() -> Alias:
     """The finder that `install` puts on `sys.meta_path`."""
     return _torch
 

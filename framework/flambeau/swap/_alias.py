@@ -68,7 +68,7 @@ class Alias(MetaPathFinder):
         """
         if self.installed:
             return
-        present = {key: sys.modules[key] for key in list(sys.modules) if self.covers(key)}
+        present: dict[str, Any] = {key: sys.modules[key] for key in list(sys.modules) if self.covers(key)}
         self._refuse_real(present)
         # Only None is left: the mark of a blocked import.
         self._displaced = present
@@ -93,7 +93,7 @@ class Alias(MetaPathFinder):
     def covers(self, fullname: str) -> bool:
         return fullname == self.name or fullname.startswith(self.name + ".")
 
-    def _refuse_real(self, present: dict[str, ModuleType | None]) -> None:
+    def _refuse_real(self, present: dict[str, Any]) -> None:
         real = [module for module in present.values() if module is not None]
         if not real:
             return
@@ -224,12 +224,19 @@ class Alias(MetaPathFinder):
 
     def _submodule_or_home(self, alias: str, name: str) -> Any:
         home = self._home_of(alias)
-        if home is not None:
-            return getattr(importlib.import_module(home), name, _ABSENT)
+        value = _ABSENT if home is None else self._look_in(importlib.import_module(home), name)
+        if value is not _ABSENT:
+            return value
         submodule = f"{alias}.{name}"
         if name.startswith("_") and not _missing.is_public("torch" + submodule[len(self.name) :]):
             return _ABSENT
         return _ABSENT if self._spec(submodule) is None else importlib.import_module(submodule)
+
+    def _look_in(self, namespace: ModuleType, name: str) -> Any:
+        """`namespace.name` without noting that it is missing."""
+        own = self._adopted.get(namespace, _ABSENT)
+        value = vars(namespace).get(name, _ABSENT)
+        return _ask(own, name) if value is _ABSENT and own is not _ABSENT else value
 
     def stand_in(self, module: ModuleType) -> None:
         """Answer for `module`, which the package does not have, from the namespace that offers its names."""
@@ -296,6 +303,11 @@ class _FacadeLoader(_Loader):
         module.__getattr__ = alias.getattr_for(module, alias.name, _forwarding(module, package, kept_out))  # type: ignore[method-assign]
         module.__dir__ = lambda: sorted((set(dir(package)) - alias.hidden) | vars(module).keys())  # type: ignore[method-assign]
         alias.adopt_loaded()
+
+    def get_resource_reader(self, fullname: str) -> Any:
+        """For `importlib.resources.files("torch")`."""
+        package = self._alias.package
+        return _inspectable(package).get_resource_reader(package)
 
 
 class _VersionLoader(_Loader):
