@@ -46,12 +46,15 @@ class Block:
 
     Attributes: `lines` of IR; `needs`, declarations of the intrinsics used; `cost`, a rough count of vector
     instructions for 32-bit elements; `compute`, the kind that constants fall back on; `scales`, whether the machine
-    multiplies by powers of two in one instruction (AVX-512).
+    multiplies by powers of two in one instruction (AVX-512); `rare`, truth values of arguments that the code is not
+    good for unless it is `careful` (see `common.unless`).
     """
 
-    def __init__(self, compute: Kind, scales: bool = False):
+    def __init__(self, compute: Kind, scales: bool = False, careful: bool = False):
         self.compute = compute
         self.scales = scales
+        self.careful = careful
+        self.rare: list[Symbol] = []
         self.lines: list[str] = []
         self.needs: set[str] = set()
         self.cost = 0

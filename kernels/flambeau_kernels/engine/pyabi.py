@@ -1,0 +1,169 @@
+"""What generated code must know about CPython and numpy: field offsets, addresses to call, and proof that they hold.
+
+Generated code never contains an address of this process. It reads them from a table, an array of integers that every
+builtin gets as its `self`; so the code is the same in every process and can be cached as an object file.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+# Byte offsets in CPython's objects, without debug builds and free threading, and in numpy 2's PyArrayObject.
+TYPE = 8
+FLOAT_VALUE = 16
+DATA, NDIM, SHAPE, STRIDES, DTYPE, FLAGS = 16, 24, 32, 40, 56, 64
+
+# numpy's array flags
+C_CONTIGUOUS, F_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x2, 0x100, 0x400
+MOST_DIMS = 64                                        # NPY_MAXDIMS
+
+# Positions in numpy's table of C functions; they are part of numpy's stable interface.
+_C_VERSION, _NDARRAY, _NEW_FROM_DESCR = 0, 2, 94
+_NUMPY_2 = 0x02000000
+
+# cblas_?gemm with 64-bit integers, under the names it has in numpy's wheels, in OpenBLAS itself, and in Apple's library.
+_GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPACK$ILP64")
+
+SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref", "int_value",
+         "new_tuple", "set_item", "sgemm", "dgemm")
+
+
+def slot(name: str) -> int:
+    """The position of an address in the table."""
+    return SLOTS.index(name)
+
+
+@functools.cache
+def table() -> np.ndarray:
+    """The addresses of `SLOTS` in this process; 0 for a BLAS routine that was not found."""
+    python = ctypes.pythonapi
+    addresses = {
+        "ndarray": id(np.ndarray), "float": id(float), "int": id(int), "None": id(None),
+        "float32": id(np.dtype(np.float32)), "float64": id(np.dtype(np.float64)),
+        "new_array": _numpy_functions()[_NEW_FROM_DESCR],
+        "incref": address_of(python.Py_IncRef), "decref": address_of(python.Py_DecRef),
+        "int_value": address_of(python.PyLong_AsLongLongAndOverflow),
+        "new_tuple": address_of(python.PyTuple_New), "set_item": address_of(python.PyTuple_SetItem),
+        "sgemm": _gemm("s"), "dgemm": _gemm("d"),
+    }
+    return np.array([addresses[name] for name in SLOTS], np.uint64)
+
+
+def address_of(function: Any) -> int:
+    """Where a ctypes function lies."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def has_gemm() -> bool:
+    """Whether numpy's own BLAS can be called directly."""
+    return bool(table()[slot("sgemm")] and table()[slot("dgemm")])
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p)]
+
+
+_definitions: list[ctypes.Array] = []                 # builtins point into these for as long as they live
+
+
+def new_builtins(functions: Mapping[str, int], self_object: Any) -> dict[str, Callable[..., Any]]:
+    """Python builtins, by name, around C functions ``ptr (ptr self, ptr *args, i64 nargs)`` at the given addresses."""
+    fastcall = 0x80
+    found = (_MethodDef * len(functions))(
+        *(_MethodDef(name.encode(), address, fastcall, None) for name, address in functions.items()))
+    _definitions.append(found)
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        address_of(ctypes.pythonapi.PyCFunction_NewEx))
+    size = ctypes.sizeof(_MethodDef)
+    start = ctypes.addressof(found)
+    return {name: new(start + k * size, self_object, None) for k, name in enumerate(functions)}
+
+
+# --- proof --------------------------------------------------------------------------------------------------------
+
+@functools.cache
+def problem() -> str | None:
+    """Why this interpreter's objects cannot be read by generated code, or None: every offset was found right."""
+    if sys.implementation.name != "cpython":
+        return f"{sys.implementation.name} is not CPython"
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "a CPython without the global interpreter lock"
+    if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
+        return "not a 64-bit little-endian machine"
+    try:
+        version = ctypes.CFUNCTYPE(ctypes.c_uint)(_numpy_functions()[_C_VERSION])()
+    except AttributeError as missing:
+        return f"numpy's table of C functions is not where numpy 2 has it ({missing})"
+    if version != _NUMPY_2 or _numpy_functions()[_NDARRAY] != id(np.ndarray):
+        return f"numpy's C interface has version {version:#x}, not {_NUMPY_2:#x}"
+    return _wrong_offset()
+
+
+def _wrong_offset() -> str | None:
+    for value in (1.5, -2.25):
+        if _pointer(value, TYPE) != id(float) or _read(ctypes.c_double, value, FLOAT_VALUE) != value:
+            return "Python floats are laid out differently"
+    if _pointer(7, TYPE) != id(int):
+        return "Python integers are laid out differently"
+    base = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    frozen = np.zeros(3)
+    frozen.flags.writeable = False
+    for array in (base, base[:, ::2], base.T, base[1, 1, 1:], np.array(2.5), np.empty((0, 4)), frozen):
+        field = _wrong_array_field(array)
+        if field:
+            return f"numpy arrays keep their {field} elsewhere"
+    return None
+
+
+def _wrong_array_field(array: np.ndarray) -> str | None:
+    fields = {
+        "type": _pointer(array, TYPE) == id(np.ndarray),
+        "data": _pointer(array, DATA) == array.ctypes.data,
+        "number of dimensions": _read(ctypes.c_int, array, NDIM) == array.ndim,
+        "shape": _integers(array, SHAPE, array.ndim) == array.shape,
+        "strides": _integers(array, STRIDES, array.ndim) == array.strides,
+        "dtype": _pointer(array, DTYPE) == id(array.dtype),
+        "flags": _read(ctypes.c_int, array, FLAGS) == array.flags.num,
+    }
+    return next((name for name, right in fields.items() if not right), None)
+
+
+def _read(kind: type, item: object, offset: int) -> Any:
+    return kind.from_address(id(item) + offset).value
+
+
+def _pointer(item: object, offset: int) -> int:
+    return _read(ctypes.c_void_p, item, offset) or 0
+
+
+def _integers(array: np.ndarray, offset: int, count: int) -> tuple[int, ...]:
+    if count == 0:
+        return ()
+    return tuple((ctypes.c_ssize_t * count).from_address(_pointer(array, offset)))
+
+
+# --- where things are ---------------------------------------------------------------------------------------------
+
+@functools.cache
+def _numpy_functions() -> ctypes.Array:
+    capsule = np._core._multiarray_umath._ARRAY_API
+    read = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        address_of(ctypes.pythonapi.PyCapsule_GetPointer))
+    return (ctypes.c_void_p * (_NEW_FROM_DESCR + 1)).from_address(read(capsule, None))
+
+
+@functools.cache
+def _gemm(letter: str) -> int:
+    # Looking a name up in an extension module also searches the libraries it was linked with.
+    library = ctypes.CDLL(np._core._multiarray_umath.__file__)
+    for name in _GEMM_NAMES:
+        function = getattr(library, name.format(letter), None)
+        if function is not None:
+            return address_of(function)
+    return 0

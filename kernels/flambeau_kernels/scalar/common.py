@@ -1,0 +1,64 @@
+"""What the elementary functions share: polynomials, limits, exact sums and products, and rare arguments."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flambeau_kernels.scalar.coefficients import COEFFICIENTS
+from flambeau_kernels.scalar.symbols import F32, F64, Symbol, fma, select
+
+INF = float("inf")
+NAN = float("nan")
+
+
+def polynomial(name: str, x: Symbol) -> Symbol:
+    """The polynomial `name` of `coefficients.py` at `x`, by Horner's rule."""
+    *lower, result = COEFFICIENTS[name]
+    value: Symbol | float = result
+    for coefficient in reversed(lower):
+        value = fma(x, value, coefficient)            # value * x + coefficient, rounded once
+    return value
+
+
+def clamp(x: Symbol, low: float, high: float) -> Symbol:
+    """`x` within [low, high]; `low` for nan, so the result can be converted to an integer."""
+    x = select(x > low, x, low)
+    return select(x < high, x, high)
+
+
+def keep_nan(x: Symbol, y: Symbol) -> Symbol:
+    """`y`, but nan where `x` is."""
+    return select(x == x, y, x)
+
+
+def in_double(function: Callable[..., Symbol]) -> Callable[..., Symbol]:
+    """The float32 function that computes in float64 and rounds the result: half an ulp, at half the speed."""
+    def single(*args: Symbol) -> Symbol:
+        return function(*(x.to(F64) for x in args)).to(F32)
+
+    return single
+
+
+def two_sum(a: Symbol | float, b: Symbol) -> tuple[Symbol, Symbol]:
+    """a + b and its rounding error, for |a| >= |b| or a = 0 (Dekker 1971, "A floating-point technique ...")."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def two_product(a: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
+    """a * b and its rounding error."""
+    product = a * b
+    return product, fma(a, b, -product)
+
+
+def unless(rare: Symbol, usual: Symbol, library: str, *args: Symbol) -> Symbol:
+    """`usual`, but the C library's function where `rare` holds.
+
+    A call per element would keep the loop from becoming vector code, so it is only written into a second, careful
+    loop, which runs for the blocks of elements in which something rare occurs. Other elements of such a block get
+    the usual value there too: a result never depends on its neighbours.
+    """
+    block = usual.block
+    block.rare.append(rare)
+    if not block.careful:
+        return usual
+    return select(rare, block.call(f"llvm.{library}", usual.kind, *args), usual)

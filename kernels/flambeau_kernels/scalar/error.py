@@ -1,0 +1,65 @@
+"""The error function, its complement and its inverse."""
+from __future__ import annotations
+
+from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial
+from flambeau_kernels.scalar.exponential import exp
+from flambeau_kernels.scalar.logarithm import finite_log
+from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, sqrt
+
+TWO_OVER_SQRT_PI = 1.1283791670955126
+ERFC_K = 3.75                                         # see fit.py
+
+
+def erf32(x: Symbol) -> Symbol:
+    a, z = abs(x), x * x
+    near = fma(polynomial("erf.float32", z), x, x)
+    b = clamp(a, 0.9, 4.0)
+    far = 1.0 - exp(-fma(b, polynomial("erf_exponent.float32", b), b))
+    return keep_nan(x, select(a < 0.92, near, copysign(far, x)))
+
+
+def erf64(x: Symbol) -> Symbol:
+    a, z = abs(x), x * x
+    near = fma(polynomial("erf.float64", z), x, x)
+    return keep_nan(x, select(a < 0.92, near, copysign(1.0 - _erfc_of_positive(a), x)))
+
+
+def _erfc_of_positive(a: Symbol) -> Symbol:
+    a = clamp(a, 0.0, 30.0)
+    t = (a - ERFC_K) / (a + ERFC_K)
+    square = a * a
+    lost = fma(a, a, -square)
+    e = exp(-square)
+    return fma(e, -lost, e) * (polynomial("erfc.float64", t) / fma(a, 2.0, 1.0))
+
+
+def erfc64(x: Symbol) -> Symbol:
+    tail = _erfc_of_positive(abs(x))
+    return keep_nan(x, select(x < 0, 2.0 - tail, tail))
+
+
+def _erfinv_near(x: Symbol) -> Symbol:
+    """erfinv(x) to about 1e-9, for |x| < 1; float64."""
+    w = -finite_log((1.0 - x) * (x + 1.0))
+    near = polynomial("erfinv.float64", w)
+    far = polynomial("erfinv_tail.float64", sqrt(clamp(w, 4.9, 37.0)))
+    return x * select(w < 5.0, near, far)
+
+
+def _at_the_ends(x: Symbol, y: Symbol) -> Symbol:
+    y = select(abs(x) == 1.0, copysign(x.const(INF), x), y)
+    return select(abs(x) > 1.0, NAN, keep_nan(x, y))
+
+
+def erfinv32(x: Symbol) -> Symbol:
+    return _at_the_ends(x, _erfinv_near(x.to(F64)).to(F32))
+
+
+def erfinv64(x: Symbol) -> Symbol:
+    a = abs(x)
+    y = _erfinv_near(a)
+    # One step of Halley's method; the difference comes from erfc where erf would have lost it.
+    excess = select(a < 0.5, erf64(y) - a, (1.0 - a) - _erfc_of_positive(y))
+    step = excess / (TWO_OVER_SQRT_PI * exp(-y * y))
+    y = y - step / fma(y, step, 1.0)
+    return _at_the_ends(x, copysign(y, x))

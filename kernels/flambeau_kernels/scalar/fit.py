@@ -1,0 +1,144 @@
+"""Where the polynomial coefficients come from: `python -m flambeau_kernels.scalar.fit` writes `coefficients.py`.
+
+Each row of `FITS` is a function that is smooth on an interval; its polynomial interpolates it at Chebyshev nodes, worked
+out with 60 digits by mpmath (Trefethen 2013, "Approximation Theory and Approximation Practice", ch. 2: within a
+small factor of the best polynomial). Nothing here runs with the kernels.
+"""
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import mpmath as mp
+
+mp.mp.dps = 60
+HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.001")
+QUARTER_PI_SQUARED = (mp.pi / 4 * mp.mpf("1.001")) ** 2
+LOG_Z = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * mp.mpf("1.001")
+# erfc(x) exp(x**2) on [0, inf) as a polynomial of t = (x - K) / (x + K): Shepherd and Laframboise 1981,
+# "Chebyshev Approximation of (1 + 2x) exp(x**2) erfc(x) in 0 <= x < inf", Math. Comp. 36.
+ERFC_K = mp.mpf("3.75")
+
+
+def near_zero(function: Callable, limit: object) -> Callable:
+    """`function`, but its limit where the quotient would be 0/0."""
+    return lambda z: limit if abs(z) < mp.mpf(10) ** -25 else function(z)
+
+
+def exp_tail(r):                                      # exp(r) = 1 + r + r**2 tail(r)
+    return mp.expm1(r) / r**2 - 1 / r
+
+
+def exp2_tail(r):                                     # 2**r = 1 + r tail(r)
+    return mp.expm1(r * mp.log(2)) / r
+
+
+def log_tail(z):                                      # log((1+s)/(1-s)) = 2s + s z tail(z), z = s**2
+    s = mp.sqrt(z)
+    return (mp.log((1 + s) / (1 - s)) / s - 2) / z
+
+
+def log_tail2(z):                                     # log_tail(z) = 2/3 + z tail2(z)
+    return (log_tail(z) - mp.mpf(2) / 3) / z
+
+
+def odd(function: Callable) -> Callable:              # f(x) = x + x z tail(z), z = x**2
+    def tail(z):
+        x = mp.sqrt(z)
+        return (function(x) / x - 1) / z
+
+    return tail
+
+
+def cos_tail(z):                                      # cos(x) = 1 - z/2 + z**2 tail(z)
+    return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2
+
+
+def erf_factor(z):                                    # erf(x) = x + x factor(z)
+    x = mp.sqrt(z)
+    return mp.erf(x) / x - 1
+
+
+def erfc_scaled(t):                                   # (1 + 2x) exp(x**2) erfc(x)
+    x = ERFC_K * (1 + t) / (1 - t)
+    if x > 30:                                        # asymptotic series, where mpmath's product would need many digits
+        return (1 + 2 * x) / (x * mp.sqrt(mp.pi)) * mp.hyper([1, mp.mpf(1) / 2], [], -1 / x**2)
+    return (1 + 2 * x) * mp.exp(x**2) * mp.erfc(x)
+
+
+def erf_exponent(x):                                  # erf(x) = 1 - exp(-x (1 + exponent(x)))
+    return -mp.log(mp.erfc(x)) / x - 1
+
+
+def erfinv_of(w: Callable) -> Callable:
+    """erfinv(x) / x as a function of v, where -log(1 - x**2) = w(v): Giles 2010, "Approximating the erfinv function"."""
+    def factor(v):
+        x = mp.sqrt(-mp.expm1(-w(v)))
+        if x == 0:
+            return mp.sqrt(mp.pi) / 2
+        return mp.findroot(lambda y: mp.erfc(y) - (1 - x), _erfinv_start(x)) / x if x > mp.mpf("0.5") else mp.erfinv(x) / x
+
+    return factor
+
+
+def _erfinv_start(x):
+    eta = mp.sqrt(-mp.log((1 - x) * mp.sqrt(mp.pi)))
+    return mp.sqrt(abs(eta**2 - mp.log(eta) if eta > 1 else eta**2)) + mp.mpf("0.01")
+
+
+Z = mp.mpf
+# name: function, interval, degree for float32, degree for float64 (None: not used there)
+FITS = {
+    "exp": (near_zero(exp_tail, Z(1) / 2), (-HALF_LN2, HALF_LN2), 4, 10),
+    "exp2": (near_zero(exp2_tail, mp.log(2)), (-Z("0.5005"), Z("0.5005")), 6, 12),
+    "log": (near_zero(log_tail, Z(2) / 3), (Z(0), LOG_Z), 3, 7),
+    "log_second": (near_zero(log_tail2, Z(2) / 5), (Z(0), LOG_Z), None, 7),
+    "sin": (near_zero(odd(mp.sin), -Z(1) / 6), (Z(0), QUARTER_PI_SQUARED), 4, 6),
+    "cos": (near_zero(cos_tail, Z(1) / 24), (Z(0), QUARTER_PI_SQUARED), 3, 6),
+    "sinh": (near_zero(odd(mp.sinh), Z(1) / 6), (Z(0), Z(1)), 3, 7),
+    "tanh": (near_zero(odd(mp.tanh), -Z(1) / 3), (Z(0), Z("0.36")), 4, 11),
+    "asin": (near_zero(odd(mp.asin), Z(1) / 6), (Z(0), Z("0.2505")), 5, 13),
+    "atan": (near_zero(odd(mp.atan), -Z(1) / 3), (Z(0), Z("0.1718")), 5, 11),
+    "erf": (near_zero(erf_factor, 2 / mp.sqrt(mp.pi) - 1), (Z(0), Z("0.93") ** 2), 6, 13),
+    "erf_exponent": (erf_exponent, (Z("0.9"), Z("4.05")), 8, None),
+    "erfc": (erfc_scaled, (Z(-1), Z("0.99999999999")), None, 26),
+    "erfinv": (erfinv_of(lambda w: w), (Z("1e-30"), Z("5.01")), None, 11),
+    "erfinv_tail": (erfinv_of(lambda v: v**2), (mp.sqrt(Z("4.99")), Z("6.1")), None, 13),
+}
+
+
+def fit(function: Callable, low: object, high: object, degree: int) -> list:
+    """Coefficients, lowest power first, of the polynomial through `function` at degree + 1 Chebyshev nodes."""
+    count = degree + 1
+    nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * count)) for k in range(count)]
+    powers = mp.matrix(count, count)
+    values = mp.matrix(count, 1)
+    for row, x in enumerate(nodes):
+        values[row] = function(x)
+        for column in range(count):
+            powers[row, column] = x**column
+    return list(mp.lu_solve(powers, values))
+
+
+def rows() -> dict[str, tuple[float, ...]]:
+    """Every polynomial, rounded to double: the contents of `coefficients.py`."""
+    table = {}
+    for name, (function, (low, high), single, double) in FITS.items():
+        for suffix, degree in (("float32", single), ("float64", double)):
+            if degree is not None:
+                table[f"{name}.{suffix}"] = tuple(float(c) for c in fit(function, low, high, degree))
+    return table
+
+
+def text() -> str:
+    lines = ['"""Polynomial coefficients, lowest power first. Made by `python -m flambeau_kernels.scalar.fit`."""',
+             "from __future__ import annotations", "", "COEFFICIENTS: dict[str, tuple[float, ...]] = {"]
+    for name, values in rows().items():
+        lines.append(f'    "{name}": (')
+        lines += [f"        {value!r}," for value in values]
+        lines.append("    ),")
+    return "\n".join([*lines, "}", ""])
+
+
+if __name__ == "__main__":
+    pathlib.Path(__file__).with_name("coefficients.py").write_text(text())
