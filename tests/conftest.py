@@ -1,0 +1,84 @@
+"""Fixtures of the whole suite: devices, the oracle, fixed seeds, and fresh processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = (ROOT / "framework", ROOT / "kernels")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if importlib.util.find_spec("hypothesis"):
+        from hypothesis import settings
+
+        # The same examples in every run, and no deadline: the first call of an op compiles it.
+        settings.register_profile("flambeau", derandomize=True, deadline=None)
+        settings.load_profile("flambeau")
+
+
+def cuda_devices() -> int:
+    """How many CUDA devices cupy sees; 0 without cupy or a driver."""
+    if importlib.util.find_spec("cupy") is None:
+        return 0
+    import cupy
+
+    try:
+        return cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Every device a test body is written for; skipped, and reported so, where there is none."""
+    if request.param == "cuda" and not cuda_devices():
+        pytest.skip("no CUDA device")
+    return request.param
+
+
+@pytest.fixture
+def oracle() -> Any:
+    """PyTorch, to compare with as a black box; the test is skipped where it is not installed."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """The same random numbers in every test, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    for name in ("flambeau", "torch"):
+        if name in sys.modules:
+            sys.modules[name].manual_seed(0)
+
+
+@pytest.fixture
+def fresh_python() -> Callable[..., str]:
+    """``run(*arguments, path=(), status=0, **environment) -> stdout`` of Python in a process of its own.
+
+    The process finds packages in the folders `path`, this checkout's by default, and keeps the backend and
+    the cache of this one. The test fails when the exit status is another than `status`.
+    """
+
+    def run(*arguments: Any, path: tuple[Any, ...] = SOURCES, status: int = 0, **environment: str) -> str:
+        kept = {name: value for name, value in os.environ.items() if name != "FLAMBEAU_AS_TORCH"}
+        kept |= {"PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
+        command = [sys.executable, *map(str, arguments)]
+        done = subprocess.run(
+            command, env=kept, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == status, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    return run

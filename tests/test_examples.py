@@ -1,0 +1,86 @@
+"""The programs under examples/ as a user runs them, in processes of their own."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = (ROOT / "framework", ROOT / "kernels")
+DIGITS = ROOT / "examples" / "digits.py"
+
+pytestmark = [
+    pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="scikit-learn is not installed"),
+    pytest.mark.slow,
+]
+
+
+def losses(output: str) -> list[float]:
+    """Training and test loss of every epoch a run of digits.py has printed."""
+    lines = re.findall(r"^epoch +\d+  loss ([\d.]+)  test loss ([\d.]+)", output, flags=re.MULTILINE)
+    return [float(value) for line in lines for value in line]
+
+
+@pytest.fixture(scope="module")
+def as_torch(tmp_path_factory) -> Path:
+    """digits.py as a PyTorch user has it: one import differs."""
+    text = DIGITS.read_text()
+    assert text.count("import flambeau as torch\n") == 1
+    path = tmp_path_factory.mktemp("swapped") / "digits.py"
+    path.write_text(text.replace("import flambeau as torch\n", "import torch\n"))
+    return path
+
+
+@pytest.fixture
+def two_epochs(fresh_python, tmp_path) -> list[float]:
+    """Losses of two epochs on Flambeau."""
+    return losses(fresh_python(DIGITS, "--epochs", 2, "--out", tmp_path / "flambeau"))
+
+
+def test_digits_learns_and_writes_its_results(fresh_python, tmp_path):
+    output = fresh_python(DIGITS, "--epochs", 2, "--out", tmp_path)
+
+    first, _, second, _ = losses(output)
+    assert second < first / 2
+    written = {path.name for path in tmp_path.iterdir()}
+    plots = {"learning_curve.png", "confusion_matrix.png"}
+    assert written == {"checkpoint.pt"} | (plots if importlib.util.find_spec("matplotlib") else set())
+
+
+def test_a_resumed_run_goes_on_as_if_never_interrupted(fresh_python, tmp_path, two_epochs):
+    first = losses(fresh_python(DIGITS, "--epochs", 1, "--out", tmp_path))
+
+    second = losses(fresh_python(DIGITS, "--epochs", 2, "--out", tmp_path, "--resume"))
+
+    assert first + second == two_epochs
+
+
+def test_swapped_in_by_the_environment_the_losses_are_the_same(fresh_python, tmp_path, as_torch, two_epochs):
+    # Start-up files are read from site folders only; an installed Flambeau has this one there.
+    (tmp_path / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(SOURCES[0])!r})\n")
+
+    output = fresh_python(
+        as_torch, "--epochs", 2, "--out", tmp_path, path=(tmp_path, *SOURCES), FLAMBEAU_AS_TORCH="1"
+    )
+
+    assert losses(output) == two_epochs
+
+
+def test_swapped_in_by_the_command_the_losses_are_the_same(fresh_python, tmp_path, as_torch, two_epochs):
+    output = fresh_python("-m", "flambeau", as_torch, "--epochs", 2, "--out", tmp_path)
+
+    assert losses(output) == two_epochs
+
+
+@pytest.mark.oracle
+def test_real_torch_prints_the_same_losses(fresh_python, tmp_path, as_torch, two_epochs):
+    if not importlib.util.find_spec("torch"):
+        pytest.skip("torch is not installed")
+
+    expected = losses(fresh_python(as_torch, "--epochs", 2, "--out", tmp_path, path=()))
+
+    assert len(expected) == 4
+    assert two_epochs == pytest.approx(expected, abs=1e-4)
