@@ -1,10 +1,8 @@
 """What the elementary functions share: polynomials, limits, exact sums and products, and rare arguments."""
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from flambeau_kernels.scalar.coefficients import COEFFICIENTS
-from flambeau_kernels.scalar.symbols import F32, F64, Symbol, fma, select
+from flambeau_kernels.scalar.symbols import Symbol, fma, select
 
 INF = float("inf")
 NAN = float("nan")
@@ -28,14 +26,6 @@ def clamp(x: Symbol, low: float, high: float) -> Symbol:
 def keep_nan(x: Symbol, y: Symbol) -> Symbol:
     """`y`, but nan where `x` is."""
     return select(x == x, y, x)
-
-
-def in_double(function: Callable[..., Symbol]) -> Callable[..., Symbol]:
-    """The float32 function that computes in float64 and rounds the result: half an ulp, at half the speed."""
-    def single(*args: Symbol) -> Symbol:
-        return function(*(x.to(F64) for x in args)).to(F32)
-
-    return single
 
 
 def two_sum(a: Symbol | float, b: Symbol) -> tuple[Symbol, Symbol]:

@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial
-from flambeau_kernels.scalar.exponential import exp
-from flambeau_kernels.scalar.logarithm import finite_log
+from flambeau_kernels.scalar.exponential import exp, medium_exp
+from flambeau_kernels.scalar.logarithm import medium_log
 from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, sqrt
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -38,11 +38,17 @@ def erfc64(x: Symbol) -> Symbol:
     return keep_nan(x, select(x < 0, 2.0 - tail, tail))
 
 
-def _erfinv_near(x: Symbol) -> Symbol:
+def erfc32(x: Symbol) -> Symbol:
+    a = clamp(abs(x).to(F64), 0.0, 12.0)
+    tail = medium_exp(-a * a) * (polynomial("erfc.float32", (a - ERFC_K) / (a + ERFC_K)) / fma(a, 2.0, 1.0))
+    return keep_nan(x, select(x < 0, 2.0 - tail, tail).to(F32))
+
+
+def _erfinv_near(x: Symbol, accuracy: str) -> Symbol:
     """erfinv(x) to about 1e-9, for |x| < 1; float64."""
-    w = -finite_log((1.0 - x) * (x + 1.0))
-    near = polynomial("erfinv.float64", w)
-    far = polynomial("erfinv_tail.float64", sqrt(clamp(w, 4.9, 37.0)))
+    w = -medium_log(select(abs(x) < 1.0, (1.0 - x) * (x + 1.0), 1.0))
+    near = polynomial(f"erfinv.{accuracy}", w)
+    far = polynomial(f"erfinv_tail.{accuracy}", sqrt(clamp(w, 4.9, 37.0)))
     return x * select(w < 5.0, near, far)
 
 
@@ -52,12 +58,12 @@ def _at_the_ends(x: Symbol, y: Symbol) -> Symbol:
 
 
 def erfinv32(x: Symbol) -> Symbol:
-    return _at_the_ends(x, _erfinv_near(x.to(F64)).to(F32))
+    return _at_the_ends(x, _erfinv_near(x.to(F64), "float32").to(F32))
 
 
 def erfinv64(x: Symbol) -> Symbol:
     a = abs(x)
-    y = _erfinv_near(a)
+    y = _erfinv_near(a, "float64")
     # One step of Halley's method; the difference comes from erfc where erf would have lost it.
     excess = select(a < 0.5, erf64(y) - a, (1.0 - a) - _erfc_of_positive(y))
     step = excess / (TWO_OVER_SQRT_PI * exp(-y * y))

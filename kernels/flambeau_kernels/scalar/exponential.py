@@ -38,6 +38,13 @@ def half_exp(x: Symbol) -> Symbol:
     return scale(p + 1.0, k - 1.0)
 
 
+def medium_exp(x: Symbol) -> Symbol:
+    """exp(x) to about 2**-34, for x in float64 within 700 of 0: enough for results in float32."""
+    k = nearbyint(x * LOG2_E)
+    r = fma(k, -0.6931471805599453, x)
+    return scale(fma(r * r, polynomial("exp_medium.float32", r), r) + 1.0, k)
+
+
 def exp2(x: Symbol) -> Symbol:
     low, high = (-160.0, 130.0) if x.kind is F32 else (-1080.0, 1026.0)
     y = clamp(x, low, high)
@@ -77,4 +84,4 @@ def tanh(x: Symbol) -> Symbol:
     a, z = abs(x), x * x
     near = fma(polynomial(f"tanh.{x.kind.name}", z) * z, x, x)
     far = 1.0 - 2.0 / (exp(a + a) + 1.0)
-    return select(a < 0.6, near, copysign(far, x))
+    return copysign(select(a < 0.6, near, far), x)    # the sum that is `near` loses the sign of -0.0

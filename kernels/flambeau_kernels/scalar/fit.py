@@ -87,11 +87,14 @@ def _erfinv_start(x):
 
 
 Z = mp.mpf
-# name: function, interval, degree for float32, degree for float64 (None: not used there)
+# name: function, interval, degree for float32, degree for float64 (None: not used there). The rows called `medium` are
+# evaluated in float64 for functions of float32.
 FITS = {
     "exp": (near_zero(exp_tail, Z(1) / 2), (-HALF_LN2, HALF_LN2), 4, 10),
+    "exp_medium": (near_zero(exp_tail, Z(1) / 2), (-HALF_LN2, HALF_LN2), 6, None),
     "exp2": (near_zero(exp2_tail, mp.log(2)), (-Z("0.5005"), Z("0.5005")), 6, 12),
     "log": (near_zero(log_tail, Z(2) / 3), (Z(0), LOG_Z), 3, 7),
+    "log_medium": (near_zero(log_tail, Z(2) / 3), (Z(0), LOG_Z), 5, None),
     "log_second": (near_zero(log_tail2, Z(2) / 5), (Z(0), LOG_Z), None, 7),
     "sin": (near_zero(odd(mp.sin), -Z(1) / 6), (Z(0), QUARTER_PI_SQUARED), 4, 6),
     "cos": (near_zero(cos_tail, Z(1) / 24), (Z(0), QUARTER_PI_SQUARED), 3, 6),
@@ -101,9 +104,9 @@ FITS = {
     "atan": (near_zero(odd(mp.atan), -Z(1) / 3), (Z(0), Z("0.1718")), 5, 11),
     "erf": (near_zero(erf_factor, 2 / mp.sqrt(mp.pi) - 1), (Z(0), Z("0.93") ** 2), 6, 13),
     "erf_exponent": (erf_exponent, (Z("0.9"), Z("4.05")), 8, None),
-    "erfc": (erfc_scaled, (Z(-1), Z("0.99999999999")), None, 26),
-    "erfinv": (erfinv_of(lambda w: w), (Z("1e-30"), Z("5.01")), None, 11),
-    "erfinv_tail": (erfinv_of(lambda v: v**2), (mp.sqrt(Z("4.99")), Z("6.1")), None, 13),
+    "erfc": (erfc_scaled, (Z(-1), Z("0.99999999999")), 14, 26),
+    "erfinv": (erfinv_of(lambda w: w), (Z("1e-30"), Z("5.01")), 9, 11),
+    "erfinv_tail": (erfinv_of(lambda v: v**2), (mp.sqrt(Z("4.99")), Z("6.1")), 13, 13),
 }
 
 

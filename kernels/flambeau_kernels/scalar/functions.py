@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau_kernels.scalar import error, exponential, gamma, logarithm, trigonometric
-from flambeau_kernels.scalar.common import in_double
 from flambeau_kernels.scalar.symbols import F32, Kind, Symbol
 from flambeau_kernels.scalar.trigonometric import with_single_accuracy
 
@@ -24,7 +23,8 @@ _DOUBLE = {
 }  # fmt: skip
 _SINGLE = {
     **_EITHER,
-    **{name: in_double(_DOUBLE[name]) for name in ("log1p", "log2", "log10", "asinh", "acosh", "atanh", "erfc")},
+    "log1p": logarithm.log1p_32, "log2": logarithm.log2_32, "log10": logarithm.log10_32, "asinh": logarithm.asinh32,
+    "acosh": logarithm.acosh32, "atanh": logarithm.atanh32, "erfc": error.erfc32,
     **{name: with_single_accuracy(_DOUBLE[name]) for name in ("asin", "acos", "atan", "atan2")},
     "pow": logarithm.pow32, "hypot": trigonometric.hypot32, "erf": error.erf32, "erfinv": error.erfinv32,
     "lgamma": gamma.lgamma32, "digamma": gamma.digamma32,

@@ -5,7 +5,7 @@ x = 2**k (1 + f) with 1 + f between sqrt(1/2) and sqrt(2); log(1 + f) = 2 atanh(
 from __future__ import annotations
 
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial, two_product, two_sum
-from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E
+from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E, medium_exp
 from flambeau_kernels.scalar.symbols import (
     F32, F64, Symbol, convert, copysign, fma, nearbyint, scale, select, shift_left, shift_right, sqrt,
 )
@@ -97,20 +97,73 @@ def log1p(x: Symbol) -> Symbol:
 def asinh(x: Symbol) -> Symbol:
     a = abs(x)
     square = a * a
-    near = log1p(a + square / (sqrt(square + 1.0) + 1.0))
-    far = log(a) + 0.6931471805599453
-    return copysign(select(a > 2.0**28, far, near), x)
+    far = a > 2.0**54                                 # there asinh(a) is log(2a), and 1 + a is a
+    y = log1p(select(far, a, a + square / (sqrt(square + 1.0) + 1.0)))
+    return copysign(y + select(far, x.const(0.6931471805599453), 0.0), x)
 
 
 def acosh(x: Symbol) -> Symbol:
     t = x - 1.0
-    near = log1p(t + sqrt(fma(t, t, t + t)))
-    return select(x > 2.0**28, log(x) + 0.6931471805599453, near)
+    far = x > 2.0**54
+    y = log1p(select(far, x, t + sqrt(fma(t, t, t + t))))
+    return y + select(far, x.const(0.6931471805599453), 0.0)
 
 
 def atanh(x: Symbol) -> Symbol:
     a = abs(x)
     return copysign(0.5 * log1p((a + a) / (1.0 - a)), x)
+
+
+# Functions of float32: computed in float64, whose range and precision spare the care taken above.
+def medium_log(x: Symbol) -> Symbol:
+    """log(x) to about 2**-42, for x in float64 that is positive and neither subnormal nor infinite."""
+    root, width = _PARTS[64][:2]
+    bits = x.bits()
+    exponent = shift_right(bits - root, width)
+    f = (bits - shift_left(exponent, width)).float_of_bits() - 1.0
+    s = f / (f + 2.0)
+    z = s * s
+    return fma(convert(exponent, F64), 0.6931471805599453, fma(z * polynomial("log_medium.float32", z), s, s + s))
+
+
+def _near_one(x: Symbol, series: tuple[float, float], argument: Symbol, factor: float = 1.0) -> Symbol:
+    """x + series[0] x**2 + series[1] x**3 for small x, where log(argument) has few digits; elsewhere the latter."""
+    small = fma(x * x, fma(x, series[1], series[0]), x)
+    return select(abs(x) < 1e-4, small, factor * medium_log(argument))
+
+
+def log2_32(x: Symbol) -> Symbol:
+    return _limits(x, (medium_log(x.to(F64)) * LOG2_E).to(F32))
+
+
+def log10_32(x: Symbol) -> Symbol:
+    return _limits(x, (medium_log(x.to(F64)) * LOG10_E[0]).to(F32))
+
+
+def log1p_32(x: Symbol) -> Symbol:
+    d = x.to(F64)
+    y = _near_one(d, (-0.5, 1 / 3), d + 1.0).to(F32)
+    return select(x == 0, x, _limits(x + 1.0, select(x == -1.0, -INF, y)))
+
+
+def asinh32(x: Symbol) -> Symbol:
+    a = abs(x).to(F64)
+    y = _near_one(a, (0.0, -1 / 6), a + sqrt(fma(a, a, 1.0))).to(F32)
+    return select(abs(x) < INF, copysign(y, x), x)
+
+
+def acosh32(x: Symbol) -> Symbol:
+    d = x.to(F64)
+    root = sqrt((d - 1.0) * (d + 1.0))                # nan below 1
+    y = select(x >= 1.0, medium_log(d + root).to(F32), NAN)
+    return keep_nan(x, select(x == INF, INF, y))
+
+
+def atanh32(x: Symbol) -> Symbol:
+    a = abs(x).to(F64)
+    y = _near_one(a, (0.0, 1 / 3), (a + 1.0) / (1.0 - a), 0.5).to(F32)
+    y = select(abs(x) == 1.0, INF, select(abs(x) > 1.0, NAN, y))
+    return keep_nan(x, copysign(y, x))
 
 
 def pow64(x: Symbol, y: Symbol) -> Symbol:
@@ -134,8 +187,8 @@ def _exp_of_pair(t: Symbol, t_low: Symbol) -> Symbol:
 
 
 def pow32(x: Symbol, y: Symbol) -> Symbol:
-    t = clamp(y.to(F64) * finite_log(abs(x).to(F64)), -200.0, 200.0)
-    return _power_limits(x, y, _exp_of_pair(t, t.const(0.0)).to(F32))
+    t = clamp(y.to(F64) * medium_log(abs(x).to(F64)), -200.0, 200.0)
+    return _power_limits(x, y, medium_exp(t).to(F32))
 
 
 def _power_limits(x: Symbol, y: Symbol, value: Symbol) -> Symbol:

@@ -1,0 +1,178 @@
+"""How accurate the elementary functions are: `python -m flambeau_kernels.scalar.accuracy [word ...]`.
+
+Each function runs through the compiled tier on samples of its domain (both signs, all magnitudes, and the places where
+its formulas join) and is compared with mpmath at 50 digits. The unit is the spacing of floats at the exact result
+(ulp); 0.5 is correctly rounded. The last column is time per element with one thread, with the numpy tier's beside it.
+"""
+from __future__ import annotations
+
+import argparse
+import timeit
+from collections.abc import Callable
+
+import numpy as np
+
+import flambeau_kernels
+from flambeau_kernels import engine, vocabulary
+from flambeau_kernels.formula import Formula
+
+SAMPLES = 4500                                        # above the size from which the compiled tier runs
+
+# word: ranges of the first argument (and of the second); `log` ranges are sampled evenly in the exponent.
+Range = tuple[str, float, float]
+_WIDE: dict[str, list[Range]] = {
+    "exp": [("lin", -87, 88.7), ("lin", -103, -87), ("lin", -1, 1), ("log", 1e-30, 1e-3)],
+    "exp2": [("lin", -126, 127.9), ("lin", -149, -126), ("lin", -1, 1)],
+    "expm1": [("lin", -20, 88.7), ("lin", -1, 1), ("log", 1e-30, 1e-2)],
+    "sigmoid": [("lin", -80, 80), ("lin", -4, 4), ("log", 1e-30, 1)],
+    "sinh": [("lin", -89, 89), ("lin", -1.5, 1.5), ("log", 1e-30, 1)],
+    "cosh": [("lin", -89, 89), ("lin", -2, 2)],
+    "tanh": [("lin", -10, 10), ("lin", -0.8, 0.8), ("log", 1e-30, 1)],
+    "log": [("log", 1e-44, 3e38), ("lin", 0.5, 2), ("lin", 0.99, 1.01)],
+    "log2": [("log", 1e-44, 3e38), ("lin", 0.5, 2), ("lin", 0.99, 1.01)],
+    "log10": [("log", 1e-44, 3e38), ("lin", 0.5, 2), ("lin", 0.99, 1.01)],
+    "log1p": [("log", 1e-30, 1e30), ("lin", -0.999, 2), ("lin", -0.01, 0.01)],
+    "sin": [("lin", -7, 7), ("lin", -1e4, 1e4), ("log", 1e-30, 1e30)],
+    "cos": [("lin", -7, 7), ("lin", -1e4, 1e4), ("log", 1e-30, 1e30)],
+    "tan": [("lin", -7, 7), ("lin", -1e4, 1e4), ("log", 1e-30, 1e30)],
+    "asin": [("lin", -1, 1), ("lin", 0.49, 0.51), ("log", 1e-30, 1)],
+    "acos": [("lin", -1, 1), ("lin", 0.49, 0.51), ("lin", 0.999, 1)],
+    "atan": [("lin", -3, 3), ("log", 1e-30, 1e30)],
+    "asinh": [("lin", -5, 5), ("log", 1e-30, 1e30)],
+    "acosh": [("lin", 1, 5), ("log", 1.0001, 1e30)],
+    "atanh": [("lin", -0.9999, 0.9999), ("log", 1e-30, 1e-2)],
+    "erf": [("lin", -4.2, 4.2), ("lin", 0.85, 1.0), ("log", 1e-30, 1)],
+    "erfc": [("lin", -4, 9), ("lin", -0.5, 0.5)],
+    "erfinv": [("lin", -0.9999, 0.9999), ("lin", 0.99, 0.99999), ("log", 1e-30, 1)],
+    "lgamma": [("lin", 0.001, 60), ("lin", 0.9, 2.1), ("log", 1e-30, 1e30), ("lin", -9.9, -0.1),
+               ("lin", 0.99999, 1.00001), ("lin", 1.9999, 2.0001)],
+    "digamma": [("lin", 0.001, 60), ("lin", 1.3, 1.6), ("lin", 1.46162, 1.46164), ("log", 1e-30, 1e30), ("lin", -9.9, -0.1)],
+}
+_PAIRS: dict[str, list[tuple[Range, Range]]] = {
+    "pow": [(("log", 1e-3, 1e3), ("lin", -10, 10)), (("lin", 0.9, 1.1), ("lin", -500, 500)),
+            (("log", 1e-40, 1e38), ("lin", -1, 1)), (("lin", -20, -1), ("lin", 2, 2))],
+    "atan2": [(("lin", -3, 3), ("lin", -3, 3)), (("log", 1e-20, 1e20), ("log", 1e-20, 1e20)),
+              (("log", 1e-20, 1e20), ("lin", -1e3, -1))],
+    "hypot": [(("lin", -3, 3), ("lin", -3, 3)), (("log", 1e-30, 1e30), ("log", 1e-30, 1e30))],
+}  # fmt: skip
+# float64 reaches further.
+_FURTHER: dict[str, list[Range]] = {
+    "exp": [("lin", -708, 709.7), ("lin", -745, -708)], "exp2": [("lin", -1022, 1023.9)],
+    "expm1": [("lin", -40, 709.7)], "sinh": [("lin", -710.4, 710.4)], "cosh": [("lin", -710.4, 710.4)],
+    "log": [("log", 5e-324, 1.7e308)], "log2": [("log", 5e-324, 1.7e308)], "log10": [("log", 5e-324, 1.7e308)],
+    "erf": [("lin", -6, 6)], "erfc": [("lin", 0, 26.5)], "sin": [("log", 1e-300, 1e300)],
+    "cos": [("log", 1e-300, 1e300)], "tan": [("log", 1e-300, 1e300)], "tanh": [("lin", -22, 22)],
+    "sigmoid": [("lin", -700, 40)],
+}  # fmt: skip
+
+
+def exact(word: str) -> Callable[..., object]:
+    """The mpmath function of `word`."""
+    import mpmath as mp
+
+    named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2), "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+             "lgamma": lambda x: mp.re(mp.loggamma(x)), "pow": mp.power, "erfinv": _erfinv}
+    return named.get(word) or getattr(mp, word)
+
+
+def _erfinv(x):
+    import mpmath as mp
+
+    if abs(x) < mp.mpf("0.9"):
+        return mp.erfinv(x)
+    # mpmath starts its search too far away in the tails.
+    eta = mp.sqrt(-mp.log((1 - abs(x)) * mp.sqrt(mp.pi)))
+    start = mp.sqrt(abs(eta**2 - mp.log(eta))) if eta > 1 else eta
+    return mp.sign(x) * mp.findroot(lambda y: mp.erfc(y) - (1 - abs(x)), start, solver="newton",
+                                    df=lambda y: -2 / mp.sqrt(mp.pi) * mp.exp(-y * y))
+
+
+def formula(word: str) -> Formula:
+    """The formula that is nothing but `word`."""
+    scope = {word: getattr(vocabulary, word)}
+    arguments = "x, y" if word in _PAIRS else "x"
+    exec(f"def function({arguments}):\n    return {word}({arguments})", scope)  # one text per word, all of them here
+    return Formula(scope["function"], word)
+
+
+def samples(word: str, dtype: str) -> list[tuple[np.ndarray, ...]]:
+    """Arguments of `word`, one tuple of arrays per range."""
+    rng = np.random.default_rng(0)
+    if word in _PAIRS:
+        return [tuple(_draw(rng, r, dtype) for r in ranges) for ranges in _PAIRS[word]]
+    ranges = _WIDE[word] + (_FURTHER.get(word, []) if dtype == "float64" else [])
+    return [(_draw(rng, r, dtype),) for r in ranges]
+
+
+def _draw(rng: np.random.Generator, what: Range, dtype: str) -> np.ndarray:
+    spread, low, high = what
+    if spread == "log":
+        values = np.exp(rng.uniform(np.log(low), np.log(high), SAMPLES))
+    else:
+        values = rng.uniform(low, high, SAMPLES)
+    return values.astype(dtype)
+
+
+def evaluate(word: str, arguments: tuple[np.ndarray, ...]) -> np.ndarray | None:
+    """`word` by the compiled tier; None where it has no code for the dtype."""
+    out = np.empty_like(arguments[0])
+    return out if engine.launch(formula(word), arguments, (out,), out.dtype) else None
+
+
+def worst_ulp(word: str, arguments: tuple[np.ndarray, ...], count: int) -> tuple[float, tuple[float, ...]] | None:
+    """Largest error among the first `count` samples, in ulp, and where it is."""
+    import mpmath as mp
+
+    results = evaluate(word, arguments)
+    if results is None:
+        return None
+    function, worst, where = exact(word), -1.0, ()
+    with mp.workdps(50):
+        for *point, result in zip(*(a[:count] for a in arguments), results[:count], strict=True):
+            error = _ulp(function(*(mp.mpf(float(x)) for x in point)), result)
+            if not error <= worst:
+                worst, where = error, tuple(float(x) for x in point)
+    return worst, where
+
+
+def _ulp(truth: object, result: np.floating) -> float:
+    rounded = type(result)(float(truth))              # by way of double: close enough for a spacing
+    if np.isinf(rounded) or np.isinf(result):
+        return 0.0 if rounded == result else float("inf")
+    return float(abs(truth - float(result)) / float(np.spacing(np.abs(rounded))))
+
+
+def nanoseconds(word: str, dtype: str) -> tuple[float, float]:
+    """Time per element of the compiled and of the numpy tier, one thread."""
+    arguments = tuple(np.resize(a, 1 << 16) for a in samples(word, dtype)[0])
+    out, this = np.empty_like(arguments[0]), formula(word)
+    before = engine.get_num_threads()
+    engine.set_num_threads(1)
+    try:
+        compiled = timeit.repeat(lambda: engine.launch(this, arguments, (out,), out.dtype), number=1, repeat=30)
+        plain = timeit.repeat(
+            lambda: flambeau_kernels.reference_launch(this, arguments, (out,), out.dtype), number=1, repeat=5)
+    finally:
+        engine.set_num_threads(before)
+    return min(compiled) / out.size * 1e9, min(plain) / out.size * 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Accuracy of the compiled elementary functions, in ulp.")
+    parser.add_argument("words", nargs="*", help="words of the vocabulary; all by default")
+    parser.add_argument("--count", type=int, default=1000, help="samples per range (default 1000)")
+    options = parser.parse_args()
+    print(f"{'word':9} {'dtype':8} {'worst ulp':>9}  {'at':42} {'ns/element':>10} {'numpy tier':>10}")
+    for word in options.words or (*_WIDE, *_PAIRS):
+        for dtype in ("float32", "float64"):
+            found = [worst_ulp(word, arguments, options.count) for arguments in samples(word, dtype)]
+            if found[0] is None:
+                print(f"{word:9} {dtype:8} {'-':>9}  left to the numpy tier")
+                continue
+            worst, where = max(found)
+            fast, slow = nanoseconds(word, dtype)
+            print(f"{word:9} {dtype:8} {worst:9.2f}  {', '.join(f'{x:.17g}' for x in where):42} {fast:10.2f} {slow:10.2f}")
+
+
+if __name__ == "__main__":
+    main()
