@@ -63,7 +63,7 @@ def fixed_seeds() -> None:
             sys.modules[name].manual_seed(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fresh_python() -> Callable[..., str]:
     """``run(*arguments, path=(), status=0, **environment) -> stdout`` of Python in a process of its own.
 

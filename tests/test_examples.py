@@ -34,18 +34,27 @@ def as_torch(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture
-def two_epochs(fresh_python, tmp_path) -> list[float]:
-    """Losses of two epochs on Flambeau."""
-    return losses(fresh_python(DIGITS, "--epochs", 2, "--out", tmp_path / "flambeau"))
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """Where a run of two epochs on Flambeau has left its results."""
+    return tmp_path_factory.mktemp("results")
 
 
-def test_digits_learns_and_writes_its_results(fresh_python, tmp_path):
-    output = fresh_python(DIGITS, "--epochs", 2, "--out", tmp_path)
+@pytest.fixture(scope="module")
+def two_epochs(fresh_python, results) -> list[float]:
+    """The losses of that run."""
+    return losses(fresh_python(DIGITS, "--epochs", 2, "--out", results))
 
-    first, _, second, _ = losses(output)
+
+def test_digits_learns(two_epochs):
+    first, _, second, _ = two_epochs
+
     assert second < first / 2
-    written = {path.name for path in tmp_path.iterdir()}
+
+
+def test_digits_writes_a_checkpoint_and_plots(two_epochs, results):
+    written = {path.name for path in results.iterdir()}
+
     plots = {"learning_curve.png", "confusion_matrix.png"}
     assert written == {"checkpoint.pt"} | (plots if importlib.util.find_spec("matplotlib") else set())
 
