@@ -1,0 +1,126 @@
+"""Normal and log-normal numbers from an `MT19937Stream`, the ones PyTorch's CPU draws.
+
+There are two ways, and which one runs decides the numbers. A contiguous array of 16 numbers or more is made
+in blocks: 16 uniform numbers become 16 normal ones at once, in the array's own precision. Everything else is
+made in pairs, in float64; the second of a pair that is not needed waits in the stream for the next call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from .random_arithmetic import fma, libm
+from .random_boxmuller import TWO_PI, pairs32, pairs64
+from .random_stream import HALF_TYPES, MT19937Stream, check_dtype, fill, numbers_in
+
+__all__ = ["log_normal", "normal"]
+
+BLOCK = 16
+CHUNK = 256                                          # blocks made at a time: temporaries stay in cache
+
+
+def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
+    """Fill floating or complex `out` with normal numbers; the two parts of a complex one share the variance.
+
+    Raises: RuntimeError if `std` is negative or nan.
+    """
+    check_dtype("normal_", out.dtype, "fc")
+    if not std >= 0:
+        raise RuntimeError(f"normal_: std must be at least 0, got std={std}")
+    count = numbers_in(out)
+    if np.iscomplexobj(out):
+        std = std / math.sqrt(2.0)
+    if count >= BLOCK and out.flags.c_contiguous:
+        values = in_blocks(stream, count, out.dtype)
+    else:
+        values = in_pairs(stream, count, exact=out.dtype in (np.float64, np.complex128))
+    return fill(out, moved_and_scaled(values, mean, std))
+
+
+def log_normal(stream: MT19937Stream, out: np.ndarray, mean: float = 1.0, std: float = 2.0) -> np.ndarray:
+    """Fill floating `out` with numbers whose natural logarithm is normal with `mean` and `std`.
+
+    Raises: RuntimeError unless `std > 0`.
+    """
+    check_dtype("log_normal_", out.dtype, "f")
+    if not std > 0:
+        raise RuntimeError(f"log_normal_: std must be above 0, got std={std}")
+    exact = out.dtype == np.float64
+    logs = moved_and_scaled(in_pairs(stream, out.size, exact), mean, std)
+    return fill(out, libm(exp_or_inf, logs) if exact else np.exp(logs))
+
+
+def exp_or_inf(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+def moved_and_scaled(values: np.ndarray, mean: float, std: float) -> np.ndarray:
+    return values if (mean, std) == (0.0, 1.0) else fma(values, std, mean)
+
+
+def in_pairs(stream: MT19937Stream, count: int, exact: bool) -> np.ndarray:
+    """`count` standard normals in float64, a waiting one first; an odd one out is left waiting.
+
+    `exact` asks for the C library's last bit, which only a float64 result can show.
+    """
+    values = np.empty(count)
+    start = 0
+    if count and stream.spare_normal is not None:
+        values[0], stream.spare_normal, start = stream.spare_normal, None, 1
+    pairs = (count - start + 1) // 2
+    unit = stream.uniform64(2 * pairs)
+    fresh = pairs_exactly(unit) if exact or pairs < CHUNK else pairs_by_numpy(unit)
+    values[start:] = fresh[: count - start]
+    if fresh.size > count - start:
+        stream.spare_normal = float(pairs_exactly(unit[-2:])[1])
+    return values
+
+
+def pairs_exactly(unit: np.ndarray) -> np.ndarray:
+    """Each two uniform numbers, an angle and a radius, as two normal ones; the C library's functions."""
+    radius = np.sqrt(-2.0 * libm(math.log1p, -unit[1::2]))
+    angle = TWO_PI * unit[0::2]
+    return interleaved(radius * libm(math.cos, angle), radius * libm(math.sin, angle))
+
+
+def pairs_by_numpy(unit: np.ndarray) -> np.ndarray:
+    """`pairs_exactly` with numpy's vectorised functions, some of which differ in the last bit."""
+    radius = np.sqrt(-2.0 * np.log1p(-unit[1::2]))
+    angle = TWO_PI * unit[0::2]
+    return interleaved(radius * np.cos(angle), radius * np.sin(angle))
+
+
+def interleaved(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.stack((first, second), axis=1).reshape(-1)
+
+
+def in_blocks(stream: MT19937Stream, count: int, dtype: np.dtype) -> np.ndarray:
+    """`count` >= 16 standard normals, float64 for double `dtype`, else float32.
+
+    A count that is not a multiple of 16 makes its last 16 numbers anew, from 16 further uniform ones. The
+    uniform numbers left over before have been drawn all the same, except for half types.
+    """
+    double = dtype in (np.float64, np.complex128)
+    draw = stream.uniform64 if double else stream.uniform32
+    make = pairs64 if double else pairs32
+    whole = count - count % BLOCK
+    values = np.empty(count, dtype=np.float64 if double else np.float32)
+    make_blocks(make, draw(whole if dtype.name in HALF_TYPES else count)[:whole], values[:whole])
+    if whole < count:
+        make_blocks(make, draw(BLOCK), values[-BLOCK:])
+    return values
+
+
+def make_blocks(make: Callable, unit: np.ndarray, values: np.ndarray) -> None:
+    """16 uniform numbers become 16 normal ones: the first 8 give radii, the last 8 angles."""
+    unit, values = unit.reshape(-1, 2, 8), values.reshape(-1, 2, 8)
+    for start in range(0, len(unit), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        first, second = make(unit[chunk, 0].ravel(), unit[chunk, 1].ravel(), unit.size)
+        values[chunk, 0], values[chunk, 1] = first.reshape(-1, 8), second.reshape(-1, 8)

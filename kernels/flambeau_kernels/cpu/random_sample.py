@@ -1,0 +1,99 @@
+"""Permutations and draws from weights with an `MT19937Stream`, the ones PyTorch's CPU makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .random_arithmetic import compiled, runs_compiled
+from .random_continuous import exponential
+from .random_stream import MT19937Stream
+
+__all__ = ["multinomial", "randperm"]
+
+COMPILED_FROM = 1 << 17                              # 60 ms in plain Python
+# Floating types count to one past the integers they all hold exactly.
+LARGEST_COUNT = {
+    "float16": (1 << 11) + 1, "bfloat16": (1 << 8) + 1, "float32": (1 << 24) + 1, "float64": (1 << 53) + 1,
+}
+
+
+def randperm(stream: MT19937Stream, n: int, dtype: np.dtype | type = np.int64) -> np.ndarray:
+    """The integers 0 ... n - 1 in random order, as `dtype`; one word of the stream for each but the last.
+
+    Raises: RuntimeError if `n` is negative or too large for `dtype` to count to.
+    """
+    dtype = np.dtype(dtype)
+    most = LARGEST_COUNT.get(dtype.name) or int(np.iinfo(dtype).max)
+    if not 0 <= n <= most:
+        raise RuntimeError(f"randperm: n must lie in [0, {most}] for dtype {dtype.name}, got n={n}")
+    # How far ahead of place i the element that moves there is found: Knuth, TAOCP 3.4.2, algorithm P.
+    ahead = stream.random32(max(n - 1, 0)) % np.arange(n, 1, -1, dtype=np.int64)
+    if runs_compiled(swap_ahead, n, COMPILED_FROM):
+        order = np.arange(n)
+        compiled(swap_ahead)(order, ahead)
+        return order.astype(dtype, copy=False)
+    order = list(range(n))
+    swap_ahead(order, ahead.tolist())
+    return np.array(order, dtype=np.int64).astype(dtype, copy=False)
+
+
+def swap_ahead(order: Any, ahead: Any) -> None:
+    """Exchange place i with the one `ahead[i]` further on, for each i in turn."""
+    for i in range(len(ahead)):
+        j = i + ahead[i]
+        order[i], order[j] = order[j], order[i]
+
+
+def multinomial(
+    stream: MT19937Stream, weights: np.ndarray, num_samples: int, replacement: bool = False
+) -> np.ndarray:
+    """Indices drawn in proportion to `weights`: (n,) -> (k,) or (rows, n) -> (rows, k), int64.
+
+    Without replacement the indices are those of the largest weights divided by exponential numbers; so is a
+    single draw. With replacement each index is where a uniform number falls among the running sums.
+    Raises: RuntimeError unless `weights` are floating, finite, not negative and of positive sum, 1-D or 2-D,
+        and `num_samples` is positive and, without replacement, at most n.
+    """
+    check_weights(weights, num_samples, replacement)
+    if not replacement or num_samples == 1:
+        chances = weights / exponential(stream, np.empty(weights.shape, dtype=weights.dtype))
+        return best(chances, num_samples)
+    rows = np.atleast_2d(weights)
+    unit = stream.uniform64(len(rows) * num_samples).reshape(len(rows), num_samples)
+    indices = np.stack([np.searchsorted(running_shares(row), u) for row, u in zip(rows, unit, strict=True)])
+    return indices.reshape(*weights.shape[:-1], num_samples).astype(np.int64, copy=False)
+
+
+def check_weights(weights: np.ndarray, num_samples: int, replacement: bool) -> None:
+    if weights.dtype.kind != "f" and weights.dtype.name != "bfloat16":
+        raise RuntimeError(f"multinomial: input must be floating, got {weights.dtype.name}")
+    if weights.ndim not in (1, 2):
+        raise RuntimeError(f"multinomial: input must be 1-D or 2-D, got shape {weights.shape}")
+    if num_samples <= 0:
+        raise RuntimeError(f"multinomial: num_samples must be positive, got {num_samples}")
+    if not replacement and num_samples > weights.shape[-1]:
+        raise RuntimeError(
+            f"multinomial: cannot draw num_samples={num_samples} of {weights.shape[-1]} without replacement"
+        )
+    bad = ~np.isfinite(weights) | (weights < 0)
+    if bad.any():
+        raise RuntimeError(f"multinomial: weights must be finite and at least 0, got {weights[bad].flat[0]}")
+    if not (weights.astype(np.float64).sum(axis=-1) > 0).all():
+        raise RuntimeError("multinomial: the weights of a row must have a positive sum, got 0")
+
+
+def best(chances: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the `count` largest along the last dim, the earlier first among equals."""
+    if count == 1:
+        return np.argmax(chances, axis=-1, keepdims=True)
+    wide = chances if chances.dtype == np.float64 else chances.astype(np.float32)
+    return np.argsort(-wide, axis=-1, kind="stable")[..., :count]
+
+
+def running_shares(weights: np.ndarray) -> np.ndarray:
+    """Running sums divided by the whole, float32 unless `weights` are float64; the last is exactly 1."""
+    accumulate = np.float64 if weights.dtype == np.float64 else np.float32
+    sums = np.cumsum(weights.astype(accumulate), dtype=accumulate)
+    return (sums / sums[-1]).astype(np.float64)

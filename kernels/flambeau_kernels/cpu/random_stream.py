@@ -1,0 +1,188 @@
+"""The CPU's source of random bits: a Mersenne Twister that can be seeded, saved and restored.
+
+`MT19937Stream` yields the same 32-bit words as PyTorch's CPU generator for the same seed, and its saved state
+has the same bytes, so a state can travel between the two in either direction. How words become numbers of a
+distribution is told in the sibling modules `random_uniform`, `random_normal`, `random_continuous`,
+`random_rejection`, `random_sample`.
+
+Source: Matsumoto and Nishimura 1998, "Mersenne Twister", ACM TOMACS 8(1), seeded as in 2002.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+__all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
+
+DEFAULT_SEED = 67280421310721                        # what an unseeded PyTorch generator reports
+BLOCK = 624                                          # words per twist
+WHOLE_WORD = 1 << 32
+HALF_TYPES = ("float16", "bfloat16")
+
+# PyTorch's saved CPU generator: what each byte means was found by saving before and after single draws.
+STATE = np.dtype({
+    "names": ["seed", "left", "seeded", "next", "words",
+              "spare_normal", "has_spare_normal", "spare_normal32", "has_spare_normal32"],
+    "formats": ["<u8", "<i4", "u1", "<u8", ("<u8", BLOCK), "<f8", "u1", "<f4", "u1"],
+    "offsets": [0, 8, 12, 16, 24, 5024, 5040, 5048, 5052],
+    "itemsize": 5056,
+})
+STATE_BYTES = STATE.itemsize
+
+
+class MT19937Stream:
+    """A stream of 32-bit words, together with the second normal of the last pair drawn.
+
+    Args:
+        seed: any integer in [-2**63, 2**64); a negative one counts back from 2**64. The twister itself sees
+            the low 32 bits only, as in PyTorch.
+
+    >>> MT19937Stream(0).random32(2)
+    array([2357136044, 2546248239], dtype=uint32)
+    """
+
+    def __init__(self, seed: int = DEFAULT_SEED) -> None:
+        self._twister = np.random.MT19937()
+        self._drawer = np.random.Generator(self._twister)
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> MT19937Stream:
+        """Restart from `seed`, forgetting any spare normal. Raises: ValueError outside [-2**63, 2**64)."""
+        seed = int(seed)
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise ValueError(f"manual_seed: seed must lie in [-2**63, 2**64), got {seed}")
+        self._seed = seed % (1 << 64)
+        self._twister._legacy_seeding(self._seed & 0xFFFFFFFF)
+        self._untouched = True
+        self.spare_normal: float | None = None
+        self._spare_normal32 = (0.0, 0)
+        return self
+
+    def seed(self) -> int:
+        """Restart the stream from a seed the operating system chooses, and return that seed."""
+        self.manual_seed(secrets.randbits(64))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        """The seed the stream was last started from, in [0, 2**64)."""
+        return self._seed
+
+    def random32(self, count: int) -> np.ndarray:
+        """The next `count` words, uint32."""
+        self._untouched = self._untouched and count == 0
+        return self._drawer.integers(0, WHOLE_WORD, size=count, dtype=np.uint32)
+
+    def random64(self, count: int) -> np.ndarray:
+        """The next `2 * count` words joined in pairs, the first of each pair on top, uint64."""
+        return join(self.random32(2 * count))
+
+    def uniform32(self, count: int) -> np.ndarray:
+        """Float32 in [0, 1): the low 24 bits of one word each."""
+        return (self.random32(count) & np.uint32(0xFFFFFF)).astype(np.float32) * np.float32(2.0**-24)
+
+    def uniform64(self, count: int) -> np.ndarray:
+        """Float64 in [0, 1): the low 53 bits of two words each."""
+        return (self.random64(count) & np.uint64((1 << 53) - 1)).astype(np.float64) * 2.0**-53
+
+    @contextmanager
+    def rewound(self) -> Iterator[None]:
+        """Whatever is drawn inside the `with` block is still to come after it."""
+        twister, untouched = self._twister.state, self._untouched
+        yield
+        self._twister.state, self._untouched = twister, untouched
+
+    def skip(self, words: int) -> None:
+        """Throw `words` words away."""
+        self.random32(words)
+
+    def clone(self) -> MT19937Stream:
+        """An independent stream that goes on exactly as this one will."""
+        return MT19937Stream().set_state(self.get_state())
+
+    def get_state(self) -> np.ndarray:
+        """The whole state as `STATE_BYTES` bytes, laid out as PyTorch lays out its own."""
+        record = np.zeros((), dtype=STATE)
+        state = self._twister.state["state"]
+        record["seed"], record["seeded"], record["words"] = self._seed, 1, state["key"]
+        # After seeding as after a used up block no word is left; only `next` tells the two apart.
+        record["next"] = 0 if self._untouched else state["pos"]
+        record["left"] = 1 if self._untouched else BLOCK + 1 - state["pos"]
+        if self.spare_normal is not None:
+            record["spare_normal"], record["has_spare_normal"] = self.spare_normal, 1
+        record["spare_normal32"], record["has_spare_normal32"] = self._spare_normal32
+        return np.frombuffer(record.tobytes(), dtype=np.uint8).copy()
+
+    def set_state(self, state: np.ndarray) -> MT19937Stream:
+        """Continue from a state `get_state` returned, here or in PyTorch.
+
+        Raises: TypeError unless `state` is a uint8 array; RuntimeError for a wrong length or impossible
+            contents.
+        """
+        record = read_state(state)
+        self._seed = int(record["seed"])
+        self._untouched = record["left"] == 1 and record["next"] == 0
+        position = BLOCK if record["left"] == 1 else int(record["next"])
+        words = record["words"].astype(np.uint32)
+        self._twister.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": position}}
+        self.spare_normal = float(record["spare_normal"]) if record["has_spare_normal"] else None
+        self._spare_normal32 = record["spare_normal32"], record["has_spare_normal32"]
+        return self
+
+
+def read_state(state: np.ndarray) -> np.ndarray:
+    """The fields of a saved state, checked."""
+    if not isinstance(state, np.ndarray) or state.dtype != np.uint8:
+        found = state.dtype if isinstance(state, np.ndarray) else type(state).__name__
+        raise TypeError(f"set_state: a generator state is a uint8 array, got {found}")
+    if state.size != STATE_BYTES:
+        raise RuntimeError(f"set_state: a CPU generator state has {STATE_BYTES} bytes, got {state.size}")
+    record = np.frombuffer(state.tobytes(), dtype=STATE)[0]
+    left, following = int(record["left"]), int(record["next"])
+    if not record["seeded"] or not 1 <= left <= BLOCK or following > BLOCK:
+        raise RuntimeError(
+            f"set_state: not an mt19937 state (seeded={record['seeded']}, left={left}, next={following}; "
+            f"expected seeded=1, left in [1, {BLOCK}], next in [0, {BLOCK}])"
+        )
+    return record
+
+
+def join(words: np.ndarray) -> np.ndarray:
+    """Pairs of 32-bit words as 64-bit words, the first on top: (2n,) uint32 -> (n,) uint64."""
+    return (words[0::2].astype(np.uint64) << np.uint64(32)) | words[1::2]
+
+
+def memory_order(out: np.ndarray) -> list[int]:
+    """The dims of `out`, widest stride first: numbers are dealt out along rising addresses."""
+    return sorted(range(out.ndim), key=lambda dim: -abs(out.strides[dim]) if out.shape[dim] > 1 else 0)
+
+
+def fill(out: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Deal `values`, one per element and in the order drawn, into `out`, rounding to its dtype; return `out`.
+
+    A complex `out` takes two values per element, the real part first.
+    """
+    target = out if out.flags.c_contiguous else out.transpose(memory_order(out))
+    if np.iscomplexobj(out):
+        target.real = values[0::2].reshape(target.shape)
+        target.imag = values[1::2].reshape(target.shape)
+        return out
+    if out.dtype.name in HALF_TYPES:
+        values = values.astype(np.float32, copy=False)   # float64 reaches a half type by way of float32
+    target[...] = values.reshape(target.shape).astype(out.dtype, copy=False)
+    return out
+
+
+def check_dtype(name: str, dtype: np.dtype, kinds: str) -> None:
+    """Raise NotImplementedError unless `dtype` is of one of `kinds`: f(loating), c(omplex), i, u, b(ool)."""
+    kind = "f" if dtype.name in HALF_TYPES else dtype.kind
+    if kind not in kinds:
+        raise NotImplementedError(f"{name}: there are no such numbers of dtype {dtype.name}")
+
+
+def numbers_in(out: np.ndarray) -> int:
+    """How many real numbers fill `out`."""
+    return out.size * (2 if np.iscomplexobj(out) else 1)
