@@ -1,4 +1,6 @@
-"""The elementary functions: accuracy against mpmath, special values against C's conventions, vector code on targets."""
+"""The elementary functions: accuracy against mpmath, special values against C's conventions, vector code on
+targets.
+"""
 from __future__ import annotations
 
 import re
@@ -13,16 +15,19 @@ from flambeau_kernels.scalar import accuracy, coefficients, fit, functions
 from flambeau_kernels.scalar.symbols import KINDS
 from flambeau_kernels.scalar.words import READING
 
-pytestmark = pytest.mark.skipif(engine.available() is not None, reason=f"no compiled tier: {engine.available()}")
+pytestmark = pytest.mark.skipif(engine.available() is not None,
+                                reason=f"no compiled tier: {engine.available()}")
 
-# Largest error allowed, in ulp, for float32 and float64; None: no compiled code. The measured values are 0.1 to 0.3
-# lower on thousands of samples; the table is printed by `python -m flambeau_kernels.scalar.accuracy`.
+# Largest error allowed, in ulp, for float32 and float64; None: no compiled code. The measured values are 0.1
+# to 0.3 lower on thousands of samples; the table is printed by `python -m flambeau_kernels.scalar.accuracy`.
 LIMITS = {
     "exp": (1.0, 1.0), "exp2": (1.0, 1.0), "expm1": (1.5, 1.5), "sigmoid": (2.0, 2.0), "sinh": (1.5, 1.6),
     "cosh": (1.3, 1.3), "tanh": (1.4, 1.4), "log": (1.0, 1.0), "log2": (0.55, 0.55), "log10": (0.55, 0.55),
     "log1p": (0.55, 1.3), "sin": (0.6, 0.9), "cos": (0.6, 0.9), "tan": (0.7, 2.0), "asin": (0.55, 1.8),
-    "acos": (0.55, 1.3), "atan": (0.55, 1.5), "asinh": (0.55, 2.0), "acosh": (0.55, 2.0), "atanh": (0.55, 1.9),
-    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 3.5), "lgamma": (1.5, None), "digamma": (0.6, None),
+    "acos": (0.55, 1.3), "atan": (0.55, 1.5), "asinh": (0.55, 2.0), "acosh": (0.55, 2.0), "atanh": (0.55,
+                                                                                                    1.9),
+    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 3.5), "lgamma": (1.5, None), "digamma": (0.6,
+                                                                                                     None),
     "pow": (0.55, 1.0), "atan2": (0.55, 1.5), "hypot": (0.55, 0.55),
 }  # fmt: skip
 PAIRWISE = ("pow", "atan2", "hypot")
@@ -64,7 +69,8 @@ def launched(word, *arguments):
 @pytest.mark.parametrize(("word", "dtype"), [row for row in TABLED if row[0] not in (*PAIRWISE, "digamma")])
 def test_special_values_of_one_argument(word, dtype):
     info = np.finfo(dtype)
-    values = [*SPECIAL, info.max, info.min, info.tiny, -info.tiny, info.smallest_subnormal, -info.smallest_subnormal]
+    values = [*SPECIAL, info.max, info.min, info.tiny, -info.tiny, info.smallest_subnormal,
+              -info.smallest_subnormal]
     x = np.resize(np.array(values, dtype), 4500)
     with np.errstate(all="ignore"):
         wanted = BY_SCIPY.get(word, getattr(np, word, None))(x)

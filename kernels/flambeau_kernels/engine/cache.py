@@ -1,11 +1,12 @@
 """Compiled objects on disk: one file per kernel, safe against crashes, readers and concurrent writers.
 
-A file is a 64-byte header (magic, body length, SHA-256 of the body) and the object code. It is written under a
-temporary name and renamed, so a reader sees a whole file or none; a file that fails its header is ignored and
-written again. Object code is executed, so a folder that other users may write to is not used.
+A file is a 64-byte header (magic, body length, SHA-256 of the body) and the object code. It is written under
+a temporary name and renamed, so a reader sees a whole file or none; a file that fails its header is ignored
+and written again. Object code is executed, so a folder that other users may write to is not used.
 """
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -18,7 +19,8 @@ HEADER = struct.Struct("<8sQ32s16x")                  # 64 bytes
 
 
 def default_folder() -> str | None:
-    """The cache folder the user asked for by `FLAMBEAU_CACHE` (`off`: none), or the platform's usual place."""
+    """The cache folder the user asked for by `FLAMBEAU_CACHE` (`off`: none), or the platform's usual place.
+    """
     chosen = os.environ.get("FLAMBEAU_CACHE")
     if chosen is not None:
         return None if chosen.strip().lower() in ("", "off", "0") else os.path.expanduser(chosen)
@@ -98,7 +100,5 @@ def unpack(raw: bytes) -> bytes | None:
 
 
 def _remove_quietly(path: str) -> None:
-    try:
+    with contextlib.suppress(OSError):
         os.remove(path)
-    except OSError:
-        pass

@@ -20,7 +20,8 @@ PAYS_FROM_ELEMENTS = 4096
 UFUNC_PAYS_FROM_ELEMENTS = 65536
 # Cost of a formula beyond which numpy's ufunc is more than a memory stream (exp, pow, ...).
 CHEAP = 8
-MOST_PLANS = 512                                      # per formula; shapes that change every step must not pile up
+# Per formula; shapes that change every step must not pile up.
+MOST_PLANS = 512
 
 _HALF = frozenset(("float16", "bfloat16"))
 _shown: set[str] = set()
@@ -67,7 +68,8 @@ def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return f"{formula.name}: compiled tier\n{details}"
 
 
-def _prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype) -> tuple[Any, str]:
+def _prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
+             compute: np.dtype) -> tuple[Any, str]:
     """A callable on the arrays, or the reason there is none; and an account of it for `explain`."""
     reason = llvm.available() or _does_not_fit(inputs, outs)
     if reason is not None:
@@ -83,7 +85,8 @@ def _prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
     try:
         address = llvm.compile_ir(kernel.text, kernel.symbol)
     except RuntimeError as error:
-        warnings.warn(f"{formula.name}: LLVM refused the kernel, the numpy tier runs: {error}", RuntimeWarning, 3)
+        warnings.warn(f"{formula.name}: LLVM refused the kernel, the numpy tier runs: {error}",
+                      RuntimeWarning, 3)
         return f"LLVM refused the kernel: {error}", ""
     _show(formula, kernel)
     table = plan.table(where, address, kernel.cost, sum(a.itemsize for a in (*inputs, *outs)))
@@ -97,7 +100,8 @@ def _does_not_fit(inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | Non
     if outs[0].size == 0:
         return "nothing to compute"
     for a in inputs:
-        if a.ndim > len(shape) or any(n not in (1, m) for n, m in zip(a.shape[::-1], shape[::-1], strict=False)):
+        lengths = zip(a.shape[::-1], shape[::-1], strict=False)
+        if a.ndim > len(shape) or any(n not in (1, m) for n, m in lengths):
             return f"an input of shape {a.shape} does not broadcast to {shape}"
     if any(not a.dtype.isnative for a in (*inputs, *outs)):
         return "an array in foreign byte order"
@@ -109,13 +113,14 @@ def _does_not_pay(formula: Formula, elements: int, cost: int, dtypes: set[np.dty
         return f"{elements} elements; the compiled tier pays from {PAYS_FROM_ELEMENTS}"
     one_stream = formula.ufunc is not None and cost <= CHEAP and len(dtypes) == 1
     if one_stream and elements < UFUNC_PAYS_FROM_ELEMENTS:
-        return f"{elements} elements of a single ufunc; the compiled tier pays from {UFUNC_PAYS_FROM_ELEMENTS}"
+        return f"{elements} elements of one ufunc; the compiled tier pays from {UFUNC_PAYS_FROM_ELEMENTS}"
     return None
 
 
 def _kernel(formula: Formula, where: plan.Layout, inputs: list[np.ndarray], outs: list[np.ndarray],
             compute: np.dtype) -> loops.Kernel:
-    operands = [Operand(a.dtype.name, access) for a, access in zip((*inputs, *outs), where.access, strict=True)]
+    arrays = (*inputs, *outs)
+    operands = [Operand(a.dtype.name, access) for a, access in zip(arrays, where.access, strict=True)]
     kind = "float32" if compute.name in _HALF else compute.name
     try:
         return loops.kernel(formula.name, formula.bind(READING), tuple(operands[:len(inputs)]),

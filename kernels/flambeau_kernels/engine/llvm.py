@@ -1,8 +1,9 @@
-"""LLVM IR text to machine code in this process: optimise, emit, cache, load. The only module that uses llvmlite.
+"""LLVM IR text to machine code in this process: optimise, emit, cache, load. The only module that uses
+llvmlite.
 
-`compile_ir(text, symbol)` is the whole interface. The text is a complete module without target lines; the key of the
-on-disk cache is a digest of that text and of everything that decides the code made from it (LLVM's version, the CPU
-and its features). Loading a cached object takes 0.3 ms and runs no compiler.
+`compile_ir(text, symbol)` is the whole interface. The text is a complete module without target lines; the
+key of the on-disk cache is a digest of that text and of everything that decides the code made from it (LLVM's
+version, the CPU and its features). Loading a cached object takes 0.3 ms and runs no compiler.
 """
 from __future__ import annotations
 
@@ -38,8 +39,10 @@ def available() -> str | None:
 def compile_ir(text: str, symbol: str) -> int:
     """The address of function `symbol` of the LLVM module `text`, compiled or read from the cache.
 
-    Thread-safe. The code stays loaded for the life of the process. External functions are looked up in the process.
-    Raises: Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is not a valid module.
+Thread-safe. The code stays loaded for the life of the process. External functions are looked up in the
+process.
+    Raises: Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is not a valid
+    module.
     """
     return compile_symbols(text, (symbol,))[symbol]
 
@@ -89,7 +92,9 @@ def _machine_or_reason() -> Machine | Unavailable:
 
 
 class Machine:
-    """A target to compile for: this computer by default, or a named triple, cpu and features to look at its assembly."""
+    """A target to compile for: this computer by default, or a named triple, cpu and features to look at its
+    assembly.
+    """
 
     def __init__(self, triple: str | None = None, cpu: str | None = None, features: str | None = None):
         self._llvm = llvm = _llvmlite()
@@ -136,7 +141,8 @@ class Machine:
         return module
 
     def load(self, body: bytes, symbols: tuple[str, ...], name: str):
-        """Link `body` into the process under its own library `name`; returns what maps symbols to addresses."""
+        """Link `body` into the process under its own library `name`; returns what maps symbols to addresses.
+        """
         library = self._llvm.JITLibraryBuilder().add_object_img(body).add_current_process()
         for symbol in symbols:
             library.export_symbol(symbol)
@@ -158,7 +164,8 @@ def _llvmlite():
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-    except Exception as error:                        # a broken install fails in many ways: ImportError, OSError, RuntimeError
+    # A broken install fails in many ways: ImportError, OSError, RuntimeError.
+    except Exception as error:
         raise Unavailable(f"llvmlite does not work here: {type(error).__name__}: {error}") from error
     return llvm
 

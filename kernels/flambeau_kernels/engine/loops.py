@@ -1,10 +1,11 @@
 """The loop around a formula, as LLVM IR text.
 
-A kernel is ``void kernel(ptr pointers, i64 n0, i64 n1, ptr strides)``: `n1` rows of `n0` elements, n0, n1 >= 1.
-`pointers` has one address per operand, inputs first; `strides` has the inner and then the outer byte stride of each.
-How an operand moves along a row is part of the kernel: `c`ontiguous, `s`calar (one value per row) or `g`eneral
-stride. Inputs are converted from the dtype they are stored in to the kind the formula computes in, results to the
-dtype of their output; half types are widened by instructions or shifts and rounded to nearest even.
+A kernel is ``void kernel(ptr pointers, i64 n0, i64 n1, ptr strides)``: `n1` rows of `n0` elements, both at
+least 1. `pointers` has one address per operand, inputs first; `strides` has the inner and then the outer byte
+stride of each. How an operand moves along a row is part of the kernel: `c`ontiguous, `s`calar (one value per
+row) or `g`eneral stride. Inputs are converted from the dtype they are stored in to the kind the formula
+computes in, results to the dtype of their output; half types are widened by instructions or shifts and
+rounded to nearest even.
 """
 from __future__ import annotations
 
@@ -13,12 +14,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flambeau_kernels.scalar import symbols as sy
-from flambeau_kernels.scalar.symbols import BOOL, F32, F64, I32, INT, KINDS, UINT, Block, Symbol, Unsupported, select
+from flambeau_kernels.scalar.symbols import (
+    BOOL,
+    F32,
+    I32,
+    INT,
+    KINDS,
+    UINT,
+    Block,
+    Symbol,
+    Unsupported,
+    select,
+)
 
-_STORED = {"bool": "i8", "float16": "half", "bfloat16": "i16", **{k: v.llvm for k, v in KINDS.items() if k != "bool"}}
+_STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
+           "bool": "i8", "float16": "half", "bfloat16": "i16"}
 
 
-# Columns that are searched for rare arguments at a time: they stay in the innermost cache for the loop that follows.
+# Columns that are searched for rare arguments at a time: they stay in the innermost cache for the loop that
+# follows.
 PART = 1024
 _HALF = sy.Kind("float16", "half", 16, "f")           # stored, never computed in
 
@@ -58,7 +72,8 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
     usual, values = _trace(name, function, inputs, outs, Block(KINDS[compute], scales))
     careful, careful_values = usual, values
     if usual.rare:
-        careful, careful_values = _trace(name, function, inputs, outs, Block(KINDS[compute], scales, careful=True))
+        block = Block(KINDS[compute], scales, careful=True)
+        careful, careful_values = _trace(name, function, inputs, outs, block)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
     bodies = _Bodies(inputs, outs, usual, values, careful, careful_values)
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost)
@@ -141,7 +156,8 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
             "entry:"]
     for k, _ in operands:
         text += [f"  %pp{k} = getelementptr ptr, ptr %pointers, i64 {k}", f"  %p{k} = load ptr, ptr %pp{k}",
-                 f"  %is{k} = getelementptr i64, ptr %strides, i64 {2 * k}", f"  %inner{k} = load i64, ptr %is{k}",
+                 f"  %is{k} = getelementptr i64, ptr %strides, i64 {2 * k}",
+                 f"  %inner{k} = load i64, ptr %is{k}",
                  f"  %os{k} = getelementptr i64, ptr %strides, i64 {2 * k + 1}",
                  f"  %outer{k} = load i64, ptr %os{k}"]
     text += ["  br label %row", "row:", "  %j = phi i64 [0, %entry], [%jnext, %rowend]"]
@@ -152,8 +168,8 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
     text += ["rowend:", *(f"  %rnext{k} = getelementptr i8, ptr %r{k}, i64 %outer{k}" for k, _ in operands)]
     text += ["  %jnext = add nuw nsw i64 %j, 1", "  %again = icmp slt i64 %jnext, %n1",
              "  br i1 %again, label %row, label %done", "done:", "  ret void", "}",
-             # Iterations do not depend on each other, also where an output is one of the inputs; the order
-             # of loads and stores within an iteration stays. So there is no need for a second, in-place kernel.
+             # Iterations do not depend on each other, also where an output is one of the inputs; the order of
+             # loads and stores within an iteration stays. So there is no need for a second, in-place kernel.
              "!0 = distinct !{}", '!1 = !{!"llvm.loop.parallel_accesses", !0}',
              f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands)}}}',
              '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
@@ -191,17 +207,20 @@ def _guarded_columns(bodies: _Bodies) -> list[str]:
             "partend:", "  %rest = icmp slt i64 %to, %n0", "  br i1 %rest, label %part, label %rowend"]
 
 
-def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies, body: list[str], metadata: str,
+def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies, body: list[str],
+                 metadata: str,
                  after: str, phis: list[str] | tuple[()] = ()) -> list[str]:
-    """Blocks of IR that run `body` for columns [start, stop), entered from block `before`, left to `after`."""
+    """Blocks of IR that run `body` for columns [start, stop), entered from block `before`, left to `after`.
+    """
     i = f"%{label}.i"
     loads = []
     for k, operand in enumerate(bodies.inputs):
         if operand.access != "s":
-            loads += [*_address(k, operand), f"  %x{k} = load {operand.llvm}, ptr %a{k}, align 1, !llvm.access.group !0"]
+            loads += [*_address(k, operand),
+                      f"  %x{k} = load {operand.llvm}, ptr %a{k}, align 1, !llvm.access.group !0"]
     if label != "column":
         loads = [re.sub(r"%([vxao])(\d+)\b", rf"%{label}.\1\2", line) for line in loads]
-    lines = [line.replace("%i,", f"{i},") if "%i," in line else re.sub(r"%i$", i, line) for line in (*loads, *body)]
+    lines = [re.sub(r"%i(?=,|$)", i, line) for line in (*loads, *body)]
     return [f"{label}:", f"  {i} = phi i64 [{start}, %{before}], [{i}next, %{label}]", *phis, *lines,
             f"  {i}next = add nuw nsw i64 {i}, 1", f"  %{label}.more = icmp slt i64 {i}next, {stop}",
             f"  br i1 %{label}.more, label %{label}, label %{after}, !llvm.loop {metadata}"]
@@ -209,7 +228,8 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies
 
 def _stores(bodies: _Bodies, values: list[tuple[str, str]]) -> list[str]:
     text = []
-    for k, ((llvm, name), operand) in enumerate(zip(values, bodies.outs, strict=True), start=len(bodies.inputs)):
+    for k, ((llvm, name), operand) in enumerate(zip(values, bodies.outs, strict=True),
+                                                start=len(bodies.inputs)):
         text += [*_address(k, operand), f"  store {llvm} {name}, ptr %a{k}, align 1, !llvm.access.group !0"]
     return text
 

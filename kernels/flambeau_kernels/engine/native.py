@@ -1,9 +1,10 @@
-"""From Python arrays to a kernel call: the driver that walks outer dimensions, and the callable made for a plan.
+"""From Python arrays to a kernel call: the driver that walks outer dimensions, and the callable made for a
+plan.
 
-A plan is an int64 table, read by native code (slots below). `runner(table)` is a Python callable that takes the
-arrays, picks up their data pointers and runs the plan. Normally it is a builtin whose body is generated here and
-which reads the pointer at its offset in numpy's array struct (60 ns); a self-test verifies the offset, and where it fails
-(another interpreter) the pointers are asked for in Python.
+A plan is an int64 table, read by native code (slots below). `runner(table)` is a Python callable that takes
+the arrays, picks up their data pointers and runs the plan. Normally it is a builtin whose body is generated
+here and which reads the pointer at its offset in numpy's array struct (60 ns); a self-test verifies the
+offset, and where it fails (another interpreter) the pointers are asked for in Python.
 """
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from flambeau_kernels.engine import llvm, pool
 # Slots of a plan. Rows are all dimensions but the innermost, merged to n1 (fastest) times the outer ones.
 (KERNEL, OPERANDS, N0, N1, OUTER, ROWS, COLUMN_GRAIN, ROW_GRAIN, COLUMN_CHUNKS, CHUNKS, RELEASE,
  POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS) = range(18)
-# From DIMS on: the outer dimensions, (inner, outer) strides per operand, and a row of strides per outer dimension.
+# From DIMS on: the outer dimensions, (inner, outer) strides per operand, and a row of strides per outer
+# dimension.
 
 DATA_OFFSET = 16                                      # of the data pointer in numpy's PyArrayObject
 
@@ -32,7 +34,8 @@ def new_table(size: int) -> np.ndarray:
 
 
 def runner(table: np.ndarray) -> Callable[..., None]:
-    """A callable that runs the plan on arrays given in the plan's order. The caller guarantees they fit it."""
+    """A callable that runs the plan on arrays given in the plan's order. The caller guarantees they fit it.
+    """
     if not struct_matches():
         return functools.partial(_run_by_ctypes, table)
     return _new_builtin()(ctypes.addressof(_method()), table, None)

@@ -1,7 +1,7 @@
 """Which loops an elementwise launch needs: dimensions ordered and merged, and the work cut into chunks.
 
-Everything here is a pure function of shapes, strides, item sizes and the kernel's cost, so the cutting, and with it
-every result, is independent of the number of threads.
+Everything here is a pure function of shapes, strides, item sizes and the kernel's cost, so the cutting, and
+with it every result, is independent of the number of threads.
 """
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ NS_PER_COST = 0.015
 NS_PER_BYTE = 0.02
 # A chunk is at least this long, so that handing it over (1 us) is noise.
 CHUNK_NS = 20_000.0
-# Other Python threads may run during a launch longer than this; giving up and taking the GIL costs about 0.1 us.
+# Other Python threads may run during a launch longer than this; giving up and taking the GIL costs about 0.1
+# us.
 RELEASE_NS = 50_000.0
 
 Dimension = tuple[int, tuple[int, ...]]               # length, and the stride of each operand in bytes
@@ -58,7 +59,8 @@ def layout(shape: tuple[int, ...], inputs: list[np.ndarray], outs: list[np.ndarr
     if not merged:
         merged = [(1, tuple(a.itemsize for a in arrays))]
     inner = merged[-1][1]
-    access = "".join(_access(step, a.itemsize, k < first_out) for k, (step, a) in enumerate(zip(inner, arrays, strict=True)))
+    access = "".join(_access(step, a.itemsize, k < first_out)
+                     for k, (step, a) in enumerate(zip(inner, arrays, strict=True)))
     return Layout(tuple(merged), access)
 
 
@@ -75,8 +77,10 @@ def _access(stride: int, item: int, is_input: bool) -> str:
 
 def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int) -> np.ndarray:
     """The plan that native code reads, for `where` and the kernel at `kernel_address`."""
-    *outer, (n1, next_strides), (n0, inner_strides) = ((1, (0,) * len(where.access)), *where.dims)[-max(2, len(where.dims)):]
     operands = len(where.access)
+    one_row = (1, (0,) * operands)
+    dims = where.dims if len(where.dims) > 1 else (one_row, *where.dims)
+    *outer, (n1, next_strides), (n0, inner_strides) = dims
     plan = native.new_table(native.DIMS + len(outer) * (1 + operands) + 2 * operands)
     ns = cost * NS_PER_COST + bytes_per_element * NS_PER_BYTE
     row_grain, column_grain = grains(where.rows, n0, ns)

@@ -1,12 +1,13 @@
 """The one thread pool: native workers that claim chunks, used by every kernel that splits its work.
 
-The pool is written in LLVM IR because a region must start in about a microsecond. Workers are raw pthreads that never
-touch Python: they spin briefly, then sleep on a futex. A caller posts a region (function, data, number of chunks) and
-works on it itself; it never waits for a worker that has not claimed a chunk. When the pool is busy, with another
-thread's region or because a chunk opened one of its own, the caller runs its chunks alone.
+The pool is written in LLVM IR because a region must start in about a microsecond. Workers are raw pthreads
+that never touch Python: they spin briefly, then sleep on a futex. A caller posts a region (function, data,
+number of chunks) and works on it itself; it never waits for a worker that has not claimed a chunk. When the
+pool is busy, with another thread's region or because a chunk opened one of its own, the caller runs its
+chunks alone.
 
-How work is cut into chunks must be a function of its shape alone, so results do not depend on the number of threads.
-Linux on x86-64 and aarch64; elsewhere regions run in the caller.
+How work is cut into chunks must be a function of its shape alone, so results do not depend on the number of
+threads. Linux on x86-64 and aarch64; elsewhere regions run in the caller.
 """
 from __future__ import annotations
 
@@ -53,20 +54,25 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads a region may use: `set_num_threads`, FLAMBEAU_NUM_THREADS, or the cores of this process."""
+    """The number of threads a region may use: `set_num_threads`, FLAMBEAU_NUM_THREADS, or the cores of this
+    process.
+    """
     return _settings.threads
 
 
 def entry() -> tuple[int, int]:
-    """Addresses for other native code: the pool's record, and ``i64 parallel(ptr record, ptr fn, ptr data, i64 n)``.
+    """Addresses for other native code: the pool's record, and ``i64 parallel(ptr record, ptr fn, ptr data,
+    i64 n)``.
 
-    `fn` is ``void fn(i64 chunk, ptr data)``. Where the platform has no pool, `parallel` runs the chunks in the caller.
+`fn` is ``void fn(i64 chunk, ptr data)``. Where the platform has no pool, `parallel` runs the chunks in the
+caller.
     """
     return record(), _code()["parallel"]
 
 
 def parallel(function: int, data: int, chunks: int) -> None:
-    """Run the native ``void function(i64 chunk, ptr data)`` for every chunk; the GIL is released meanwhile."""
+    """Run the native ``void function(i64 chunk, ptr data)`` for every chunk; the GIL is released meanwhile.
+    """
     _caller()(record(), function, data, chunks)
 
 
@@ -100,7 +106,9 @@ def _field(kind: type, offset: int):
 
 
 def _reset() -> None:
-    """An idle pool without workers: the first region starts them. Threads do not survive a fork, so children do this."""
+    """An idle pool without workers: the first region starts them. Threads do not survive a fork, so children
+    do this.
+    """
     if _settings.record is not None:
         ctypes.memset(_settings.record, 0, SIZE)
         _field(ctypes.c_int32, THREADS).value = _settings.threads if supported() else 1
@@ -114,7 +122,8 @@ def _code() -> dict[str, int]:
 
 @functools.cache
 def _caller():
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
+                            ctypes.c_int64)(
         _code()["parallel"])
 
 
@@ -149,8 +158,8 @@ define i64 @parallel(ptr %pool, ptr %fn, ptr %data, i64 %n) {
 }
 """
 
-# The claim word is generation << 32 | next chunk. A worker reads it, then the region's fields, then advances it with
-# compare-and-swap: success proves that the fields belonged to that generation.
+# The claim word is generation << 32 | next chunk. A worker reads it, then the region's fields, then advances
+# it with compare-and-swap: success proves that the fields belonged to that generation.
 _POOL = f"""
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
@@ -214,7 +223,7 @@ again:
   br i1 %on, label %spin, label %sleep
 sleep:
   %s0 = atomicrmw add ptr %sleepersp, i32 1 seq_cst
-  %woken = call i64 (i64, ...) @syscall(i64 FUTEX_CALL, ptr %generationp, i32 128, i32 %last, ptr null, ptr null, i32 0)
+  %woken = call i64 (i64, ...) @syscall(i64 FUTEX_CALL, ptr %generationp, i32 128, i32 %last, ptr null)
   %s1 = atomicrmw sub ptr %sleepersp, i32 1 seq_cst
   br label %wait
 posted:
@@ -292,7 +301,7 @@ post:
   %any = icmp sgt i32 %asleep, 0
   br i1 %any, label %wake, label %work
 wake:
-  %w = call i64 (i64, ...) @syscall(i64 FUTEX_CALL, ptr %generationp, i32 129, i32 %workers, ptr null, ptr null, i32 0)
+  %w = call i64 (i64, ...) @syscall(i64 FUTEX_CALL, ptr %generationp, i32 129, i32 %workers)
   br label %work
 work:
   call void @claim_chunks(ptr %pool, i64 %generation)

@@ -1,8 +1,9 @@
 """How accurate the elementary functions are: `python -m flambeau_kernels.scalar.accuracy [word ...]`.
 
-Each function runs through the compiled tier on samples of its domain (both signs, all magnitudes, and the places where
-its formulas join) and is compared with mpmath at 50 digits. The unit is the spacing of floats at the exact result
-(ulp); 0.5 is correctly rounded. The last column is time per element with one thread, with the numpy tier's beside it.
+Each function runs through the compiled tier on samples of its domain (both signs, all magnitudes, and the
+places where its formulas join) and is compared with mpmath at 50 digits. The unit is the spacing of floats at
+the exact result (ulp); 0.5 is correctly rounded. The last column is time per element with one thread, with
+the numpy tier's beside it.
 """
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ _WIDE: dict[str, list[Range]] = {
     "erfinv": [("lin", -0.9999, 0.9999), ("lin", 0.99, 0.99999), ("log", 1e-30, 1)],
     "lgamma": [("lin", 0.001, 60), ("lin", 0.9, 2.1), ("log", 1e-30, 1e30), ("lin", -9.9, -0.1),
                ("lin", 0.99999, 1.00001), ("lin", 1.9999, 2.0001)],
-    "digamma": [("lin", 0.001, 60), ("lin", 1.3, 1.6), ("lin", 1.46162, 1.46164), ("log", 1e-30, 1e30), ("lin", -9.9, -0.1)],
+    "digamma": [("lin", 0.001, 60), ("lin", 1.3, 1.6), ("lin", 1.46162, 1.46164), ("log", 1e-30, 1e30),
+                ("lin", -9.9, -0.1)],
 }
 _PAIRS: dict[str, list[tuple[Range, Range]]] = {
     "pow": [(("log", 1e-3, 1e3), ("lin", -10, 10)), (("lin", 0.9, 1.1), ("lin", -500, 500)),
@@ -59,7 +61,8 @@ _PAIRS: dict[str, list[tuple[Range, Range]]] = {
 _FURTHER: dict[str, list[Range]] = {
     "exp": [("lin", -708, 709.7), ("lin", -745, -708)], "exp2": [("lin", -1022, 1023.9)],
     "expm1": [("lin", -40, 709.7)], "sinh": [("lin", -710.4, 710.4)], "cosh": [("lin", -710.4, 710.4)],
-    "log": [("log", 5e-324, 1.7e308)], "log2": [("log", 5e-324, 1.7e308)], "log10": [("log", 5e-324, 1.7e308)],
+    "log": [("log", 5e-324, 1.7e308)], "log2": [("log", 5e-324, 1.7e308)], "log10": [("log", 5e-324,
+                                                                                      1.7e308)],
     "erf": [("lin", -6, 6)], "erfc": [("lin", 0, 26.5)], "sin": [("log", 1e-300, 1e300)],
     "cos": [("log", 1e-300, 1e300)], "tan": [("log", 1e-300, 1e300)], "tanh": [("lin", -22, 22)],
     "sigmoid": [("lin", -700, 40)],
@@ -70,7 +73,8 @@ def exact(word: str) -> Callable[..., object]:
     """The mpmath function of `word`."""
     import mpmath as mp
 
-    named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2), "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+    named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2),
+             "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
              "lgamma": lambda x: mp.re(mp.loggamma(x)), "pow": mp.power, "erfinv": _erfinv}
     return named.get(word) or getattr(mp, word)
 
@@ -91,7 +95,8 @@ def formula(word: str) -> Formula:
     """The formula that is nothing but `word`."""
     scope = {word: getattr(vocabulary, word)}
     arguments = "x, y" if word in _PAIRS else "x"
-    exec(f"def function({arguments}):\n    return {word}({arguments})", scope)  # one text per word, all of them here
+    # One text per word, all of them here.
+    exec(f"def function({arguments}):\n    return {word}({arguments})", scope)
     return Formula(scope["function"], word)
 
 
@@ -119,7 +124,8 @@ def evaluate(word: str, arguments: tuple[np.ndarray, ...]) -> np.ndarray | None:
     return out if engine.launch(formula(word), arguments, (out,), out.dtype) else None
 
 
-def worst_ulp(word: str, arguments: tuple[np.ndarray, ...], count: int) -> tuple[float, tuple[float, ...]] | None:
+def worst_ulp(word: str, arguments: tuple[np.ndarray, ...], count: int) -> tuple[float, tuple[float,
+                                                                                              ...]] | None:
     """Largest error among the first `count` samples, in ulp, and where it is."""
     import mpmath as mp
 
@@ -149,7 +155,8 @@ def nanoseconds(word: str, dtype: str) -> tuple[float, float]:
     before = engine.get_num_threads()
     engine.set_num_threads(1)
     try:
-        compiled = timeit.repeat(lambda: engine.launch(this, arguments, (out,), out.dtype), number=1, repeat=30)
+        compiled = timeit.repeat(lambda: engine.launch(this, arguments, (out,), out.dtype), number=1,
+                                 repeat=30)
         plain = timeit.repeat(
             lambda: flambeau_kernels.reference_launch(this, arguments, (out,), out.dtype), number=1, repeat=5)
     finally:
@@ -171,7 +178,8 @@ def main() -> None:
                 continue
             worst, where = max(found)
             fast, slow = nanoseconds(word, dtype)
-            print(f"{word:9} {dtype:8} {worst:9.2f}  {', '.join(f'{x:.17g}' for x in where):42} {fast:10.2f} {slow:10.2f}")
+            place = ", ".join(f"{x:.17g}" for x in where)
+            print(f"{word:9} {dtype:8} {worst:9.2f}  {place:42} {fast:10.2f} {slow:10.2f}")
 
 
 if __name__ == "__main__":

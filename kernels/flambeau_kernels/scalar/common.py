@@ -29,7 +29,8 @@ def keep_nan(x: Symbol, y: Symbol) -> Symbol:
 
 
 def two_sum(a: Symbol | float, b: Symbol) -> tuple[Symbol, Symbol]:
-    """a + b and its rounding error, for |a| >= |b| or a = 0 (Dekker 1971, "A floating-point technique ...")."""
+    """a + b and its rounding error, for |a| >= |b| or a = 0 (Dekker 1971, "A floating-point technique ...").
+    """
     total = a + b
     return total, b - (total - a)
 
@@ -43,9 +44,9 @@ def two_product(a: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
 def unless(rare: Symbol, usual: Symbol, library: str, *args: Symbol) -> Symbol:
     """`usual`, but the C library's function where `rare` holds.
 
-    A call per element would keep the loop from becoming vector code, so it is only written into a second, careful
-    loop, which runs for the blocks of elements in which something rare occurs. Other elements of such a block get
-    the usual value there too: a result never depends on its neighbours.
+A call per element would keep the loop from becoming vector code, so it is only written into a second,
+careful loop, which runs for the blocks of elements in which something rare occurs. Other elements of such a
+block get the usual value there too: a result never depends on its neighbours.
     """
     block = usual.block
     block.rare.append(rare)

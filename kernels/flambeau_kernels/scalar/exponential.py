@@ -2,12 +2,22 @@
 from __future__ import annotations
 
 from flambeau_kernels.scalar.common import INF, clamp, keep_nan, polynomial
-from flambeau_kernels.scalar.symbols import F32, Symbol, copysign, fma, nearbyint, power_of_two, scale, select, to_integer
-from flambeau_kernels.scalar.symbols import INT
+from flambeau_kernels.scalar.symbols import (
+    F32,
+    INT,
+    Symbol,
+    copysign,
+    fma,
+    nearbyint,
+    power_of_two,
+    scale,
+    select,
+    to_integer,
+)
 
 LOG2_E = 1.4426950408889634
-# ln 2 in two parts; the first has so few bits that its multiples are exact (Cody and Waite 1980, "Software Manual for
-# the Elementary Functions").
+# ln 2 in two parts; the first has so few bits that its multiples are exact (Cody and Waite 1980, "Software
+# Manual for the Elementary Functions").
 LN2_32 = (0.693359375, -0.00021219444005469057)
 LN2_64 = (float.fromhex("0x1.62e42fefa0000p-1"), float.fromhex("0x1.cf79abc9e3b3ap-40"))
 # Beyond these exp is 0 or infinite, and the scaling below makes it so.
@@ -57,7 +67,8 @@ def expm1(x: Symbol) -> Symbol:
     low, high = (-30.0, 90.0) if x.kind is F32 else (-60.0, 712.0)
     k, p = reduced(clamp(x, low, high))
     # Half of the result first: 2**k overflows one octave before the result does.
-    half = power_of_two(to_integer(clamp(k - 1.0, low * 2, 128.0 if x.kind is F32 else 1024.0), INT[x.kind.bits]))
+    half = power_of_two(to_integer(clamp(k - 1.0, low * 2, 128.0 if x.kind is F32 else 1024.0),
+                                   INT[x.kind.bits]))
     y = fma(p, half, half - 0.5)
     y = select(k > (128.0 if x.kind is F32 else 1024.0), INF, y + y)
     return keep_nan(x, select(abs(x) < 1e-20, x, y))

@@ -1,8 +1,9 @@
-"""Where the polynomial coefficients come from: `python -m flambeau_kernels.scalar.fit` writes `coefficients.py`.
+"""Where the polynomial coefficients come from: `python -m flambeau_kernels.scalar.fit` writes
+`coefficients.py`.
 
-Each row of `FITS` is a function that is smooth on an interval; its polynomial interpolates it at Chebyshev nodes, worked
-out with 60 digits by mpmath (Trefethen 2013, "Approximation Theory and Approximation Practice", ch. 2: within a
-small factor of the best polynomial). Nothing here runs with the kernels.
+Each row of `FITS` is a function that is smooth on an interval; its polynomial interpolates it at Chebyshev
+nodes, worked out with 60 digits by mpmath (Trefethen 2013, "Approximation Theory and Approximation Practice",
+ch. 2: within a small factor of the best polynomial). Nothing here runs with the kernels.
 """
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def erf_factor(z):                                    # erf(x) = x + x factor(z)
 
 def erfc_scaled(t):                                   # (1 + 2x) exp(x**2) erfc(x)
     x = ERFC_K * (1 + t) / (1 - t)
-    if x > 30:                                        # asymptotic series, where mpmath's product would need many digits
+    # Asymptotic series, where mpmath's product would need many digits.
+    if x > 30:
         return (1 + 2 * x) / (x * mp.sqrt(mp.pi)) * mp.hyper([1, mp.mpf(1) / 2], [], -1 / x**2)
     return (1 + 2 * x) * mp.exp(x**2) * mp.erfc(x)
 
@@ -71,12 +73,15 @@ def erf_exponent(x):                                  # erf(x) = 1 - exp(-x (1 +
 
 
 def erfinv_of(w: Callable) -> Callable:
-    """erfinv(x) / x as a function of v, where -log(1 - x**2) = w(v): Giles 2010, "Approximating the erfinv function"."""
+    """erfinv(x) / x as a function of v, where -log(1 - x**2) = w(v): Giles 2010, "Approximating the erfinv
+    function".
+    """
     def factor(v):
         x = mp.sqrt(-mp.expm1(-w(v)))
         if x == 0:
             return mp.sqrt(mp.pi) / 2
-        return mp.findroot(lambda y: mp.erfc(y) - (1 - x), _erfinv_start(x)) / x if x > mp.mpf("0.5") else mp.erfinv(x) / x
+        return mp.findroot(lambda y: mp.erfc(y) - (1 - x),
+                           _erfinv_start(x)) / x if x > mp.mpf("0.5") else mp.erfinv(x) / x
 
     return factor
 
@@ -87,8 +92,8 @@ def _erfinv_start(x):
 
 
 Z = mp.mpf
-# name: function, interval, degree for float32, degree for float64 (None: not used there). The rows called `medium` are
-# evaluated in float64 for functions of float32.
+# name: function, interval, degree for float32, degree for float64 (None: not used there). The rows called
+# `medium` are evaluated in float64 for functions of float32.
 FITS = {
     "exp": (near_zero(exp_tail, Z(1) / 2), (-HALF_LN2, HALF_LN2), 4, 10),
     "exp_medium": (near_zero(exp_tail, Z(1) / 2), (-HALF_LN2, HALF_LN2), 6, None),
@@ -111,9 +116,11 @@ FITS = {
 
 
 def fit(function: Callable, low: object, high: object, degree: int) -> list:
-    """Coefficients, lowest power first, of the polynomial through `function` at degree + 1 Chebyshev nodes."""
+    """Coefficients, lowest power first, of the polynomial through `function` at degree + 1 Chebyshev nodes.
+    """
     count = degree + 1
-    nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * count)) for k in range(count)]
+    nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * count))
+             for k in range(count)]
     powers = mp.matrix(count, count)
     values = mp.matrix(count, 1)
     for row, x in enumerate(nodes):
@@ -134,8 +141,10 @@ def rows() -> dict[str, tuple[float, ...]]:
 
 
 def text() -> str:
-    lines = ['"""Polynomial coefficients, lowest power first. Made by `python -m flambeau_kernels.scalar.fit`."""',
-             "from __future__ import annotations", "", "COEFFICIENTS: dict[str, tuple[float, ...]] = {"]
+    lines = [
+        '"""Polynomial coefficients, lowest power first. Made by `python -m flambeau_kernels.scalar.fit`."""',
+        "from __future__ import annotations", "", "COEFFICIENTS: dict[str, tuple[float, ...]] = {",
+    ]
     for name, values in rows().items():
         lines.append(f'    "{name}": (')
         lines += [f"        {value!r}," for value in values]

@@ -1,6 +1,7 @@
 """Which elementary functions exist for which kind of float.
 
-Accuracy of each, in units in the last place against mpmath, is what `python -m flambeau_kernels.scalar.accuracy` prints.
+Accuracy of each, in units in the last place against mpmath, is what `python -m
+flambeau_kernels.scalar.accuracy` prints.
 """
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ from flambeau_kernels.scalar.symbols import F32, Kind, Symbol
 from flambeau_kernels.scalar.trigonometric import with_single_accuracy
 
 _EITHER = {
-    "exp": exponential.exp, "exp2": exponential.exp2, "expm1": exponential.expm1, "sigmoid": exponential.sigmoid,
-    "sinh": exponential.sinh, "cosh": exponential.cosh, "tanh": exponential.tanh, "log": logarithm.log,
+    "exp": exponential.exp, "exp2": exponential.exp2, "expm1": exponential.expm1,
+    "sigmoid": exponential.sigmoid, "sinh": exponential.sinh, "cosh": exponential.cosh, "tanh": exponential.tanh, "log": logarithm.log,
     "sin": trigonometric.sin, "cos": trigonometric.cos, "tan": trigonometric.tan,
 }  # fmt: skip
 _DOUBLE = {
-    **_EITHER, "log1p": logarithm.log1p, "log2": logarithm.log2, "log10": logarithm.log10, "pow": logarithm.pow64,
-    "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh, "asin": trigonometric.asin,
+    **_EITHER, "log1p": logarithm.log1p, "log2": logarithm.log2, "log10": logarithm.log10,
+    "pow": logarithm.pow64, "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh, "asin": trigonometric.asin,
     "acos": trigonometric.acos, "atan": trigonometric.atan, "atan2": trigonometric.atan2,
     "hypot": trigonometric.hypot64, "erf": error.erf64, "erfc": error.erfc64, "erfinv": error.erfinv64,
 }  # fmt: skip
 _SINGLE = {
     **_EITHER,
-    "log1p": logarithm.log1p_32, "log2": logarithm.log2_32, "log10": logarithm.log10_32, "asinh": logarithm.asinh32,
-    "acosh": logarithm.acosh32, "atanh": logarithm.atanh32, "erfc": error.erfc32,
+    "log1p": logarithm.log1p_32, "log2": logarithm.log2_32, "log10": logarithm.log10_32,
+    "asinh": logarithm.asinh32, "acosh": logarithm.acosh32, "atanh": logarithm.atanh32, "erfc": error.erfc32,
     **{name: with_single_accuracy(_DOUBLE[name]) for name in ("asin", "acos", "atan", "atan2")},
     "pow": logarithm.pow32, "hypot": trigonometric.hypot32, "erf": error.erf32, "erfinv": error.erfinv32,
     "lgamma": gamma.lgamma32, "digamma": gamma.digamma32,

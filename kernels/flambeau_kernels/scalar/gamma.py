@@ -1,7 +1,7 @@
 """lgamma and digamma of float32, computed in float64.
 
-For float64 neither is here: near their zeros the absolute error of these formulas is too large, so the numpy tier,
-which has scipy's, keeps them.
+For float64 neither is here: near their zeros the absolute error of these formulas is too large, so the numpy
+tier, which has scipy's, keeps them.
 """
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, nea
 
 PI = 3.141592653589793
 LOG_SQRT_2PI = 0.9189385332046727
-# Stirling's series in 1/x**2, B(2n) / (2n (2n-1)) and -B(2n) / 2n: Abramowitz and Stegun 1964, 6.1.41 and 6.3.18.
+# Stirling's series in 1/x**2, B(2n) / (2n (2n-1)) and -B(2n) / 2n: Abramowitz and Stegun 1964, 6.1.41 and
+# 6.3.18.
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
 

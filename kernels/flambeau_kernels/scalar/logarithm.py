@@ -7,11 +7,23 @@ from __future__ import annotations
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial, two_product, two_sum
 from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E, medium_exp
 from flambeau_kernels.scalar.symbols import (
-    F32, F64, Symbol, convert, copysign, fma, nearbyint, scale, select, shift_left, shift_right, sqrt,
+    F32,
+    F64,
+    Symbol,
+    convert,
+    copysign,
+    fma,
+    nearbyint,
+    scale,
+    select,
+    shift_left,
+    shift_right,
+    sqrt,
 )
 
 # Bits of sqrt(1/2), width of the fraction, power of two that lifts subnormals, smallest normal number.
-_PARTS = {32: (0x3F3504F3, 23, 23, 1.1754943508222875e-38), 64: (0x3FE6A09E667F3BCD, 52, 54, 2.2250738585072014e-308)}
+_PARTS = {32: (0x3F3504F3, 23, 23, 1.1754943508222875e-38), 64: (0x3FE6A09E667F3BCD, 52, 54,
+                                                                 2.2250738585072014e-308)}
 LOG2_E_LOW = 2.0355273740931033e-17                   # log2(e) - LOG2_E
 LOG10_E = (0.4342944819032518, 1.098319650216765e-17)
 LOG10_2 = (float.fromhex("0x1.34413509f7800p-2"), float.fromhex("0x1.fef311f12b358p-46"))
@@ -123,11 +135,14 @@ def medium_log(x: Symbol) -> Symbol:
     f = (bits - shift_left(exponent, width)).float_of_bits() - 1.0
     s = f / (f + 2.0)
     z = s * s
-    return fma(convert(exponent, F64), 0.6931471805599453, fma(z * polynomial("log_medium.float32", z), s, s + s))
+    return fma(convert(exponent, F64), 0.6931471805599453, fma(z * polynomial("log_medium.float32", z), s,
+                                                               s + s))
 
 
 def _near_one(x: Symbol, series: tuple[float, float], argument: Symbol, factor: float = 1.0) -> Symbol:
-    """x + series[0] x**2 + series[1] x**3 for small x, where log(argument) has few digits; elsewhere the latter."""
+    """x + series[0] x**2 + series[1] x**3 for small x, where log(argument) has few digits; elsewhere the
+    latter.
+    """
     small = fma(x * x, fma(x, series[1], series[0]), x)
     return select(abs(x) < 1e-4, small, factor * medium_log(argument))
 

@@ -1,8 +1,8 @@
 """Symbolic numbers: running a formula on them writes its LLVM IR.
 
-A `Block` collects straight-line code; a `Symbol` is one value in it. Operators follow numpy's rules for dtypes (NEP 50:
-Python numbers adopt the dtype of the other side), so that a formula means the same here as in the numpy tier. The same
-instruction on the same operands is written once.
+A `Block` collects straight-line code; a `Symbol` is one value in it. Operators follow numpy's rules for
+dtypes (NEP 50: Python numbers adopt the dtype of the other side), so that a formula means the same here as in
+the numpy tier. The same instruction on the same operands is written once.
 """
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _COMPARE = {                                          # operator: (floating, sig
 class Block:
     """Straight-line code in the making.
 
-    Attributes: `lines` of IR; `needs`, declarations of the intrinsics used; `cost`, a rough count of vector
-    instructions for 32-bit elements; `compute`, the kind that constants fall back on; `scales`, whether the machine
-    multiplies by powers of two in one instruction (AVX-512); `rare`, truth values of arguments that the code is not
-    good for unless it is `careful` (see `common.unless`).
+Attributes: `lines` of IR; `needs`, declarations of the intrinsics used; `cost`, a rough count of vector
+instructions for 32-bit elements; `compute`, the kind that constants fall back on; `scales`, whether the
+machine multiplies by powers of two in one instruction (AVX-512); `rare`, truth values of arguments that the
+code is not good for unless it is `careful` (see `common.unless`).
     """
 
     def __init__(self, compute: Kind, scales: bool = False, careful: bool = False):
@@ -122,7 +122,8 @@ def weak(number: object, other: Kind) -> Kind:
 
 
 class Symbol:
-    """One value of a block. Operators are numpy's, with numpy's results for division by zero and wide shifts."""
+    """One value of a block. Operators are numpy's, with numpy's results for division by zero and wide shifts.
+    """
 
     __slots__ = ("block", "kind", "name")
     __hash__ = object.__hash__
@@ -175,8 +176,8 @@ class Symbol:
         kind = self.kind
         if kind is BOOL:
             raise Unsupported("minus on truth values")
-        operation = f"fneg {kind.llvm} {self.name}" if kind.family == "f" else f"sub {kind.llvm} 0, {self.name}"
-        return self.block.emit(kind, operation)
+        operation = "fneg {} {}" if kind.family == "f" else "sub {} 0, {}"
+        return self.block.emit(kind, operation.format(kind.llvm, self.name))
 
     def __abs__(self):
         if self.kind.family == "f":
@@ -198,7 +199,8 @@ class Symbol:
     def __rrshift__(self, other): return _shift("shr", other, self)
 
     def __invert__(self):
-        return _bitwise("xor", self, self.block.constant(True if self.kind is BOOL else ones(self.kind), self.kind))
+        return _bitwise("xor", self, self.block.constant(True if self.kind is BOOL else ones(self.kind),
+                                                         self.kind))
 
     # Comparisons
     def __eq__(self, other): return _compare("==", self, other)
@@ -216,7 +218,6 @@ def ones(kind: Kind) -> int:
 
 def pair(a: object, b: object) -> tuple[Symbol, Symbol]:
     """Both operands as symbols of their common kind; at least one is a symbol already."""
-    block = (a if isinstance(a, Symbol) else b).block
     if not isinstance(a, Symbol):
         a = _number_beside(a, b)
     elif not isinstance(b, Symbol):
@@ -236,7 +237,9 @@ def _number_beside(number: object, symbol: Symbol) -> Symbol:
 
 
 def convert(x: Symbol, kind: Kind) -> Symbol:
-    """`x` as `kind`, as a C cast does; a float outside the integer's range gives the lowest integer, as x86 does."""
+    """`x` as `kind`, as a C cast does; a float outside the integer's range gives the lowest integer, as x86
+    does.
+    """
     if x.kind is kind:
         return x
     if kind is BOOL:
@@ -355,7 +358,8 @@ def floor_divide(a: object, b: object) -> Symbol:
 
 
 def _integer_division(a: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
-    """Quotient towards zero and remainder; where the processor would trap (0, overflow), 0 and wrap-around."""
+    """Quotient towards zero and remainder; where the processor would trap (0, overflow), 0 and wrap-around.
+    """
     kind = a.kind
     if kind is BOOL:
         raise Unsupported("division of truth values")
@@ -412,7 +416,7 @@ def _compare(sign: str, a: object, b: object) -> Symbol:
 
 
 def _power(base: object, exponent: object) -> Symbol:
-    from flambeau_kernels.scalar.words import power   # it uses symbols, so it cannot be imported first
+    from flambeau_kernels.scalar.words import power  # it uses symbols, so it cannot be imported first
 
     return power(base, exponent)
 
@@ -457,7 +461,8 @@ def nearbyint(x: Symbol) -> Symbol:
 
 
 def scale(x: Symbol, power: Symbol) -> Symbol:
-    """x * 2**power, rounded once; `power` is a whole number as a float, |power| up to 2**11 (float32: 2**8)."""
+    """x * 2**power, rounded once; `power` is a whole number as a float, |power| up to 2**11 (float32: 2**8).
+    """
     if x.block.scales:
         return x.block.call("llvm.ldexp", x.kind, x, to_integer(power, I32))
     whole = to_integer(power, INT[x.kind.bits])

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_kernels.scalar.common import INF, NAN, keep_nan, polynomial, unless
+from flambeau_kernels.scalar.common import INF, polynomial, unless
 from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, floor, fma, nearbyint, select, sqrt
 
 TWO_OVER_PI = 0.6366197723675814

@@ -49,7 +49,8 @@ def logical_not(x: Symbol) -> Symbol:
 def _logical(operation: Callable[[Symbol, Symbol], Symbol]) -> Callable[..., Symbol]:
     def word(a: object, b: object) -> Symbol:
         block = (a if isinstance(a, Symbol) else b).block
-        return operation(*(v.to(BOOL) if isinstance(v, Symbol) else block.constant(bool(v), BOOL) for v in (a, b)))
+        return operation(*(v.to(BOOL) if isinstance(v, Symbol) else block.constant(bool(v), BOOL)
+                           for v in (a, b)))
 
     return word
 
@@ -59,7 +60,8 @@ def _extreme(floating: str, integer: str, on_bools: str) -> Callable[..., Symbol
         a, b = sy.pair(a, b)
         if a.kind is BOOL:
             return a & b if on_bools == "and" else a | b
-        name = floating if a.kind.family == "f" else ("llvm.s" if a.kind.family == "i" else "llvm.u") + integer
+        name = floating if a.kind.family == "f" else ("llvm.s" if a.kind.family == "i"
+                                                      else "llvm.u") + integer
         values = f"{a.kind.llvm} {a.name}, {a.kind.llvm} {b.name}"
         full = f"{name}.{'f' if a.kind.family == 'f' else 'i'}{a.kind.bits}"
         a.block.needs.add(f"declare {a.kind.llvm} @{full}({a.kind.llvm}, {a.kind.llvm})")
@@ -183,8 +185,8 @@ def _on_numbers(name: str, word: Callable[..., object]) -> Callable[..., object]
 
 
 _PLAIN: dict[str, Callable[..., object]] = {
-    "abs": absolute, "sqrt": lambda x: sy.sqrt(*_floats(x)), "rsqrt": rsqrt, "where": where, "sign": sign, "fma": fma,
-    "isnan": isnan, "isinf": isinf, "isfinite": isfinite, "signbit": signbit, "copysign": copysign,
+    "abs": absolute, "sqrt": lambda x: sy.sqrt(*_floats(x)), "rsqrt": rsqrt, "where": where,
+    "sign": sign, "fma": fma, "isnan": isnan, "isinf": isinf, "isfinite": isfinite, "signbit": signbit, "copysign": copysign,
     "floor": _rounding(sy.floor), "ceil": _rounding(sy.ceil), "trunc": _rounding(sy.trunc),
     "nearbyint": _rounding(sy.nearbyint), "fmod": sy.fmod, "remainder": sy.remainder,
     "floor_divide": sy.floor_divide, "pow": power, "nextafter": nextafter, "hypot": _binary("hypot"),
