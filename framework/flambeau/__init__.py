@@ -1,0 +1,102 @@
+"""Flambeau: PyTorch's API as a pure-Python framework over JIT-compiled kernels.
+
+Everything public is found here or in a submodule that loads on first use; importing this package loads numpy, ml_dtypes
+and our own Python only.
+"""
+
+from __future__ import annotations
+
+import warnings as _warnings
+from typing import Any
+
+from . import _state
+from . import dtypes as _dtypes
+from .autograd.grad_mode import (
+    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
+)  # fmt: skip
+from .devices import (
+    Size, channels_last, channels_last_3d, contiguous_format, device, jagged, layout, memory_format, preserve_format, sparse_bsc,
+    sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided,
+)  # fmt: skip
+from .dtypes import (
+    bfloat16, bool, can_cast, cdouble, cfloat, chalf, complex32, complex64, complex128, double, dtype, finfo, float, float8_e4m3fn,
+    float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float16, float32, float64, get_default_dtype, half, iinfo, int,
+    int8, int16, int32, int64, long, promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+from .tensor import Tensor
+
+__version__ = "0.1.0"
+
+# numpy's floating-point warnings (overflow, invalid) have no counterpart in PyTorch; only those our modules cause are muted.
+_warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"flambeau(\.|_kernels|$)")
+
+_SUBMODULES = (
+    "nn", "optim", "utils", "autograd", "amp", "func", "fft", "linalg", "special", "distributions", "random", "serialization",
+    "cuda", "cpu", "backends", "version", "testing", "overrides", "jit", "fx", "export", "compiler", "distributed", "sparse",
+    "nested", "masked", "onnx", "hub", "package", "profiler", "quantization", "ao", "futures", "multiprocessing", "mps", "xpu",
+    "mtia", "accelerator", "library", "monitor", "return_types", "swap", "storage", "types", "signal", "safetensors", "kernels",
+    "_utils", "_tensor", "torch_version", "functional",
+)  # fmt: skip
+_NUMBERS = {"pi": 3.141592653589793, "e": 2.718281828459045, "inf": 1e400, "nan": 1e400 - 1e400}
+_HOME = {
+    "save": "serialization", "load": "serialization", "Generator": "random", "default_generator": "random",
+    "manual_seed": "random", "seed": "random", "initial_seed": "random", "get_rng_state": "random", "set_rng_state": "random",
+    "UntypedStorage": "storage", "TypedStorage": "storage", "set_printoptions": "_printing", "get_printoptions": "_printing",
+    "autocast": "amp", "vmap": "func", "compile": "compiler", "Function": "autograd",
+    "get_num_threads": "_settings", "set_num_threads": "_settings", "get_num_interop_threads": "_settings",
+    "set_num_interop_threads": "_settings", "use_deterministic_algorithms": "_settings",
+    "are_deterministic_algorithms_enabled": "_settings", "is_deterministic_algorithms_warn_only_enabled": "_settings",
+    "set_deterministic_debug_mode": "_settings", "get_deterministic_debug_mode": "_settings",
+    "set_float32_matmul_precision": "_settings", "get_float32_matmul_precision": "_settings", "set_flush_denormal": "_settings",
+    "set_default_tensor_type": "_settings", "set_default_device": "_settings", "get_default_device": "_settings",
+    "set_warn_always": "_settings", "is_warn_always_enabled": "_settings", "result_type": "_settings", "is_tensor": "_settings",
+    "is_storage": "_settings", "is_complex": "_settings", "is_floating_point": "_settings", "is_nonzero": "_settings",
+    "numel": "_settings", "is_conj": "_settings", "is_neg": "_settings", "typename": "_settings", "compiled_with_cxx11_abi": "_settings",
+    "is_same_size": "_settings", "is_inference": "_settings", "is_signed": "_settings", "set_grad": "_settings",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    if name in _NUMBERS:
+        found: Any = _NUMBERS[name]
+    elif name.startswith("_") and name not in _SUBMODULES or name == "ops":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    elif name in _SUBMODULES and find_spec(f"{__name__}.{name}") is not None:
+        found = import_module(f".{name}", __name__)
+    elif name in _HOME and find_spec(f"{__name__}.{_HOME[name]}") is not None:
+        found = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    else:
+        from .ops import _derive
+
+        found = _derive.public("", name)
+        if found is None:
+            from . import _missing
+
+            raise _missing.attribute_error(__name__, name, import_module(__name__))
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    from .ops import _derive
+
+    return sorted({*globals(), *_SUBMODULES, *_HOME, *_derive.function_names("")} - {"_state", "_dtypes", "_warnings"})
+
+
+from .ops import install_operators as _install_operators  # noqa: E402  # below the names it may ask for
+from .ops.create import tensor  # noqa: E402  # takes the name from the module of the same name
+
+_install_operators()
+
+__all__ = [
+    "Size", "Tensor", "bfloat16", "bool", "can_cast", "cdouble", "cfloat", "chalf", "channels_last", "channels_last_3d",
+    "complex128", "complex32", "complex64", "contiguous_format", "device", "double", "dtype", "enable_grad", "finfo", "float",
+    "float16", "float32", "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    "get_default_dtype", "half", "iinfo", "inference_mode", "int", "int16", "int32", "int64", "int8", "is_grad_enabled",
+    "is_inference_mode_enabled", "jagged", "layout", "long", "memory_format", "no_grad", "preserve_format", "promote_types",
+    "set_default_dtype", "set_grad_enabled", "short", "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr",
+    "strided", "tensor", "uint16", "uint32", "uint64", "uint8",
+]  # fmt: skip

@@ -1,0 +1,94 @@
+"""Flags that every op consults, and the thread-local state behind them.
+
+Generated entry points read two plain globals: `SLOW` (some unusual mode is on: take the slow path) and `GRAD` (no thread
+has switched recording off, so there is no need to ask which thread this is). `share` gives a namespace its copy of both.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from typing import Any
+
+next_seq = count(1).__next__
+
+SLOW = False
+GRAD = True
+_slow_reasons = 0
+_grad_off = 0
+_lock = threading.Lock()
+_namespaces: list[dict[str, Any]] = [globals()]
+
+
+class _Local(threading.local):
+    grad = True
+    inference = False
+    torch_function_off = 0
+
+    def __init__(self) -> None:
+        self.modes: list[Any] = []
+        self.devices: list[Any] = []
+
+
+local = _Local()
+
+
+def share(namespace: dict[str, Any]) -> None:
+    """Keep `SLOW` and `GRAD` in `namespace` equal to the flags here."""
+    namespace["SLOW"], namespace["GRAD"] = SLOW, GRAD
+    _namespaces.append(namespace)
+
+
+def _publish(name: str, value: bool) -> None:
+    for namespace in _namespaces:
+        namespace[name] = value
+
+
+def add_slow(change: int) -> None:
+    """Count one more (+1) or one fewer (-1) reason to take the slow path."""
+    global _slow_reasons
+    with _lock:
+        _slow_reasons += change
+        _publish("SLOW", _slow_reasons > 0)
+
+
+def grad_enabled() -> bool:
+    """Whether operations of this thread are recorded."""
+    return GRAD or local.grad
+
+
+def set_grad(mode: bool) -> bool:
+    """Switch recording for this thread; returns the previous setting."""
+    global _grad_off
+    before = local.grad
+    if before is not mode:
+        local.grad = mode
+        with _lock:
+            _grad_off += -1 if mode else 1
+            if (_grad_off == 0) is not GRAD:
+                _publish("GRAD", _grad_off == 0)
+    return before
+
+
+# -- default device ------------------------------------------------------------------------------------------------------
+
+
+def push_default_device(device: Any) -> None:
+    local.devices.append(device)
+
+
+def pop_default_device() -> None:
+    local.devices.pop()
+
+
+def default_device() -> Any:
+    """The device new tensors go to when none is given, or None for the CPU."""
+    return local.devices[-1] if local.devices else _global_device
+
+
+_global_device: Any = None
+
+
+def set_default_device(device: Any) -> None:
+    global _global_device
+    _global_device = device

@@ -1,0 +1,176 @@
+"""`backward` and `grad`: asking the engine for derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor, wrap
+from . import engine
+from .tape import Node
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """Add the gradients of `tensors` to the `.grad` of leaves, or of `inputs` only.
+
+    Args:
+        grad_tensors: the vector of the vector-Jacobian product, one per tensor; may be None for single elements.
+        retain_graph: keep what the graph saved; by default as `create_graph`.
+        create_graph: record the gradient computation, for higher derivatives.
+    Raises: RuntimeError when nothing requires grad, or a gradient is missing or of another shape.
+    """
+    tensors = _as_tuple(tensors)
+    if inputs is not None:
+        inputs = _as_tuple(inputs)
+        if not inputs:
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    roots = make_roots(tensors, grad_tensors if grad_tensors is not None else grad_variables, create_graph)
+    keep = create_graph if retain_graph is None else retain_graph
+    if inputs is None:
+        engine.run_backward(roots, keep, create_graph)
+        return
+    nodes = [_node_of(x, "inputs") for x in inputs]
+    targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
+    found = engine.run_backward(roots, keep, create_graph, targets, accumulate=False)
+    for node, x in zip(dict.fromkeys(nodes), {id(x): x for x in inputs}.values(), strict=False):
+        g = found[targets[node]]
+        if g is None:
+            continue
+        g = g if create_graph else wrap(np.array(g) if type(g) is np.ndarray else g)
+        x._g = g if x._g is None else x._g + g
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of `outputs` with respect to `inputs`, without touching `.grad`.
+
+    Args:
+        grad_outputs: the vector of the vector-Jacobian product, one per output.
+        allow_unused: whether an input that did not take part gives None instead of an error.
+        is_grads_batched: the first dimension of `grad_outputs` counts vectors.
+        materialize_grads: zeros instead of None for inputs that did not take part.
+    Raises: RuntimeError for inputs that do not require grad or were not used.
+    """
+    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    if allow_unused is None:
+        allow_unused = materialize_grads
+    elif materialize_grads and not allow_unused:
+        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+    keep = create_graph if retain_graph is None else retain_graph
+    if is_grads_batched:
+        return _batched(outputs, inputs, _as_tuple(grad_outputs), keep, create_graph, allow_unused, materialize_grads)
+    roots = make_roots(outputs, grad_outputs, create_graph)
+    nodes = [_node_of(x, "inputs") for x in inputs]
+    targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
+    found = engine.run_backward(roots, keep, create_graph, targets, accumulate=False)
+    made = []
+    for node, x in zip(nodes, inputs, strict=True):
+        g = found[targets[node]]
+        if g is None:
+            if not allow_unused:
+                raise RuntimeError(
+                    "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
+                    "is the desired behavior."
+                )
+            made.append(_zeros_like(x) if materialize_grads else None)
+        else:
+            made.append(g if create_graph else _fresh(g, made))
+    return tuple(made)
+
+
+def _fresh(g: Any, made: list[Any]) -> Tensor:
+    """A Tensor over `g`; a copy if an earlier result has the same memory."""
+    if any(m is not None and m._a is g for m in made):
+        g = g.copy()
+    return wrap(g)
+
+
+def _zeros_like(x: Tensor) -> Tensor:
+    from ..ops.create import zeros_like
+
+    return zeros_like(x)
+
+
+def _batched(outputs: Any, inputs: Any, vectors: Any, keep: bool, create_graph: bool, allow_unused: bool, zeros: bool) -> Any:
+    from ..ops.shape import stack
+
+    count = next(v.shape[0] for v in vectors if v is not None)
+    rows = [
+        grad(outputs, inputs, tuple(None if v is None else v[i] for v in vectors), keep or i + 1 < count, create_graph,
+             allow_unused=allow_unused, materialize_grads=zeros)
+        for i in range(count)
+    ]  # fmt: skip
+    return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
+
+
+def _as_tuple(x: Any) -> tuple[Any, ...]:
+    return (x,) if isinstance(x, Tensor) or x is None else tuple(x)
+
+
+def _node_of(x: Any, name: str) -> Node:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be Tensors, got {type(x).__name__}")
+    if x._n is None:
+        raise RuntimeError("One of the differentiated Tensors does not require grad")
+    return x._n
+
+
+def make_roots(tensors: Any, grads: Any, as_tensors: bool) -> list[tuple[Node, Any]]:
+    """Pairs of node and initial gradient. Raises: RuntimeError as `backward`."""
+    given = _as_tuple(grads) if grads is not None else (None,) * len(tensors)
+    if len(given) != len(tensors):
+        raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
+    roots = []
+    for t, g in zip(tensors, given, strict=True):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"element of tensors must be a Tensor, got {type(t).__name__}")
+        if t._n is None:
+            raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+        roots.append((t._n, initial_gradient(t, g, as_tensors)))
+    return roots
+
+
+def initial_gradient(t: Tensor, g: Any, as_tensor: bool) -> Any:
+    if g is None:
+        if t._a.size != 1:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        if t.dtype.is_complex:
+            raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {t.dtype}")
+        one = _ones_like(t)
+        return one if as_tensor else one._a
+    if not isinstance(g, Tensor):
+        raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+    if g._a.shape != t._a.shape:
+        raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {g.shape} and output[0] has a shape of {t.shape}.")
+    if g.dtype.is_complex != t.dtype.is_complex:
+        raise RuntimeError(
+            "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
+            f"grad_output[0] has a dtype of {g.dtype} and output[0] has a dtype of {t.dtype}."
+        )
+    return g if as_tensor else g._a
+
+
+def _ones_like(t: Tensor) -> Tensor:
+    from ..ops.create import ones_like
+
+    return ones_like(t)
+
+
+__all__ = ["backward", "grad"]

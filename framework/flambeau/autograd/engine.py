@@ -1,0 +1,251 @@
+"""The backward engine: carries gradients from roots to leaves, newest node first.
+
+A consumer of a value is always recorded after its producer, so popping nodes by falling `seq` meets every node only when
+all its gradients have arrived; no pass to count edges is needed, nothing recurses, and graphs of any depth work.
+Gradients travel as arrays, or as Tensors when the graph of the gradient itself is wanted.
+"""
+
+from __future__ import annotations
+
+import sys
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from .. import _state
+from .tape import Leaf, Node, OutputNode
+
+ndarray = np.ndarray
+_wrap: Any = None  # tensor.wrap, set by tensor.py to keep imports one-way
+_add: Any = None  # ops' add on Tensors, set by ops
+_SLOW_FREED = "freed"
+
+
+class Freed:
+    """What `saved` of a node becomes once its graph has been used up."""
+
+
+FREED = Freed()
+
+
+def run_backward(
+    roots: list[tuple[Node, Any]],
+    keep_graph: bool,
+    create_graph: bool,
+    targets: dict[Node, int] | None = None,
+    accumulate: bool = True,
+) -> list[Any]:
+    """Carry the gradients of `roots` back.
+
+    Args:
+        roots: pairs of node and gradient (array, or Tensor under `create_graph`).
+        targets: nodes whose arriving gradient is returned, with their place in the result; None means all leaves.
+        accumulate: whether leaves that are reached add to their tensor's `.grad`.
+    Returns: gradients of `targets`, None where nothing arrived.
+    """
+    found: list[Any] = [None] * (len(targets) if targets else 0)
+    wanted = None if targets is None else nodes_leading_to(roots, targets)
+    before = _state.set_grad(create_graph)
+    try:
+        _run(roots, keep_graph, create_graph, targets, wanted, accumulate, found)
+    finally:
+        _state.set_grad(before)
+    return found
+
+
+def _run(
+    roots: Any, keep_graph: bool, create_graph: bool, targets: Any, wanted: Any, accumulate: bool, found: list[Any]
+) -> None:
+    pending: dict[Node, Any] = {}
+    heap: list[tuple[int, Node]] = []
+    owned: set[Node] = set()
+    for node, grad in roots:
+        if wanted is None or node in wanted:
+            _arrive(pending, heap, owned, node, grad, create_graph)
+    while heap:
+        node = heappop(heap)[1]
+        grad = pending.pop(node)
+        kind = type(node)
+        if node.hooks:
+            grad = _before(node, grad, create_graph)
+        if targets is not None and node in targets:
+            found[targets[node]] = grad
+            if node not in wanted["through"]:
+                continue
+        if kind is Leaf:
+            if accumulate:
+                accumulate_grad(node, grad, create_graph, node in owned)
+            continue
+        if kind is OutputNode:
+            multi = node.parents[0]
+            slots = pending.get(multi)
+            if slots is None:
+                slots = pending[multi] = [None] * multi.shape
+                heappush(heap, (-multi.seq, multi))
+            slots[node.index] = grad
+            continue
+        if node.saved is FREED:
+            raise RuntimeError(
+                f"Trying to backward through the graph a second time: what {node.name()} saved was freed by the first. "
+                "Give retain_graph=True to the first backward() or autograd.grad() to keep it"
+            )
+        if create_graph or not node.has_raw:
+            grads = _through_tensors(node, grad, create_graph)
+        else:
+            grads = node.raw(grad)
+        if node.hooks and "post" in node.hooks:
+            grads = _after(node, grads, grad, create_graph)
+        if not keep_graph:
+            node.saved = FREED
+            node.__dict__.clear()
+        for parent, arriving in zip(node.parents, grads):  # noqa: B905  # strict costs 40 ns a node
+            if parent is not None and arriving is not None and (wanted is None or parent in wanted):
+                have = pending.get(parent)
+                if have is None:
+                    pending[parent] = arriving
+                    heappush(heap, (-parent.seq, parent))
+                else:
+                    _arrive(pending, heap, owned, parent, arriving, create_graph)
+        grad = grads = arriving = None
+
+
+def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensors: bool) -> None:
+    """Add `grad` to what has arrived at `node`."""
+    have = pending.get(node)
+    if have is None:
+        pending[node] = grad
+        heappush(heap, (-node.seq, node))
+    elif as_tensors:
+        pending[node] = _add(have, grad)
+    elif type(have) is not ndarray or type(grad) is not ndarray:
+        pending[node] = _add(_wrap(have), _wrap(grad))._a
+    elif node in owned and have.dtype == grad.dtype:
+        np.add(have, grad, out=have)
+    else:
+        pending[node] = total = np.asarray(have + grad)
+        if total.dtype == have.dtype:
+            owned.add(node)
+
+
+def _through_tensors(node: Node, grad: Any, create_graph: bool) -> Any:
+    """Run the rule on Tensors; without `create_graph` arrays are wrapped on the way in and unwrapped on the way out."""
+    if create_graph:
+        return node.vjp(grad)
+    if type(grad) is list:
+        given: Any = [None if g is None else _wrap(g) for g in grad]
+    else:
+        given = _wrap(grad)
+    return [None if g is None else g._a for g in node.vjp(given)]
+
+
+def nodes_leading_to(roots: Any, targets: dict[Node, int]) -> dict[Any, Any]:
+    """Nodes on a path from `roots` to `targets`; under 'through', the targets that lie on the way to others."""
+    seen: set[Node] = set()
+    order: list[Node] = []
+    stack = [node for node, _ in roots]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            order.append(node)
+            stack += [p for p in node.parents if p is not None and p not in seen]
+    order.sort(key=_by_seq)
+    leading: dict[Any, Any] = {}
+    through = set()
+    for node in order:  # oldest first, so parents are decided before their consumers
+        onward = any(p is not None and p in leading for p in node.parents)
+        if onward:
+            through.add(node)
+        if onward or node in targets:
+            leading[node] = True
+    leading["through"] = through
+    return leading
+
+
+def _by_seq(node: Node) -> int:
+    return node.seq
+
+
+# -- leaves --------------------------------------------------------------------------------------------------------------
+
+
+def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool, owned: bool) -> None:
+    """Add `grad` to the gradient of `leaf`'s tensor."""
+    tensor = leaf.tensor()
+    if tensor is None:
+        return
+    have = tensor._g
+    if as_tensor:
+        tensor._g = grad if have is None else _add(have, grad)
+    elif have is None:
+        tensor._g = _wrap(_own(grad, tensor._a, owned))
+    elif type(have._a) is ndarray and type(grad) is ndarray and have._a.dtype == grad.dtype:
+        np.add(have._a, grad, out=have._a)
+        have._v[0] += 1
+    else:
+        tensor._g = _add(have.detach(), _wrap(grad))
+    if leaf.hooks and "accumulated" in leaf.hooks:
+        for fn in list(leaf.hooks["accumulated"].values()):
+            fn(tensor)
+
+
+def _own(grad: Any, like: Any, owned: bool) -> Any:
+    """`grad`, copied unless nobody else can see its memory."""
+    if type(grad) is not ndarray:
+        return grad
+    # Referenced by this frame's argument, the caller's argument and the engine's local, and nowhere else.
+    if (owned or sys.getrefcount(grad) <= 4) and grad.base is None and grad.flags.writeable:
+        return grad
+    if like.shape == grad.shape and not like.flags.c_contiguous:
+        made = np.empty_like(like, dtype=grad.dtype)
+        made[...] = grad
+        return made
+    return np.array(grad, order="C")
+
+
+# -- hooks ---------------------------------------------------------------------------------------------------------------
+
+
+def _before(node: Node, grad: Any, as_tensors: bool) -> Any:
+    hooks = node.hooks
+    if "tensor" in hooks or "retain" in hooks:
+        value = grad if as_tensors else _wrap(grad)
+        for fn in list(hooks.get("tensor", {}).values()):
+            value = _replaced(fn(value), value, fn)
+        for fn in list(hooks.get("retain", {}).values()):
+            fn(value)
+        grad = value if as_tensors else value._a
+    if "pre" in hooks:
+        given = tuple(_as_tensor(g, as_tensors) for g in (grad if type(grad) is list else [grad]))
+        for fn in list(hooks["pre"].values()):
+            result = fn(given)
+            if result is not None:
+                given = result if isinstance(result, tuple) else (result,)
+        back = [g if as_tensors or g is None else g._a for g in given]
+        grad = back if type(grad) is list else back[0]
+    return grad
+
+
+def _after(node: Node, grads: Any, arrived: Any, as_tensors: bool) -> Any:
+    given = tuple(_as_tensor(g, as_tensors) for g in grads)
+    outs = tuple(_as_tensor(g, as_tensors) for g in (arrived if type(arrived) is list else [arrived]))
+    for fn in list(node.hooks["post"].values()):
+        result = fn(given, outs)
+        if result is not None:
+            given = result if isinstance(result, tuple) else (result,)
+    return given if as_tensors else [None if g is None else g._a for g in given]
+
+
+def _as_tensor(grad: Any, is_tensor: bool) -> Any:
+    return grad if is_tensor or grad is None else _wrap(grad)
+
+
+def _replaced(result: Any, value: Any, fn: Any) -> Any:
+    if result is None:
+        return value
+    if not hasattr(result, "_a"):
+        raise TypeError(f"hook {getattr(fn, '__name__', fn)!r} should return a Tensor or None, got {type(result).__name__}")
+    if result.shape != value.shape:
+        raise RuntimeError(f"hook {fn!r} has changed the size of value: {tuple(value.shape)} to {tuple(result.shape)}")
+    return result

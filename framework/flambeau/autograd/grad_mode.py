@@ -1,0 +1,165 @@
+"""Switching recording on and off, per thread."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+from .. import _state
+
+
+class _Mode:
+    """A context manager that is also a decorator of functions, generator functions and classes' methods."""
+
+    def __call__(self, fn: Any) -> Any:
+        if inspect.isclass(fn):
+            fn.__init__ = self(fn.__init__)
+            return fn
+        if inspect.isgeneratorfunction(fn):
+            return self._wrap_generator(fn)
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return fn(*args, **kwargs)
+
+        return wrapped
+
+    def _wrap_generator(self, fn: Any) -> Any:
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            running = fn(*args, **kwargs)
+            sent: Any = None
+            try:
+                while True:
+                    with self.clone():
+                        value = running.send(sent)
+                    try:
+                        sent = yield value
+                    except GeneratorExit:
+                        running.close()
+                        raise
+                    except BaseException as error:
+                        with self.clone():
+                            sent = running.throw(error)
+            except StopIteration as stop:
+                return stop.value
+
+        return wrapped
+
+    def clone(self) -> Any:
+        return type(self)()
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def __exit__(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+class no_grad(_Mode):
+    """Operations inside are not recorded."""
+
+    def __new__(cls, orig_func: Any = None) -> Any:
+        made = object.__new__(cls)
+        return made if orig_func is None else made(orig_func)
+
+    def __init__(self, orig_func: Any = None) -> None:
+        self.before = True
+
+    def __enter__(self) -> None:
+        self.before = _state.set_grad(False)
+
+    def __exit__(self, *_: object) -> None:
+        _state.set_grad(self.before)
+
+
+class enable_grad(_Mode):
+    """Operations inside are recorded, also within `no_grad`."""
+
+    def __new__(cls, orig_func: Any = None) -> Any:
+        made = object.__new__(cls)
+        return made if orig_func is None else made(orig_func)
+
+    def __init__(self, orig_func: Any = None) -> None:
+        self.before = True
+
+    def __enter__(self) -> None:
+        self.before = _state.set_grad(True)
+
+    def __exit__(self, *_: object) -> None:
+        _state.set_grad(self.before)
+
+
+class set_grad_enabled(_Mode):
+    """Record operations or not, by `mode`; as a plain call it stays in force."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = bool(mode)
+        self.before = _state.set_grad(self.mode)
+
+    def __call__(self, fn: Any) -> Any:
+        _state.set_grad(self.before)
+        return super().__call__(fn)
+
+    def clone(self) -> Any:
+        return set_grad_enabled(self.mode)
+
+    def __enter__(self) -> None:
+        _state.set_grad(self.mode)
+
+    def __exit__(self, *_: object) -> None:
+        _state.set_grad(self.before)
+
+
+class inference_mode(_Mode):
+    """As `no_grad`; tensors made inside say `is_inference()` and may not take part in recorded operations later."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = object.__new__(cls)
+        if isinstance(mode, bool):
+            return made
+        made.mode = True
+        return made(mode)
+
+    def __init__(self, mode: Any = True) -> None:
+        self.mode = mode if isinstance(mode, bool) else True
+        self.before = (True, False)
+
+    def clone(self) -> Any:
+        return inference_mode(self.mode)
+
+    def __enter__(self) -> None:
+        self.before = (_state.set_grad(not self.mode), _state.local.inference)
+        _state.local.inference = self.mode
+
+    def __exit__(self, *_: object) -> None:
+        _state.set_grad(self.before[0])
+        _state.local.inference = self.before[1]
+
+
+class set_multithreading_enabled(_Mode):
+    """Accepted for compatibility: backward always runs in the calling thread."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def clone(self) -> Any:
+        return set_multithreading_enabled(self.mode)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations of this thread are recorded."""
+    return _state.grad_enabled()
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is in inference mode."""
+    return _state.local.inference

@@ -1,0 +1,260 @@
+"""Element types: the dtype objects, promotion between them, and their numeric limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+BOOL, INTEGER, FLOATING, COMPLEX = range(4)
+
+
+class dtype:
+    """The type of a tensor's elements.
+
+    Attributes: `itemsize` in bytes, `is_floating_point`, `is_complex`, `is_signed`.
+    """
+
+    __slots__ = ("name", "numpy", "itemsize", "category", "is_floating_point", "is_complex", "is_signed", "__weakref__")
+    name: str
+    numpy: np.dtype
+    itemsize: int
+    category: int
+    is_floating_point: bool
+    is_complex: bool
+    is_signed: bool
+
+    def __new__(cls, *args: Any) -> dtype:
+        raise TypeError("cannot create 'torch.dtype' instances")
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def __copy__(self) -> dtype:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> dtype:
+        return self
+
+    def to_complex(self) -> dtype:
+        """The complex type whose parts hold this type."""
+        return self if self.is_complex else _TO_COMPLEX.get(self, complex64)
+
+    def to_real(self) -> dtype:
+        """The floating type of a complex type's parts; any other type is returned as it is."""
+        return _TO_REAL.get(self, self)
+
+
+dtype.__module__ = "flambeau"
+_OF_NUMPY: dict[np.dtype, dtype] = {}
+
+
+def _make(name: str, scalar: Any, category: int, signed: bool = True) -> dtype:
+    made = object.__new__(dtype)
+    made.name, made.numpy, made.category = name, np.dtype(scalar), category
+    made.itemsize, made.is_signed = made.numpy.itemsize, signed
+    made.is_floating_point, made.is_complex = category == FLOATING, category == COMPLEX
+    _OF_NUMPY[made.numpy] = made
+    return made
+
+
+bool = _make("bool", np.bool_, BOOL, signed=False)  # noqa: A001  # PyTorch's name
+uint8 = _make("uint8", np.uint8, INTEGER, signed=False)
+uint16 = _make("uint16", np.uint16, INTEGER, signed=False)
+uint32 = _make("uint32", np.uint32, INTEGER, signed=False)
+uint64 = _make("uint64", np.uint64, INTEGER, signed=False)
+int8 = _make("int8", np.int8, INTEGER)
+int16 = _make("int16", np.int16, INTEGER)
+int32 = _make("int32", np.int32, INTEGER)
+int64 = _make("int64", np.int64, INTEGER)
+float16 = _make("float16", np.float16, FLOATING)
+bfloat16 = _make("bfloat16", ml_dtypes.bfloat16, FLOATING)
+float32 = _make("float32", np.float32, FLOATING)
+float64 = _make("float64", np.float64, FLOATING)
+float8_e4m3fn = _make("float8_e4m3fn", ml_dtypes.float8_e4m3fn, FLOATING)
+float8_e4m3fnuz = _make("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, FLOATING)
+float8_e5m2 = _make("float8_e5m2", ml_dtypes.float8_e5m2, FLOATING)
+float8_e5m2fnuz = _make("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, FLOATING)
+float8_e8m0fnu = _make("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, FLOATING, signed=False)
+complex32 = _make("complex32", ml_dtypes.complex32, COMPLEX)
+complex64 = _make("complex64", np.complex64, COMPLEX)
+complex128 = _make("complex128", np.complex128, COMPLEX)
+
+short, int, long, half, float, double = int16, int32, int64, float16, float32, float64  # noqa: A001  # PyTorch's names
+chalf, cfloat, cdouble = complex32, complex64, complex128
+
+_TO_COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
+_TO_REAL = {complex32: float16, complex64: float32, complex128: float64}
+_FLOAT8 = frozenset((float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu))
+_BARE_UNSIGNED = frozenset((uint16, uint32, uint64))
+
+ALL = tuple(_OF_NUMPY.values())
+F4, F8 = float32.numpy, float64.numpy
+
+_default = float32
+
+
+def from_numpy_dtype(array_dtype: np.dtype) -> dtype:
+    """The dtype of tensors over arrays of `array_dtype`. Raises: TypeError when there is none."""
+    found = _OF_NUMPY.get(array_dtype)
+    if found is None:
+        names = ", ".join(str(d.numpy) for d in ALL)
+        raise TypeError(
+            f"can't convert np.ndarray of type numpy.{array_dtype}; the supported types are {names}. "
+            "Convert the array first, for instance with .astype('float32')"
+        )
+    return found
+
+
+def get_default_dtype() -> dtype:
+    """The floating dtype new tensors get from Python floats."""
+    return _default
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Choose the floating dtype new tensors get. Raises: TypeError unless `d` is float16, bfloat16, float32 or float64."""
+    global _default
+    if d not in _TO_COMPLEX:
+        raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {d}")
+    _default = d
+
+
+def default_complex() -> dtype:
+    return _default.to_complex()
+
+
+# -- promotion ---------------------------------------------------------------------------------------------------------
+
+
+def promote_types(type1: dtype, type2: dtype) -> dtype:
+    """The smallest dtype that both may be converted to without loss of kind.
+
+    Raises: RuntimeError for float8 with another type, and for uint16, uint32 or uint64 with another integer type.
+    """
+    if type1 is type2:
+        return type1
+    found = _PROMOTED.get((type1, type2))
+    if found is None:
+        found = _PROMOTED[type1, type2] = _promote(type1, type2)
+    return found
+
+
+_PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
+
+
+def _promote(a: dtype, b: dtype) -> dtype:
+    if a in _FLOAT8 or b in _FLOAT8:
+        raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}")
+    if a.category != b.category:
+        high, low = (a, b) if a.category > b.category else (b, a)
+        if high.category == COMPLEX and low.category == FLOATING:
+            return _complex_of(_promote_same(high.to_real(), low))
+        return high
+    if a.category == COMPLEX:
+        return _complex_of(_promote_same(a.to_real(), b.to_real()))
+    return _promote_same(a, b)
+
+
+def _complex_of(real: dtype) -> dtype:
+    return _TO_COMPLEX[real]
+
+
+def _promote_same(a: dtype, b: dtype) -> dtype:
+    if a is b:
+        return a
+    if a.category == FLOATING:
+        if a.itemsize == b.itemsize:
+            return float32
+        return a if a.itemsize > b.itemsize else b
+    if a in _BARE_UNSIGNED or b in _BARE_UNSIGNED:
+        raise RuntimeError(f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a} and {b}")
+    return _OF_NUMPY[np.promote_types(a.numpy, b.numpy)]
+
+
+def can_cast(from_: dtype, to: dtype) -> builtin_bool:
+    """Whether promotion rules allow storing `from_` values in `to`: the kind may not shrink (complex to real, ...)."""
+    if from_.category == COMPLEX and to.category != COMPLEX:
+        return False
+    if from_.category == FLOATING and to.category < FLOATING:
+        return False
+    return not (from_.category != BOOL and to.category == BOOL)
+
+
+def of_number(value: Any) -> dtype:
+    """The dtype a Python number stands for by itself."""
+    kind = type(value)
+    if kind is float_type:
+        return _default
+    if isinstance(value, (builtin_bool, np.bool_)):
+        return bool
+    if isinstance(value, (int_type, np.integer)):
+        return int64
+    if isinstance(value, (complex_type, np.complexfloating)):
+        return default_complex()
+    return _default
+
+
+builtin_bool, int_type, float_type, complex_type = type(True), type(0), type(0.0), type(0j)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+class finfo:
+    """Limits of a floating dtype: `bits`, `eps`, `max`, `min`, `tiny`, `smallest_normal`, `resolution`.
+
+    Raises: TypeError for a dtype that is neither floating nor complex.
+    """
+
+    def __init__(self, type: dtype | None = None) -> None:  # noqa: A002  # PyTorch's parameter name
+        d = get_default_dtype() if type is None else type
+        if not isinstance(d, dtype) or d.category < FLOATING:
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
+        d = d.to_real()
+        info = ml_dtypes.finfo(d.numpy)
+        self.bits = d.itemsize * 8
+        self.eps = builtin_float(info.eps)
+        self.max = builtin_float(info.max)
+        self.min = builtin_float(info.min)
+        self.tiny = self.smallest_normal = builtin_float(info.tiny)
+        self.resolution = builtin_float(f"1e-{int_type(info.nmant * 0.30103)}")  # digits of the mantissa, in decimal
+        self.dtype = d.name
+
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        body = ", ".join(f"{name}={getattr(self, name):g}" for name in names)
+        return f"finfo({body}, dtype={self.dtype})"
+
+    def __eq__(self, other: object) -> builtin_bool:
+        return isinstance(other, finfo) and self.dtype == other.dtype
+
+    def __hash__(self) -> int_type:
+        return hash(("finfo", self.dtype))
+
+
+class iinfo:
+    """Limits of an integer dtype: `bits`, `min`, `max`. Raises: TypeError for a floating, complex or bool dtype."""
+
+    def __init__(self, type: dtype) -> None:  # noqa: A002  # PyTorch's parameter name
+        if not isinstance(type, dtype) or type.category >= FLOATING:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
+        if type is bool:
+            raise TypeError("torch.bool is not supported by torch.iinfo")
+        info = np.iinfo(type.numpy)
+        self.bits, self.min, self.max, self.dtype = info.bits, int_type(info.min), int_type(info.max), type.name
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+    def __eq__(self, other: object) -> builtin_bool:
+        return isinstance(other, iinfo) and self.dtype == other.dtype
+
+    def __hash__(self) -> int_type:
+        return hash(("iinfo", self.dtype))
+
+
+builtin_float = float_type

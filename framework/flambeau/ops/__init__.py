@@ -1,0 +1,35 @@
+"""Operations: one declaration each, in one module per family; `_derive.py` makes the public functions from them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+FAMILIES = ("unary", "binary", "ternary", "reduce", "shape", "index", "linalg", "create", "convert", "random", "activation",
+            "norm", "loss", "conv", "pool", "sort", "special", "misc", "sparse_ops")  # fmt: skip
+
+
+def load_families() -> None:
+    """Import every module of declarations."""
+    from importlib.util import find_spec
+
+    for name in FAMILIES:
+        if find_spec(f"{__name__}.{name}") is not None:
+            import_module(f".{name}", __name__)
+
+
+def install_operators() -> None:
+    """Give `Tensor` its Python operators."""
+    from . import _derive
+
+    install = _derive.install_operator
+    for name, op in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("floordiv", "floor_divide"),
+                     ("mod", "remainder"), ("pow", "pow"), ("matmul", "matmul"), ("and", "bitwise_and"), ("or", "bitwise_or"),
+                     ("xor", "bitwise_xor"), ("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):  # fmt: skip
+        install(f"__{name}__", op)
+        install(f"__r{name}__", op, swapped=name not in ("add", "mul"))
+        if name != "matmul":
+            install(f"__i{name}__", op, inplace=True)
+    for name, op in (("eq", "eq"), ("ne", "ne"), ("lt", "lt"), ("le", "le"), ("gt", "gt"), ("ge", "ge")):
+        install(f"__{name}__", op)
+    for name, op in (("neg", "neg"), ("pos", "positive"), ("abs", "abs"), ("invert", "bitwise_not")):
+        _derive.install_unary(f"__{name}__", op)

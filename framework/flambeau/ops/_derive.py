@@ -1,0 +1,522 @@
+"""From op record to public surface: functions, methods, in-place forms, operators, named results.
+
+Entry points are generated text, made the first time a name is used and registered with `linecache`, so tracebacks and
+debuggers show them. The ones that matter for speed (ufuncs of one or two operands) answer the common case without leaving
+the function: plain tensors of one floating dtype, few elements, no unusual mode. Everything else goes to `Op.run`.
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+
+from .. import _state
+from .._arrays import ndarray
+from ..autograd.tape import Leaf
+from ..dtypes import F4, F8
+from ..tensor import Tensor
+from . import _spec
+from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
+
+_scope: dict[str, Any] = {
+    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "F4": F4, "F8": F8,
+    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "Leaf": Leaf,
+}  # fmt: skip
+_scope["Parameter"] = Tensor  # until nn.parameter brings the real one
+_state.share(_scope)
+
+
+def accept_on_fast_path(parameter_class: type) -> None:
+    """Let the generated entry points treat `parameter_class` as they treat Tensor."""
+    _scope["Parameter"] = parameter_class
+
+
+def _slow(op: Op, args: tuple[Any, ...], out: Any = None) -> Any:
+    from . import _slow as slow_path
+
+    return slow_path.call(op, args, out)
+
+
+def _slow_inplace(op: Op, args: tuple[Any, ...]) -> Any:
+    from . import _slow as slow_path
+
+    return slow_path.call_inplace(op, args)
+
+
+_scope["slow"], _scope["slow_inplace"] = _slow, _slow_inplace
+
+
+def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
+    """Run generated `text`, which defines ``make(**constants)``, and return what that returns."""
+    filename = f"<flambeau {name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    scope: dict[str, Any] = {}
+    exec(compile(text, filename, "exec"), _scope, scope)  # noqa: S102  # our own text, from the op registry
+    return scope["make"](**constants)
+
+
+# -- signatures ----------------------------------------------------------------------------------------------------------
+
+
+def signature(op: Op, out: bool) -> tuple[str, dict[str, Any]]:
+    """Parameter list of the public function, and the default values it refers to."""
+    constants: dict[str, Any] = {}
+    parts = []
+    for name in op.positional:
+        parts.append(_parameter(op, name, constants))
+    if op.spread:
+        at = op.positional.index(op.spread)
+        parts[at:] = [f"*{op.spread}_", f"{op.spread}=None"] + parts[at + 1 :]
+    keyword_only = [_parameter(op, name, constants) for name in op.keyword_only]
+    if out:
+        keyword_only.append("out=None")
+    if keyword_only and not op.spread:
+        parts.append("*")
+    return ", ".join(parts + keyword_only), constants
+
+
+def _parameter(op: Op, name: str, constants: dict[str, Any]) -> str:
+    if name not in op.defaults:
+        return name
+    value = op.defaults[name]
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and np.isfinite(value)):
+        return f"{name}={value!r}"
+    constants[f"d_{name}"] = value
+    return f"{name}=d_{name}"
+
+
+def _gather(op: Op) -> str:
+    """Text that makes one sequence of the spread parameter."""
+    if not op.spread:
+        return ""
+    name = op.spread
+    return (
+        f"        if {name} is None:\n"
+        f"            {name} = {name}_[0] if len({name}_) == 1 and not isinstance({name}_[0], (int, Tensor)) else {name}_\n"
+    )
+
+
+# -- functions -----------------------------------------------------------------------------------------------------------
+
+
+def make_function(op: Op) -> Any:
+    """The public function of `op`."""
+    fn = compile_text(*_function_text(op, op.name))
+    fn.__doc__, fn.__name__, fn.__qualname__ = op.doc, op.name, op.name
+    fn.__module__ = f"flambeau.{op.namespace}" if op.namespace else "flambeau"
+    fn.flambeau_op = op
+    return fn
+
+
+def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
+    with_out = bool(op.surface & OUT)
+    params, constants = signature(op, with_out)
+    args = ", ".join(op.params)
+    call = "fn" if isinstance(op, _spec.CompositeOp) else "run"
+    given = ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only))) if call == "fn" else args
+    trailing = "," if len(op.params) == 1 else ""
+    lines = [
+        f"def make(OP, run, fn, ufunc, Node, {', '.join(constants)}):",
+        f"    def {name}({params}):",
+    ]
+    body = _gather(op)
+    if with_out:
+        body += (
+            f"        if SLOW:\n            return slow(OP, ({args}{trailing}), out)\n"
+            f"        if out is not None:\n            return OP.run_out(out, {args})\n"
+        )
+    else:
+        body += f"        if SLOW:\n            return slow(OP, ({args}{trailing}))\n"
+    if isinstance(op, ElementwiseOp) and op.formula.ufunc is not None and len(op.positional) <= 2:
+        body += _fast_elementwise(op)
+    body += f"        return {call}({given})\n    return {name}\n"
+    constants.update(OP=op, run=op.run, fn=op.fn, ufunc=getattr(getattr(op, "formula", None), "ufunc", None), Node=op.node_class)
+    return "\n".join(lines) + "\n" + body, name, constants
+
+
+def _fast_elementwise(op: ElementwiseOp) -> str:
+    """The common case of a ufunc: Tensors (or a Tensor and a float) of one floating dtype, few elements."""
+    first, *rest = op.positional
+    extras = [f"{n} == {op.defaults[n]!r}" for n in op.keyword_only]
+    guard = " and ".join(["", *extras])
+    to_bool = op.dtype_rule.__name__ in ("to_bool", "logical")
+    differentiable = op.differentiable and not to_bool
+    lines = []
+    if not rest:
+        lines += [
+            f"if {first}.__class__ is Tensor{guard}:",
+            f"    a = {first}._a",
+            "    d = a.dtype",
+            "    if (d is F4 or d is F8) and a.size < LARGE:",
+            "        o = ufunc(a)",
+            *_finish_fast(op, (first,), differentiable, "        "),
+        ]
+    else:
+        second = rest[0]
+        number = f"a.ndim and (kind is float or kind is int and -16777216 <= {second} <= 16777216)"
+        lines += [
+            f"kind = {second}.__class__",
+            f"own = {first}.__class__",
+            f"if (own is Tensor or own is Parameter) and (kind is Tensor or kind is Parameter){guard}:",
+            f"    a = {first}._a",
+            f"    b = {second}._a",
+            "    d = a.dtype",
+            "    if (d is F4 or d is F8) and b.dtype is d and a.size < LARGE and b.size < LARGE:",
+            "        try:",
+            "            o = ufunc(a, b)",
+            "        except ValueError:",
+            f"            return run({', '.join(op.params)})",
+            *_finish_fast(op, (first, second), differentiable, "        "),
+            f"elif (kind is float or kind is int) and own is Tensor{guard}:",
+            f"    a = {first}._a",
+            "    d = a.dtype",
+            f"    if (d is F4 or d is F8) and a.size < LARGE and {number}:",
+            f"        o = ufunc(a, {second})",
+            *_finish_fast(op, (first, second), differentiable, "        ", number=True),
+        ]
+    return "".join(f"        {line}\n" for line in lines)
+
+
+def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool, pad: str, number: bool = False) -> list[str]:
+    """Wrap `o`, and record when an operand has history. `a`, `b` are the operands' arrays."""
+    arrays = ("a", "b")
+    lines = [
+        "if o.__class__ is not ndarray:",
+        "    o = asarray(o)",
+        "t = new(Tensor)",
+        "t._a = o",
+        "v = t._v = [0, 0, None, None]",
+    ]
+    if not differentiable:
+        lines += ["t._n = None", "return t"]
+        return [pad + line for line in lines]
+    tensors = names[:1] if number else names
+    nodes = ("n", "m")[: len(tensors)]
+    lines += [f"{node} = {name}._n" for node, name in zip(nodes, tensors, strict=True)]
+    lines += [
+        f"if {' and '.join(f'{n} is None' for n in nodes)} or not (GRAD or local.grad):",
+        "    t._n = None",
+        "    return t",
+        "node = t._n = new(Node)",
+        "node.seq = next_seq()",
+        "node.hooks = None",
+    ]
+    parents = (*nodes, "None") if number else nodes
+    of = dict(zip(tensors, nodes, strict=True))
+    saved, versions = ([text] for text in _kept(op, "out", of, "o", "v"))
+    shapes, kinds = [], []
+    for i, name in enumerate(names):
+        tensor = not (number and i == 1)
+        read = name in op.reads
+        value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._v" if tensor else "None") if read else ("None", "None")
+        saved.append(value)
+        versions.append(version)
+        shapes.append(f"{arrays[i]}.shape" if tensor else "None")
+        kinds.append("d" if tensor else "None")
+    for extra in op.keyword_only:
+        parents = (*parents, "None")
+        saved.append(extra if extra in op.reads else "None")
+        versions.append("None")
+        shapes.append("None")
+        kinds.append("None")
+    lines += [
+        f"node.parents = ({', '.join(parents)},)",
+        f"node.saved = ({', '.join(saved)},)",
+        f"node.versions = ({', '.join(versions)},)",
+        f"node.shape = ({', '.join(shapes)},)",
+        f"node.dtype = ({', '.join(kinds)},)",
+        "return t",
+    ]
+    return [pad + line for line in lines]
+
+
+def _kept(op: ElementwiseOp, name: str, nodes: dict[str, str], value: str, version: str) -> tuple[str, str]:
+    """Text of what is saved of `name`: its value if the gradient of an operand with history reads it."""
+    readers = [node for param, node in nodes.items() if name in op.reads_of(param)]
+    if not readers:
+        return "None", "None"
+    if len(readers) == len(nodes):
+        return value, version
+    test = " or ".join(f"{node} is not None" for node in readers)
+    return f"({value} if {test} else None)", f"({version} if {test} else None)" if version != "None" else "None"
+
+
+def make_inplace(op: Op) -> Any:
+    """The in-place method ``name_``."""
+    params, constants = signature(op, False)
+    args = ", ".join(op.params)
+    trailing = "," if len(op.params) == 1 else ""
+    fast = ""
+    if isinstance(op, ElementwiseOp) and op.formula.ufunc is not None and op.dtype_rule.__name__ not in ("to_bool", "logical"):
+        fast = _fast_inplace(op)
+    text = (
+        f"def make(OP, run, ufunc, {', '.join(constants)}):\n"
+        f"    def {op.name}_({params}):\n"
+        f"{_gather(op)}"
+        f"        if SLOW:\n            return slow_inplace(OP, ({args}{trailing}))\n"
+        f"{fast}"
+        f"        return run({args})\n"
+        f"    return {op.name}_\n"
+    )
+    constants.update(OP=op, run=op.run_inplace, ufunc=getattr(getattr(op, "formula", None), "ufunc", None))
+    fn = compile_text(text, f"{op.name}_", constants)
+    fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
+    fn.flambeau_op = op
+    return fn
+
+
+def _fast_inplace(op: ElementwiseOp) -> str:
+    if len(op.positional) != 2:
+        return ""
+    first, second = op.positional
+    guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
+    lines = [
+        f"if {second}.__class__ is Tensor and {first}._n is None and {second}._n is None{guard}:",
+        f"    a = {first}._a",
+        f"    b = {second}._a",
+        "    d = a.dtype",
+        "    if (d is F4 or d is F8) and b.dtype is d and a.shape == b.shape and a.size < LARGE and a.flags.carray:",
+        "        ufunc(a, b, a)",
+        f"        v = {first}._v",
+        "        v[0] += 1",
+        "        v[1] = next_seq()",
+        f"        return {first}",
+    ]
+    return "".join(f"        {line}\n" for line in lines)
+
+
+# -- methods and operators -----------------------------------------------------------------------------------------------
+
+
+def _find_method(name: str) -> tuple[Op | None, bool]:
+    """The op behind the method `name`, and whether it is its in-place form."""
+    load_all()
+    op = _METHODS.get(name)
+    if op is not None:
+        return op, False
+    if name.endswith("_"):
+        op = _METHODS_INPLACE.get(name[:-1])
+    return op, True
+
+
+_METHODS: dict[str, Op] = {}
+_METHODS_INPLACE: dict[str, Op] = {}
+_loaded = False
+
+
+def load_all() -> None:
+    """Index what the op modules declared."""
+    global _loaded
+    if _loaded:
+        return
+    from . import load_families
+
+    load_families()
+    for key, op in OPS.items():
+        bare = key.rpartition(".")[2]
+        home = key.rpartition(".")[0]
+        if home not in ("", "Tensor") and home != op.namespace:
+            continue
+        if op.surface & METHOD and (home in ("", "Tensor") or bare == op.name or home == op.namespace):
+            if home in ("", "Tensor", "linalg") or bare not in _METHODS:
+                _METHODS.setdefault(bare, op)
+        if op.surface & INPLACE:
+            _METHODS_INPLACE.setdefault(bare, op)
+    _loaded = True
+
+
+def method(name: str) -> Any:
+    """What `Tensor.name` is, or None when no op declares it."""
+    op, inplace = _find_method(name)
+    if op is None:
+        return None
+    return make_inplace(op) if inplace else op.function
+
+
+def method_names() -> list[str]:
+    load_all()
+    return [*_METHODS, *(f"{name}_" for name in _METHODS_INPLACE)]
+
+
+def lookup(namespace: str, name: str) -> Any:
+    """The public function `name` of `namespace`, or None."""
+    load_all()
+    op = OPS.get(f"{namespace}.{name}" if namespace else name)
+    if op is not None and op.surface & FUNCTION:
+        return op.function
+    if name.endswith("_") and not name.endswith("__"):
+        op = OPS.get(f"{namespace}.{name[:-1]}" if namespace else name[:-1])
+        if op is not None and op.surface & INPLACE and op.surface & FUNCTION:
+            return make_inplace(op)
+    return None
+
+
+def function_names(namespace: str) -> list[str]:
+    load_all()
+    prefix = f"{namespace}." if namespace else ""
+    return [
+        key[len(prefix) :]
+        for key, op in OPS.items()
+        if key.startswith(prefix) and "." not in key[len(prefix) :] and op.surface & FUNCTION
+    ]
+
+
+def install_operator(name: str, op_name: str, swapped: bool = False, inplace: bool = False) -> None:
+    """Give `Tensor` the operator method `name`, made on first use; unknown operands give NotImplemented."""
+
+    def first_use(self: Any, other: Any) -> Any:
+        setattr(Tensor, name, make_operator(name, op_name, swapped, inplace))
+        return getattr(self, name)(other)
+
+    first_use.__name__ = name
+    setattr(Tensor, name, first_use)
+
+
+def install_unary(name: str, op_name: str) -> None:
+    """Give `Tensor` the operator method `name` of one operand, made on first use."""
+
+    def first_use(self: Any) -> Any:
+        load_all()
+        setattr(Tensor, name, OPS[op_name].function)
+        return getattr(self, name)()
+
+    first_use.__name__ = name
+    setattr(Tensor, name, first_use)
+
+
+def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
+    load_all()
+    op = OPS[op_name]
+    fn = make_inplace(op) if inplace else op.function
+    if not swapped and not inplace:
+        return _operator_with_fast_path(op, name, fn)
+    call = "fn(other, self)" if swapped else "fn(self, other)"
+    text = (
+        "def make(fn, operand):\n"
+        f"    def {name}(self, other):\n"
+        "        try:\n"
+        f"            return {call}\n"
+        "        except TypeError:\n"
+        "            if operand(other):\n"
+        "                raise\n"
+        "            return NotImplemented\n"
+        f"    return {name}\n"
+    )
+    return compile_text(text, name, {"fn": fn, "operand": _is_operand})
+
+
+def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
+    params = op.positional[:2]
+    fast = ""
+    constants = {"fn": fn, "operand": _is_operand, "OP": op, "run": op.run, "Node": op.node_class, "ufunc": None}
+    if isinstance(op, ElementwiseOp) and op.formula.ufunc is not None and len(op.positional) == 2:
+        constants["ufunc"] = op.formula.ufunc
+        extras = {n: op.defaults[n] for n in op.keyword_only}
+        fast = _fast_elementwise(op)
+        for n, value in extras.items():
+            fast = fast.replace(f" and {n} == {value!r}", "").replace(f"run({', '.join(op.params)})", f"fn({', '.join(params)})")
+            fast = fast.replace(f", {n},", f", {value!r},")
+    text = (
+        f"def make({', '.join(constants)}):\n"
+        f"    def {name}({', '.join(params)}):\n"
+        + ("        if not SLOW:\n" + "".join(f"    {line}\n" for line in fast.splitlines()) if fast else "")
+        + "        try:\n"
+        f"            return fn({', '.join(params)})\n"
+        "        except TypeError:\n"
+        f"            if operand({params[1]}):\n"
+        "                raise\n"
+        "            return NotImplemented\n"
+        f"    return {name}\n"
+    )
+    return compile_text(text, name, constants)
+
+
+def _is_operand(value: Any) -> bool:
+    from ._promote import NUMBERS
+
+    return isinstance(value, (Tensor, ndarray, *NUMBERS))
+
+
+# -- named results -------------------------------------------------------------------------------------------------------
+
+
+def return_type(name: str, fields: tuple[str, ...]) -> type:
+    """The named tuple an op with several results returns, ``torch.return_types.<name>``."""
+    from operator import itemgetter
+
+    def new(cls: type, values: Any) -> Any:
+        return tuple.__new__(cls, values)
+
+    def show(self: Any) -> str:
+        body = ",\n".join(f"{f}={v!r}" for f, v in zip(fields, self, strict=True))
+        return f"torch.return_types.{name}(\n{body})"
+
+    def reduce(self: Any) -> Any:
+        return rebuild_return_type, (name, fields, tuple(self))
+
+    members: dict[str, Any] = {f: property(itemgetter(i)) for i, f in enumerate(fields)}
+    members.update(
+        __slots__=(), __new__=new, __repr__=show, __reduce__=reduce, _fields=fields, n_fields=len(fields),
+        n_sequence_fields=len(fields), n_unnamed_fields=0, __module__="torch.return_types",
+    )  # fmt: skip
+    return type(name, (tuple,), members)
+
+
+def rebuild_return_type(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return return_type(name, fields)(values)
+
+
+# -- the Tensor reading of the vocabulary ----------------------------------------------------------------------------------
+
+_OTHER_NAMES = {
+    "nearbyint": "round", "igamma": "special.gammainc", "igammac": "special.gammaincc", "lgamma": "lgamma", "bit_not": "bitwise_not",
+}  # fmt: skip
+
+
+def fill_tensor_words(words: dict[str, Any]) -> None:
+    """Map every word that a public op answers to to that op."""
+    from flambeau_kernels import vocabulary
+
+    load_all()
+    for word in (*vocabulary.WORDS, *vocabulary.HOST_WORDS):
+        key = _OTHER_NAMES.get(word, word)
+        op = OPS.get(key) or OPS.get(key.replace("special_", "special.", 1))
+        if op is not None:
+            words[word] = _number_or(op.function, word)
+    words["conj"] = lambda x: x.conj() if isinstance(x, Tensor) and x.is_complex() else x
+    words["fma"] = lambda x, y, z: x * y + z
+    words["where"] = _where
+
+
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    if not isinstance(condition, Tensor):
+        return x if condition else y
+    return OPS["where"].function(condition, x, y)
+
+
+def _number_or(fn: Any, word: str) -> Any:
+    """`fn`, except that numbers alone are answered by numpy."""
+
+    def call(*args: Any) -> Any:
+        if any(isinstance(a, Tensor) for a in args):
+            return fn(*args)
+        from flambeau_kernels.reference import WORDS_READ
+
+        with np.errstate(all="ignore"):
+            return np.asarray(WORDS_READ[word](*(np.asarray(a) for a in args))).item()
+
+    return call
+
+
+def public(namespace: str, name: str) -> Any:
+    """The public function `name` of `namespace`: an op's, or one of the plain functions op modules list; or None."""
+    found = lookup(namespace, name)
+    if found is None and not namespace:
+        from . import create, shape
+
+        found = create.FUNCTIONS.get(name) or getattr(shape, name, None) if name.startswith("atleast_") else create.FUNCTIONS.get(name)
+    return found

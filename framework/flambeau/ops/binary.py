@@ -1,0 +1,427 @@
+"""Elementwise operations of two operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.vocabulary import floor, isnan, log, real, trunc, where
+
+from ._promote import common, floating, integral, only, real_common, real_floating, refuse, result_type, to_bool
+from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
+
+NO_FOREACH = EVERYWHERE & ~16
+
+
+def check_alpha(op: Any, input: Any, other: Any, alpha: Any) -> None:
+    """Raise RuntimeError for an `alpha` of a kind the result cannot hold."""
+    d = result_type((input, other))
+    if isinstance(alpha, bool) and d.category != 0:
+        raise RuntimeError(f"{op.name}: Boolean alpha only supported for Boolean results, got a {d.name} result")
+    if isinstance(alpha, float) and d.category < 2:
+        raise RuntimeError(f"{op.name}: For integral input tensors, argument alpha must not be a floating point number")
+    if isinstance(alpha, complex) and d.category < 3:
+        raise RuntimeError(f"{op.name}: For non-complex input tensors, argument alpha must not be a complex number")
+
+
+def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
+    check_alpha(op, input, other, alpha)
+    from ..tensor import Tensor
+
+    kinds = [x.dtype.category == 0 if isinstance(x, Tensor) else isinstance(x, bool) for x in (input, other)]
+    if any(kinds) and (all(kinds) or any(k and isinstance(x, (Tensor, bool)) for k, x in zip(kinds, (input, other), strict=True))):
+        raise RuntimeError(
+            f"{op.name}: Subtraction, the `-` operator, with a bool tensor is not supported. "
+            "Use the `^` or `logical_xor()` operator instead, or `~` to invert a mask."
+        )
+
+
+@elementwise(
+    ufunc=np.add,
+    scalar_first=True,
+    check=check_alpha,
+    partials={"input": lambda: 1, "other": lambda alpha: alpha},
+)
+def add(input, other, *, alpha=1):
+    """``input + alpha * other``, elementwise."""
+    return input + other * alpha
+
+
+@elementwise(
+    ufunc=np.subtract,
+    scalar_first=True,
+    check=check_sub,
+    aliases=("subtract",),
+    partials={"input": lambda: 1, "other": lambda alpha: -alpha},
+)
+def sub(input, other, *, alpha=1):
+    """``input - alpha * other``, elementwise."""
+    return input - other * alpha
+
+
+@elementwise(
+    ufunc=np.multiply,
+    scalar_first=True,
+    aliases=("multiply",),
+    partials={"input": lambda other: other, "other": lambda input: input},
+)
+def mul(input, other):
+    """``input * other``, elementwise."""
+    return input * other
+
+
+@elementwise(
+    ufunc=np.true_divide,
+    dtype=floating,
+    scalar_first=True,
+    title="DivBackward0",
+    partials={"input": lambda other: 1 / other, "other": lambda other, out: -out / other},
+)
+def true_divide(input, other):
+    """``input / other``, elementwise; integers give the default floating dtype."""
+    return input / other
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("divide",))
+def div(input, other, *, rounding_mode=None):
+    """``input / other``, elementwise, rounded as `rounding_mode` says.
+
+    Args:
+        rounding_mode: None, 'trunc' (towards zero) or 'floor'; with a mode integers stay integers.
+    Raises: RuntimeError for another mode.
+    """
+    if rounding_mode is None:
+        return true_divide(input, other)
+    integers = result_type((input, other)).category < 2
+    if rounding_mode == "floor":
+        return floor_divide(input, other) if integers else run_op(floor_quotient, input, other)
+    if rounding_mode == "trunc":
+        return run_op(trunc_quotient_of_integers if integers else trunc_quotient, input, other)
+    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+
+
+def run_op(op: Any, *args: Any) -> Any:
+    """Call an op that has no public name, by whichever path is in force."""
+    return op.function(*args)
+
+
+def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
+    from ..tensor import Tensor
+
+    if result_type((input, other)).category < 2:
+        zero = not other if not isinstance(other, Tensor) else other.is_cpu and not other._a.all()
+        if zero:
+            raise RuntimeError(f"{op.name}: ZeroDivisionError: integer division by zero in 'other'")
+
+
+@elementwise(dtype=real_common, scalar_first=True, check=check_integer_divisor)
+def floor_divide(input, other):
+    """``floor(input / other)``, elementwise. Raises: RuntimeError for an integer divided by zero."""
+    return floor_divide(input, other)
+
+
+@elementwise(
+    surface=0,
+    dtype=real_common,
+    scalar_first=True,
+    title="DivBackward1",
+    vjp={"input": lambda grad: grad * 0, "other": lambda grad: grad * 0},
+)
+def floor_quotient(input, other):
+    """`floor_divide` for floating operands, whose derivative is zero almost everywhere."""
+    return floor_divide(input, other)
+
+
+@elementwise(
+    surface=0,
+    dtype=real_common,
+    scalar_first=True,
+    title="DivBackward1",
+    vjp={"input": lambda grad: grad * 0, "other": lambda grad: grad * 0},
+)
+def trunc_quotient(input, other):
+    """``trunc(input / other)`` of floating operands."""
+    return trunc(input / other)
+
+
+@elementwise(surface=0, dtype=integral, scalar_first=True, check=check_integer_divisor)
+def trunc_quotient_of_integers(input, other):
+    """``trunc(input / other)`` of integers, exact at any size."""
+    quotient = floor_divide(input, other)
+    return where((quotient < 0) & (quotient * other != input), quotient + 1, quotient)
+
+
+@elementwise(
+    surface=NO_FOREACH,
+    dtype=real_common,
+    scalar_first=True,
+    check=check_integer_divisor,
+    partials={"input": lambda: 1, "other": lambda input, other: -floor(input / other)},
+)
+def remainder(input, other):
+    """``input - other * floor(input / other)``: the remainder with the sign of `other`."""
+    return remainder(input, other)
+
+
+@elementwise(
+    surface=NO_FOREACH,
+    dtype=real_common,
+    check=check_integer_divisor,
+    partials={"input": lambda: 1, "other": lambda input, other: -trunc(input / other)},
+)
+def fmod(input, other):
+    """``input - other * trunc(input / other)``: the remainder with the sign of `input`."""
+    return fmod(input, other)
+
+
+# -- comparisons ---------------------------------------------------------------------------------------------------------
+
+COMPARED = METHOD | FUNCTION | OUT | INPLACE
+
+
+@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.equal)
+def eq(input, other):
+    """Whether ``input == other``, elementwise."""
+    return input == other
+
+
+@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.not_equal, aliases=("not_equal",))
+def ne(input, other):
+    """Whether ``input != other``, elementwise."""
+    return input != other
+
+
+ordered = refuse("complex")(to_bool)
+ordered.__name__ = "to_bool"
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less, aliases=("less",))
+def lt(input, other):
+    """Whether ``input < other``, elementwise."""
+    return input < other
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less_equal, aliases=("less_equal",))
+def le(input, other):
+    """Whether ``input <= other``, elementwise."""
+    return input <= other
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater, aliases=("greater",))
+def gt(input, other):
+    """Whether ``input > other``, elementwise."""
+    return input > other
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater_equal, aliases=("greater_equal",))
+def ge(input, other):
+    """Whether ``input >= other``, elementwise."""
+    return input >= other
+
+
+# -- powers --------------------------------------------------------------------------------------------------------------
+
+
+def check_pow(op: Any, input: Any, exponent: Any) -> None:
+    from ..tensor import Tensor
+
+    if isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0 and isinstance(input, Tensor):
+        if result_type((input, exponent)).category < 2:
+            raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
+
+
+@elementwise(
+    dtype=common,
+    scalar_first=True,
+    check=check_pow,
+    partials={
+        # Where the exponent is 0 the function is constant, also at input 0.
+        "input": lambda input, exponent: where(exponent == 0, 0, exponent * pow(input, exponent - 1)),
+        # 0 ** positive stays 0 for neighbouring exponents.
+        "exponent": lambda input, exponent, out: where(
+            (input == 0) & (real(exponent) >= 0), 0, out * log(where((input == 0) & (real(exponent) >= 0), 1, input))
+        ),
+    },
+    samples=(0.2, 3.0),
+)
+def pow(input, exponent):
+    """``input ** exponent``, elementwise."""
+    return pow(input, exponent)
+
+
+@elementwise(
+    dtype=real_floating,
+    ufunc=np.arctan2,
+    aliases=("arctan2",),
+    partials={
+        "input": lambda input, other: other / (input * input + other * other),
+        "other": lambda input, other: -input / (input * input + other * other),
+    },
+)
+def atan2(input, other):
+    """The angle of the point ``(other, input)``, in radians."""
+    return atan2(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT,
+    dtype=real_common,
+    ufunc=np.maximum,
+    vjp={
+        # Tied operands share the gradient equally.
+        "input": lambda grad, input, other: where(input == other, grad / 2, where(input < other, 0, grad)),
+        "other": lambda grad, input, other: where(input == other, grad / 2, where(other < input, 0, grad)),
+    },
+)
+def maximum(input, other):
+    """The larger of both, elementwise; nan if either is nan."""
+    return maximum(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT,
+    dtype=real_common,
+    ufunc=np.minimum,
+    vjp={
+        "input": lambda grad, input, other: where(input == other, grad / 2, where(input > other, 0, grad)),
+        "other": lambda grad, input, other: where(input == other, grad / 2, where(other > input, 0, grad)),
+    },
+)
+def minimum(input, other):
+    """The smaller of both, elementwise; nan if either is nan."""
+    return minimum(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT,
+    dtype=real_common,
+    vjp={
+        "input": lambda grad, input, other: where((input >= other) | isnan(other), grad, 0),
+        "other": lambda grad, input, other: where((input >= other) | isnan(other), 0, grad),
+    },
+)
+def fmax(input, other):
+    """The larger of both, elementwise; a nan counts as missing."""
+    return fmax(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT,
+    dtype=real_common,
+    vjp={
+        "input": lambda grad, input, other: where((input <= other) | isnan(other), grad, 0),
+        "other": lambda grad, input, other: where((input <= other) | isnan(other), 0, grad),
+    },
+)
+def fmin(input, other):
+    """The smaller of both, elementwise; a nan counts as missing."""
+    return fmin(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT | INPLACE,
+    dtype=refuse("complex", "bool", "integer")(common),
+    partials={"input": lambda input, out: input / out, "other": lambda other, out: other / out},
+)
+def hypot(input, other):
+    """``sqrt(input**2 + other**2)`` without overflow on the way."""
+    return hypot(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT | INPLACE,
+    dtype=real_floating,
+    vjp={
+        "input": lambda grad, input, out: where(input == 0, 0, grad * where((input < 0) == (out < 0), 1, -1)),
+        "other": lambda grad: grad * 0,
+    },
+)
+def copysign(input, other):
+    """The magnitude of `input` with the sign of `other`."""
+    return copysign(input, other)
+
+
+@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=refuse("complex", "bool", "integer")(common))
+def nextafter(input, other):
+    """The next representable value after `input` in the direction of `other`."""
+    return nextafter(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT | INPLACE,
+    dtype=common,
+    partials={"input": lambda other: pow(2, other), "other": lambda out: out * 0.6931471805599453},
+)
+def ldexp(input, other):
+    """``input * 2 ** other``, elementwise."""
+    return input * pow(2, other)
+
+
+# -- logic and bits ------------------------------------------------------------------------------------------------------
+
+
+@elementwise(surface=COMPARED, dtype=to_bool)
+def logical_and(input, other):
+    """Whether both are non-zero."""
+    return logical_and(input, other)
+
+
+@elementwise(surface=COMPARED, dtype=to_bool)
+def logical_or(input, other):
+    """Whether either is non-zero."""
+    return logical_or(input, other)
+
+
+@elementwise(surface=COMPARED, dtype=to_bool)
+def logical_xor(input, other):
+    """Whether exactly one is non-zero."""
+    return logical_xor(input, other)
+
+
+@elementwise(surface=COMPARED, dtype=integral, scalar_first=True)
+def bitwise_and(input, other):
+    """Bitwise and of integers; logical and of bools."""
+    return input & other
+
+
+@elementwise(surface=COMPARED, dtype=integral, scalar_first=True)
+def bitwise_or(input, other):
+    """Bitwise or of integers; logical or of bools."""
+    return input | other
+
+
+@elementwise(surface=COMPARED, dtype=integral, scalar_first=True)
+def bitwise_xor(input, other):
+    """Bitwise exclusive or of integers; logical exclusive or of bools."""
+    return input ^ other
+
+
+@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True)
+def bitwise_left_shift(input, other):
+    """``input << other``, elementwise."""
+    return input << other
+
+
+@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True)
+def bitwise_right_shift(input, other):
+    """``input >> other``, elementwise, keeping the sign."""
+    return input >> other
+
+
+@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd)
+def gcd(input, other):
+    """Greatest common divisor, elementwise; never negative."""
+    return gcd(input, other)
+
+
+@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.lcm)
+def lcm(input, other):
+    """Least common multiple, elementwise; never negative."""
+    return lcm(input, other)
+
+
+@composite(surface=FUNCTION)
+def rsub(input, other, *, alpha=1):
+    """``other - alpha * input``."""
+    return sub(other, input, alpha=alpha)

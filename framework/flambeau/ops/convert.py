@@ -1,0 +1,278 @@
+"""Copies: to other dtypes, devices and memory layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+
+from .. import _arrays, devices, dtypes
+from .._arrays import MetaArray
+from ..devices import device, memory_format
+from ..dtypes import dtype
+from ..tensor import Tensor, channels_last_order, device_of
+from ._spec import FUNCTION, INPLACE, METHOD, composite, primitive
+
+
+def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:  # noqa: A002
+    """A copy of `a` as `target`, its dimensions in the memory order `format` asks for."""
+    values = kernels.cast(a, target)
+    out = empty_arranged(a, target, format)
+    out[...] = values
+    return out
+
+
+def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:  # noqa: A002
+    """Uninitialised memory shaped like `a`."""
+    if format is None or format is devices.preserve_format:
+        if a.ndim < 2 or _arrays.is_c_contiguous(a):
+            return np.empty(a.shape, target)
+        order = sorted(range(a.ndim), key=lambda d: -a.strides[d])
+        if _arrays.is_dense(a):
+            return _arrays.strided_empty(a.shape, target, order)
+        return _arrays.strided_empty(a.shape, target, _arrays.permutation(a.shape, [a]))
+    if format is devices.contiguous_format:
+        return np.empty(a.shape, target)
+    order = channels_last_order(format, a.ndim)
+    if order is None:
+        raise RuntimeError(f"required rank {4 if format is devices.channels_last else 5} tensor to use {format.name} format")
+    return _arrays.strided_empty(a.shape, target, list(reversed(order)))
+
+
+@primitive(surface=FUNCTION | METHOD)
+def clone(input, *, memory_format=None):
+    """A copy in new memory, through which gradients pass.
+
+    Args:
+        memory_format: order of dimensions in memory; that of `input` if it is dense, by default.
+    """
+
+
+@clone.kernel
+def _clone(a, format):
+    return _arranged(a, a.dtype, format)
+
+
+@clone.shape
+def _clone_shape(input, format):
+    return input.shape, input.dtype
+
+
+@clone.vjp
+def _clone_vjp(grad):
+    return (grad,)
+
+
+@clone.raw
+def _clone_raw(grad):
+    return (grad,)
+
+
+@primitive(surface=0)
+def to_copy(input, dtype, place, memory_format):
+    """`input` copied to another dtype, device or memory layout."""
+
+
+@to_copy.kernel
+def _to_copy(a, dtype, place, format):
+    target = a.dtype if dtype is None else dtype.numpy
+    if place is not None and place.type == "meta":
+        return MetaArray(a.shape, target)
+    if place is not None and place.type == "cuda":
+        from ..cuda import to_device
+
+        return to_device(kernels.cast(a, target), place)
+    if type(a) is not np.ndarray and hasattr(a, "get"):
+        a = a.get()
+    return _arranged(a, target, format)
+
+
+@to_copy.shape
+def _to_copy_shape(input, dtype, place, format):
+    if place is not None and place.type != "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    return input.shape, dtype or input.dtype
+
+
+@to_copy.vjp
+def _to_copy_vjp(grad, input_dtype):
+    if grad.dtype.is_complex and not input_dtype.is_complex:
+        grad = grad.real
+    return (grad.to(input_dtype),)
+
+
+@to_copy.raw
+def _to_copy_raw(grad, input_dtype):
+    return (kernels.cast(grad, input_dtype.numpy),)
+
+
+def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
+    """The dtype, device, copy flag and memory format of a call of ``to``."""
+    unknown = set(kwargs) - {"dtype", "device", "non_blocking", "copy", "memory_format", "other"}
+    if unknown:
+        raise TypeError(f"to() got an unexpected keyword argument '{unknown.pop()}'")
+    d, place, copy = kwargs.get("dtype"), kwargs.get("device"), kwargs.get("copy", False)
+    rest = list(args)
+    other = kwargs.get("other")
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+    if other is not None:
+        d, place = other.dtype, other.device
+    elif rest and isinstance(rest[0], dtype):
+        d = rest.pop(0)
+    elif rest and (isinstance(rest[0], (str, device, int)) and not isinstance(rest[0], bool)):
+        place = rest.pop(0)
+        if rest and (isinstance(rest[0], dtype) or rest[0] is None):
+            d = rest.pop(0)
+    elif rest and rest[0] is None:
+        rest.pop(0)
+        if rest and isinstance(rest[0], dtype):
+            d = rest.pop(0)
+    if rest:
+        non_blocking = rest.pop(0)
+        if not isinstance(non_blocking, bool):
+            raise TypeError(
+                f"to() received an invalid combination of arguments - got {non_blocking!r}; give a dtype, a device, "
+                "a device and a dtype, or another Tensor"
+            )
+        if rest:
+            copy = rest.pop(0)
+    if d is not None and not isinstance(d, dtype):
+        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(d).__name__}")
+    return d, None if place is None else device(place), copy, kwargs.get("memory_format")
+
+
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
+    d, place, copy, format = _parse_to(args, kwargs)  # noqa: A001
+    if d is input.dtype:
+        d = None
+    if place is not None and _same_place(place, device_of(input._a)):
+        place = None
+    if not copy and d is None and place is None and (format is None or _in_format(input, format)):
+        return input
+    return to_copy(input, d, place, format)
+
+
+def _same_place(wanted: device, have: device) -> bool:
+    return wanted.type == have.type and (wanted.index is None or have.index is None or wanted.index == have.index)
+
+
+def _in_format(input: Tensor, format: memory_format) -> bool:  # noqa: A002
+    return format is devices.preserve_format or input.is_contiguous(memory_format=format)
+
+
+def _cast_method(d: dtype, doc: str) -> Any:
+    def cast(self: Tensor, memory_format: Any = None) -> Tensor:
+        return to(self, d, memory_format=memory_format)
+
+    cast.__name__, cast.__doc__ = d.name, doc
+    return cast
+
+
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """The name of the tensor type, or the tensor converted to `dtype`."""
+    if dtype is None:
+        return type_name(self)
+    if isinstance(dtype, str):
+        dtype = _TYPE_NAMES.get(dtype.rpartition(".")[2])
+        if dtype is None:
+            raise ValueError(f"invalid type: {dtype!r}")
+    return to(self, dtype)
+
+
+_LEGACY = {
+    "float64": "Double", "float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "uint8": "Byte", "int8": "Char",
+    "int16": "Short", "int32": "Int", "int64": "Long", "bool": "Bool", "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble", "complex32": "ComplexHalf",
+}  # fmt: skip
+_TYPE_NAMES = {f"{legacy}Tensor": getattr(dtypes, name) for name, legacy in _LEGACY.items()}
+
+
+def type_name(self: Tensor) -> str:
+    place = "cuda." if self.is_cuda else ""
+    return f"torch.{place}{_LEGACY.get(self.dtype.name, self.dtype.name)}Tensor"
+
+
+def _install() -> None:
+    Tensor.to = to  # type: ignore[attr-defined]
+    Tensor.type = type_  # type: ignore[attr-defined]
+    for name in ("bool", "short", "int", "long", "half", "float", "double", "bfloat16", "chalf", "cfloat", "cdouble"):
+        d = getattr(dtypes, name)
+        setattr(Tensor, name, _cast_method(d, f"`self` converted to {d}."))
+    Tensor.byte = _cast_method(dtypes.uint8, "`self` converted to torch.uint8.")  # type: ignore[attr-defined]
+    Tensor.char = _cast_method(dtypes.int8, "`self` converted to torch.int8.")  # type: ignore[attr-defined]
+
+
+_install()
+
+
+@composite(surface=METHOD)
+def type_as(self, other):
+    """`self` with the dtype of `other`."""
+    return self.to(other.dtype)
+
+
+@composite(surface=METHOD)
+def cpu(self, memory_format=None):
+    """`self` in host memory."""
+    return self.to("cpu", memory_format=memory_format)
+
+
+@composite(surface=METHOD)
+def cuda(self, device=None, non_blocking=False, memory_format=None):
+    """`self` on a CUDA device."""
+    return self.to("cuda" if device is None else device, memory_format=memory_format)
+
+
+@composite(surface=METHOD)
+def contiguous(self, memory_format=devices.contiguous_format):
+    """`self` if its elements already lie in the order of `memory_format`, else a copy that does."""
+    if memory_format is devices.preserve_format:
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    return self if self.is_contiguous(memory_format=memory_format) else clone(self, memory_format=memory_format)
+
+
+def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
+    """Store `source`, broadcast and converted, in `target`; gradients flow to both. Returns `target`."""
+    from . import _spec
+
+    if not isinstance(source, Tensor):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
+    if _broadcasts(source._a.shape, target._a.shape) is False:
+        raise RuntimeError(
+            f"copy_: source of shape {tuple(source.shape)} does not broadcast to the target's {tuple(target.shape)}"
+        )
+    return _spec.OPS["Tensor.overwrite"].run_inplace(target, source)
+
+
+def _broadcasts(shape: Any, target: Any) -> bool:
+    if len(shape) > len(target):
+        return False
+    return all(n in (1, m) for n, m in zip(reversed(shape), reversed(target), strict=False))
+
+
+Tensor.copy_ = _copy_into  # type: ignore[attr-defined]
+
+
+@composite(surface=FUNCTION)
+def detach_copy(input):
+    """A copy without history."""
+    return input.detach().clone()
+
+
+@composite(surface=FUNCTION, namespace="")
+def detach(input):
+    """`input` without history, over the same memory."""
+    return input.detach()
+
+
+@composite(surface=FUNCTION | INPLACE, namespace="")
+def resolve_conj(input):
+    """`input`; conjugation is never deferred here."""
+    return input
+
+
+__all__ = ["to", "type_name"]

@@ -1,0 +1,588 @@
+"""Making tensors from nothing, from Python values, and from other libraries' memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import _arrays, _state, devices, dtypes
+from .._arrays import MetaArray, ndarray
+from ..devices import device
+from ..dtypes import dtype, from_numpy_dtype
+from ..tensor import Tensor, wrap
+from ._promote import NUMBERS
+from ._spec import FUNCTION, METHOD, OUT, composite
+
+
+def _sizes(size: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape in ``zeros(2, 3)`` and ``zeros((2, 3))``."""
+    if len(size) == 1 and not isinstance(size[0], int):
+        size = size[0] if not isinstance(size[0], Tensor) else (size[0],)
+    if size.__class__ is not tuple:
+        size = tuple(size)
+    for n in size:
+        if n.__class__ is not int:
+            size = tuple(int(_index(n)) for n in size)
+            break
+    for n in size:
+        if n < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
+    return size
+
+
+def _index(n: Any) -> int:
+    from operator import index
+
+    try:
+        return index(n)
+    except TypeError:
+        raise TypeError(f"sizes must be ints, but found element of type {type(n).__name__}: {n!r}") from None
+
+
+def _place(place: Any) -> device | None:
+    """The device to make a tensor on; None for the CPU."""
+    if place is None:
+        place = _state.default_device()
+        if place is None:
+            return None
+    place = device(place)
+    return None if place.type == "cpu" else place
+
+
+def finish(array: Any, requires_grad: bool, place: Any, names: Any = None, pin_memory: bool = False) -> Tensor:
+    """A leaf over `array`, on `place`."""
+    if place is not None:
+        if place.type == "meta":
+            array = MetaArray(array.shape, array.dtype)
+        else:
+            from ..cuda import to_device
+
+            array = to_device(array, place)
+    if pin_memory:
+        raise RuntimeError("pin_memory: cannot pin memory, no CUDA device is available")
+    made = wrap(array)
+    if requires_grad:
+        made.requires_grad_(True)
+    return made
+
+
+def _dtype(d: Any) -> np.dtype:
+    if d is None:
+        return dtypes.get_default_dtype().numpy
+    if not isinstance(d, dtype):
+        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}")
+    return d.numpy
+
+
+def _check_layout(layout: Any) -> None:
+    if layout is not None and layout is not devices.strided:
+        raise NotImplementedError(f"creation with layout={layout} is not built yet; make a strided tensor and convert it")
+
+
+def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requires_grad: bool, memory_format: Any = None) -> Tensor:
+    if place is not None and place.type == "meta":
+        made = wrap(MetaArray(shape, d))
+        return made.requires_grad_(True) if requires_grad else made
+    if memory_format is not None and memory_format is not devices.contiguous_format:
+        from .convert import empty_arranged
+
+        array = empty_arranged(np.empty(shape, d), d, memory_format)
+        array[...] = make(shape, d)
+    else:
+        array = make(shape, d)
+    return finish(array, requires_grad, place)
+
+
+def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+          pin_memory: bool = False, memory_format: Any = None, names: Any = None) -> Tensor:  # fmt: skip
+    """A tensor of `size` with whatever was in memory; under deterministic fills, nan or the largest integer."""
+    _check_layout(layout)
+    if out is not None:
+        return out.resize_(_sizes(size))
+    return _allocate(_empty_filled, _sizes(size), _dtype(dtype), _place(device), requires_grad, memory_format)
+
+
+def _empty_filled(shape: Any, d: Any) -> Any:
+    return np.empty(shape, d)
+
+
+def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+          pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
+    """A tensor of `size` filled with 0."""
+    if out is not None:
+        return out.resize_(_sizes(size)).zero_()
+    _check_layout(layout)
+    return _allocate(np.zeros, _sizes(size), _dtype(dtype), _place(device), requires_grad)
+
+
+def ones(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+         pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
+    """A tensor of `size` filled with 1."""
+    if out is not None:
+        return out.resize_(_sizes(size)).fill_(1)
+    _check_layout(layout)
+    return _allocate(np.ones, _sizes(size), _dtype(dtype), _place(device), requires_grad)
+
+
+def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+         requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
+    """A tensor of `size` filled with `fill_value`, whose kind decides the dtype by default."""
+    if isinstance(fill_value, Tensor):
+        value = fill_value.item()
+        dtype = dtype or fill_value.dtype
+    else:
+        value = fill_value
+        dtype = dtype or (dtypes.of_number(value) if out is None else out.dtype)
+    shape = _sizes((size,) if not isinstance(size, int) else (size,))
+    if out is not None:
+        return out.resize_(shape).fill_(value)
+    _check_layout(layout)
+    return _allocate(lambda s, d: np.full(s, _as(value, d), d), shape, dtype.numpy, _place(device), requires_grad)
+
+
+def _as(value: Any, d: np.dtype) -> Any:
+    """`value` as a scalar of `d`, wrapping integers as a C cast does."""
+    if d.kind in "iu" and isinstance(value, int):
+        bits = d.itemsize * 8
+        value &= (1 << bits) - 1
+        return value - (1 << bits) if d.kind == "i" and value >> (bits - 1) else value
+    with np.errstate(all="ignore"):
+        return np.asarray(value).astype(d)[()]
+
+
+def _like(make: Any) -> Any:
+    def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+             memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> Tensor:  # fmt: skip
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{like.__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return like_tensor(make, input, dtype, device, requires_grad, memory_format, layout)
+
+    return like
+
+
+def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: bool, memory_format: Any, layout: Any = None) -> Tensor:
+    """A tensor shaped and, unless `memory_format` says otherwise, laid out like `input`."""
+    from .convert import empty_arranged
+
+    _check_layout(layout)
+    target = input.dtype.numpy if d is None else _dtype(d)
+    at = _place(device(place) if place is not None else input.device)
+    if input.is_meta or (at is not None and at.type == "meta"):
+        made = wrap(MetaArray(tuple(input.shape), target))
+        return made.requires_grad_(True) if requires_grad else made
+    source = input._a if type(input._a) is ndarray else np.empty(input._a.shape, target)
+    if type(source) is ndarray and source.flags.c_contiguous and memory_format in (devices.preserve_format, None):
+        return finish(make(source.shape, target), requires_grad, at)
+    array = empty_arranged(source, target, memory_format)
+    array[...] = make(source.shape, target)
+    return finish(array, requires_grad, at)
+
+
+empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(np.ones)
+empty_like.__name__, zeros_like.__name__, ones_like.__name__ = "empty_like", "zeros_like", "ones_like"
+empty_like.__doc__ = "An uninitialised tensor shaped like `input`."
+zeros_like.__doc__ = "Zeros shaped like `input`."
+ones_like.__doc__ = "Ones shaped like `input`."
+
+
+def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+              requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """A tensor shaped like `input` filled with `fill_value`."""
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    return like_tensor(lambda s, d: np.full(s, _as(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
+
+
+def _new_method(fn: Any, name: str) -> Any:
+    def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+        if "size" in options:
+            size = (options.pop("size"),)
+        return fn(*size, dtype=dtype or self.dtype, device=self.device if device is None else device, **options)
+
+    new.__name__ = name
+    new.__doc__ = f"`{fn.__name__}` with this tensor's dtype and device by default."
+    return new
+
+
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+    """A copy of `data` with this tensor's dtype and device by default."""
+    return tensor(data, dtype=dtype or self.dtype, device=self.device if device is None else device, requires_grad=requires_grad)
+
+
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                  requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """Uninitialised memory seen with the given size and stride."""
+    shape, steps = _sizes((size,)), tuple(stride)
+    if len(shape) != len(steps):
+        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})")
+    d = _dtype(dtype)
+    need = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    place = _place(device)
+    if place is not None and place.type == "meta":
+        return wrap(MetaArray(shape, d, tuple(s * d.itemsize for s in steps)))
+    base = np.empty(need, d)
+    return finish(np.lib.stride_tricks.as_strided(base, shape, tuple(s * d.itemsize for s in steps)), requires_grad, place)
+
+
+# -- from values ---------------------------------------------------------------------------------------------------------
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """A copy of `data`: a number, nested sequences, an array or a tensor. Floats give the default dtype, ints int64."""
+    if isinstance(data, Tensor):
+        import warnings
+
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+            UserWarning, stacklevel=2,
+        )  # fmt: skip
+        made = data.detach().clone().to(device=device or data.device, dtype=dtype or data.dtype)
+        return made.requires_grad_(True) if requires_grad else made
+    return finish(array_of(data, dtype), requires_grad, _place(device))
+
+
+def array_of(data: Any, d: Any) -> ndarray:
+    """`data` copied to a new array. Raises: TypeError, ValueError as PyTorch for values it cannot take."""
+    if d is not None:
+        _dtype(d)
+    if isinstance(data, (ndarray, np.generic)):
+        found = from_numpy_dtype(data.dtype)
+        return np.array(data, dtype=(d or found).numpy, order="C")
+    if isinstance(data, NUMBERS):
+        wanted = d or dtypes.of_number(data)
+        _check_range(data, wanted)
+        return np.full((), _as(data, wanted.numpy), wanted.numpy)
+    if hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__"):
+        return array_of(np.asarray(data), d)
+    if isinstance(data, (str, bytes, dict, set)) or not hasattr(data, "__len__"):
+        raise TypeError(f"new(): data must be a number, a sequence, an array or a tensor, got '{type(data).__name__}'")
+    return _from_nested(data, d)
+
+
+def _check_range(value: Any, wanted: dtype) -> None:
+    if wanted.category == dtypes.INTEGER and isinstance(value, int) and not isinstance(value, bool):
+        info = np.iinfo(wanted.numpy)
+        if not info.min <= value <= info.max:
+            raise RuntimeError(f"value cannot be converted to type {wanted.name} without overflow: {value}")
+
+
+def _from_nested(data: Any, d: Any) -> ndarray:
+    shape, leaves = _flatten(data)
+    if d is None:
+        d = _infer(leaves)
+    plain = d.numpy
+    values = [x.item() if isinstance(x, Tensor) else x for x in leaves]
+    for x in values:
+        if not isinstance(x, NUMBERS):
+            raise TypeError(f"must be real number, not {type(x).__name__}")
+    if plain.kind in "iu":
+        for x in values:
+            _check_range(x, d)
+    if d.category < dtypes.COMPLEX and any(isinstance(x, complex) for x in values):
+        raise TypeError(f"can't convert complex to {d.name}")
+    with np.errstate(all="ignore"):
+        if plain.isbuiltin == 1:
+            return np.array(values, dtype=plain).reshape(shape)
+        wide = np.complex64 if d.is_complex else np.float64
+        return np.array(values, dtype=wide).astype(plain).reshape(shape)
+
+
+def _flatten(data: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Shape and leaves of nested sequences. Raises: ValueError naming where lengths differ."""
+    shape: list[int] = []
+    level = [data]
+    while level and _is_sequence(level[0]):
+        n = len(level[0])
+        following: list[Any] = []
+        for x in level:
+            if not _is_sequence(x):
+                raise TypeError(f"not a sequence: expected length {n} at dim {len(shape)}, got {type(x).__name__}")
+            if len(x) != n:
+                raise ValueError(f"expected sequence of length {n} at dim {len(shape)} (got {len(x)})")
+            following += list(x)
+        shape.append(n)
+        level = following
+    for x in level:
+        if _is_sequence(x):
+            raise ValueError(f"expected a number at dim {len(shape)} (got a sequence of length {len(x)})")
+    return tuple(shape), level
+
+
+def _is_sequence(x: Any) -> bool:
+    if isinstance(x, (list, tuple, range)):
+        return True
+    if isinstance(x, (Tensor, ndarray)):
+        return x.ndim > 0
+    return hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, (str, bytes))
+
+
+def _infer(leaves: list[Any]) -> dtype:
+    kinds = [dtypes.from_numpy_dtype(x.dtype) if isinstance(x, np.generic) else x.dtype if isinstance(x, Tensor) else dtypes.of_number(x)
+             for x in leaves]  # fmt: skip
+    if not kinds:
+        return dtypes.get_default_dtype()
+    found = kinds[0]
+    for k in kinds[1:]:
+        if k is not found:
+            found = dtypes.promote_types(found, k)
+    return found
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, sharing memory with a Tensor or array where dtype and device allow."""
+    if isinstance(data, Tensor):
+        return data.to(device=device, dtype=dtype) if dtype is not None or device is not None else data
+    if isinstance(data, ndarray) and (dtype is None or dtype.numpy == data.dtype):
+        made = from_numpy(data)
+        return made if device is None else made.to(device)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Tensor:
+    """`obj` as a tensor, sharing memory when possible unless `copy`. Raises: ValueError when copy=False is impossible."""
+    if isinstance(obj, (Tensor, ndarray)) or hasattr(obj, "__dlpack__"):
+        shared = obj if isinstance(obj, Tensor) else from_numpy(obj) if isinstance(obj, ndarray) else from_dlpack(obj)
+        made = shared.to(dtype=dtype, device=device)
+        if copy is False and made is not shared:
+            raise ValueError("asarray: can't alias with a different dtype or device; copy=False was given")
+        if copy:
+            made = made.clone() if made is shared else made
+        made = made.detach() if isinstance(obj, Tensor) and (requires_grad or made is not obj) and not made.requires_grad else made
+        return made.requires_grad_(True) if requires_grad else made
+    if copy is False:
+        raise ValueError(f"asarray: can't alias arbitrary sequence of type {type(obj).__name__}; copy=False was given")
+    if isinstance(obj, (memoryview, bytes, bytearray)):
+        return frombuffer(obj, dtype=dtype or dtypes.get_default_dtype(), requires_grad=requires_grad)
+    return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor over the memory of a numpy array. Raises: TypeError for another type or dtype, ValueError for negative strides."""
+    if not isinstance(array, ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    from_numpy_dtype(array.dtype)
+    if not array.dtype.isnative:
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion is not supported.")
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
+            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
+        )
+    if any(s % array.itemsize for s in array.strides):
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy array to reallocate the memory.")
+    plain = array if type(array) is ndarray else array.view(ndarray)
+    made = wrap(plain)
+    if plain.base is not None and plain.size:
+        made._v[2] = _arrays.bytes_of(plain)  # the storage begins where the given array does
+    return made
+
+
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A one-dimensional tensor over the memory of an object with the buffer protocol."""
+    size, step = memoryview(buffer).nbytes, dtype.itemsize
+    if size == 0 or count == 0:
+        raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
+    if not 0 <= offset < size:
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({size} bytes) minus 1")
+    if count < 0 and (size - offset) % step:
+        raise ValueError(f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({step})")
+    if count > 0 and offset + count * step > size:
+        raise ValueError(f"requested buffer length ({count} * {step} bytes) after offset ({offset} bytes) must not be greater than actual buffer length ({size} bytes)")  # fmt: skip
+    made = wrap(np.frombuffer(buffer, dtype.numpy, count, offset))
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A tensor over memory exported by another library through DLPack."""
+    if isinstance(ext_tensor, Tensor):
+        return wrap(ext_tensor._a)
+    return wrap(np.from_dlpack(ext_tensor))
+
+
+def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """What ``torch.Tensor(...)`` makes: float32 from sizes, or a copy of a sequence."""
+    d = dtype or dtypes.get_default_dtype()
+    if not args:
+        return wrap(np.empty((0,), d.numpy))
+    first = args[0]
+    if isinstance(first, Tensor):
+        if len(args) == 1:
+            return first.detach() if first.dtype is d else first.to(d)
+    if isinstance(first, devices.Size) or (isinstance(first, int) and not isinstance(first, bool)):
+        return empty(*args, dtype=d, device=device)
+    if isinstance(first, (list, tuple, ndarray)):
+        return tensor(first, dtype=d, device=device)
+    raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
+
+
+# -- ranges --------------------------------------------------------------------------------------------------------------
+
+
+def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+           requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """``start, start + step, ...`` up to but not including `end`."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    for x in (start, end, step):
+        if isinstance(x, float) and not math.isfinite(x):
+            raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
+    if out is not None:
+        dtype = dtype or out.dtype
+    if dtype is None:
+        dtype = dtypes.get_default_dtype() if any(isinstance(x, float) for x in (start, end, step)) else dtypes.int64
+    if dtype.category == dtypes.INTEGER:
+        whole = (int(start), int(end), int(step))
+        count = max(0, -(-(whole[1] - whole[0]) // whole[2])) if whole[2] and all(isinstance(x, int) for x in (start, end, step)) else math.ceil((end - start) / step)  # fmt: skip
+        values = np.arange(count, dtype=np.int64) * whole[2] + whole[0]
+    else:
+        count = max(0, math.ceil((end - start) / step))
+        values = start + step * np.arange(count, dtype=np.float64)
+    made = finish(values.astype(dtype.numpy), requires_grad, _place(device))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+    """As `arange`, including `end`; deprecated in PyTorch."""
+    if end is None:
+        raise TypeError("range() missing 1 required positional argument: 'end'")
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    count = int((end - start) / step) + 1
+    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    values = start + step * np.arange(count, dtype=np.float64)
+    made = finish(values.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """`steps` values evenly spaced from `start` to `end`, both included."""
+    start, end = _endpoints("linspace", start, end)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    d = dtype or (out.dtype if out is not None else None)
+    if d is None:
+        d = dtypes.default_complex() if isinstance(start, complex_type) or isinstance(end, complex_type) else dtypes.get_default_dtype()
+    if isinstance(start, complex_type) and not d.is_complex or isinstance(end, complex_type) and not d.is_complex:
+        raise RuntimeError(f"torch.linspace(): inferred dtype complex can't be safely cast to passed dtype {d}")
+    made = finish(_spaced(start, end, steps, d), requires_grad, _place(device))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+complex_type = type(0j)
+
+
+def _endpoints(name: str, *ends: Any) -> list[Any]:
+    made = []
+    for x in ends:
+        if isinstance(x, Tensor):
+            if x.ndim:
+                raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, got shape {tuple(x.shape)}")
+            x = x.item()
+        made.append(x)
+    return made
+
+
+def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
+    """Counted from the nearer end, so that both ends come out exact."""
+    if steps == 1:
+        return np.array([start]).astype(d.numpy)
+    work = np.complex128 if d.is_complex else np.float64
+    if d.category == dtypes.INTEGER:
+        start, end = int(start), int(end)
+    at = np.arange(steps, dtype=np.float64)
+    if d.name in ("float32", "complex64") and not d.is_complex:
+        work, at = np.float32, at.astype(np.float32)
+    step = (work(end) - work(start)) / work(max(steps - 1, 1))
+    values = np.where(at < steps // 2, work(start) + step * at, work(end) - step * (steps - 1 - at).astype(at.dtype))
+    return values.astype(d.numpy)
+
+
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+    """`base` to the powers from `start` to `end`, evenly spaced."""
+    start, end = _endpoints("logspace", start, end)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    if steps == 1:
+        powers = np.array([float(base) ** start])
+    else:
+        inner = _spaced(start, end, steps, dtypes.complex128 if d.is_complex else dtypes.float64)
+        powers = np.power(type(inner[0])(base) if steps else base, inner)
+    with np.errstate(all="ignore"):
+        made = finish(powers.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+        requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """An ``(n, m)`` matrix with ones on the diagonal."""
+    if n < 0 or (m is not None and m < 0):
+        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    d = dtype or (out.dtype if out is not None else None)
+    made = finish(np.eye(n, m, dtype=_dtype(d)) if _dtype(d).isbuiltin == 1 else np.eye(n, m).astype(_dtype(d)), requires_grad, _place(device))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+    """A 0-d tensor of the default dtype holding `s`."""
+    return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+@composite(surface=FUNCTION | OUT)
+def polar(abs, angle):
+    """Complex values from magnitudes and angles in radians."""
+    from .shape import complex as complex_of
+
+    return complex_of(abs * angle.cos(), abs * angle.sin())
+
+
+# -- filling -------------------------------------------------------------------------------------------------------------
+
+
+@composite(surface=FUNCTION | METHOD)
+def fill(input, value):
+    """A tensor like `input` filled with `value`."""
+    return input.clone().fill_(value)
+
+
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Set every element to `value`, a number or 0-d tensor."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+        return self.copy_(value)
+    return self.copy_(wrap(np.full((), _as(value, self.dtype.numpy), self.dtype.numpy)) if not self.is_meta else wrap(MetaArray((), self.dtype.numpy)))
+
+
+def zero_(self: Tensor) -> Tensor:
+    """Set every element to 0."""
+    if self._n is None and type(self._a) is ndarray and not _state.SLOW:
+        self._a.fill(0)
+        self._v[0] += 1
+        self._v[1] = _state.next_seq()
+        return self
+    return fill_(self, 0)
+
+
+for _fn, _name in ((empty, "new_empty"), (zeros, "new_zeros"), (ones, "new_ones"), (full, "new_full"),
+                   (empty_strided, "new_empty_strided")):  # fmt: skip
+    setattr(Tensor, _name, _new_method(_fn, _name))
+Tensor.new_tensor = new_tensor  # type: ignore[attr-defined]
+Tensor.fill_, Tensor.zero_ = fill_, zero_  # type: ignore[attr-defined]
+
+FUNCTIONS = {
+    fn.__name__.rstrip("_"): fn
+    for fn in (empty, zeros, ones, full, empty_like, zeros_like, ones_like, full_like, empty_strided, tensor, as_tensor,
+               asarray, from_numpy, frombuffer, from_dlpack, arange, range_, linspace, logspace, eye, scalar_tensor)
+}  # fmt: skip
+FUNCTIONS["fill_"], FUNCTIONS["zero_"] = fill_, zero_

@@ -1,0 +1,359 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+from .. import dtypes
+from .._arrays import ndarray
+from ..tensor import Tensor
+from ._spec import FUNCTION, METHOD, OUT, composite, describe, primitive
+
+
+def _same_dtypes(name: str, **operands: Any) -> None:
+    first = None
+    for key, x in operands.items():
+        if first is None:
+            first = (key, x.dtype)
+        elif x.dtype is not first[1]:
+            raise RuntimeError(
+                f"{name}: expected {first[0]} and {key} to have the same dtype, but got: {first[1]} != {x.dtype}\n{describe(**operands)}"
+            )
+
+
+def product(a: Any, b: Any) -> Any:
+    """``a @ b`` on arrays; halves accumulate in float32 and are rounded once."""
+    if a.dtype.isbuiltin == 1 and a.dtype.kind != "b" and a.dtype.itemsize > 2 or a.dtype.kind in "iu":
+        return np.matmul(a, b)
+    if a.dtype.kind == "b":
+        return np.matmul(a, b)
+    wide = np.complex64 if a.dtype.name == "complex32" else np.float32
+    return np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
+
+
+def _check_mm(input, mat2):
+    if input.ndim != 2:
+        raise RuntimeError(f"mm: self must be a matrix, but input has {input.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
+    if mat2.ndim != 2:
+        raise RuntimeError(f"mm: mat2 must be a matrix, but it has {mat2.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
+    if input._a.shape[1] != mat2._a.shape[0]:
+        raise RuntimeError(
+            f"mm: input has {input.shape[1]} columns, mat2 has {mat2.shape[0]} rows; they must be equal\n{describe(input=input, mat2=mat2)}"
+        )
+    if input._a.dtype != mat2._a.dtype:
+        _same_dtypes("mm", input=input, mat2=mat2)
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower")
+def mm(input, mat2):
+    """Matrix product ``(n, k) @ (k, m) -> (n, m)``."""
+
+
+mm.kernel(product)
+
+
+@mm.shape
+def _mm_shape(input, mat2):
+    return (input.shape[0], mat2.shape[1]), input.dtype
+
+
+@mm.vjp
+def _mm_vjp(grad, input, mat2):
+    return (lambda: mm(grad, adjoint(mat2)), lambda: mm(adjoint(input), grad))
+
+
+@mm.raw
+def _mm_raw(grad, input, mat2):
+    return (lambda: product(grad, _transposed(mat2)), lambda: product(_transposed(input), grad))
+
+
+def _transposed(a: Any) -> Any:
+    return a.T.conj() if a.dtype.kind == "c" else a.swapaxes(-1, -2)
+
+
+def adjoint(x: Tensor) -> Tensor:
+    return x.mH if x.is_complex() else x.transpose(-2, -1)
+
+
+def _check_bmm(input, mat2):
+    for name, x in (("input", input), ("mat2", mat2)):
+        if x.ndim != 3:
+            raise RuntimeError(f"bmm: batch1 and batch2 must be 3D tensors, but {name} has {x.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
+    if input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
+        raise RuntimeError(
+            f"bmm: Expected size for first two dimensions of mat2 to be: [{input.shape[0]}, {input.shape[2]}] but got: "
+            f"[{mat2.shape[0]}, {mat2.shape[1]}].\n{describe(input=input, mat2=mat2)}"
+        )
+    _same_dtypes("bmm", input=input, mat2=mat2)
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_bmm, autocast="lower")
+def bmm(input, mat2):
+    """Batched matrix product ``(b, n, k) @ (b, k, m) -> (b, n, m)``."""
+
+
+bmm.kernel(product)
+
+
+@bmm.shape
+def _bmm_shape(input, mat2):
+    return (input.shape[0], input.shape[1], mat2.shape[2]), input.dtype
+
+
+@bmm.vjp
+def _bmm_vjp(grad, input, mat2):
+    return (lambda: bmm(grad, adjoint(mat2)), lambda: bmm(adjoint(input), grad))
+
+
+def _transposed_batch(a: Any) -> Any:
+    swapped = a.swapaxes(-1, -2)
+    return swapped.conj() if a.dtype.kind == "c" else swapped
+
+
+@bmm.raw
+def _bmm_raw(grad, input, mat2):
+    return (lambda: product(grad, _transposed_batch(mat2)), lambda: product(_transposed_batch(input), grad))
+
+
+def _check_mv(input, vec):
+    if input.ndim != 2 or vec.ndim != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {input.ndim}, {vec.ndim}\n{describe(input=input, vec=vec)}")
+    if input.shape[1] != vec.shape[0]:
+        raise RuntimeError(f"mv: size mismatch, got input ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})\n{describe(input=input, vec=vec)}")
+    _same_dtypes("mv", input=input, vec=vec)
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast="lower")
+def mv(input, vec):
+    """Matrix times vector, ``(n, m) @ (m,) -> (n,)``."""
+
+
+mv.kernel(product)
+
+
+@mv.vjp
+def _mv_vjp(grad, input, vec):
+    return (lambda: outer(grad, vec.conj()), lambda: mv(adjoint(input), grad))
+
+
+def _check_dot(input, tensor):
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors\n{describe(input=input, tensor=tensor)}")
+    if input.dtype is not tensor.dtype:
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {input.dtype} and {tensor.dtype}")
+    if input.numel() != tensor.numel():
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{input.numel()}] and src [{tensor.numel()}] to have the same number of elements")
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast="lower")
+def dot(input, tensor):
+    """The sum of products of two vectors."""
+
+
+@dot.kernel
+def _dot(a, b):
+    return np.asarray(product(a, b))
+
+
+@dot.vjp
+def _dot_vjp(grad, input, tensor):
+    return (lambda: grad * tensor.conj(), lambda: grad * input.conj())
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def vdot(input, other):
+    """`dot` with `input` conjugated."""
+    return dot(input.conj(), other)
+
+
+@composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",))
+def outer(input, vec2):
+    """The outer product of two vectors."""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise RuntimeError(f"outer: Expected 1-D argument self and vec2, but got {input.ndim}-D and {vec2.ndim}-D")
+    return input.unsqueeze(1) * vec2
+
+
+@composite(surface=FUNCTION | METHOD | OUT, aliases=("linalg.matmul",), autocast="lower")
+def matmul(input, other):
+    """The product of two tensors: `dot`, `mv`, `mm`, or matrices batched over broadcast leading dimensions."""
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        bad = "input" if not isinstance(input, Tensor) else "other"
+        raise TypeError(f"matmul(): argument '{bad}' must be Tensor, not {type(other if bad == 'other' else input).__name__}")
+    n, m = input._a.ndim, other._a.ndim
+    if n == 2 and m == 2:
+        return mm(input, other)
+    if n == 0 or m == 0:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
+    _same_dtypes("matmul", input=input, other=other)
+    if n == 1 and m == 1:
+        return dot(input, other)
+    if n == 2 and m == 1:
+        return mv(input, other)
+    if n == 1 and m == 2:
+        return mm(input.unsqueeze(0), other).squeeze(0)
+    inner = other._a.shape[0 if m == 1 else -2]
+    if input._a.shape[-1] != inner:
+        raise RuntimeError(f"matmul: input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n{describe(input=input, other=other)}")
+    return _batched(input, other)
+
+
+def _batched(input: Tensor, other: Tensor) -> Tensor:
+    """Products over leading dimensions; a matrix on the right of a batch folds the batch into rows."""
+    n, m = input.ndim, other.ndim
+    if m <= 2:
+        rows = input.reshape(-1, input.shape[-1])
+        if m == 1:
+            return mv(rows, other).view(input.shape[:-1])
+        return mm(rows, other).view(*input.shape[:-1], other.shape[-1])
+    a = input.unsqueeze(0) if n == 1 else input
+    from .shape import broadcast_shapes
+
+    batch = tuple(broadcast_shapes(a.shape[:-2], other.shape[:-2]))
+    left = a.expand(batch + a.shape[-2:]).reshape(-1, *a.shape[-2:])
+    right = other.expand(batch + other.shape[-2:]).reshape(-1, *other.shape[-2:])
+    made = bmm(left, right).view(*batch, left.shape[1], right.shape[2])
+    return made.squeeze(-2) if n == 1 else made
+
+
+def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """``beta * input + alpha * made``; a zero `beta` ignores `input`, nan and all."""
+    if made.dtype.category < dtypes.FLOATING and (isinstance(beta, float) or isinstance(alpha, float)):
+        raise RuntimeError(f"{name}: For integral input tensors, argument beta and alpha must not be floating point numbers.")
+    if input.dtype is not made.dtype:
+        raise RuntimeError(f"{name}: expected input and the products to have the same dtype, but got: {input.dtype} != {made.dtype}")
+    if alpha != 1:
+        made = made * alpha
+    shape = tuple(made.shape)
+    if beta == 0:
+        return made + input.expand(shape) * 0 if input.requires_grad else made
+    return input.expand(shape) + made if beta == 1 else input.expand(shape) * beta + made
+
+
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """``beta * input + alpha * (mat1 @ mat2)``."""
+    return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
+
+
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+def addmv(input, mat, vec, *, beta=1, alpha=1):
+    """``beta * input + alpha * (mat @ vec)``."""
+    return _scaled("addmv", input, mv(mat, vec), beta, alpha)
+
+
+@composite(surface=FUNCTION | METHOD | OUT | 4)
+def addr(input, vec1, vec2, *, beta=1, alpha=1):
+    """``beta * input + alpha * outer(vec1, vec2)``."""
+    from ._promote import result_type
+
+    made = outer(vec1, vec2)
+    wanted = result_type((input, made))
+    return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
+
+
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """``beta * input + alpha * (batch1 @ batch2)`` for each matrix of a batch."""
+    return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """``beta * input + alpha * sum of (batch1 @ batch2)`` over the batch."""
+    return _scaled("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
+
+
+@composite(surface=FUNCTION)
+def chain_matmul(*matrices):
+    """The product of several matrices."""
+    made = matrices[0]
+    for x in matrices[1:]:
+        made = made @ x
+    return made
+
+
+# -- linear --------------------------------------------------------------------------------------------------------------
+
+
+def _check_linear(input, weight, bias):
+    a, w = input._a, weight._a
+    if a.ndim == 0 or w.ndim not in (1, 2) or a.shape[-1] != w.shape[-1]:
+        raise RuntimeError(
+            f"linear: input has {a.shape[-1] if a.ndim else 0} features in its last dimension, weight expects {w.shape[-1] if w.ndim else 0}\n"
+            f"{describe(input=input, weight=weight)}"
+        )
+    if a.dtype != w.dtype or (bias is not None and bias._a.dtype != a.dtype):
+        _same_dtypes("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
+
+
+@primitive(surface=FUNCTION, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower")
+def linear(input, weight, bias=None):
+    """``input @ weight.T + bias`` over the last dimension: ``(*, in) , (out, in), (out,) -> (*, out)``."""
+
+
+@linear.kernel
+def _linear(a, w, b):
+    if w.ndim == 1:
+        made = product(a, w)
+        return np.asarray(made if b is None else made + b)
+    rows = a if a.ndim <= 2 else a.reshape(-1, a.shape[-1])
+    if a.dtype.isbuiltin != 1 or a.dtype.itemsize <= 2 and a.dtype.kind == "f":
+        made = np.matmul(rows.astype(np.float32), w.T.astype(np.float32))
+        made = (made if b is None else made + b.astype(np.float32)).astype(a.dtype)
+    else:
+        made = np.matmul(rows, w.T)
+        if b is not None:
+            made = np.add(made, b, out=made) if type(made) is ndarray and made.ndim and made.shape[-1] == b.size else made + b
+    return made if a.ndim <= 2 else made.reshape(*a.shape[:-1], w.shape[0])
+
+
+@linear.shape
+def _linear_shape(input, weight, bias):
+    return (*input.shape[:-1], *weight.shape[:-1]), input.dtype
+
+
+@linear.vjp
+def _linear_vjp(grad, input, weight, bias_shape):
+    if weight.ndim == 1:
+        flat = grad.reshape(-1)
+        return (
+            lambda: grad.unsqueeze(-1) * weight.conj(),
+            lambda: mv(adjoint(input.reshape(-1, input.shape[-1])), flat).reshape(weight.shape),
+            lambda: _bias_grad(grad, bias_shape),
+        )
+    rows = grad.reshape(-1, grad.shape[-1])
+    return (
+        lambda: grad @ weight.conj(),
+        lambda: mm(rows.transpose(0, 1), input.reshape(-1, input.shape[-1]).conj()),
+        lambda: _bias_grad(grad, bias_shape),
+    )
+
+
+def _bias_grad(grad: Tensor, shape: Any) -> Tensor:
+    from ._spec import sum_tensor_to
+
+    return sum_tensor_to(grad, shape)
+
+
+@linear.raw
+def _linear_raw(grad, input, weight, bias_shape):
+    from ._spec import sum_to
+
+    if weight.ndim == 1:
+        return (
+            lambda: grad[..., None] * weight.conj(),
+            lambda: np.asarray(product(input.reshape(-1, input.shape[-1]).T.conj(), grad.reshape(-1))),
+            lambda: sum_to(grad, bias_shape),
+        )
+    rows = grad.reshape(-1, grad.shape[-1])
+    return (
+        lambda: product(grad, weight.conj() if weight.dtype.kind == "c" else weight),
+        lambda: product(rows.T, input.reshape(-1, input.shape[-1]).conj() if input.dtype.kind == "c" else input.reshape(-1, input.shape[-1])),
+        lambda: sum_to(grad, bias_shape),
+    )
+
+

@@ -1,0 +1,245 @@
+"""Elementwise operations of three and more operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+from flambeau_kernels.vocabulary import isfinite, isinf, isnan, maximum, minimum
+
+from .. import dtypes
+from ..tensor import Tensor
+from ._promote import common, like_input, real_common, refuse, result_type
+from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
+
+NO_FOREACH = EVERYWHERE & ~16
+
+
+def _copy_dtype(op: Any, args: Any) -> Any:
+    """Computed in the source's dtype, stored in the target's."""
+    return args[1].dtype, args[0].dtype
+
+
+@elementwise(
+    surface=INPLACE,
+    namespace="Tensor",
+    dtype=_copy_dtype,
+    vjp={"input": lambda grad: grad * 0, "source": lambda grad: grad},
+    title="CopyBackwards",
+)
+def overwrite(input, source):
+    """`source` in the place of `input`: what ``copy_`` stores."""
+    return source
+
+
+def _where_dtype(op: Any, args: Any) -> Any:
+    d = result_type(args[1:])
+    return d, d
+
+
+def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
+    if condition.dtype not in (dtypes.bool, dtypes.uint8):
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+
+
+@elementwise(
+    surface=0,
+    dtype=_where_dtype,
+    check=_check_where,
+    title="WhereBackward0",
+    vjp={"input": lambda grad, condition: where(condition, grad, 0), "other": lambda grad, condition: where(condition, 0, grad)},
+)
+def choose(condition, input, other):
+    """`input` where `condition` holds, `other` elsewhere."""
+    return where(condition != 0, input, other)
+
+
+@composite(surface=FUNCTION | OUT)
+def where(condition, input=None, other=None):  # noqa: F811  # the public op of the word's name
+    """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension."""
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    return choose.function(condition, input, other)
+
+
+def _where_method(self: Any, condition: Any, other: Any) -> Any:
+    """`self` where `condition` holds, `other` elsewhere."""
+    return choose.function(condition, self, other)
+
+
+Tensor.where = _where_method  # type: ignore[attr-defined]
+
+
+@elementwise(
+    surface=0,
+    dtype=common,
+    title="LerpBackward0",
+    partials={
+        "input": lambda weight: 1 - weight,
+        "end": lambda weight: weight,
+        "weight": lambda input, end: end - input,
+    },
+)
+def interpolate_between(input, end, weight):
+    """`input` where `weight` is 0, `end` where it is 1, and the straight line through both elsewhere."""
+    step = end - input
+    # Measured from the nearer end, so both ends come out exact.
+    return where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+def lerp(input, end, weight):
+    """`input` where `weight` is 0, `end` where it is 1, and the straight line through both elsewhere.
+
+    Raises: RuntimeError unless `input` and `end` (and a Tensor `weight`) share one floating or complex dtype.
+    """
+    for name, x in (("end", end), ("weight", weight)):
+        if isinstance(x, Tensor) and x.dtype is not input.dtype:
+            raise RuntimeError(f"lerp: expected dtype {input.dtype} for `{name}`, but got dtype {x.dtype}")
+    if input.dtype.category < dtypes.FLOATING:
+        raise RuntimeError(f'"lerp" not implemented for {input.dtype}; use a floating dtype')
+    return interpolate_between.function(input, end, weight)
+
+
+def _check_value(op: Any, *args: Any) -> None:
+    d = result_type(args[:3])
+    value = args[3]
+    if d.category < dtypes.FLOATING and isinstance(value, float):
+        raise RuntimeError(f"{op.name}: For integral input tensors, argument value must not be a floating point number.")
+
+
+def _three(op: Any, args: Any) -> Any:
+    d = result_type(args[:3])
+    return d, d
+
+
+@elementwise(
+    dtype=refuse("bool")(_three),
+    check=_check_value,
+    partials={
+        "input": lambda: 1,
+        "tensor1": lambda tensor2, value: value * tensor2,
+        "tensor2": lambda tensor1, value: value * tensor1,
+    },
+)
+def addcmul(input, tensor1, tensor2, *, value=1):
+    """``input + value * tensor1 * tensor2``, elementwise."""
+    return input + value * tensor1 * tensor2
+
+
+def _refuse_integers(op: Any, *args: Any) -> None:
+    if result_type(args[:3]).category < dtypes.FLOATING:
+        raise RuntimeError("Integer division with addcdiv is not supported; convert the tensors to a floating dtype first")
+
+
+@elementwise(
+    dtype=_three,
+    check=_refuse_integers,
+    partials={
+        "input": lambda: 1,
+        "tensor1": lambda tensor2, value: value / tensor2,
+        "tensor2": lambda tensor1, tensor2, value: -value * tensor1 / (tensor2 * tensor2),
+    },
+)
+def addcdiv(input, tensor1, tensor2, *, value=1):
+    """``input + value * tensor1 / tensor2``, elementwise, for floating dtypes."""
+    return input + value * (tensor1 / tensor2)
+
+
+# -- clamping ------------------------------------------------------------------------------------------------------------
+
+
+@elementwise(
+    surface=0, dtype=real_common, title="ClampBackward1",
+    vjp={
+        "input": lambda grad, input, min, max: where((input >= min) & (input <= max), grad, 0),
+        "min": lambda grad, input, min, max: where((input < min) & (min < max), grad, 0),
+        "max": lambda grad, input, min, max: where((input > max) | (max < min), grad, 0),
+    },
+)  # fmt: skip
+def clamp_both(input, min, max):
+    """`input`, not below `min` and not above `max`."""
+    return minimum(maximum(input, min), max)
+
+
+@elementwise(
+    surface=0, dtype=real_common, title="ClampMinBackward0",
+    vjp={
+        "input": lambda grad, input, min: where(input >= min, grad, 0),
+        "min": lambda grad, input, min: where(input < min, grad, 0),
+    },
+)  # fmt: skip
+def clamp_below(input, min):
+    """`input`, not below `min`."""
+    return maximum(input, min)
+
+
+@elementwise(
+    surface=0, dtype=real_common, title="ClampMaxBackward0",
+    vjp={
+        "input": lambda grad, input, max: where(input <= max, grad, 0),
+        "max": lambda grad, input, max: where(input > max, grad, 0),
+    },
+)  # fmt: skip
+def clamp_above(input, max):
+    """`input`, not above `max`."""
+    return minimum(input, max)
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",))
+def clamp(input, min=None, max=None):
+    """`input` limited to ``[min, max]``; either may be None, a number or a Tensor. If ``min > max`` the result is `max`.
+
+    Raises: RuntimeError when both are None.
+    """
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if max is None:
+        return clamp_below.function(input, min)
+    if min is None:
+        return clamp_above.function(input, max)
+    if isinstance(min, Tensor) is not isinstance(max, Tensor):
+        raise TypeError("clamp() received an invalid combination of arguments: 'min' and 'max' must both be Numbers or Tensors")
+    return clamp_both.function(input, min, max)
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+def clamp_min(input, min):
+    """`input`, not below `min`."""
+    return clamp_below.function(input, min)
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+def clamp_max(input, max):
+    """`input`, not above `max`."""
+    return clamp_above.function(input, max)
+
+
+def _nan_dtype(op: Any, args: Any) -> Any:
+    return like_input(op, args)
+
+
+@elementwise(surface=0, dtype=like_input, title="NanToNumBackward0",
+             vjp={"input": lambda grad, input: where(isfinite(input), grad, 0)})  # fmt: skip
+def replace_nonfinite(input, nan, posinf, neginf):
+    """`input` with nan and infinities replaced."""
+    kept = where(isnan(input), nan, input)
+    return where(isinf(kept) & (kept > 0), posinf, where(isinf(kept) & (kept < 0), neginf, kept))
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+    """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf` (the largest finite values by default)."""
+    if not input.dtype.category >= dtypes.FLOATING:
+        return input.clone()
+    if input.is_complex():
+        from . import _derive
+
+        parts = [nan_to_num(part, nan, posinf, neginf) for part in (input.real, input.imag)]
+        return _derive.lookup("", "complex")(*parts)
+    info = dtypes.finfo(input.dtype)
+    top = info.max if posinf is None else posinf
+    bottom = info.min if neginf is None else neginf
+    return replace_nonfinite.function(input, 0.0 if nan is None else nan, top, bottom)
+
+

@@ -1,0 +1,731 @@
+"""The Tensor: an array, its tape node, and the storage record it shares with its views. No mathematics.
+
+Methods that compute come from the op registry: `TensorMeta.__getattr__` and `Tensor.__getattr__` ask it the first time a
+name is used and keep the answer on the class.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from . import _arrays, _state, dtypes
+from ._arrays import MetaArray
+from .autograd import engine, tape
+from .autograd.tape import COUNT, STAMP
+from .devices import CPU, META, Size, device, strided
+from .dtypes import dtype, from_numpy_dtype
+
+ndarray = np.ndarray
+_new = object.__new__
+
+
+def _registry_attribute(name: str) -> Any:
+    """The method `name` as declared by an op, or None."""
+    if name.startswith("__"):
+        return None
+    from .ops import _derive
+
+    return _derive.method(name)
+
+
+class TensorMeta(type):
+    """Finds derived methods on first use, and keeps calls of `Tensor(...)` off the way results are made."""
+
+    def __getattr__(cls, name: str) -> Any:
+        found = _registry_attribute(name)
+        if found is None:
+            raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'")
+        setattr(Tensor, name, found)
+        return found
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is Tensor:
+            from .ops.create import legacy_tensor
+
+            return legacy_tensor(*args, **kwargs)
+        made = cls.__new__(cls, *args, **kwargs)
+        if isinstance(made, cls):
+            made.__init__(*args, **kwargs)
+        return made
+
+    def __dir__(cls) -> list[str]:
+        from .ops import _derive
+
+        return sorted({*type.__dir__(cls), *_derive.method_names()})
+
+
+class Tensor(metaclass=TensorMeta):
+    """A multi-dimensional array of one element type, with PyTorch's semantics."""
+
+    __slots__ = ("_a", "_n", "_v", "_g", "_b", "__dict__", "__weakref__")
+    _a: Any
+    _n: Any
+    _v: list[Any]
+    _g: Tensor | None
+    _b: Any  # for a view: (base, op, args, link of the view it was taken from)
+
+    __array_priority__ = 1000
+    names_ = None
+    is_quantized = False
+    is_sparse = False
+    is_sparse_csr = False
+    is_nested = False
+    is_mkldnn = False
+    is_xla = is_mps = is_xpu = is_ipu = is_vulkan = is_hpu = is_mtia = is_maia = False
+    layout = strided
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Subclasses: ``Sub(data)`` and the legacy forms of ``Tensor(...)``."""
+        from .ops.create import legacy_tensor
+
+        base = legacy_tensor(*args, **kwargs)
+        return Tensor._make_subclass(cls, base, base.requires_grad)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
+            # From now on an operand may want a say in every operation.
+            _state.add_slow(1)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _LATE:
+            return None
+        found = _registry_attribute(name)
+        if found is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        setattr(Tensor, name, found)
+        return getattr(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(type(self)), *self.__dict__})
+
+    @staticmethod
+    def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:  # noqa: PLW0211  # PyTorch's signature
+        """A `cls` over the memory of `data`, without its history."""
+        made = _new(cls)
+        made._a, made._v, made._g, made._b = data._a, data._v, None, None
+        made._n = None
+        if require_grad:
+            made.requires_grad = True
+        return made
+
+    def as_subclass(self, cls: Any) -> Any:
+        """The same values, memory and history as an instance of `cls`."""
+        made = _new(cls)
+        made._a, made._v, made._n, made._b, made._g = self._a, self._v, self._n, self._b, None
+        return made
+
+    # -- what it is ------------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        return tuple.__new__(Size, self._a.shape)
+
+    @property
+    def dtype(self) -> dtype:
+        return from_numpy_dtype(self._a.dtype)
+
+    @property
+    def device(self) -> device:
+        return CPU if type(self._a) is ndarray else device_of(self._a)
+
+    @property
+    def ndim(self) -> int:
+        return self._a.ndim
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return self._a.ndim
+
+    ndimension = dim
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the extent of dimension `dim`. Raises: IndexError when there is no such dimension."""
+        if dim is None:
+            return tuple.__new__(Size, self._a.shape)
+        shape = self._a.shape
+        return shape[wrap_dim(dim, len(shape))] if shape else shape[wrap_dim(dim, 0)]
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Steps in memory between neighbours along each dimension, in elements."""
+        a = self._a
+        step = a.itemsize
+        strides = tuple(s // step for s in (a.strides if a.size else _arrays.contiguous_strides(a.shape, step)))
+        return strides if dim is None else strides[wrap_dim(dim, len(strides))]
+
+    def storage_offset(self) -> int:
+        """Where the first element lies in the storage, in elements."""
+        a = self._a
+        if type(a) is MetaArray:
+            return a.offset // a.itemsize
+        if type(a) is not ndarray:
+            return (a.data.ptr - a.data.mem.ptr) // a.itemsize
+        if not a.size:
+            return self.__dict__.get("_empty_offset", 0)
+        return (_arrays.address(a) - _arrays.address(storage_buffer(self))) // a.itemsize
+
+    def data_ptr(self) -> int:
+        """Address of the first element, in bytes."""
+        return _arrays.address(self._a) if self._a.size else 0
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return int(self._a.size)
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self._a.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self._a.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._a.size) * self._a.itemsize
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether elements lie in memory in the order of `memory_format` (row-major by default) without gaps."""
+        a = self._a
+        if memory_format is None or memory_format.name == "contiguous_format":
+            return _arrays.is_c_contiguous(a)
+        order = channels_last_order(memory_format, a.ndim)
+        return order is not None and _arrays.strides_follow(a.shape, a.strides, a.itemsize, order)
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return self.dtype.is_complex
+
+    def is_signed(self) -> bool:
+        return self.dtype.is_signed
+
+    def is_inference(self) -> bool:
+        return self.__dict__.get("_inference", False)
+
+    def is_conj(self) -> bool:
+        return False
+
+    def is_neg(self) -> bool:
+        return False
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def is_shared(self) -> bool:
+        return self.__dict__.get("_shared", False) or type(self._a) is not ndarray
+
+    def get_device(self) -> int:
+        """Index of the CUDA device; -1 on the CPU."""
+        place = self.device
+        return -1 if place.type == "cpu" else (place.index or 0)
+
+    @property
+    def is_cuda(self) -> bool:
+        return type(self._a) is not ndarray and self.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return type(self._a) is ndarray
+
+    @property
+    def is_meta(self) -> bool:
+        return type(self._a) is MetaArray
+
+    @property
+    def names(self) -> tuple[None, ...]:
+        return (None,) * self._a.ndim
+
+    def has_names(self) -> bool:
+        return False
+
+    # -- autograd --------------------------------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._n is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Record operations on this tensor from now on, or stop. Raises: RuntimeError for non-leaf or integer tensors."""
+        if not isinstance(requires_grad, bool):
+            raise RuntimeError(f"requires_grad must be a bool, got {type(requires_grad).__name__}")
+        node = self._n
+        if node is not None and type(node) is not tape.Leaf:
+            if not requires_grad:
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
+                    "in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                )
+            return self
+        if not requires_grad:
+            self._n = None
+        elif node is None:
+            if from_numpy_dtype(self._a.dtype).category < dtypes.FLOATING:
+                raise RuntimeError(
+                    f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
+                )
+            self._n = tape.leaf_node(self)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._n is None or type(self._n) is tape.Leaf
+
+    @property
+    def grad_fn(self) -> Any:
+        node = self._n
+        if node is None or type(node) is tape.Leaf:
+            return None
+        return node.parents[0] if type(node) is tape.OutputNode else node
+
+    @property
+    def output_nr(self) -> int:
+        return self._n.index if type(self._n) is tape.OutputNode else 0
+
+    @property
+    def grad(self) -> Tensor | None:
+        return self._g
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            _check_grad(self, value)
+        self._g = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._g = None
+
+    @property
+    def _grad(self) -> Tensor | None:
+        return self._g
+
+    @property
+    def _base(self) -> Tensor | None:
+        return None if self._b is None else self._b[0]
+
+    def _is_view(self) -> bool:
+        return self._b is not None
+
+    @property
+    def _version(self) -> int:
+        return self._v[COUNT]
+
+    @property
+    def data(self) -> Tensor:
+        made = wrap(self._a)
+        if type(self) is not Tensor and _state.SLOW:
+            made = made.as_subclass(type(self))
+        return made
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if self._n is not None and value.dtype.category < dtypes.FLOATING:
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        self._a, self._v = value._a, value._v
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead.")
+
+    def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+        """Add the gradient of this tensor to the `.grad` of the leaves it was computed from."""
+        if gradient is None and inputs is None and not create_graph and not _state.SLOW and self._a.size == 1:
+            node = self._n
+            if node is not None and type(self._a) is ndarray and self._a.dtype.kind == "f":
+                engine.run_backward([(node, np.ones(self._a.shape, self._a.dtype))], bool(retain_graph), False)
+                return
+        from .autograd import backward
+
+        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def detach(self) -> Tensor:
+        """The same memory, without history; in-place changes are seen on both sides."""
+        if _state.SLOW:
+            from .ops import _slow
+
+            return _slow.detach(self)
+        made = _new(Tensor)
+        made._a, made._n, made._v = self._a, None, self._v
+        return made
+
+    def detach_(self) -> Tensor:
+        """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
+        if self._b is not None and self._n is not None and type(self._n) is not tape.Leaf:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        self._n = None
+        return self
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf tensor in `.grad`. Raises: RuntimeError if it does not require grad."""
+        node = self._n
+        if node is None:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        if type(node) is tape.Leaf or self.retains_grad:
+            return
+        ref = weakref.ref(self)
+
+        def keep(grad: Tensor) -> None:
+            tensor = ref()
+            if tensor is not None:
+                tensor._g = grad if tensor._g is None else tensor._g + grad
+
+        tape.add_hook(node, "retain", keep)
+        self.__dict__["_retains_grad"] = True
+
+    @property
+    def retains_grad(self) -> bool:
+        return self.__dict__.get("_retains_grad", False)
+
+    def register_hook(self, hook: Any) -> tape.RemovableHandle:
+        """Call ``hook(grad)`` when the gradient of this tensor is computed; a returned Tensor replaces it.
+
+        Raises: RuntimeError if the tensor does not require grad.
+        """
+        if self._n is None:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        return tape.add_hook(self._n, "tensor", hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> tape.RemovableHandle:
+        """Call ``hook(param)`` after `.grad` of this leaf has been added to. Raises: RuntimeError for a non-leaf."""
+        if self._n is None:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if type(self._n) is not tape.Leaf:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        return tape.add_hook(self._n, "accumulated", hook)
+
+    @property
+    def _backward_hooks(self) -> Any:
+        return None if self._n is None or not self._n.hooks else self._n.hooks.get("tensor")
+
+    # -- leaving for Python and other libraries --------------------------------------------------------------------------
+
+    def item(self) -> Any:
+        """The only element, as a Python number. Raises: RuntimeError unless there is exactly one."""
+        a = self._a
+        if a.size != 1:
+            raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
+        if type(a) is MetaArray:
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        return _plain(a).item()
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers; a plain number for a 0-d tensor."""
+        if type(self._a) is MetaArray:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return _plain(self._a).tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """The values as a numpy array over the same memory.
+
+        `force=True` detaches and copies from other devices first.
+        Raises: RuntimeError if it requires grad; TypeError if not on the CPU or numpy has no such dtype.
+        """
+        if force:
+            return self.detach().cpu().numpy()
+        if self._n is not None:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        if type(self._a) is not ndarray:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        if self._a.dtype.isbuiltin != 1:
+            raise TypeError(f"Got unsupported ScalarType {self.dtype}: convert it with .float() or .to(torch.complex64)")
+        return self._a
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    @property
+    def __array_interface__(self) -> Any:
+        return self.numpy().__array_interface__
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return wrap(np.asarray(array))
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(self.numpy())
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+        if self.requires_grad:
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        if type(self._a) is MetaArray:
+            raise BufferError("Can't export tensors on the meta device: they have no data")
+        options = {k: v for k, v in (("stream", stream), ("max_version", max_version), ("copy", copy)) if v is not None}
+        return self._a.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._a.__dlpack_device__()
+
+    def __bool__(self) -> bool:
+        a = self._a
+        if a.size == 1:
+            return bool(self.item())
+        if a.size == 0:
+            raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous; use any() or all()")
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self._a.size != 1 or self.dtype.category > dtypes.INTEGER:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if self._a.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self._a.shape[0]
+
+    def __iter__(self) -> Any:
+        if self._a.ndim == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
+
+    def __contains__(self, element: Any) -> bool:
+        if isinstance(element, (Tensor, int, float, complex, bool)):
+            return bool((self == element).any().item())
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __format__(self, spec: str) -> str:
+        if self._a.ndim == 0 and type(self._a) is not MetaArray and type(self) is Tensor:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        from ._printing import tensor_repr
+
+        return tensor_repr(self)
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        return rebuild, (
+            type(self),
+            None if type(self._a) is MetaArray else np.ascontiguousarray(self._a).tobytes(),
+            self.dtype,
+            tuple(self._a.shape),
+            self._a.dtype.itemsize and self.stride() if _arrays.is_dense(self._a) else None,
+            str(self.device),
+            self.requires_grad and self.is_leaf,
+            self.__dict__ or None,
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+            )
+        from copy import deepcopy
+
+        made = _new(type(self))
+        memo[id(self)] = made
+        made._a, made._v = _copy_storage(self, memo)
+        made._b = None
+        made._n = None
+        made._g = None if self._g is None else deepcopy(self._g, memo)
+        if self.requires_grad:
+            made.requires_grad_(True)
+        made.__dict__.update(deepcopy(self.__dict__, memo))
+        return made
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def untyped_storage(self) -> Any:
+        """The bytes this tensor and its views share."""
+        from .storage import UntypedStorage
+
+        return UntypedStorage._of(self)
+
+    def storage(self) -> Any:
+        """The shared memory seen as elements of this tensor's dtype."""
+        from .storage import TypedStorage
+
+        return TypedStorage._of(self)
+
+    def is_set_to(self, tensor: Tensor) -> bool:
+        """Whether both look at the same elements of the same storage."""
+        return self._v is tensor._v and self.shape == tensor.shape and self.stride() == tensor.stride()
+
+    def share_memory_(self) -> Tensor:
+        """Move the elements to memory that other processes can map."""
+        from .storage import to_shared_memory
+
+        return to_shared_memory(self)
+
+    def pin_memory(self, device: Any = None) -> Tensor:
+        """Page-locked copy for fast transfers. Raises: RuntimeError when there is no GPU to transfer to."""
+        raise RuntimeError("pin_memory: cannot pin memory, no CUDA device is available")
+
+    def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+        """Look at the memory of `source` (a Tensor or storage) instead."""
+        from .storage import set_storage
+
+        return set_storage(self, source, storage_offset, size, stride)
+
+    def resize_(self, *sizes: Any, memory_format: Any = None) -> Tensor:
+        """Change the shape in place, growing the storage when needed; new elements are uninitialised."""
+        from .storage import resize
+
+        return resize(self, sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes, memory_format)
+
+    def resize_as_(self, other: Tensor, memory_format: Any = None) -> Tensor:
+        """`resize_` to the shape of `other`."""
+        return self.resize_(tuple(other.shape), memory_format=memory_format)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What happens when an operand is a subclass: run `func`, and return `cls` where it returned a Tensor."""
+        from .ops import _slow
+
+        return _slow.default_torch_function(cls, func, types, args, kwargs or {})
+
+
+_LATE = frozenset(("_g", "_b", "_n"))
+Tensor.__module__ = "flambeau"
+
+
+def wrap(array: Any, node: Any = None) -> Tensor:
+    """A Tensor over `array`, with history `node`."""
+    made = _new(Tensor)
+    made._a = array
+    made._n = node
+    made._v = [0, 0, None, None]
+    return made
+
+
+engine._wrap = wrap
+
+
+def bump(tensor: Tensor) -> None:
+    """Note that the memory of `tensor` has been written."""
+    record = tensor._v
+    record[COUNT] += 1
+    record[STAMP] = _state.next_seq()
+
+
+def _plain(array: Any) -> Any:
+    """`array` on the host in a dtype whose items are Python numbers."""
+    if type(array) is not ndarray:
+        array = array.get()
+    if array.dtype.isbuiltin == 1:
+        return array
+    return array.astype(np.complex64 if from_numpy_dtype(array.dtype).is_complex else np.float32)
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front. Raises: IndexError outside ``[-ndim, ndim - 1]`` (a 0-d tensor counts as 1-d)."""
+    span = ndim or 1
+    try:
+        inside = -span <= dim < span
+    except TypeError:
+        raise TypeError(f"dim must be an int, not {type(dim).__name__}") from None
+    if not inside:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
+    return dim + span if dim < 0 else dim
+
+
+def device_of(array: Any) -> device:
+    if isinstance(array, ndarray):
+        return CPU
+    if type(array) is MetaArray:
+        return META
+    return device("cuda", array.device.id)
+
+
+def channels_last_order(memory_format: Any, ndim: int) -> tuple[int, ...] | None:
+    """Dimensions from the fastest to the slowest, or None if `memory_format` has another number of dimensions."""
+    if memory_format.name == "channels_last":
+        return (1, 3, 2, 0) if ndim == 4 else None
+    if memory_format.name == "channels_last_3d":
+        return (1, 4, 3, 2, 0) if ndim == 5 else None
+    raise RuntimeError(f"unsupported memory format {memory_format}")
+
+
+def storage_buffer(tensor: Tensor) -> Any:
+    """The whole memory behind `tensor` as a uint8 array, made once per storage."""
+    record = tensor._v
+    buffer = record[tape.BUFFER]
+    if buffer is None:
+        buffer = record[tape.BUFFER] = _arrays.bytes_of(_arrays.root_of(tensor._a))
+    return buffer
+
+
+def rebuild(cls: Any, data: Any, dtype: Any, shape: Any, stride: Any, place: str, grad: bool, attributes: Any) -> Any:
+    """Unpickle a tensor from its bytes in row-major order."""
+    if data is None:
+        array: Any = MetaArray(shape, dtype.numpy)
+    else:
+        values = np.frombuffer(bytearray(data), dtype.numpy).reshape(shape)
+        array = values
+        if stride is not None and not (values.size and tuple(s // values.itemsize for s in values.strides) == stride):
+            order = sorted(range(len(shape)), key=lambda d: -stride[d])
+            array = _arrays.strided_empty(tuple(shape), dtype.numpy, order)
+            array[...] = values
+    made = _new(cls)
+    made._a, made._n, made._v, made._g, made._b = array, None, [0, 0, None, None], None, None
+    if place.startswith("cuda"):
+        made = made.to(place)
+    if grad:
+        made.requires_grad_(True)
+    if attributes:
+        made.__dict__.update(attributes)
+    return made
+
+
+def _copy_storage(tensor: Tensor, memo: dict[int, Any]) -> Any:
+    """Copy the whole storage once per deepcopy, so that tensors that shared memory still do."""
+    array = tensor._a
+    if type(array) is not ndarray:
+        made = MetaArray(array.shape, _arrays.plain_dtype(array.dtype), array.strides) if tensor.is_meta else array.copy()
+        return made, [0, 0, None, None]
+    key = ("flambeau storage", id(tensor._v))
+    if key not in memo:  # type: ignore[comparison-overlap]
+        buffer = storage_buffer(tensor).copy()
+        memo[key] = (buffer, [0, 0, buffer, None], tensor._v)  # type: ignore[index]
+    buffer, record, _ = memo[key]  # type: ignore[index]
+    return _arrays.restride(array, array.shape, array.strides, tensor.storage_offset() * array.itemsize, buffer), record
+
+
+def _check_grad(tensor: Tensor, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+    if value is tensor:
+        raise RuntimeError("can't assign Variable as its own grad")
+    if value._a.dtype != tensor._a.dtype:
+        raise RuntimeError(f"assigned grad has data of a different type: tensor {tensor.dtype}, grad {value.dtype}")
+    if value._a.shape != tensor._a.shape:
+        raise RuntimeError(
+            f"assigned grad has data of a different size: tensor {tuple(tensor.shape)}, grad {tuple(value.shape)}"
+        )
+    if type(value._a) is not type(tensor._a):
+        raise RuntimeError(f"assigned grad has data located on a different device: {tensor.device} and {value.device}")

@@ -1,0 +1,116 @@
+"""Arrays in, arrays out: the kernels below Flambeau's tensors.
+
+`launch` runs an elementwise formula on whichever tier its shapes, dtypes and the settings choose. Nothing here knows
+about tensors, gradients or devices other than by the arrays it is given.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from .formula import Formula
+from .reference import WORDS_READ
+
+__all__ = ["Formula", "backend", "launch", "set_backend"]
+
+_HALF = frozenset(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"))
+# Below this many elements numpy's own loops answer sooner than a compiled kernel is found and launched.
+COMPILED_FROM = 4096
+
+_backend = os.environ.get("FLAMBEAU_BACKEND", "numba")
+_compiled: Any = None  # the engine's launch, once something large enough has asked for it
+
+
+def backend() -> str:
+    """The name of the backend whose kernels run: 'numba', 'numpy', 'cuda', or a plug-in's."""
+    return _backend
+
+
+def set_backend(name: str) -> None:
+    """Choose the backend for later calls. Raises: ValueError for a name nobody provides."""
+    global _backend, _compiled
+    if name not in ("numba", "numpy", "cuda") and name not in plugin_names():
+        raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy, cuda {plugin_names()}")
+    _backend, _compiled = name, None
+
+
+def plugin_names() -> list[str]:
+    """Names under the entry point group ``flambeau.backends`` beyond our own."""
+    from importlib.metadata import entry_points
+
+    return [entry.name for entry in entry_points(group="flambeau.backends")]
+
+
+def _not_taken(formula: Formula, inputs: Any, outs: Any, compute: Any) -> bool:
+    return False
+
+
+def _load_compiled() -> Any:
+    """The compiled tier of the backend: ``launch(formula, inputs, outs, compute) -> taken``."""
+    global _compiled
+    if _backend == "numpy":
+        _compiled = _not_taken
+    elif _backend == "numba":
+        try:
+            from .engine import launch as engine_launch
+        except ImportError:
+            _compiled = _not_taken
+        else:
+            _compiled = engine_launch
+    elif _backend == "cuda":
+        _compiled = _not_taken  # cupy's arrays take the array path below; fused CUDA kernels come with the CUDA engine
+    else:
+        from importlib.metadata import entry_points
+
+        found = [entry for entry in entry_points(group="flambeau.backends") if entry.name == _backend]
+        if not found:
+            raise ValueError(f"FLAMBEAU_BACKEND={_backend}: no such backend; there are numba, numpy, cuda {plugin_names()}")
+        _compiled = found[0].load()
+    return _compiled
+
+
+def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
+    """Evaluate `formula` at every element of `outs`.
+
+    Args:
+        inputs: arrays, or Python or numpy scalars, broadcastable to the shape of `outs`; converted to `compute` first.
+        outs: one allocated array per result of the formula; results are converted to its dtype.
+        compute: dtype to calculate in; for half types float32 is used and only results are rounded.
+    """
+    if outs[0].size >= COMPILED_FROM:
+        run = _compiled or _load_compiled()
+        if run(formula, inputs, outs, compute):
+            return
+    reference_launch(formula, inputs, outs, compute)
+
+
+def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
+    """`launch` by numpy expressions: slow, simple, and what the other tiers are compared with."""
+    if compute.name in _HALF:
+        compute = np.dtype(np.float32)
+    elif compute.name == "complex32":
+        compute = np.dtype(np.complex64)
+    args = [cast(x, compute) for x in inputs]
+    with np.errstate(all="ignore"):
+        if formula.ufunc is not None and len(outs) == 1 and outs[0].dtype == compute:
+            formula.ufunc(*args, out=outs[0], casting="unsafe")
+            return
+        results = formula.bind(WORDS_READ)(*args)
+        for out, result in zip(outs, results if len(outs) > 1 else (results,), strict=True):
+            out[...] = cast(result, out.dtype)
+
+
+def cast(x: Any, dtype: np.dtype) -> Any:
+    """`x` as an array of `dtype`; floats to integers truncate, complex to real drops the imaginary part."""
+    array = np.asarray(x) if not hasattr(x, "astype") else x
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind == "c" and dtype.kind not in "cb" and dtype.name != "complex32":
+        array = array.real
+    if array.dtype.name == "complex32" and dtype.kind != "V":
+        array = array.astype(np.complex64)
+        array = array if dtype.kind in "cb" else array.real
+    return array.astype(dtype)

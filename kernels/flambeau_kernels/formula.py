@@ -1,0 +1,101 @@
+"""A formula: one straight-line scalar function, and the ways it can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+from . import vocabulary
+
+_WORDS = frozenset((*vocabulary.WORDS, *vocabulary.HOST_WORDS))
+
+
+class Formula:
+    """A straight-line Python function over the scalar vocabulary.
+
+    Args:
+        fn: the function. Its globals and closure may hold numbers and further straight-line functions.
+        name: what kernels made from it are called; the function's name by default.
+        ufunc: a numpy ufunc that computes exactly `fn`, used by the numpy tier to spare the temporaries.
+    """
+
+    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "__weakref__", "compiled")
+
+    def __init__(self, fn: Callable[..., Any], name: str | None = None, ufunc: Any = None) -> None:
+        if not isinstance(fn, FunctionType):
+            raise TypeError(f"a formula is a plain Python function, got {type(fn).__name__}")
+        self.fn = fn
+        self.name = name or fn.__name__
+        self.ufunc = ufunc
+        self._bound: dict[int, Callable[..., Any]] = {}
+        self._key: str | None = None
+        self.compiled: Any = None  # whatever the engine keeps for it
+
+    def __repr__(self) -> str:
+        return f"Formula({self.name})"
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        code = self.fn.__code__
+        return code.co_varnames[: code.co_argcount]
+
+    def bind(self, words: Mapping[str, Any]) -> Callable[..., Any]:
+        """The same code with the vocabulary's words looked up in `words`, helper functions included."""
+        bound = self._bound.get(id(words))
+        if bound is None:
+            bound = self._bound[id(words)] = rebind(self.fn, words, {})
+        return bound
+
+    @property
+    def key(self) -> str:
+        """Text that changes whenever the computation does: code, constants, closure, helpers."""
+        if self._key is None:
+            self._key = _describe(self.fn, set())
+        return self._key
+
+
+def rebind(fn: Callable[..., Any], words: Mapping[str, Any], done: dict[int, Any]) -> Callable[..., Any]:
+    """Copy `fn` so that every word, in it or in the functions it calls, comes from `words`."""
+    if not isinstance(fn, FunctionType):
+        return fn
+    if id(fn) in done:
+        return done[id(fn)]
+    scope: dict[str, Any] = {"__builtins__": __builtins__, "__name__": fn.__globals__.get("__name__")}
+    copy = FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, fn.__closure__)
+    copy.__kwdefaults__ = fn.__kwdefaults__
+    done[id(fn)] = copy
+    for name in names_of(fn):
+        if name in words:
+            scope[name] = words[name]
+        elif name in fn.__globals__:
+            scope[name] = rebind(fn.__globals__[name], words, done)
+    if fn.__closure__:
+        cells = tuple(_cell(rebind(cell.cell_contents, words, done)) for cell in fn.__closure__)
+        closed = FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells)
+        done[id(fn)] = closed
+        return closed
+    return copy
+
+
+def names_of(fn: FunctionType) -> tuple[str, ...]:
+    return fn.__code__.co_names
+
+
+def _cell(value: Any) -> Any:
+    return (lambda: value).__closure__[0]  # type: ignore[index]  # the only way to make a cell without ctypes
+
+
+def _describe(fn: Any, seen: set[int]) -> str:
+    if not isinstance(fn, FunctionType):
+        return repr(fn)
+    if id(fn) in seen:
+        return fn.__name__
+    seen.add(id(fn))
+    code = fn.__code__
+    parts = [code.co_name, code.co_code.hex(), repr(code.co_consts), repr(code.co_names), repr(code.co_varnames)]
+    for name in names_of(fn):
+        if name not in _WORDS and name in fn.__globals__:
+            parts.append(name + "=" + _describe(fn.__globals__[name], seen))
+    parts += [_describe(cell.cell_contents, seen) for cell in fn.__closure__ or ()]
+    return "|".join(parts)

@@ -1,0 +1,78 @@
+"""The numpy reading of the vocabulary: the reference every other reading is compared with.
+
+Words numpy lacks come from scipy.special, imported when one is first evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def _keep_dtype(value: Any, args: tuple[Any, ...]) -> Any:
+    """scipy widens some float32 results; the vocabulary's words keep their argument's dtype."""
+    wanted = np.result_type(*args)
+    return value if value.dtype == wanted or wanted.kind not in "fc" else value.astype(wanted)
+
+
+def _scipy(name: str) -> Callable[..., Any]:
+    def word(*args: Any) -> Any:
+        import scipy.special
+
+        return _keep_dtype(getattr(scipy.special, name)(*args), args)
+
+    return word
+
+
+def _sigmoid(x: Any) -> Any:
+    # exp of the negative magnitude cannot overflow, and both branches stay finite.
+    if np.iscomplexobj(x):
+        return 1 / (1 + np.exp(-x))
+    z = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + z), z / (1 + z)).astype(z.dtype, copy=False)
+
+
+def _sign(x: Any) -> Any:
+    if np.iscomplexobj(x):
+        size = np.abs(x)
+        return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype, copy=False)
+    return np.sign(np.where(np.isnan(x), 0, x)).astype(x.dtype, copy=False) if x.dtype.kind == "f" else np.sign(x)
+
+
+def _fma(x: Any, y: Any, z: Any) -> Any:
+    return x * y + z
+
+
+def _frexp(part: int) -> Callable[..., Any]:
+    return lambda x: np.frexp(x)[part]
+
+
+def _angle(x: Any) -> Any:
+    return np.angle(x) if np.iscomplexobj(x) else np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0)).astype(x.dtype)
+
+
+WORDS_READ: dict[str, Any] = {
+    "abs": np.abs, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1,
+    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
+    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _scipy("erf"),
+    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "sigmoid": _sigmoid, "pow": np.power, "lgamma": _scipy("gammaln"),
+    "digamma": _scipy("psi"), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": np.rint,
+    "copysign": np.copysign, "fmod": np.fmod, "remainder": np.remainder, "floor_divide": np.floor_divide, "where": np.where,
+    "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin, "fmax": np.fmax, "isnan": np.isnan, "isinf": np.isinf,
+    "isfinite": np.isfinite, "logical_not": np.logical_not, "logical_and": np.logical_and, "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor, "signbit": np.signbit, "hypot": np.hypot, "nextafter": np.nextafter, "sign": _sign,
+    "fma": _fma, "real": np.real, "imag": np.imag, "conj": np.conjugate, "angle": _angle,
+    "special_i0": _scipy("i0"), "special_i0e": _scipy("i0e"), "special_i1": _scipy("i1"), "special_i1e": _scipy("i1e"),
+    "special_ndtri": _scipy("ndtri"), "special_zeta": _scipy("zeta"), "special_polygamma": _scipy("polygamma"),
+    "special_entr": _scipy("entr"), "special_bessel_j0": _scipy("j0"), "special_bessel_j1": _scipy("j1"),
+    "special_bessel_y0": _scipy("y0"), "special_bessel_y1": _scipy("y1"), "special_modified_bessel_k0": _scipy("k0"),
+    "special_modified_bessel_k1": _scipy("k1"), "special_scaled_modified_bessel_k0": _scipy("k0e"),
+    "special_scaled_modified_bessel_k1": _scipy("k1e"), "special_erfcx": _scipy("erfcx"),
+    "special_log_ndtr": _scipy("log_ndtr"), "special_spherical_bessel_j0": lambda x: _scipy("spherical_jn")(0, x),
+    "special_airy_ai": lambda x: _scipy("airy")(x)[0], "igamma": _scipy("gammainc"), "igammac": _scipy("gammaincc"),
+    "gcd": np.gcd, "lcm": np.lcm, "ldexp": lambda x, y: x * np.exp2(y), "frexp_mantissa": _frexp(0), "frexp_exponent": _frexp(1),
+    "bit_not": np.invert,
+}  # fmt: skip
