@@ -1,0 +1,126 @@
+"""Many small parameters stepped as one flat array.
+
+A step of a 16-element parameter is all overhead, so a `Bucket` gathers the parameters and gradients of many into flat
+arrays, runs the formula once and scatters the result. Their state is not gathered: it lives in flat arrays for good, and
+the tensors in ``optimizer.state`` are views of them. Whoever replaces such a tensor (a loaded checkpoint, a user's edit)
+is noticed before the next step, and the bucket is made anew from what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+
+from .. import _state
+from ..autograd.tape import COUNT, STAMP
+from ..tensor import wrap
+
+ndarray = np.ndarray
+array_of, record_of = attrgetter("_a"), attrgetter("_v")
+# From this many elements on a parameter's own launch costs less than copying it to and fro.
+SMALL = 4096
+
+
+def is_small(param: Any) -> bool:
+    """Whether `param` may share a bucket: few elements, real, in row-major order, in host memory."""
+    array = param._a
+    return (
+        type(array) is ndarray and array.size < SMALL and array.flags.c_contiguous and array.dtype.kind != "c"
+    )  # fmt: skip
+
+
+def state_fits(param: Any, tensors: Sequence[Any], scalars: Sequence[Any]) -> bool:
+    """Whether the state of `param` is of the kind that flat arrays hold: its shape and dtype, scalars 0-d."""
+    array = param._a
+    return all(
+        type(t._a) is ndarray and t._a.shape == array.shape and t._a.dtype == array.dtype and not t.requires_grad
+        for t in tensors
+    ) and all(type(s._a) is ndarray and s._a.ndim == 0 and not s.requires_grad for s in scalars)
+
+
+class Bucket:
+    """Small parameters of one dtype whose scalar state is equal.
+
+    Args:
+        params: the parameters.
+        states: their entries of ``optimizer.state``.
+        tensors, scalars: names of the state tensors of the parameter's shape, and of the 0-d ones.
+    """
+
+    def __init__(
+        self, params: list[Any], states: list[dict[str, Any]], tensors: tuple[str, ...], scalars: tuple[str, ...]
+    ) -> None:
+        self.params, self.states = params, states
+        self.names = (*tensors, *scalars)
+        self.arrays = [p._a for p in params]
+        self.dtype = self.arrays[0].dtype
+        ends = np.cumsum([a.size for a in self.arrays]).tolist()
+        self.param, self.grad = np.empty(ends[-1], self.dtype), np.empty(ends[-1], self.dtype)
+        self.targets = [a.reshape(-1) for a in self.arrays]
+        self.sources = [self.param[end - a.size : end] for a, end in zip(self.arrays, ends, strict=True)]
+        self.flat_state = tuple(self._move(name, ends, [a.shape for a in self.arrays]) for name in tensors)
+        each = range(1, len(params) + 1)
+        self.flat_scalars = tuple(self._move(name, each, [()] * len(params)) for name in scalars)
+        self.tensors = [[s[name] for s in states] for name in self.names]
+        self.tensor_arrays = [list(map(array_of, column)) for column in self.tensors]
+        self.records = [column[0]._v for column in self.tensors]
+        # Numbers are rounded once, here, to what the formula computes in; half types compute in float32.
+        self.number = self.dtype.type if self.dtype.itemsize >= 4 else np.float32
+
+    def _move(self, name: str, ends: Any, shapes: list[tuple[int, ...]]) -> Any:
+        """Put one kind of state into a flat array, and let its tensors look at their parts of it."""
+        held = [s[name] for s in self.states]
+        flat = np.empty(ends[-1], held[0]._a.dtype)
+        record = wrap(flat)._v
+        for tensor, end, shape in zip(held, ends, shapes, strict=True):
+            part = flat[end - tensor._a.size : end].reshape(shape)
+            part[...] = tensor._a
+            tensor._a, tensor._v = part, record
+        return flat
+
+    def is_current(self) -> bool:
+        """Whether parameters and state are still the tensors, over the memory, that this bucket was made from."""
+        if not all(map(is_, map(array_of, self.params), self.arrays)):
+            return False
+        try:
+            for name, column, arrays in zip(self.names, self.tensors, self.tensor_arrays, strict=True):
+                if not all(map(is_, map(itemgetter(name), self.states), column)):
+                    return False
+                if not all(map(is_, map(array_of, column), arrays)):
+                    return False
+        except KeyError:  # somebody took a tensor out of the state
+            return False
+        return all((flat == flat[0]).all() for flat in self.flat_scalars)
+
+    def values(self) -> tuple[Any, ...]:
+        """The scalar state, one numpy scalar per name."""
+        return tuple(flat[0] for flat in self.flat_scalars)
+
+    def step(self, formula: Any, numbers: Sequence[Any], values: Sequence[float], grads: list[Any]) -> None:
+        """Run `formula` over all parameters, and set the scalar state to `values`."""
+        np.concatenate(self.targets, out=self.param)
+        np.concatenate(list(map(array_of, grads)), axis=None, out=self.grad)
+        inputs = (self.param, self.grad, *self.flat_state, *map(self.number, numbers))
+        kernels.launch(formula, inputs, (self.param, *self.flat_state), self.dtype)
+        for target, source in zip(self.targets, self.sources, strict=True):
+            target[:] = source
+        for flat, value in zip(self.flat_scalars, values, strict=True):
+            flat.fill(value)
+        self._bump()
+
+    def _bump(self) -> None:
+        now = _state.next_seq()
+        for record in chain(map(record_of, self.params), self.records):
+            record[COUNT] += 1
+            record[STAMP] = now
+
+
+def same(now: list[Any], before: list[Any]) -> bool:
+    """Whether two lists hold the very same objects."""
+    return len(now) == len(before) and all(map(is_, now, before))
