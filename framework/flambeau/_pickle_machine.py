@@ -1,0 +1,363 @@
+"""A pickle machine that only makes data.
+
+Python's own unpickler imports what a file names and calls it. This one runs the same instructions, but every
+step that could reach code (`GLOBAL`, `REDUCE`, `NEWOBJ`, `BUILD`, persistent ids) is put to a `Policy`, and
+whatever the policy does not know ends the load. There is no instruction that imports, and none that calls an
+object the policy did not choose.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pickle import UnpicklingError
+from typing import Any
+
+__all__ = ["Ignorant", "Policy", "UnpicklingError", "check_key", "run"]
+
+# Hashing a tuple walks all of it, and shared parts again each time they are met: 64 nested pairs are 2**64
+# steps.
+_LARGEST_KEY = 10_000
+
+
+class Policy:
+    """What a load may find, call and change. The answers here refuse everything."""
+
+    def find_global(self, module: str, name: str) -> Any:
+        """The object that ``module.name`` stands for. Raises: UnpicklingError unless it is allowed."""
+        raise UnpicklingError(f"load: {module}.{name} is not allowed")
+
+    def call(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """The value of ``function(*args)`` for a `function` from `find_global`. Raises: UnpicklingError if
+        not allowed.
+        """
+        raise UnpicklingError(f"load: calling {function!r} is not allowed")
+
+    def new(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A bare instance of `cls`. Raises: UnpicklingError if not allowed."""
+        raise UnpicklingError(f"load: making {cls!r} is not allowed")
+
+    def set_state(self, obj: Any, state: Any) -> None:
+        """Give `obj` its attributes. Raises: UnpicklingError if not allowed."""
+        raise UnpicklingError(f"load: changing a {type(obj).__name__} is not allowed")
+
+    def persistent(self, key: Any) -> Any:
+        """What the persistent id `key` stands for."""
+        raise UnpicklingError("load: there is no data beside this pickle, but it refers to some")
+
+    def fill(self, obj: Any, items: list[Any]) -> bool:
+        """Put `items` into a container that is no list, dict or set, if allowed; returns whether it was."""
+        return False
+
+
+def run(data: bytes, policy: Policy, at: int = 0) -> tuple[Any, int]:
+    """Run the pickle that starts at byte `at` of `data`; returns what it makes and where it ends.
+
+    Raises: UnpicklingError for a malformed pickle or anything `policy` does not allow; EOFError if it ends
+        early.
+    """
+    machine = _Machine(data, policy, at)
+    try:
+        return machine.run(), machine.at
+    except (IndexError, KeyError, struct.error, UnicodeDecodeError, TypeError, ValueError, OverflowError,
+            RecursionError) as error:
+        raise UnpicklingError(
+            f"load: the pickle is malformed near byte {machine.at}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def check_key(key: Any) -> Any:
+    """`key`, if hashing it runs no code of the file's choosing and ends soon. Raises: UnpicklingError."""
+    left = _LARGEST_KEY
+    parts = [key]
+    while parts:
+        part = parts.pop()
+        left -= 1
+        if left < 0:
+            raise UnpicklingError(f"load: a dict key or set element has more than {_LARGEST_KEY} parts")
+        if isinstance(part, (tuple, frozenset)):
+            parts.extend(part)
+    return key
+
+
+class _Machine:
+    def __init__(self, data: bytes, policy: Policy, at: int) -> None:
+        self.data = data
+        self.policy = policy
+        self.at = at
+        self.stack: list[Any] = []
+        self.marks: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+        self.running = True
+
+    def run(self) -> Any:
+        data, end = self.data, len(self.data)
+        while self.running:
+            if self.at >= end:
+                raise EOFError("load: the pickle ends early; the file is damaged or was not fully written")
+            opcode = data[self.at]
+            step = _STEPS.get(opcode)
+            if step is None:
+                raise UnpicklingError(
+                    f"load: pickle instruction {bytes([opcode])!r} at byte {self.at} is not one of those "
+                    f"that "
+                    "protocols 2 to 5 use for data; this is no .pt file, or a damaged one"
+                )
+            self.at += 1
+            step(self)
+        return self.stack.pop()
+
+    # -- reading arguments
+
+    def take(self, size: int) -> bytes:
+        start, self.at = self.at, self.at + size
+        if self.at > len(self.data):
+            self.at = start
+            raise EOFError(f"load: the pickle ends inside a value of {size} bytes")
+        return self.data[start : self.at]
+
+    def number(self, form: struct.Struct) -> Any:
+        return form.unpack(self.take(form.size))[0]
+
+    def line(self) -> str:
+        end = self.data.find(b"\n", self.at)
+        if end < 0:
+            raise EOFError("load: the pickle ends inside a name")
+        start, self.at = self.at, end + 1
+        return self.data[start:end].decode()
+
+    def since_mark(self) -> list[Any]:
+        items, self.stack = self.stack, self.marks.pop()
+        return items
+
+    # -- the stack and the memo
+
+    def proto(self) -> None:
+        protocol = self.number(_U1)
+        if protocol > 5:
+            raise UnpicklingError(f"load: pickle protocol {protocol} is not known; 2 to 5 are")
+
+    def stop(self) -> None:
+        self.running = False
+
+    def mark(self) -> None:
+        self.marks.append(self.stack)
+        self.stack = []
+
+    def pop(self) -> None:
+        if self.stack:
+            self.stack.pop()
+        else:
+            self.since_mark()
+
+    def put(self, index: int) -> None:
+        self.memo[index] = self.stack[-1]
+
+    # -- containers
+
+    def tuple_of(self, count: int) -> None:
+        if len(self.stack) < count:
+            raise IndexError("stack underflow")
+        items = self.stack[-count:]
+        del self.stack[-count:]
+        self.stack.append(tuple(items))
+
+    def append(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, list):
+            target.extend(items)
+        elif not self.policy.fill(target, items):
+            raise UnpicklingError(f"load: cannot append to a {type(target).__name__}")
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, dict):
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                target[check_key(key)] = value
+        elif not self.policy.fill(target, items):
+            raise UnpicklingError(f"load: cannot set items of a {type(target).__name__}")
+
+    def add_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if type(target) is set:
+            target.update(map(check_key, items))
+        elif not self.policy.fill(target, items):
+            raise UnpicklingError(f"load: cannot add to a {type(target).__name__}")
+
+    def make_dict(self) -> None:
+        items = self.since_mark()
+        self.stack.append({})
+        self.set_items(items)
+
+    # -- what the policy decides
+
+    def find(self) -> None:
+        module, name = self.line(), self.line()
+        self.stack.append(self.policy.find_global(_PYTHON_2_MODULES.get(module, module), name))
+
+    def stack_find(self) -> None:
+        name, module = self.stack.pop(), self.stack.pop()
+        if type(name) is not str or type(module) is not str:
+            raise UnpicklingError("load: a global's name must be text")
+        self.stack.append(self.policy.find_global(module, name))
+
+    def reduce(self) -> None:
+        args, function = self.stack.pop(), self.stack.pop()
+        if type(args) is not tuple:
+            raise UnpicklingError("load: the arguments of a call must be a tuple")
+        self.stack.append(self.policy.call(function, args))
+
+    def new(self, with_kwargs: bool) -> None:
+        kwargs = self.stack.pop() if with_kwargs else {}
+        args, cls = self.stack.pop(), self.stack.pop()
+        if type(args) is not tuple or type(kwargs) is not dict:
+            raise UnpicklingError("load: the arguments of a new object must be a tuple and a dict")
+        self.stack.append(self.policy.new(cls, args, kwargs))
+
+    def build(self) -> None:
+        state = self.stack.pop()
+        self.policy.set_state(self.stack[-1], state)
+
+    def persistent(self) -> None:
+        self.stack.append(self.policy.persistent(self.stack.pop()))
+
+
+# Protocol 2 uses the names that modules had then.
+_PYTHON_2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+_U1, _U2, _U4, _U8 = struct.Struct("<B"), struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
+_I4, _F8 = struct.Struct("<i"), struct.Struct(">d")
+
+
+def _push(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
+    def step(machine: _Machine) -> None:
+        machine.stack.append(value(machine))
+
+    return step
+
+
+def _long(size: struct.Struct) -> Callable[[_Machine], int]:
+    return lambda m: int.from_bytes(m.take(m.number(size)), "little", signed=True)
+
+
+def _bytes(size: struct.Struct) -> Callable[[_Machine], bytes]:
+    return lambda m: m.take(m.number(size))
+
+
+def _text(size: struct.Struct) -> Callable[[_Machine], str]:
+    return lambda m: m.take(m.number(size)).decode("utf-8", "surrogatepass")
+
+
+_STEPS: dict[int, Callable[[_Machine], None]] = {
+    ord(opcode): step
+    for opcode, step in {
+        "\x80": _Machine.proto,
+        "\x95": lambda m: m.number(_U8) and None,  # FRAME: the sizes of frames are advice
+        ".": _Machine.stop,
+        "(": _Machine.mark,
+        "0": _Machine.pop,
+        "1": lambda m: m.since_mark() and None,
+        "2": _push(lambda m: m.stack[-1]),
+        "N": _push(lambda m: None),
+        "\x88": _push(lambda m: True),
+        "\x89": _push(lambda m: False),
+        "J": _push(lambda m: m.number(_I4)),
+        "K": _push(lambda m: m.number(_U1)),
+        "M": _push(lambda m: m.number(_U2)),
+        "\x8a": _push(_long(_U1)),
+        "\x8b": _push(_long(_U4)),
+        "G": _push(lambda m: m.number(_F8)),
+        "X": _push(_text(_U4)),
+        "\x8c": _push(_text(_U1)),
+        "\x8d": _push(_text(_U8)),
+        # str of Python 2
+        "T": _push(_text(_U4)),
+        "U": _push(_text(_U1)),
+        "B": _push(_bytes(_U4)),
+        "C": _push(_bytes(_U1)),
+        "\x8e": _push(_bytes(_U8)),
+        "\x96": _push(lambda m: bytearray(m.take(m.number(_U8)))),
+        ")": _push(lambda m: ()),
+        "\x85": lambda m: m.tuple_of(1),
+        "\x86": lambda m: m.tuple_of(2),
+        "\x87": lambda m: m.tuple_of(3),
+        "t": lambda m: _close(m, tuple),
+        "]": _push(lambda m: []),
+        "l": lambda m: _close(m, list),
+        "a": lambda m: m.append([m.stack.pop()]),
+        "e": lambda m: m.append(m.since_mark()),
+        "}": _push(lambda m: {}),
+        "d": _Machine.make_dict,
+        "s": lambda m: _set_one(m),
+        "u": lambda m: m.set_items(m.since_mark()),
+        "\x8f": _push(lambda m: set()),
+        "\x90": lambda m: m.add_items(m.since_mark()),
+        "\x91": lambda m: _close(m, lambda items: frozenset(map(check_key, items))),
+        "q": lambda m: m.put(m.number(_U1)),
+        "r": lambda m: m.put(m.number(_U4)),
+        "\x94": lambda m: m.put(len(m.memo)),
+        "h": _push(lambda m: m.memo[m.number(_U1)]),
+        "j": _push(lambda m: m.memo[m.number(_U4)]),
+        "c": _Machine.find,
+        "\x93": _Machine.stack_find,
+        "R": _Machine.reduce,
+        "\x81": lambda m: m.new(with_kwargs=False),
+        "\x92": lambda m: m.new(with_kwargs=True),
+        "b": _Machine.build,
+        "Q": _Machine.persistent,
+    }.items()
+}
+
+
+def _close(machine: _Machine, make: Callable[[list[Any]], Any]) -> None:
+    items = machine.since_mark()
+    machine.stack.append(make(items))
+
+
+def _set_one(machine: _Machine) -> None:
+    value, key = machine.stack.pop(), machine.stack.pop()
+    machine.set_items([key, value])
+
+
+class Unknown:
+    """Stands for something a pickle would make; `name` is the global it came from, if it came from one
+    directly.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+
+class Ignorant(Policy):
+    """Allows everything and makes nothing: globals, calls and persistent ids all give an `Unknown`.
+
+    Attributes:
+        names: the globals met, as ``module.name``, each once and in order.
+        keys: the persistent ids met, in order.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.keys: list[Any] = []
+
+    def find_global(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        if full not in self.names:
+            self.names.append(full)
+        return Unknown(full)
+
+    def call(self, function: Any, args: tuple[Any, ...]) -> Any:
+        return Unknown()
+
+    def new(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return Unknown()
+
+    def set_state(self, obj: Any, state: Any) -> None:
+        pass
+
+    def persistent(self, key: Any) -> Any:
+        self.keys.append(key)
+        return Unknown()
+
+    def fill(self, obj: Any, items: list[Any]) -> bool:
+        return isinstance(obj, Unknown)

@@ -1,0 +1,190 @@
+"""The pickler of `save`: PyTorch's names for what `load` knows, and storages kept beside the pickle."""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import flambeau as fb
+from flambeau import _arrays, dtypes
+from flambeau._storages import STORAGE_NAMES, SavedStorage, storage_kind
+from flambeau.nn.parameter import Parameter
+from flambeau.tensor import storage_buffer
+
+__all__ = ["pickle_with_storages"]
+
+Tensor = fb.Tensor
+
+
+class _Name:
+    """A global as the file is to name it."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __call__(self) -> None:
+        raise TypeError(f"{self.module}.{self.name} is only a name")
+
+
+@functools.cache
+def _name(module: str, name: str) -> _Name:
+    # One object per name, so that the pickle writes each name once.
+    return _Name(module, name)
+
+
+def _utils(name: str) -> _Name:
+    return _name("torch._utils", name)
+
+
+# Attributes that tensors keep for themselves.
+_OWN_ATTRIBUTES = frozenset(("_retains_grad", "_shared", "_empty_offset", "_inference"))
+
+
+class _TorchPickler(pickle._Pickler):  # type: ignore[name-defined]
+    """Writes tensors as PyTorch does, with references to storages that are kept beside the pickle.
+
+    Made of Python's pickler in Python, because the one in C cannot be told to write other names for globals.
+    """
+
+    def __init__(self, file: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool) -> None:
+        super().__init__(file, protocol)
+        self.storages: dict[str, SavedStorage] = {}
+        self._location_of = location_of
+        self._legacy = legacy
+        self._by_memory: dict[Any, SavedStorage] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        storage = obj if isinstance(obj, SavedStorage) else self._public_storage(obj)
+        if storage is None:
+            return None
+        kind = _name("torch.storage", "UntypedStorage") if storage.kind is None else _name(
+            "torch", STORAGE_NAMES[storage.kind]
+        )
+        reference = ("storage", kind, storage.key, storage.location, storage.numel)
+        return (*reference, None) if self._legacy else reference
+
+    def _public_storage(self, obj: Any) -> SavedStorage | None:
+        if type(obj).__name__ not in ("UntypedStorage", "TypedStorage"):
+            return None
+        from flambeau.storage import TypedStorage, UntypedStorage
+
+        if not isinstance(obj, (TypedStorage, UntypedStorage)):
+            return None
+        # A tensor over all of it, so that it is found again when tensors share it.
+        whole = fb.empty(0, dtype=fb.uint8, device=obj.device).set_(obj)
+        return self._storage(whole, getattr(obj, "dtype", None))
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _Name):
+            return obj.name
+        if isinstance(obj, Tensor) and type(obj).__reduce_ex__ is Tensor.__reduce_ex__:
+            return self._tensor(obj)
+        if isinstance(obj, Parameter) and type(obj) is Parameter:
+            return self._parameter(obj)
+        if isinstance(obj, fb.layout):
+            return _name("torch.serialization", "_get_layout"), (f"torch.{obj.name}",)
+        return NotImplemented
+
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        known = obj if isinstance(obj, _Name) else _torch_name(obj)
+        if known is None:
+            super().save_global(obj, name)
+            return
+        if self.proto >= 4:
+            self.save(known.module)
+            self.save(known.name)
+            self.write(pickle.STACK_GLOBAL)
+        else:
+            self.write(pickle.GLOBAL + f"{known.module}\n{known.name}\n".encode())
+        self.memoize(obj)
+
+    def _tensor(self, tensor: Any) -> Any:
+        function, args = self._plain_tensor(tensor)
+        state = {name: value for name, value in tensor.__dict__.items() if name not in _OWN_ATTRIBUTES}
+        if type(tensor) is Tensor and not state:
+            return function, args
+        return _name("torch._tensor", "_rebuild_from_type_v2"), (function, type(tensor), args, state or None)
+
+    def _plain_tensor(self, tensor: Any) -> tuple[_Name, tuple[Any, ...]]:
+        if tensor.layout is not fb.strided:
+            return _utils("_rebuild_sparse_tensor"), (tensor.layout, _sparse_parts(tensor))
+        size, stride = tuple(tensor.shape), tensor.stride()
+        if tensor.is_meta:
+            place = (tensor.dtype, size, stride, tensor.requires_grad)
+            return _utils("_rebuild_meta_tensor_no_storage"), place
+        storage = self._storage(tensor, storage_kind(tensor))
+        place = (storage, tensor.storage_offset(), size, stride, tensor.requires_grad, OrderedDict())
+        if storage.kind is None:
+            return _utils("_rebuild_tensor_v3"), (*place, tensor.dtype)
+        return _utils("_rebuild_tensor_v2"), place
+
+    def _parameter(self, parameter: Any) -> Any:
+        args = (parameter.data, parameter.requires_grad, OrderedDict())
+        state = {name: value for name, value in parameter.__dict__.items() if name not in _OWN_ATTRIBUTES}
+        if state:
+            return _utils("_rebuild_parameter_with_state"), (*args, state)
+        return _utils("_rebuild_parameter"), args
+
+    def _storage(self, tensor: Any, kind: Any) -> SavedStorage:
+        """The storage of `tensor`, written once for all tensors that share it."""
+        buffer = storage_buffer(tensor)
+        memory = (str(tensor.device), _arrays.address(buffer)) if buffer.nbytes else id(buffer)
+        known = self._by_memory.get(memory)
+        if known is None:
+            key = str(len(self.storages))
+            known = self._by_memory[memory] = SavedStorage(key, buffer, kind, self._location_of(tensor))
+            self.storages[key] = known
+        elif known.kind is not kind:
+            raise RuntimeError(
+                f"save: the same memory is seen as {known.kind or 'bytes'} by one tensor and as "
+                f"{kind or 'bytes'} by another, which the file format cannot express; clone() one of them"
+            )
+        return known
+
+
+def _sparse_parts(tensor: Any) -> tuple[Any, ...]:
+    if tensor.layout is fb.sparse_coo:
+        return tensor._indices(), tensor._values(), tensor.size(), tensor.is_coalesced()
+    by_rows = tensor.layout in (fb.sparse_csr, fb.sparse_bsr)
+    compressed, plain = ("crow", "col") if by_rows else ("ccol", "row")
+    return (
+        getattr(tensor, f"{compressed}_indices")(), getattr(tensor, f"{plain}_indices")(),
+        tensor.values(), tensor.size(),
+    )
+
+
+@functools.cache
+def _torch_classes() -> dict[Any, _Name]:
+    return {
+        Tensor: _name("torch", "Tensor"),
+        fb.Size: _name("torch", "Size"),
+        fb.device: _name("torch", "device"),
+        Parameter: _name("torch.nn.parameter", "Parameter"),
+    }
+
+
+def _torch_name(obj: Any) -> _Name | None:
+    """What PyTorch calls `obj`, for the few objects that both have and `load` knows."""
+    if isinstance(obj, (dtypes.dtype, fb.memory_format)):
+        return _name("torch", obj.name)
+    return _torch_classes().get(obj) if isinstance(obj, type) else None
+
+
+def pickle_with_storages(
+    obj: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool = False,
+) -> tuple[bytes, dict[str, SavedStorage]]:
+    """`obj` as a pickle, and the storages it refers to by key.
+
+    Args:
+        location_of: what to write as the location of a tensor's storage.
+        legacy: write references as the older format does.
+    Raises: pickle.PicklingError, TypeError or what the objects' own reduction raises.
+    """
+    out = io.BytesIO()
+    pickler = _TorchPickler(out, protocol, location_of, legacy)
+    pickler.dump(obj)
+    return out.getvalue(), pickler.storages

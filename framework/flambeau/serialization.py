@@ -1,0 +1,615 @@
+"""`save` and `load`: PyTorch's ``.pt`` files, written so that PyTorch reads them, and read without running
+what they hold.
+
+A file is a zip archive of one pickle, ``data.pkl``, and the raw bytes of every storage it refers to. Files
+name PyTorch's classes (``torch._utils._rebuild_tensor_v2``, ``torch.FloatStorage``), whoever writes them.
+`load` understands such names from a list; it imports nothing and calls nothing that is not on that list or in
+`get_safe_globals()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "LoadEndianness",
+    "add_safe_globals",
+    "allow_unsafe_pickle",
+    "clear_safe_globals",
+    "default_restore_location",
+    "get_crc32_options",
+    "get_default_load_endianness",
+    "get_default_mmap_options",
+    "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint",
+    "load",
+    "location_tag",
+    "register_package",
+    "safe_globals",
+    "save",
+    "set_crc32_options",
+    "set_default_load_endianness",
+    "set_default_mmap_options",
+    "skip_data",
+]
+
+_FORMAT_VERSION = b"3\n"
+_MAP_SHARED, _MAP_PRIVATE = 1, 2  # mmap.MAP_SHARED and mmap.MAP_PRIVATE
+
+# The older format: five pickles and then the storages, with these constants in front.
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+_LEGACY_PROTOCOL = 1001
+
+
+class LoadEndianness(enum.Enum):
+    """The byte order of files that do not record theirs."""
+
+    NATIVE = 1
+    LITTLE = 2
+    BIG = 3
+
+
+class _Options(threading.local):
+    crc32 = True
+    mmap_flags = _MAP_PRIVATE
+    endianness: LoadEndianness | None = None
+    skip_data = False
+    unsafe = False
+
+
+_options = _Options()
+_safe_globals: dict[str, Any] = {}
+
+
+# -- options -------------------------------------------------------------------------------------------------
+
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Let `load` make instances of these classes and call these functions when a file names them.
+
+    Args:
+        safe_globals: classes or functions; or pairs of one and the full name under which files know it.
+    """
+    _safe_globals.update(map(_named_global, safe_globals))
+
+
+def _named_global(entry: Any) -> tuple[str, Any]:
+    if isinstance(entry, tuple):
+        if len(entry) != 2 or not isinstance(entry[1], str):
+            raise ValueError(
+                f"add_safe_globals: a pair must be (class or function, full name), got {entry!r}"
+            )
+        return entry[1], entry[0]
+    if not callable(entry):
+        raise ValueError(f"add_safe_globals: expected a class or function, got {entry!r}")
+    return f"{entry.__module__}.{entry.__qualname__}", entry
+
+
+def get_safe_globals() -> list[Any]:
+    """What `add_safe_globals` was given: objects, or pairs where the name is not the object's own."""
+    return [obj if _full_name(obj) == name else (obj, name) for name, obj in _safe_globals.items()]
+
+
+def _full_name(obj: Any) -> str:
+    return f"{obj.__module__}.{obj.__qualname__}" if hasattr(obj, "__qualname__") else ""
+
+
+def clear_safe_globals() -> None:
+    """Forget everything `add_safe_globals` was given."""
+    _safe_globals.clear()
+
+
+class safe_globals:  # PyTorch's name
+    """A context manager in which `add_safe_globals(safe_globals)` holds."""
+
+    def __init__(self, safe_globals: list[Any]) -> None:
+        self._safe_globals = safe_globals
+
+    def __enter__(self) -> None:
+        self._before = dict(_safe_globals)
+        add_safe_globals(self._safe_globals)
+
+    def __exit__(self, *_: object) -> None:
+        _safe_globals.clear()
+        _safe_globals.update(self._before)
+
+
+@contextlib.contextmanager
+def allow_unsafe_pickle() -> Iterator[None]:
+    """Inside this context, in this thread, ``load(..., weights_only=False)`` runs the pickle as Python does.
+
+    Such a file can do anything this process can. Use it only for files you made or would run as a program.
+    """
+    before, _options.unsafe = _options.unsafe, True
+    try:
+        yield
+    finally:
+        _options.unsafe = before
+
+
+def get_crc32_options() -> bool:
+    """Whether `save` writes the checksum of each record."""
+    return _options.crc32
+
+
+def set_crc32_options(compute_crc32: bool) -> None:
+    """Choose whether `save` writes checksums. Without them it is faster, and `load` cannot notice damage."""
+    _options.crc32 = bool(compute_crc32)
+
+
+def get_default_load_endianness() -> LoadEndianness | None:
+    """The byte order assumed for files that do not record theirs; None is this machine's."""
+    return _options.endianness
+
+
+def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
+    """Choose the byte order assumed for files that do not record theirs. Raises: TypeError for another
+    type.
+    """
+    if endianness is not None and not isinstance(endianness, LoadEndianness):
+        raise TypeError(f"set_default_load_endianness: expected a LoadEndianness or None, got {endianness!r}")
+    _options.endianness = endianness
+
+
+def get_default_mmap_options() -> int:
+    """How ``load(mmap=True)`` maps files: `mmap.MAP_PRIVATE` or `mmap.MAP_SHARED`."""
+    return _options.mmap_flags
+
+
+class set_default_mmap_options:  # PyTorch's name
+    """Choose how ``load(mmap=True)`` maps files, for good or as a context manager.
+
+    With `mmap.MAP_PRIVATE` writes to tensors stay in this process; with `mmap.MAP_SHARED` they go to the
+    file.
+    Raises: ValueError for other flags.
+    """
+
+    def __init__(self, flags: int) -> None:
+        if flags not in (_MAP_PRIVATE, _MAP_SHARED):
+            raise ValueError(
+                f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}"
+            )
+        self._before, _options.mmap_flags = _options.mmap_flags, flags
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        _options.mmap_flags = self._before
+
+
+class skip_data:  # PyTorch's name
+    """Inside this context `save` leaves storages as zeros in the file, and `load` does not read them.
+
+    Raises: NotImplementedError for ``materialize_fake_tensors=True``.
+    """
+
+    def __init__(self, materialize_fake_tensors: bool = False) -> None:
+        if materialize_fake_tensors:
+            raise NotImplementedError("skip_data: materialize_fake_tensors=True is not supported")
+
+    def __enter__(self) -> None:
+        self._before, _options.skip_data = _options.skip_data, True
+
+    def __exit__(self, *_: object) -> None:
+        _options.skip_data = self._before
+
+
+# -- places --------------------------------------------------------------------------------------------------
+
+_Tagger = Callable[[Any], "str | None"]
+_Deserializer = Callable[[Any, str], Any]
+_packages: list[tuple[int, _Tagger, _Deserializer]] = []
+
+
+def register_package(priority: int, tagger: _Tagger, deserializer: _Deserializer) -> None:
+    """Teach `save` and `load` another kind of device.
+
+    Args:
+        priority: lower numbers are asked first.
+        tagger: the location to write for a storage, or None if it is not of this kind.
+        deserializer: the storage at a location, or None if the location is not of this kind.
+    """
+    _packages.append((priority, tagger, deserializer))
+    _packages.sort(key=lambda package: package[0])
+
+
+def location_tag(storage: Any) -> str:
+    """What `save` writes as the location of `storage`, such as ``cpu`` or ``cuda:0``."""
+    for _, tagger, _ in _packages:
+        location = tagger(storage)
+        if location:
+            return location
+    return str(storage.device)
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """`storage` moved to where `location` says. Raises: RuntimeError for a place that is not here."""
+    return _restore(_bytes_of(storage), location).untyped_storage()
+
+
+def _bytes_of(storage: Any) -> Any:
+    """The memory of `storage` as a one-dimensional uint8 tensor."""
+    import flambeau as fb
+
+    return fb.empty(0, dtype=fb.uint8, device=storage.device).set_(storage)
+
+
+def _location_of(tensor: Any) -> str:
+    return location_tag(tensor.untyped_storage()) if _packages else str(tensor.device)
+
+
+def _restore(data: Any, location: str) -> Any:
+    """The uint8 tensor `data` at `location`."""
+    for _, _, deserializer in _packages:
+        restored = deserializer(data.untyped_storage(), location)
+        if restored is not None:
+            return _bytes_of(restored)
+    kind = location.partition(":")[0]
+    if kind == "cpu":
+        return data
+    if kind == "cuda":
+        return data.to(f"cuda:{_cuda_index(location)}")
+    if kind == "meta":
+        return data.to("meta")
+    raise RuntimeError(
+        f"load: the file keeps a storage at {location!r}, which is not a place known here; pass "
+        f"map_location='cpu', "
+        "or teach load about it with flambeau.serialization.register_package"
+    )
+
+
+def _cuda_index(location: str) -> int:
+    import flambeau as fb
+
+    index = location.partition(":")[2] or "0"
+    if not fb.cuda.is_available():
+        raise RuntimeError(
+            f"load: the file keeps a storage at {location!r}, but there is no CUDA device; pass "
+            f"map_location='cpu'"
+        )
+    count = fb.cuda.device_count()
+    if not index.isdigit() or int(index) >= count:
+        raise RuntimeError(
+            f"load: the file keeps a storage at {location!r}, but there are {count} CUDA devices; "
+            "pass map_location with one of them"
+        )
+    return int(index)
+
+
+class Placement:
+    """Where storages go, as `map_location` says. Raises: TypeError for a `map_location` of another type."""
+
+    def __init__(self, map_location: Any) -> None:
+        from flambeau.devices import device
+
+        if isinstance(map_location, bytes):
+            map_location = map_location.decode()
+        known = map_location is None or isinstance(map_location, (dict, str, device))
+        if not known and not callable(map_location):
+            raise TypeError(
+                "load: map_location must be a device, a string, a dict or a function, "
+                f"got {type(map_location).__name__}"
+            )
+        self._map = map_location
+
+    def place(self, location: str) -> str | None:
+        """Where a storage saved at `location` goes; None if only a function of the storage can tell."""
+        if self._map is None:
+            return location
+        if isinstance(self._map, dict):
+            return str(self._map.get(location, location))
+        return None if callable(self._map) else str(self._map)
+
+    def restore(self, data: Any, location: str) -> Any:
+        """The uint8 tensor `data`, saved at `location`, at its place."""
+        place = self.place(location)
+        if place is not None:
+            return _restore(data, place)
+        moved = self._map(data.untyped_storage(), location)
+        return _restore(data, location) if moved is None else _bytes_of(moved)
+
+
+# -- saving --------------------------------------------------------------------------------------------------
+
+
+def save(
+    obj: object,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
+    """Write `obj`, with all tensors in it, to `f`.
+
+    Tensors that share memory share it in the file, and the whole of that memory is written: ``large[:5]`` is
+    as big as `large`; save ``large[:5].clone()`` instead. A file given by its path appears only when it is
+    complete.
+
+    Args:
+        f: a path, or a file object with `write`.
+        pickle_protocol: PyTorch reads protocol 2 when it loads weights only.
+        _use_new_zipfile_serialization: False writes the format of PyTorch before 1.6.
+    Raises: AttributeError if `f` is neither path nor file; RuntimeError if its folder does not exist, or if
+        tensors look at the same memory as different dtypes; pickle.PicklingError or TypeError for objects
+        that cannot be pickled.
+    """
+    import pickle
+
+    if pickle_module not in (None, pickle):
+        raise NotImplementedError(
+            f"save: only Python's own pickle is supported, got pickle_module={pickle_module!r}"
+        )
+    write = _write_archive if _use_new_zipfile_serialization else _write_legacy
+    with _output(f) as (file, folder):
+        write(obj, file, folder, pickle_protocol, not _disable_byteorder_record)
+
+
+@contextlib.contextmanager
+def _output(f: Any) -> Iterator[tuple[Any, str]]:
+    """A file to write to and the name of the archive's folder."""
+    if isinstance(f, (str, os.PathLike)):
+        path = os.fspath(f)
+        stem = os.path.splitext(os.path.basename(path))[0] or "archive"
+        with _atomic_file(path) as file:
+            yield file, stem
+        return
+    if not hasattr(f, "write"):
+        raise AttributeError(
+            f"save: expected a path or a file object with a write method, got {type(f).__name__}"
+        )
+    yield f, "archive"
+
+
+@contextlib.contextmanager
+def _atomic_file(path: str) -> Iterator[Any]:
+    """A new file that takes the place of `path` when the block ends well, and vanishes when it does not."""
+    import secrets
+
+    # A link is written through, not replaced.
+    path = os.path.realpath(path)
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise RuntimeError(f"save: the folder {folder} does not exist")
+    if os.path.isdir(path):
+        raise RuntimeError(f"save: {path} is a folder; give the path of a file")
+    if os.path.exists(path) and not os.path.isfile(path):
+        # A pipe or a device has to be written to as it is.
+        with open(path, "wb") as file:
+            yield file
+        return
+    temporary = os.path.join(folder, f".{os.path.basename(path)[:200]}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            if os.path.exists(path):
+                os.chmod(temporary, os.stat(path).st_mode & 0o7777)
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _write_archive(obj: object, file: Any, folder: str, protocol: int, record_byteorder: bool) -> None:
+    from flambeau._archive import ALIGNMENT, ArchiveWriter
+    from flambeau._torch_pickler import pickle_with_storages
+
+    pickled, storages = pickle_with_storages(obj, protocol, _location_of)
+    archive = ArchiveWriter(file, folder, _options.crc32)
+    archive.add("data.pkl", pickled)
+    archive.add(".format_version", b"1")
+    archive.add(".storage_alignment", str(ALIGNMENT).encode())
+    if record_byteorder:
+        archive.add("byteorder", sys.byteorder.encode())
+    for key, storage in storages.items():
+        archive.add(f"data/{key}", bytes(storage.nbytes) if _options.skip_data else storage.host_bytes())
+    archive.add("version", _FORMAT_VERSION)
+    archive.close()
+
+
+def _write_legacy(obj: object, file: Any, folder: str, protocol: int, record_byteorder: bool) -> None:
+    import pickle
+    import struct
+
+    from flambeau._torch_pickler import pickle_with_storages
+
+    pickled, storages = pickle_with_storages(obj, protocol, _location_of, legacy=True)
+    system = {
+        "protocol_version": _LEGACY_PROTOCOL,
+        "little_endian": sys.byteorder == "little",
+        "type_sizes": {"short": 2, "int": 4, "long": 4},
+    }
+    for header in (_LEGACY_MAGIC, _LEGACY_PROTOCOL, system):
+        file.write(pickle.dumps(header, protocol))
+    file.write(pickled)
+    file.write(pickle.dumps(list(storages), protocol))
+    for storage in storages.values():
+        file.write(struct.pack("<q", storage.numel))
+        file.write(memoryview(storage.host_bytes()))
+
+
+# -- loading -------------------------------------------------------------------------------------------------
+
+
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Read what `save`, or PyTorch's, wrote to `f`.
+
+    The file is treated as data: tensors, parameters, numbers, text, containers, numpy arrays, and what
+    `add_safe_globals` allows. A file that names anything else is refused.
+
+    Args:
+        f: a path, or a file object with `read`, `seek` and `tell`.
+        map_location: where tensors go: a device, its name, a dict from saved to present locations, or a
+            function ``(storage, location) -> storage``; None puts them where they were.
+        weights_only: False is refused outside `allow_unsafe_pickle()`.
+        mmap: map the file instead of reading it, so that memory is touched only as tensors are used; `f` must
+            be a path.
+    Raises: pickle.UnpicklingError for a file that is no ``.pt`` file, is damaged, or names what is not
+        allowed; RuntimeError for a damaged archive or storages that do not fit it; EOFError for a file that
+        ends early; AttributeError if `f` is neither path nor file; ValueError for ``mmap=True`` with a file
+        object.
+    """
+    _check_load_arguments(pickle_module, weights_only, pickle_load_args)
+    unsafe = weights_only is False or pickle_module is not None
+    if mmap and not isinstance(f, (str, os.PathLike)):
+        raise ValueError("load: mmap=True maps a file from its path, but f is a file object; pass the path")
+    from flambeau._archive import looks_like_archive
+
+    with _input(f) as file:
+        if looks_like_archive(file):
+            return _read_archive(file, Placement(map_location), unsafe, os.fspath(f) if mmap else None)
+        if mmap:
+            raise RuntimeError(
+                "load: mmap=True needs the zip format, but this file has the format of PyTorch before 1.6"
+            )
+        return _read_legacy(file, Placement(map_location), unsafe)
+
+
+def _check_load_arguments(
+    pickle_module: Any, weights_only: bool | None, pickle_load_args: dict[str, Any],
+) -> None:
+    import pickle
+
+    unknown = set(pickle_load_args) - {"encoding"}
+    if unknown:
+        raise TypeError(f"load: unexpected keyword arguments {sorted(unknown)}")
+    if pickle_module is not None and weights_only:
+        raise RuntimeError("load: weights_only=True reads without pickle_module; give one or the other")
+    if pickle_module not in (None, pickle):
+        raise NotImplementedError(
+            f"load: only Python's own pickle is supported, got pickle_module={pickle_module!r}"
+        )
+    if (weights_only is False or pickle_module is not None) and not _options.unsafe:
+        raise RuntimeError(
+            "load: weights_only=False would let the file run any code in this process. If the file only "
+            "needs certain "
+            "classes, name them with flambeau.serialization.add_safe_globals([...]) and leave weights_only "
+            "out. If you "
+            "would run the file as a program, wrap the call in `with "
+            "flambeau.serialization.allow_unsafe_pickle():`"
+        )
+
+
+@contextlib.contextmanager
+def _input(f: Any) -> Iterator[Any]:
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            yield file
+        return
+    for method in ("read", "seek", "tell"):
+        if not hasattr(f, method):
+            raise AttributeError(
+                "load: expected a path or a file object with read, seek and tell, but "
+                f"{type(f).__name__} has no {method}; read the data into an io.BytesIO first"
+            )
+    yield f
+
+
+def _read_archive(file: Any, placement: Placement, unsafe: bool, path: str | None) -> Any:
+    from flambeau._archive import ArchiveReader
+    from flambeau._storages import ArchiveStorages
+
+    archive = ArchiveReader(file)
+    if archive.has("constants.pkl") and not archive.has("byteorder"):
+        raise NotImplementedError(
+            "load: this is a TorchScript archive; flambeau cannot run TorchScript programs"
+        )
+    if not archive.has("version"):
+        raise RuntimeError(f"load: the archive has no record {archive.folder}/version; it is no .pt file")
+    mapping = None if path is None else _map_file(path)
+    storages = ArchiveStorages(archive, placement, _swaps_bytes(archive), mapping, _options.skip_data)
+    return _unpickle(archive.read("data.pkl").tobytes(), storages, unsafe)
+
+
+def _swaps_bytes(archive: Any) -> bool:
+    if archive.has("byteorder"):
+        order = archive.read("byteorder").tobytes()
+        if order not in (b"little", b"big"):
+            raise RuntimeError(f"load: the archive's byte order is {order!r}, expected b'little' or b'big'")
+        return order.decode() != sys.byteorder
+    assumed = _options.endianness
+    return assumed is not None and assumed.name not in ("NATIVE", sys.byteorder.upper())
+
+
+def _map_file(path: str) -> np.ndarray:
+    mode = "r+" if _options.mmap_flags == _MAP_SHARED else "c"
+    return np.asarray(np.memmap(path, np.uint8, mode))
+
+
+def _unpickle(data: bytes, storages: Any, unsafe: bool) -> Any:
+    if unsafe:
+        from flambeau._torch_globals import run_unsafe
+
+        return run_unsafe(data, storages)
+    from flambeau import _pickle_machine
+    from flambeau._torch_globals import TorchPolicy
+
+    return _pickle_machine.run(data, TorchPolicy(storages, dict(_safe_globals)))[0]
+
+
+def _read_legacy(file: Any, placement: Placement, unsafe: bool) -> Any:
+    """The format of PyTorch before 1.6: magic number, version, system, object, storage keys, storages."""
+    from flambeau import _pickle_machine
+    from flambeau._storages import LegacyStorages
+
+    start = file.tell()
+    data = file.read()
+    if not data:
+        raise EOFError("load: the file is empty")
+    _refuse_tar(data)
+    headers, at = [], 0
+    for _ in range(3):
+        header, at = _pickle_machine.run(data, _pickle_machine.Policy(), at)
+        headers.append(header)
+    magic, version, system = headers
+    if magic != _LEGACY_MAGIC or version != _LEGACY_PROTOCOL or not isinstance(system, dict):
+        raise _pickle_machine.UnpicklingError("load: this is a pickle, but not one that save wrote")
+    # The sizes of storages follow from the ids in the object, so it is gone through once without making
+    # anything.
+    outline = _pickle_machine.Ignorant()
+    _, end = _pickle_machine.run(data, outline, at)
+    keys, data_start = _pickle_machine.run(data, _pickle_machine.Policy(), end)
+    swaps = bool(system.get("little_endian", True)) != (sys.byteorder == "little")
+    storages = LegacyStorages(data, data_start, keys, outline.keys, placement, swaps)
+    result = _unpickle(data[at:end], storages, unsafe)
+    file.seek(start + storages.end)
+    return result
+
+
+def _refuse_tar(data: bytes) -> None:
+    if data[257:262] == b"ustar":
+        raise NotImplementedError(
+            "load: this is a tar archive, the format of PyTorch before 0.1.10; load and save it with "
+            "PyTorch once"
+        )
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The names in a file that `load` would refuse. Nothing is made, imported or called to find out."""
+    from flambeau import _pickle_machine
+    from flambeau._archive import ArchiveReader
+    from flambeau._torch_globals import is_known
+
+    with _input(f) as file:
+        data = ArchiveReader(file).read("data.pkl").tobytes()
+    policy = _pickle_machine.Ignorant()
+    _pickle_machine.run(data, policy)
+    return [name for name in policy.names if not is_known(name) and name not in _safe_globals]
