@@ -1,0 +1,53 @@
+"""Fetchers: from what a sampler gave to the collated batch, for both kinds of dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from flambeau.utils.data.dataset import _samples
+
+__all__ = ["IterableFetcher", "MapFetcher"]
+
+
+class MapFetcher:
+    """Reads a dataset by key: a list of keys when batching, else one key."""
+
+    def __init__(
+        self, dataset: Any, batching: bool, collate_fn: Callable[[Any], Any], drop_last: bool,
+    ) -> None:
+        self.dataset = dataset
+        self.batching = batching
+        self.collate_fn = collate_fn
+
+    def fetch(self, keys: Any) -> Any:
+        """The batch for `keys`."""
+        return self.collate_fn(_samples(self.dataset, keys) if self.batching else self.dataset[keys])
+
+
+class IterableFetcher:
+    """Reads a stream; of `keys` only the number matters."""
+
+    def __init__(
+        self, dataset: Any, batching: bool, collate_fn: Callable[[Any], Any], drop_last: bool,
+    ) -> None:
+        self.stream = iter(dataset)
+        self.batching = batching
+        self.collate_fn = collate_fn
+        self.drop_last = drop_last
+        self.ended = False
+
+    def fetch(self, keys: Any) -> Any:
+        """The next batch, shorter if the stream ends inside it. Raises: StopIteration when nothing is
+        left.
+        """
+        if not self.batching:
+            return self.collate_fn(next(self.stream))
+        if self.ended:
+            raise StopIteration
+        samples = list(islice(self.stream, len(keys)))
+        self.ended = len(samples) < len(keys)
+        if not samples or (self.drop_last and self.ended):
+            raise StopIteration
+        return self.collate_fn(samples)

@@ -1,0 +1,118 @@
+"""The main process's side of the workers: starting them, talking to them, noticing their death, ending
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from multiprocessing.connection import wait
+from typing import Any
+
+from flambeau.utils.data._utils import transport
+from flambeau.utils.data._utils.worker import Request, WorkerSettings, work
+
+__all__ = ["WorkerPool"]
+
+# How long, in seconds, workers may take to end by themselves before they are terminated, and then killed.
+_PATIENCE = 5.0
+
+
+class WorkerPool:
+    """The worker processes of one iterator, each at the end of its own connection."""
+
+    def __init__(self, loader: Any, base_seed: int) -> None:
+        context = loader.multiprocessing_context or multiprocessing.get_context()
+        self._connections: list[Any] = []
+        self._processes: list[Any] = []
+        self._closed = False
+        self._process_id = os.getpid()
+        try:
+            for worker in range(loader.num_workers):
+                self._start(context, self._settings(loader, worker, base_seed))
+        except BaseException:
+            self.close()
+            raise
+
+    def _settings(self, loader: Any, worker: int, base_seed: int) -> WorkerSettings:
+        return WorkerSettings(
+            worker, loader.num_workers, base_seed, loader.dataset, loader._fetcher_maker(),
+            loader.worker_init_fn,
+        )
+
+    def _start(self, context: Any, settings: WorkerSettings) -> None:
+        ours, theirs = context.Pipe()
+        self._connections.append(ours)
+        # A forked child holds copies of our ends too; only by closing them does it notice when we close ours.
+        inherited = list(self._connections) if context.get_start_method() == "fork" else []
+        process = context.Process(target=work, args=(settings, theirs, inherited), daemon=True)
+        try:
+            process.start()
+        finally:
+            theirs.close()
+        self._processes.append(process)
+
+    def send(self, worker: int, request: Request) -> None:
+        """Send `request`; a dead worker is noticed by `receive`."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connections[worker].send(request)
+
+    def receive(self, timeout: float, workers: set[int]) -> Any:
+        """The next message from any of `workers`, as `transport.receive` gives it.
+
+        Raises: RuntimeError after `timeout` seconds (0 waits for ever), or if a worker that owes an answer
+            has died.
+        """
+        sources = {self._connections[worker]: worker for worker in workers}
+        ready = wait(list(sources), timeout or None)
+        if not ready:
+            raise RuntimeError(
+                f"DataLoader timed out: no batch came from its workers in {timeout} seconds; raise timeout, "
+                f"or look for "
+                "what blocks the dataset with num_workers=0"
+            )
+        for connection in ready:
+            try:
+                return transport.receive(connection)  # type: ignore[arg-type]
+            except (EOFError, ConnectionResetError):
+                dead = sources[connection]  # type: ignore[index]
+        raise RuntimeError(self._obituary(dead))
+
+    def _obituary(self, worker: int) -> str:
+        process = self._processes[worker]
+        process.join(_PATIENCE)
+        code = process.exitcode
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"exited with code {code}"
+        hint = " (out of memory?)" if code == -9 else ""
+        return (
+            f"DataLoader worker {worker} (pid {process.pid}) {how}{hint} before its batch was done. "
+            "Its own error, if any, is in the output above; num_workers=0 gives a plain traceback"
+        )
+
+    def close(self, patience: float = _PATIENCE) -> None:
+        """End all workers; safe to call again.
+
+        They are told to stop, and get a SIGTERM after `patience` seconds and a SIGKILL after as many more.
+        """
+        # A forked child that happens to inherit the pool must leave its parent's workers alone.
+        if self._closed or os.getpid() != self._process_id:
+            return
+        self._closed = True
+        for connection in self._connections:
+            # Said as well as shown by closing: another child may have inherited, and so keep open, our end.
+            with contextlib.suppress(OSError):
+                connection.send(None)
+            connection.close()
+        self._join(patience)
+        for end in ("terminate", "kill"):
+            for process in self._processes:
+                if process.is_alive():
+                    getattr(process, end)()
+            self._join(_PATIENCE)
+
+    def _join(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
