@@ -1,8 +1,9 @@
-"""Native launchers: Python builtins for the hottest operations on small arrays, without Python or ufunc overhead.
+"""Native launchers: Python builtins for the hottest operations on small arrays, without a ufunc's overhead.
 
-`load()["add"](a, b)` takes exact float32 or float64 ndarrays, C-contiguous, of up to 65,536 elements, and returns a
-new array; for any other argument it returns None and the caller takes the general way. Nothing raises but a failed
-allocation. All launchers are one object file: writing it takes seconds, loading it from the cache milliseconds.
+`load()["add"](a, b)` takes exact float32 or float64 ndarrays, C-contiguous, of up to 65,536 elements, and
+returns a new array; for any other argument it returns None and the caller takes the general way. Nothing
+raises but a failed allocation. All launchers are one object file: compiling it takes two seconds, loading it
+from the cache four milliseconds.
 """
 from __future__ import annotations
 
@@ -23,49 +24,57 @@ __all__ = ["available", "load", "module_text"]
 
 
 def available() -> tuple[bool, str]:
-    """Whether launchers work in this process, and if not, why."""
-    reason = _reason_against()
+    """Whether launchers work in this process, and if not, why. Cheap: it loads nothing."""
+    reason = _failure or _reason_against()
     return reason is None, reason or "native launchers are on"
 
 
-def load() -> dict[str, Callable[..., Any]]:
-    """The launchers by name; empty where `available` says no. The first call loads, or on a cache miss compiles, them.
+def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
+    """The launchers by name, loaded once; empty where they are not `available` or fail their self-test.
+
+    Args:
+        compile: whether to compile them, which takes seconds, when no cached object is found.
 
     Elementwise, on arrays of one shape; `other` may also be a 0-d array or a Python number:
-        add sub mul div (array, other), their in-place forms with `_`; rsub rdiv (array, number); add_scaled and
-        add_scaled_ (array, array, number): a + number * b; sgd_ (param, grad, lr)
-        neg abs sqrt square reciprocal relu exp log tanh sigmoid (array)
-        mul_grad div_grad (grad, a, b): a pair; sqrt_grad square_grad relu_grad tanh_grad sigmoid_grad (grad, out or input)
-        zeros_like (array), full_like (array, number or 0-d array), fill_ (array, number or 0-d array)
+        add sub mul div (array, other); rsub rdiv (array, number); add_scaled (a, b, number): a + number * b;
+        neg abs sqrt square reciprocal relu exp log tanh sigmoid (array);
+        mul_grad div_grad (grad, a, b), which return a pair; sqrt_grad relu_grad tanh_grad sigmoid_grad (grad,
+        out); square_grad (grad, input); zeros_like (array); full_like (array, number or 0-d array)
+    In place, returning the first argument, which must be writable: add_ sub_ mul_ div_ add_scaled_ relu_;
+        fill_ (array, number or 0-d array); sgd_ (param, grad, lr). An operand may be exactly the first
+        argument; one that shares a part of its memory is refused.
     Others: sum mean (array) to 0-d; column_sum (array) over all dimensions but the last; matmul (a, b),
         matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D, stored by rows or by columns; linear (x, weight, bias).
-    In-place forms return their first argument. Results of an exact overlap are right, a partial one is refused.
     """
-    return _load() if available()[0] else {}
+    global _loaded, _failure
+    if not available()[0]:
+        return {}
+    if _loaded is None:
+        body = _object_code(compile)
+        if body is None:
+            return {}
+        made = _builtins(body)
+        # Only running them shows whether objects are made and counted as this interpreter does it.
+        _failure = _self_test(made)
+        _loaded = {} if _failure else made
+    return _loaded
+
+
+_loaded: dict[str, Callable[..., Any]] | None = None
+_failure: str | None = None
 
 
 @functools.cache
 def _reason_against() -> str | None:
     if os.environ.get("FLAMBEAU_LAUNCHERS", "1") == "0":
         return "FLAMBEAU_LAUNCHERS=0 switches them off"
-    reason = pyabi.problem() or llvm.available()
-    if reason is None:
-        # Only running them shows whether references are counted as this interpreter counts them.
-        reason = _self_test(_load())
-    return reason
+    return pyabi.problem() or llvm.available()
 
 
-@functools.cache
-def _load() -> dict[str, Callable[..., Any]]:
-    addresses = _addresses()
-    functions = {name: addresses[name] for name in addresses if pyabi.has_gemm() or name not in _NEED_BLAS}
-    return pyabi.new_builtins(functions, pyabi.table())
+# --- the operations -----------------------------------------------------------------------------------------
 
-
-# --- the operations -----------------------------------------------------------------------------------------------
-
-# name: (operands, formula); see `fastcall.Elementwise` for the letters. The formulas are those of the ops, so that a
-# result does not depend on which tier computed it.
+# name: (operands, formula); see `builtins_elementwise.Elementwise` for the letters. The formulas are those of
+# the ops, so that a result does not depend on which tier computed it.
 _ELEMENTWISE: dict[str, tuple[str, Callable[..., Any]]] = {
     "add": ("ax", lambda a, b: a + b),
     "sub": ("ax", lambda a, b: a - b),
@@ -110,31 +119,89 @@ def _names() -> list[str]:
             "sum", "mean", "column_sum", "linear"]
 
 
-def module_text() -> str:
-    """All launchers as one LLVM module."""
-    from flambeau_kernels.engine import fastcall
+def module_text(scales: bool = False) -> str:
+    """All launchers as one LLVM module; `scales` as for `symbols.Block`."""
+    from flambeau_kernels.engine import builtins_elementwise, builtins_products, builtins_sums, fastcall
     from flambeau_kernels.formula import Formula
     from flambeau_kernels.scalar.words import READING
 
-    module = fastcall.Module()
+    module = fastcall.Module(scales)
     in_place = {**{f"{name}_": _ELEMENTWISE[name] for name in _ALSO_IN_PLACE}, **_IN_PLACE}
     for name, (operands, function) in {**_ELEMENTWISE, **in_place}.items():
         formula = Formula(function).bind(READING)
-        fastcall.elementwise(module, name, fastcall.Elementwise(operands, formula, name in in_place))
+        op = builtins_elementwise.Elementwise(operands, formula, name in in_place)
+        builtins_elementwise.elementwise(module, name, op)
     for name, transposed in _PRODUCTS.items():
-        fastcall.matmul(module, name, transposed)
-    fastcall.total(module, "sum")
-    fastcall.total(module, "mean", mean=True)
-    fastcall.column_sum(module, "column_sum")
-    fastcall.linear(module, "linear")
+        builtins_products.matmul(module, name, transposed)
+    builtins_sums.total(module, "sum")
+    builtins_sums.total(module, "mean", mean=True)
+    builtins_sums.column_sum(module, "column_sum")
+    builtins_products.linear(module, "linear")
     return module.text()
 
 
-# --- loading ------------------------------------------------------------------------------------------------------
+# --- loading ------------------------------------------------------------------------------------------------
 
-@functools.cache
-def _addresses() -> dict[str, int]:
-    """Addresses of the compiled launchers by name."""
-    symbols = {name: f"fb_{name}" for name in _names()}
-    found = llvm.compile_symbols(module_text(), tuple(symbols.values()))
-    return {name: found[symbol] for name, symbol in symbols.items()}
+_code: list[object] = []                              # loaded code must outlive the builtins
+
+
+def _builtins(body: bytes) -> dict[str, Callable[..., Any]]:
+    names = [name for name in _names() if pyabi.has_gemm() or name not in _NEED_BLAS]
+    code = llvm.machine().load(body, tuple(f"fb_{name}" for name in names), "flambeau_launchers")
+    _code.append(code)
+    return pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.table())
+
+
+def _object_code(compile: bool) -> bytes | None:
+    """The object file of all launchers, from the cache or made now; None if it is missing and not to be made.
+
+    It is found by the sources that write it: writing its text takes ten times as long as loading the object.
+    """
+    machine = llvm.machine()
+    key = hashlib.sha256(f"launchers|{machine.fingerprint}|{_sources()}".encode()).hexdigest()
+    body = llvm.disk().get(key)
+    if body is None and compile:
+        body = machine.emit_object(module_text(machine.scales))
+        llvm.disk().put(key, body)
+    return body
+
+
+def _sources() -> str:
+    """Digest of every file that has a part in the text of the launchers."""
+    engine = pathlib.Path(__file__).parent
+    own = [engine / name for name in ("launchers.py", "fastcall.py", "pyabi.py")]
+    files = [*own, *sorted(engine.glob("builtins_*.py")), *sorted((engine.parent / "scalar").glob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _self_test(launchers: dict[str, Callable[..., Any]]) -> str | None:
+    """What goes wrong when launchers run, or None: results, refusals, and references after many calls."""
+    rounds = 64
+    for dtype in (np.float32, np.float64):
+        a = np.arange(1, 7, dtype=dtype).reshape(2, 3)
+        counted = (a, a.dtype, np.ndarray, None)
+        # Enough references that a launcher which loses some is found out before an object is freed.
+        spare = [counted] + [item for item in counted for _ in range(32 * rounds)]
+        before = [sys.getrefcount(item) for item in counted]
+        for _ in range(rounds):
+            right = _runs_right(launchers, a)
+        if not right:
+            return "the self-test of the launchers gave wrong results"
+        # A wrong count is off by one for each round; Python itself moves the count of None a little.
+        if any(abs(sys.getrefcount(item) - n) > rounds // 4 for item, n in zip(counted, before, strict=True)):
+            pyabi.keep_forever(spare)                 # so that what was lost is never missed
+            return "the self-test of the launchers lost or leaked references"
+    return None
+
+
+def _runs_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool:
+    add, mul, mul_grad, add_ = (launchers[name] for name in ("add", "mul", "mul_grad", "add_"))
+    pair = mul_grad(a, a, a)
+    if type(pair) is not tuple or add_(a, 0.0) is not a:
+        return False
+    if not add(a, a[0]) is add(a, "2") is add_(a, a[:1]) is None:
+        return False
+    made = (add(a, a), mul(a, 2.0), mul(a, 2), *pair)
+    expected = (a + a, a + a, a + a, a * a, a * a)
+    return all(type(m) is np.ndarray and m.dtype is a.dtype and np.array_equal(m, e)
+               for m, e in zip(made, expected, strict=True))

@@ -1,7 +1,7 @@
-"""What generated code must know about CPython and numpy: field offsets, addresses to call, and proof that they hold.
+"""What generated code must know about CPython and numpy: field offsets, addresses to call, and proof of them.
 
-Generated code never contains an address of this process. It reads them from a table, an array of integers that every
-builtin gets as its `self`; so the code is the same in every process and can be cached as an object file.
+Generated code never contains an address of this process. It reads them from a table, an array of integers
+that every builtin gets as its `self`; so the code is the same everywhere and can be cached as an object file.
 """
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MOST_DIMS = 64                                        # NPY_MAXDIMS
 _C_VERSION, _NDARRAY, _NEW_FROM_DESCR = 0, 2, 94
 _NUMPY_2 = 0x02000000
 
-# cblas_?gemm with 64-bit integers, under the names it has in numpy's wheels, in OpenBLAS itself, and in Apple's library.
+# cblas_?gemm with 64-bit integers, as it is named in numpy's wheels, by OpenBLAS itself, and by Apple.
 _GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPACK$ILP64")
 
-SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref", "int_value",
-         "new_tuple", "set_item", "sgemm", "dgemm")
+SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref",
+         "int_value", "new_tuple", "set_item", "sgemm", "dgemm")
 
 
 def slot(name: str) -> int:
@@ -64,6 +64,11 @@ def has_gemm() -> bool:
     return bool(table()[slot("sgemm")] and table()[slot("dgemm")])
 
 
+def keep_forever(item: object) -> None:
+    """Take a reference to `item` that is never given back, not even when the interpreter ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
+
+
 class _MethodDef(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
                 ("doc", ctypes.c_char_p)]
@@ -73,7 +78,7 @@ _definitions: list[ctypes.Array] = []                 # builtins point into thes
 
 
 def new_builtins(functions: Mapping[str, int], self_object: Any) -> dict[str, Callable[..., Any]]:
-    """Python builtins, by name, around C functions ``ptr (ptr self, ptr *args, i64 nargs)`` at the given addresses."""
+    """Python builtins, by name, around C functions ``ptr f(ptr self, ptr *args, i64 nargs)``."""
     fastcall = 0x80
     found = (_MethodDef * len(functions))(
         *(_MethodDef(name.encode(), address, fastcall, None) for name, address in functions.items()))
@@ -85,11 +90,11 @@ def new_builtins(functions: Mapping[str, int], self_object: Any) -> dict[str, Ca
     return {name: new(start + k * size, self_object, None) for k, name in enumerate(functions)}
 
 
-# --- proof --------------------------------------------------------------------------------------------------------
+# --- proof --------------------------------------------------------------------------------------------------
 
 @functools.cache
 def problem() -> str | None:
-    """Why this interpreter's objects cannot be read by generated code, or None: every offset was found right."""
+    """Why generated code cannot read this interpreter's objects; None when every offset was found right."""
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name} is not CPython"
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -143,12 +148,11 @@ def _pointer(item: object, offset: int) -> int:
 
 
 def _integers(array: np.ndarray, offset: int, count: int) -> tuple[int, ...]:
-    if count == 0:
-        return ()
-    return tuple((ctypes.c_ssize_t * count).from_address(_pointer(array, offset)))
+    start = _pointer(array, offset)
+    return tuple((ctypes.c_ssize_t * count).from_address(start)) if count and start else ()
 
 
-# --- where things are ---------------------------------------------------------------------------------------------
+# --- where things are ---------------------------------------------------------------------------------------
 
 @functools.cache
 def _numpy_functions() -> ctypes.Array:

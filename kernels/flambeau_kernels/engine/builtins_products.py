@@ -1,0 +1,143 @@
+"""Builtins around matrix products, computed by the BLAS that numpy brought along."""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from flambeau_kernels.engine import pyabi
+from flambeau_kernels.engine.fastcall import (
+    MOST_ELEMENTS,
+    MOST_PRODUCTS,
+    REALS,
+    Code,
+    Module,
+    Part,
+    Real,
+    entry,
+)
+
+ROW_MAJOR, AS_IS, TRANSPOSED = 101, 111, 112          # CBLAS's names for layouts
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """A 2-D operand: rows and columns as the product sees them; layout, leading length, address for BLAS."""
+
+    rows: str
+    columns: str
+    layout: str
+    leading: str
+    data: str
+
+
+def matmul(module: Module, name: str, transposed: Sequence[bool]) -> None:
+    """Add the builtin of a 2-D product; `transposed` says of each operand whether its transpose is meant.
+
+    Operands may lie in memory row by row or column by column; a product without elements is refused.
+    """
+    module.functions += [_matmul_part(name, real, transposed) for real in REALS]
+    module.functions.append(entry(name, 2))
+
+
+def _matmul_part(name: str, real: Real, transposed: Sequence[bool]) -> str:
+    code = Part(name, real)
+    shape = code.let("alloca [2 x i64]")
+    a, b = (_matrix(code, code.argument(k), transposed[k]) for k in range(2))
+    code.require(code.let(f"icmp eq i64 {a.columns}, {b.rows}"))
+    _require_product_size(code, a.rows, b.columns, a.columns)
+    code.do(f"store i64 {a.rows}, ptr {shape}")
+    code.do(f"store i64 {b.columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 1')}")
+    made = code.new_array(2, shape)
+    _gemm(code, a, b, code.data(made), add_to="0.0")
+    code.do(f"ret ptr {made}")
+    return code.text()
+
+
+def _matrix(code: Part, item: str, transposed: bool) -> Matrix:
+    code.require_array(item, pyabi.ALIGNED)
+    code.require(code.let(f"icmp eq i32 {code.field(item, pyabi.NDIM, 'i32')}, 2"))
+    flags = code.field(item, pyabi.FLAGS, "i32")
+    dense = code.let(f"and i32 {flags}, {pyabi.C_CONTIGUOUS | pyabi.F_CONTIGUOUS}")
+    code.require(code.let(f"icmp ne i32 {dense}, 0"))
+    by_rows = code.let(f"icmp ne i32 {code.let(f'and i32 {flags}, {pyabi.C_CONTIGUOUS}')}, 0")
+    shape = code.field(item, pyabi.SHAPE, "ptr")
+    rows, columns = code.element(shape, 0, "i64"), code.element(shape, 1, "i64")
+    leading = code.let(f"select i1 {by_rows}, i64 {columns}, i64 {rows}")
+    data = code.data(item)
+    straight, turned = (TRANSPOSED, AS_IS) if transposed else (AS_IS, TRANSPOSED)
+    layout = code.let(f"select i1 {by_rows}, i32 {straight}, i32 {turned}")
+    if transposed:
+        rows, columns = columns, rows
+    return Matrix(rows, columns, layout, leading, data)
+
+
+def _require_product_size(code: Code, rows: str, columns: str, inner: str) -> None:
+    """Neither empty nor large; a length is bounded before it is multiplied, so nothing overflows."""
+    for length in (rows, columns, inner):
+        below = code.let(f"sub i64 {length}, 1")
+        code.require(code.let(f"icmp ult i64 {below}, {MOST_ELEMENTS}"))
+    products = code.let(f"mul i64 {code.let(f'mul i64 {rows}, {columns}')}, {inner}")
+    code.require(code.let(f"icmp sle i64 {products}, {MOST_PRODUCTS}"))
+
+
+def _gemm(code: Part, a: Matrix, b: Matrix, out: str, add_to: str) -> None:
+    """out = a @ b + add_to * out, on row-major `out`."""
+    llvm = code.real.llvm
+    code.do(f"call void {code.slot(code.real.gemm)}(i32 {ROW_MAJOR}, i32 {a.layout}, i32 {b.layout}, "
+            f"i64 {a.rows}, i64 {b.columns}, i64 {a.columns}, {llvm} 1.0, ptr {a.data}, i64 {a.leading}, "
+            f"ptr {b.data}, i64 {b.leading}, {llvm} {add_to}, ptr {out}, i64 {b.columns})")
+
+
+def linear(module: Module, name: str) -> None:
+    """Add the builtin ``(x, weight, bias) -> x @ weight.T + bias``, x C-contiguous, not 0-d."""
+    for real in REALS:
+        module.functions.append(_bias_rows(real, name))
+        module.functions.append(_linear_part(name, real))
+    module.functions.append(entry(name, 3))
+
+
+def _linear_part(name: str, real: Real) -> str:
+    code = Part(name, real)
+    shape = code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
+    x, bias = code.argument(0), code.argument(2)
+    code.require_array(x)
+    w = _matrix(code, code.argument(1), transposed=True)  # (features in, features out)
+    code.require_array(bias)
+    code.require(code.let(f"icmp eq i32 {code.field(bias, pyabi.NDIM, 'i32')}, 1"))
+    width = code.element(code.field(bias, pyabi.SHAPE, "ptr"), 0, "i64")
+    code.require(code.let(f"icmp eq i64 {width}, {w.columns}"))
+    ndim = code.field(x, pyabi.NDIM, "i32")
+    code.require(code.let(f"icmp sge i32 {ndim}, 1"))
+    last = code.let(f"sub i64 {code.let(f'sext i32 {ndim} to i64')}, 1")
+    x_shape = code.field(x, pyabi.SHAPE, "ptr")
+    code.require(code.let(f"icmp eq i64 {code.element(x_shape, last, 'i64')}, {w.rows}"))
+    code.require(code.let(f"icmp sgt i64 {w.rows}, 0"))
+    rows = code.let(f"sdiv i64 {code.let(f'call i64 @count(ptr {x})')}, {w.rows}")
+    _require_product_size(code, rows, w.columns, w.rows)
+    size = code.let(f"mul i64 {last}, 8")
+    code.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {shape}, ptr {x_shape}, i64 {size}, i1 false)",
+            f"store i64 {w.columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 {last}')}")
+    made = code.new_array(ndim, shape)
+    out = code.data(made)
+    arguments = f"ptr {out}, ptr {code.data(bias)}, i64 {rows}, i64 {w.columns}"
+    code.do(f"call void @{name}.bias.{real.name}({arguments})")
+    left = Matrix(rows, w.rows, str(AS_IS), w.rows, code.data(x))
+    _gemm(code, left, w, out, add_to="1.0")
+    code.do(f"ret ptr {made}")
+    return code.text()
+
+
+def _bias_rows(real: Real, name: str) -> str:
+    """The bias in every row of the output, for the product to be added to."""
+    code = Code(f"internal void @{name}.bias.{real.name}(ptr %out, ptr %bias, i64 %rows, i64 %columns)")
+    size = code.let(f"mul i64 %columns, {real.size}")
+    code.do("br label %row")
+    code.label("row")
+    code.do("%r = phi i64 [0, %entry], [%next, %row]")
+    place = code.let(f"getelementptr {real.llvm}, ptr %out, i64 {code.let('mul i64 %r, %columns')}")
+    code.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr %bias, i64 {size}, i1 false)",
+            "%next = add nuw nsw i64 %r, 1", "%more = icmp slt i64 %next, %rows",
+            "br i1 %more, label %row, label %done")
+    code.label("done")
+    code.do("ret void")
+    return code.text()

@@ -1,0 +1,450 @@
+"""Native launchers: numpy's results where they act, None where they do not, and no reference lost."""
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from flambeau_kernels.engine import launchers, llvm, pyabi
+
+if not launchers.available()[0]:
+    pytest.skip(launchers.available()[1], allow_module_level=True)
+
+CALL = launchers.load()
+DTYPES = (np.float32, np.float64)
+VALUES = st.floats(-100, 100, width=32) | st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan])
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9)
+
+
+@pytest.fixture(autouse=True)
+def quiet_numpy():
+    with np.errstate(all="ignore"):
+        yield
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+# name: what numpy makes of the same arguments
+EXACT = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "square": np.square, "reciprocal": lambda x: 1 / x,
+    "relu": lambda x: np.where(x < 0, 0, x), "zeros_like": np.zeros_like,
+    "mul_grad": lambda g, a, b: (g * b, g * a), "div_grad": lambda g, a, b: (g / b, -g * (a / b) / b),
+    "sqrt_grad": lambda g, out: g / (2 * out), "square_grad": lambda g, x: g * (2 * x),
+    "relu_grad": lambda g, out: np.where(out <= 0, 0, g), "tanh_grad": lambda g, out: g * (1 - out * out),
+    "sigmoid_grad": lambda g, out: g * ((1 - out) * out),
+}
+NEARLY = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": sigmoid}
+WITH_NUMBER = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "rsub": lambda a, s: s - a, "rdiv": lambda a, s: s / a, "full_like": np.full_like,
+}
+BINARY = ("add", "sub", "mul", "div")
+IN_PLACE = {"add_": np.add, "sub_": np.subtract, "mul_": np.multiply, "div_": np.divide}
+
+
+def arguments_of(name):
+    return 3 if name in ("mul_grad", "div_grad") else 2 if name in BINARY or name.endswith("_grad") else 1
+
+
+def check_equal(found, expected):
+    if isinstance(expected, tuple):
+        assert type(found) is tuple
+        for one, other in zip(found, expected, strict=True):
+            check_equal(one, other)
+        return
+    assert (type(found), found.dtype, found.flags.c_contiguous) == (np.ndarray, expected.dtype, True)
+    np.testing.assert_array_equal(found, expected)
+
+
+def random(*shape, dtype=np.float32, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@st.composite
+def alike(draw, count):
+    dtype, shape = draw(st.sampled_from(DTYPES)), draw(SHAPES)
+    return [draw(hnp.arrays(dtype, shape, elements=VALUES)) for _ in range(count)]
+
+
+# --- results ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", EXACT)
+def test_elementwise_results_are_numpys_to_the_bit(name):
+    @settings(max_examples=40, deadline=None, derandomize=True)
+    @given(arrays=alike(arguments_of(name)))
+    def check(arrays):
+        kept = [a.copy() for a in arrays]
+        with np.errstate(all="ignore"):
+            check_equal(CALL[name](*arrays), _as_arrays(EXACT[name](*arrays)))
+        for array, before in zip(arrays, kept, strict=True):
+            np.testing.assert_array_equal(array, before)
+
+    check()
+
+
+def _as_arrays(result):
+    # numpy turns 0-d results into scalars; launchers keep them arrays
+    return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
+
+
+@pytest.mark.parametrize("name", NEARLY)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elementary_functions_are_within_a_few_ulp_of_numpys(name, dtype):
+    x = np.concatenate([random(3001, dtype=dtype) * 20, np.array([0.0, np.inf, -np.inf, np.nan], dtype)])
+    x = np.abs(x) if name == "log" else x
+
+    np.testing.assert_allclose(CALL[name](x), NEARLY[name](x), rtol=4 * np.finfo(dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize("name", WITH_NUMBER)
+def test_a_python_number_takes_the_dtype_of_the_array(name):
+    @settings(max_examples=40, deadline=None, derandomize=True)
+    @given(arrays=alike(1), number=st.floats() | st.integers(-2**63, 2**63 - 1))
+    def check(arrays, number):
+        with np.errstate(all="ignore"):
+            check_equal(CALL[name](*arrays, number), np.asarray(WITH_NUMBER[name](arrays[0], number)))
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "full_like"])
+def test_a_0d_array_is_used_as_a_number(name):
+    a, s = random(3, 4), np.array(0.3, np.float32)
+
+    check_equal(CALL[name](a, s), WITH_NUMBER[name](a, s))
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_in_place_writes_and_returns_the_first_argument(name, dtype):
+    for other in (random(5, 7, dtype=dtype, seed=1), 0.7, np.array(0.7, dtype)):
+        a = random(5, 7, dtype=dtype)
+        expected = IN_PLACE[name](a, other)
+
+        assert CALL[name](a, other) is a
+        check_equal(a, expected)
+
+
+def test_in_place_with_itself_sees_each_element_before_it_is_written():
+    a = random(100)
+    expected = a * a
+
+    assert CALL["mul_"](a, a) is a
+    check_equal(a, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_updates_with_a_factor(dtype):
+    p, g = random(40, dtype=dtype), random(40, dtype=dtype, seed=1)
+    step = dtype(0.1)
+
+    check_equal(CALL["add_scaled"](p, g, 0.1), p + step * g)
+    expected = p - step * g
+    assert CALL["sgd_"](p, g, 0.1) is p
+    check_equal(p, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [0, 1, 7, 1023, 1024, 1025, 50_000])
+def test_sum_and_mean_are_close_to_exact(dtype, size):
+    x = random(size, dtype=dtype)
+    exact = x.astype(np.longdouble).sum()
+    limit = 4 * np.finfo(dtype).eps * np.abs(x).sum(dtype=np.float64)
+
+    assert (CALL["sum"](x).shape, CALL["sum"](x).dtype) == ((), dtype)
+    assert abs(CALL["sum"](x) - exact) <= limit
+    if size:
+        assert abs(CALL["mean"](x) - exact / size) <= limit / size
+    else:
+        assert np.isnan(CALL["mean"](x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_long_sum_does_not_drift(dtype):
+    x = np.full(65536, 0.1, dtype)                       # every rounding of one running sum goes the same way
+
+    assert CALL["sum"](x) == pytest.approx(65536 * x[0].item(), rel=8 * float(np.finfo(dtype).eps), abs=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 100), (700, 2), (2, 3, 4), (9,)])
+def test_column_sum_keeps_the_last_dimension(dtype, shape):
+    x = random(*shape, dtype=dtype)
+
+    found = CALL["column_sum"](x)
+
+    assert (found.shape, found.dtype) == (shape[-1:], dtype)
+    np.testing.assert_allclose(found, x.reshape(-1, shape[-1]).sum(0, dtype=np.float64), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(dtype=st.sampled_from(DTYPES), sizes=st.tuples(*[st.integers(1, 20)] * 3),
+       name=st.sampled_from(["matmul", "matmul_nt", "matmul_tn"]),
+       by_columns=st.tuples(st.booleans(), st.booleans()))
+def test_matrix_products_read_either_memory_order(dtype, sizes, name, by_columns):
+    m, k, n = sizes
+    a, b = random(m, k, dtype=dtype), random(k, n, dtype=dtype, seed=1)
+    expected = a @ b
+    a = a.T.copy() if name == "matmul_tn" else a
+    b = b.T.copy() if name == "matmul_nt" else b
+    a, b = (np.asfortranarray(x) if f else x for x, f in zip((a, b), by_columns, strict=True))
+
+    found = CALL[name](a, b)
+
+    assert (found.flags.c_contiguous, found.dtype) == (True, dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (6, 4), (2, 3, 4), (2, 1, 3, 4)])
+def test_linear_keeps_leading_dimensions(dtype, shape):
+    x, w, b = random(*shape, dtype=dtype), random(5, 4, dtype=dtype, seed=1), random(5, dtype=dtype, seed=2)
+
+    for weight in (w, np.asfortranarray(w)):
+        found = CALL["linear"](x, weight, b)
+
+        assert found.shape == (*shape[:-1], 5)
+        np.testing.assert_allclose(found, x @ w.T + b, rtol=1e-4, atol=1e-5)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------
+
+class Subclass(np.ndarray):
+    pass
+
+
+GOOD = random(3, 4)
+READ_ONLY = random(3, 4)
+READ_ONLY.flags.writeable = False
+ODD_BYTES = np.frombuffer(bytearray(1 + 48), np.uint8)[1:].view(np.float32).reshape(3, 4)
+UNFIT = {
+    "integers": np.ones((3, 4), np.int32),
+    "half": np.ones((3, 4), np.float16),
+    "another float": np.ones((3, 4), np.float64),
+    "another shape": np.ones((4, 3), np.float32),
+    "another number of dimensions": np.ones((3, 4, 1), np.float32),
+    "a broadcast": np.ones(4, np.float32),
+    "strides": np.ones((3, 8), np.float32)[:, ::2],
+    "negative strides": GOOD[::-1],
+    "columns first": np.asfortranarray(GOOD),
+    "byte order": GOOD.astype(GOOD.dtype.newbyteorder()),
+    "subclass": GOOD.view(Subclass),
+    "unaligned": ODD_BYTES,
+    "truth value": True,
+    "numpy number": np.float32(2),
+    "large int": 2**63,
+    "complex": 1j,
+    "text": "2",
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+@pytest.mark.parametrize("name", [*BINARY, *IN_PLACE])
+def test_anything_else_is_refused_and_nothing_written(kind, name):
+    a = GOOD.copy()
+
+    assert CALL[name](a, UNFIT[kind]) is None
+    check_equal(a, GOOD)
+
+
+@pytest.mark.parametrize("kind", [k for k, v in UNFIT.items() if k not in (
+    "another float", "another shape", "another number of dimensions", "a broadcast")])
+def test_every_launcher_refuses_an_unfit_first_argument(kind):
+    takes_columns = ("matmul", "matmul_nt", "matmul_tn") if kind == "columns first" else ()
+    for name, call in CALL.items():
+        if name not in takes_columns:
+            for others in ((), (GOOD,), (GOOD, GOOD), (1.0,), (GOOD, 1.0)):
+                assert call(UNFIT[kind], *others) is None, name
+
+
+@pytest.mark.parametrize("name", sorted(CALL))
+def test_a_wrong_number_of_arguments_is_refused(name):
+    assert CALL[name]() is None
+    assert CALL[name](*[GOOD] * 4) is None
+
+
+@pytest.mark.parametrize("name", [*IN_PLACE, "relu_", "fill_", "add_scaled_", "sgd_"])
+def test_read_only_memory_is_not_written(name):
+    special = {"relu_": (), "fill_": (1.0,), "add_scaled_": (GOOD, 1.0), "sgd_": (GOOD, 1.0)}
+    others = special.get(name, (GOOD,))
+
+    assert CALL[name](READ_ONLY, *others) is None
+    assert CALL[name](READ_ONLY.copy(), *others) is not None
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_partial_overlap_is_refused_in_place_and_harmless_otherwise(name):
+    memory = random(13)
+    low, high = memory[:-1], memory[1:]
+    kept = memory.copy()
+
+    assert CALL[name](low, high) is None
+    assert CALL[name](high, low) is None
+    assert CALL[name](low, memory[3:4].reshape(())) is None
+    assert CALL[name](low, memory[:1].reshape(())) is None
+    check_equal(memory, kept)
+    check_equal(CALL[name[:-1]](low, high), IN_PLACE[name](low, high))
+    assert CALL[name](memory[:6], memory[6:12]) is not None
+
+
+def test_arrays_that_repay_the_compiled_tier_are_left_to_it():
+    assert CALL["add"](np.ones(65536, np.float32), 1.0) is not None
+    assert CALL["add"](np.ones(65537, np.float32), 1.0) is None
+    assert CALL["sum"](np.ones(65537)) is None
+
+
+@pytest.mark.parametrize(("a", "b"), [
+    (random(3, 4), random(3, 4)), (random(4), random(4, 3)), (random(2, 3, 4), random(4, 3)),
+    (np.array(1.0, np.float32), random(1, 1)), (random(0, 4), random(4, 3)), (random(3, 0), random(0, 4)),
+    (random(3, 8)[:, ::2], random(4, 3)), (random(3, 4), random(4, 3, dtype=np.float64)), (random(3, 4), 2.0),
+    (np.broadcast_to(np.float32(1), (3, 4)), random(4, 3)), (random(256, 256), random(256, 256)),
+], ids=["lengths", "1-d", "3-d", "0-d", "no rows", "no products", "strides", "dtypes", "number", "expanded",
+        "large"])
+def test_products_numpy_must_do(a, b):
+    assert CALL["matmul"](a, b) is None
+
+
+def test_linear_refuses_what_does_not_fit_together():
+    x, w, b = random(6, 4), random(5, 4), random(5)
+
+    assert CALL["linear"](x, w, b[:4].copy()) is None
+    assert CALL["linear"](x, w.T.copy(), b) is None
+    assert CALL["linear"](x, w, random(1, 5)) is None
+    assert CALL["linear"](np.asfortranarray(x), w, b) is None
+    assert CALL["linear"](x, w, None) is None
+    assert CALL["linear"](random(6, 0), random(5, 0), b) is None
+    assert CALL["linear"](np.array(1.0, np.float32), w, b) is None
+
+
+# --- references, threads, processes -------------------------------------------------------------------------
+
+def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls():
+    a, b, w = random(2, 3), random(2, 3, seed=1), random(4, 3)
+    bias, zero = random(4), np.zeros((), np.float32)
+    calls = [(CALL["add"], a, b), (CALL["add"], a, 1.5), (CALL["add"], a, 7), (CALL["add"], a, zero),
+             (CALL["add"], a, w), (CALL["add_"], a, 0.0), (CALL["exp"], a), (CALL["mul_grad"], a, a, b),
+             (CALL["sum"], a), (CALL["column_sum"], a), (CALL["full_like"], a, zero)]
+    calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias)] if pyabi.has_gemm() else []
+    objects = [a, b, w, bias, zero, np.dtype(np.float32), np.ndarray, None, float, int]
+    for call, *args in calls:
+        before = [sys.getrefcount(item) for item in objects]
+        for _ in range(100_000 // len(calls)):
+            call(*args)
+        after = [sys.getrefcount(item) for item in objects]
+
+        # Python itself moves the count of None by a few.
+        assert all(abs(m - n) < 50 for m, n in zip(after, before, strict=True)), call
+
+
+def test_results_are_freed():
+    import tracemalloc
+
+    a = random(64, 64)
+    tracemalloc.start()
+    for _ in range(2000):
+        CALL["mul_grad"](a, a, a)
+        CALL["add"](a, a)
+    current, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert current < 1_000_000                           # 98 MB were allocated
+
+
+def test_several_threads_at_once():
+    failures = []
+
+    def work(seed):
+        a, b = random(17, 9, seed=seed), random(17, 9, seed=seed + 100)
+        rounds = [(CALL["add"](a, b), CALL["mul"](a, 3.0)) for _ in range(2000)]
+        if not all(np.array_equal(s, a + b) and np.array_equal(p, a * 3) for s, p in rounds):
+            failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not failures
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+def test_a_forked_child_goes_on_with_them():
+    a = random(8, 8)
+    child = os.fork()
+    if child == 0:
+        right = np.array_equal(CALL["add"](a, a), a + a) and CALL["sum"](a) == CALL["sum"](a.copy())
+        os._exit(0 if right else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def in_a_new_process(program, **environment):
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, check=True,
+                          capture_output=True, text=True, timeout=120)
+    return done.stdout.strip()
+
+
+def test_the_environment_switches_them_off():
+    program = "from flambeau_kernels.engine import launchers as l; print(l.available(), l.load())"
+
+    assert in_a_new_process(program, FLAMBEAU_LAUNCHERS="0") == (
+        "(False, 'FLAMBEAU_LAUNCHERS=0 switches them off') {}")
+    assert "FLAMBEAU_BACKEND=numpy" in in_a_new_process(program, FLAMBEAU_BACKEND="numpy")
+
+
+def test_without_a_cached_object_compiling_can_be_declined(tmp_path):
+    program = "from flambeau_kernels.engine import launchers as l; print(len(l.load(compile=False)))"
+
+    assert in_a_new_process(program, FLAMBEAU_CACHE=str(tmp_path)) == "0"
+
+
+def test_a_new_process_loads_the_cached_object_without_writing_its_text():
+    program = ("import sys; from flambeau_kernels.engine import launchers as l; "
+               "print(len(l.load(compile=False)), 'flambeau_kernels.engine.fastcall' in sys.modules)")
+    if llvm.disk().why_off:
+        pytest.skip(llvm.disk().why_off)
+
+    assert in_a_new_process(program) == f"{len(CALL)} False"
+
+
+# --- the interpreter's objects ------------------------------------------------------------------------------
+
+OFFSETS = ("TYPE", "FLOAT_VALUE", "DATA", "NDIM", "SHAPE", "STRIDES", "DTYPE", "FLAGS")
+
+
+@pytest.mark.parametrize("field", OFFSETS)
+def test_a_wrong_offset_is_noticed(field, monkeypatch):
+    monkeypatch.setattr(pyabi, field, getattr(pyabi, field) + 8)
+
+    assert re.search("laid out differently|elsewhere", pyabi._wrong_offset())
+
+
+def test_a_launcher_that_computes_wrongly_fails_the_self_test():
+    assert launchers._self_test(dict(CALL)) is None
+    assert "wrong results" in launchers._self_test({**CALL, "add": CALL["sub"]})
+    assert "wrong results" in launchers._self_test({**CALL, "add_": CALL["add"]})
+
+
+def test_a_launcher_that_leaks_fails_the_self_test():
+    leak = []
+
+    def add(a, b):
+        leak.append(a)
+        return CALL["add"](a, b)
+
+    assert "references" in launchers._self_test({**CALL, "add": add})
