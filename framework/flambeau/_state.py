@@ -23,6 +23,7 @@ _namespaces: list[dict[str, Any]] = [globals()]
 class _Local(threading.local):
     grad = True
     inference = False
+    forward_off = False
     torch_function_off = 0
 
     def __init__(self) -> None:

@@ -360,9 +360,7 @@ class Tensor(metaclass=TensorMeta):
             from .ops import _slow
 
             return _slow.detach(self)
-        made = _new(Tensor)
-        made._a, made._n, made._v = self._a, None, self._v
-        return made
+        return without_history(self)
 
     def detach_(self) -> Tensor:
         """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
@@ -624,6 +622,13 @@ def wrap(array: Any, node: Any = None) -> Tensor:
 
 
 engine._wrap = wrap
+
+
+def without_history(tensor: Tensor) -> Tensor:
+    """A plain Tensor over the same memory that nothing is recorded for."""
+    made = _new(Tensor)
+    made._a, made._n, made._v = tensor._a, None, tensor._v
+    return made
 
 
 def bump(tensor: Tensor) -> None:

@@ -97,7 +97,7 @@ class Op:
                 raise TypeError(f"{self.name}(): out must be a tuple of {len(result)} Tensors")
             for target, value in zip(out, result, strict=True):
                 write_out(self, target, value)
-            return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
+            return type(result)(out) if hasattr(result, "_fields") else tuple(out)
         return write_out(self, out, result)
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
@@ -504,7 +504,7 @@ class ElementwiseOp(Op):
                     raise TypeError(f"{self.name}(): argument '{name}' must be Tensor or Number, not {type(a).__name__}")
         if self.check is not None:
             self.check(self, *args)
-        compute, result = self.dtype_rule(self, args)
+        compute, result = self.dtype_rule(self, args[: len(self.positional)])
         return args, compute, result, broadcast_shapes(self, args), common_device(self, args)
 
     def run(self, *args: Any) -> Tensor:
@@ -870,7 +870,8 @@ class PrimitiveNode(Node):
                 made.append(t)
             return made
         if name == "out" or name[:3] == "out" and name[3:].isdigit():
-            parent: Any = self if not self.shape else self.__dict__["outputs"][int(name[3:] or 0)]()
+            ref = self.__dict__["outputs"][int(name[3:] or 0)] if self.shape else None
+            parent: Any = self if not self.shape else None if ref is None else ref()
         else:
             parent = self.parents[self.op.tensor_index(self, name)]
         made = wrap(value, parent)
@@ -1206,6 +1207,20 @@ class ViewOp(PrimitiveOp):
         return self.finish(args, self.kernel_rule(args[0]._a, *args[1:]))
 
 
+    def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+        """Make `target` itself the view: its shape and strides change, its memory does not."""
+        if type(target._n) is Leaf and _state.grad_enabled():
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        made = self.run(target, *args)
+        target._a = made._a
+        if made._n is not None:
+            target._n = made._n
+        if target._b is not None:
+            target._b = made._b
+        target._v[0] += 1
+        return target
+
+
 class _Part:
     """One of several views an op makes, as an op of its own: its history is the piece's, not the whole's."""
 
@@ -1484,6 +1499,12 @@ class CompositeOp(Op):
     """Other ops, composed; derivatives and devices follow from theirs."""
 
     kind = "composite"
+    inplace_view: Any = None  # the view op that the in-place form is made with
+
+    def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+        if self.inplace_view is not None:
+            return self.inplace_view(target, *args)
+        return super().run_inplace(target, *args)
 
     def run(self, *args: Any) -> Any:
         count = len(self.positional)

@@ -12,7 +12,7 @@ from .. import _arrays, devices, dtypes
 from .._arrays import MetaArray
 from ..devices import device, memory_format
 from ..dtypes import dtype
-from ..tensor import Tensor, channels_last_order, device_of
+from ..tensor import Tensor, channels_last_order, device_of, without_history
 from ._spec import FUNCTION, INPLACE, METHOD, composite, primitive
 
 
@@ -266,7 +266,7 @@ def detach_copy(input):
 @composite(surface=FUNCTION, namespace="")
 def detach(input):
     """`input` without history, over the same memory."""
-    return input.detach()
+    return without_history(input)
 
 
 @composite(surface=FUNCTION | INPLACE, namespace="")

@@ -88,22 +88,26 @@ def _getitem(self: Tensor, key: Any) -> Tensor:
     if kind is int:
         if self._a.ndim == 0:
             raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim tensor to a number")
-        return basic_index.run(self, (key,))
+        return _view_at(self, (key,))
     if kind is tuple:
         for k in key:
             if k.__class__ is not int and k.__class__ is not slice:
                 break
         else:
             _check_slices(key)
-            return basic_index.run(self, key)
+            return _view_at(self, key)
     elif kind is slice:
         _check_slices((key,))
-        return basic_index.run(self, (key,))
+        return _view_at(self, (key,))
     key = normalize(key)
     if all(isinstance(k, _BASIC) for k in key):
         _check_slices(key)
-        return basic_index.run(self, key)
+        return _view_at(self, key)
     return advanced(self, key)
+
+
+def _view_at(self: Tensor, key: tuple[Any, ...]) -> Tensor:
+    return basic_index.function(self, key) if _state.SLOW else basic_index.run(self, key)
 
 
 def _check_slices(key: Any) -> None:
@@ -228,7 +232,7 @@ def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, list[Any]]:
     items = expand_key(self._a.shape, key)
     basic = tuple(slice(None) if isinstance(k, Tensor) else k for k in items)
     _check_slices(basic)
-    part = basic_index.run(self, basic)
+    part = _view_at(self, basic)
     indices = [k if isinstance(k, Tensor) else None for k in items if not isinstance(k, int)]
     return part, indices
 
@@ -379,7 +383,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
             value = tensor(value, dtype=self.dtype)
     if all(isinstance(k, _BASIC) for k in key):
         _check_slices(key)
-        part = basic_index.run(self, key)
+        part = _view_at(self, key)
         part.copy_(_fit(value, part._a.shape))
         return
     part, indices = split_key(self, key)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-from .. import dtypes
+from .. import devices, dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor
 from ._spec import FUNCTION, METHOD, OUT, composite, describe, primitive
@@ -205,7 +205,7 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
     """Products over leading dimensions; a matrix on the right of a batch folds the batch into rows."""
     n, m = input.ndim, other.ndim
     if m <= 2:
-        rows = input.reshape(-1, input.shape[-1])
+        rows = input.reshape(input.shape[:-1].numel(), input.shape[-1])
         if m == 1:
             return mv(rows, other).view(input.shape[:-1])
         return mm(rows, other).view(*input.shape[:-1], other.shape[-1])
@@ -213,8 +213,9 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
     from .shape import broadcast_shapes
 
     batch = tuple(broadcast_shapes(a.shape[:-2], other.shape[:-2]))
-    left = a.expand(batch + a.shape[-2:]).reshape(-1, *a.shape[-2:])
-    right = other.expand(batch + other.shape[-2:]).reshape(-1, *other.shape[-2:])
+    count = devices.Size(batch).numel()
+    left = a.expand(batch + a.shape[-2:]).reshape(count, *a.shape[-2:])
+    right = other.expand(batch + other.shape[-2:]).reshape(count, *other.shape[-2:])
     made = bmm(left, right).view(*batch, left.shape[1], right.shape[2])
     return made.squeeze(-2) if n == 1 else made
 

@@ -94,9 +94,12 @@ def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 
-@view(surface=METHOD, spread="size")
+@view(surface=0, spread="size")
 def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
+
+
+view_shape.node_class.title = "ViewBackward0"
 
 
 @view_shape.kernel
@@ -287,11 +290,19 @@ def _check_matrix(input: Any) -> None:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION | INPLACE)
 def t(input):
     """The transpose of a matrix; a vector or scalar as it is."""
     _check_matrix(input)
     return input.transpose(0, 1) if input.ndim == 2 else input.view(input.shape)
+
+
+def _transpose_in_place(target: Tensor) -> Tensor:
+    _check_matrix(target)
+    return transpose.run_inplace(target, 0, 1) if target.ndim == 2 else target
+
+
+t.inplace_view = _transpose_in_place
 
 
 @composite(surface=METHOD | FUNCTION)
@@ -365,8 +376,17 @@ def _squeeze_vjp(grad, input_shape):
 @composite(surface=METHOD | FUNCTION | INPLACE)
 def squeeze(input, dim=None):
     """`input` without its dimensions of size 1, or without those of `dim` (an int or tuple) that have size 1."""
-    return squeeze_dims.function(input, wrap_dims("squeeze", dim if dim is None or isinstance(dim, int) else tuple(dim), input.ndim)
-                                 if dim is None or isinstance(dim, int) or len(dim) else ())  # fmt: skip
+    return squeeze_dims.function(input, _squeezed(input, dim))
+
+
+def _squeezed(input: Tensor, dim: Any) -> tuple[int, ...]:
+    """The dimensions that `squeeze` looks at; an empty tuple of dims means none."""
+    if dim is None or isinstance(dim, int):
+        return wrap_dims("squeeze", dim, input.ndim)
+    return wrap_dims("squeeze", tuple(dim), input.ndim) if len(dim) else ()
+
+
+squeeze.inplace_view = lambda target, dim: squeeze_dims.run_inplace(target, _squeezed(target, dim))
 
 
 @view(surface=METHOD | FUNCTION)
@@ -656,7 +676,10 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
         raise TypeError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
     tensors = list(tensors)
     if not tensors:
-        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"cat(): expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
     wanted = result_type([x if x.ndim else x.reshape(1) for x in tensors])
     shapes = [x for x in tensors if x._a.shape != (0,)]
     for i, x in enumerate(tensors):
