@@ -79,6 +79,14 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost)
 
 
+def result_dtypes(function: Callable[..., object], arguments: int, compute: str) -> tuple[str, ...]:
+    """numpy's names of the dtypes `function` computes its results in, given arguments in `compute`."""
+    block = Block(KINDS[compute])
+    results = function(*(Symbol(block, f"%x{k}", block.compute) for k in range(arguments)))
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(_as_symbol(block, r).kind.name for r in results)
+
+
 def _trace(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
            block: Block) -> tuple[Block, list[tuple[str, str]]]:
     """`block` filled with the formula's code, and what is to be stored in each output (LLVM type, name)."""

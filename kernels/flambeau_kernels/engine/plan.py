@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flambeau_kernels.engine import native
+from flambeau_kernels.engine import native, pool
 
 # Estimated nanoseconds, for one core with 256-bit vectors: per unit of `Kernel.cost` and per byte moved.
 NS_PER_COST = 0.015
@@ -19,6 +19,11 @@ CHUNK_NS = 20_000.0
 # Other Python threads may run during a launch longer than this; giving up and taking the GIL costs about 0.1
 # us.
 RELEASE_NS = 50_000.0
+
+LINE = 64                                             # bytes of a cache line
+# Rows and columns of a tile of a transposed operand. Where rows lie a power of two apart, all lines of a tile fall
+# into one set of the cache, which holds 8 or 12: more columns are up to four times slower then.
+TILE = (64, 8)
 
 Dimension = tuple[int, tuple[int, ...]]               # length, and the stride of each operand in bytes
 
@@ -83,13 +88,19 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
     *outer, (n1, next_strides), (n0, inner_strides) = dims
     plan = native.new_table(native.DIMS + len(outer) * (1 + operands) + 2 * operands)
     ns = cost * NS_PER_COST + bytes_per_element * NS_PER_BYTE
-    row_grain, column_grain = grains(where.rows, n0, ns)
+    small = where.rows * n0 * ns < 2 * CHUNK_NS
+    if crosses_lines(inner_strides, next_strides):
+        row_grain, column_grain = min(TILE[0], where.rows), min(TILE[1], n0)
+    else:
+        row_grain, column_grain = (where.rows, n0) if small else grains(where.rows, n0, ns)
     across = -(-n0 // column_grain)
     plan[native.KERNEL], plan[native.OPERANDS] = kernel_address, operands
     plan[native.N0], plan[native.N1], plan[native.OUTER] = n0, n1, len(outer)
     plan[native.ROWS], plan[native.ROW_GRAIN], plan[native.COLUMN_GRAIN] = where.rows, row_grain, column_grain
     plan[native.COLUMN_CHUNKS] = across
     plan[native.CHUNKS] = across * -(-where.rows // row_grain)
+    if small:
+        plan[native.POOL] = pool.alone()
     plan[native.RELEASE] = where.rows * n0 * ns > RELEASE_NS
     # The driver takes the lowest of the outer dimensions first.
     outer.reverse()
@@ -98,9 +109,15 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
     return plan
 
 
+def crosses_lines(inner_strides: tuple[int, ...], next_strides: tuple[int, ...]) -> bool:
+    """Whether an operand is transposed: each column of a row lies on another cache line, shared by several rows.
+
+    Such loops run in tiles, so that a line is used up while it is in the cache.
+    """
+    return any(abs(inner) >= LINE > abs(after) > 0 for inner, after in zip(inner_strides, next_strides, strict=True))
+
+
 def grains(rows: int, columns: int, ns_per_element: float) -> tuple[int, int]:
     """Rows and columns of a chunk worth handing to another thread."""
     elements = max(1024, int(CHUNK_NS / ns_per_element) // 1024 * 1024)
-    if rows * columns < 2 * elements:
-        return rows, columns
     return (1, min(columns, elements)) if columns >= elements else (max(1, elements // columns), columns)

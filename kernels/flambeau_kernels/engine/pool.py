@@ -85,11 +85,19 @@ def record() -> int:
     return _settings.record
 
 
+def alone() -> int:
+    """Address of the record of a pool of one thread, for plans too small to share: regions run in the caller."""
+    if _settings.alone is None:
+        _settings.alone = ctypes.create_string_buffer(SIZE)
+    return ctypes.addressof(_settings.alone)
+
+
 class _Settings:
     def __init__(self) -> None:
         self.threads = _initial_threads()
         self.memory: object = None
         self.record: int | None = None
+        self.alone: ctypes.Array[ctypes.c_char] | None = None
 
 
 def _initial_threads() -> int:

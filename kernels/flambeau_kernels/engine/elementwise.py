@@ -14,10 +14,10 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
 
-# Python-side cost of a launch is about 1.5 us; below this estimate of the work numpy's loops are no slower.
-PAYS_FROM_ELEMENTS = 4096
+# A launch costs 1 us, the numpy tier 6 us and more; but a kernel must first be compiled (20 ms) or loaded (0.5 ms).
+PAYS_FROM_ELEMENTS = 1024
 # A formula that is one ufunc reads and writes memory just as numpy does, until threads share the work.
-UFUNC_PAYS_FROM_ELEMENTS = 65536
+UFUNC_PAYS_FROM_ELEMENTS = 32768
 # Cost of a formula beyond which numpy's ufunc is more than a memory stream (exp, pow, ...).
 CHEAP = 8
 # Per formula; shapes that change every step must not pile up.
@@ -49,7 +49,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
     if found is None:
         if len(plans) >= MOST_PLANS:
             plans.clear()
-        found = plans[key] = _prepare(formula, arrays[:len(inputs)], arrays[len(inputs):], compute)[0]
+        found = plans[key] = prepare(formula, arrays[:len(inputs)], arrays[len(inputs):], compute)[0]
     if type(found) is str:
         return False
     for out in outs:
@@ -62,13 +62,13 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> str:
     """In words, which tier a launch takes and why; for the compiled tier, its loops, chunks and LLVM IR."""
     arrays = [np.asarray(x) for x in inputs]
-    found, details = _prepare(formula, arrays, list(outs), compute)
+    found, details = prepare(formula, arrays, list(outs), compute)
     if isinstance(found, str):
         return f"{formula.name}: numpy tier: {found}"
     return f"{formula.name}: compiled tier\n{details}"
 
 
-def _prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
+def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
              compute: np.dtype) -> tuple[Any, str]:
     """A callable on the arrays, or the reason there is none; and an account of it for `explain`."""
     reason = llvm.available() or _does_not_fit(inputs, outs)
