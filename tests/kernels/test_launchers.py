@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import threading
 
@@ -393,33 +392,30 @@ def test_a_forked_child_goes_on_with_them():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def in_a_new_process(program, **environment):
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, check=True,
-                          capture_output=True, text=True, timeout=120)
-    return done.stdout.strip()
+IMPORT = "from flambeau_kernels.engine import launchers as l; "
 
 
-def test_the_environment_switches_them_off():
-    program = "from flambeau_kernels.engine import launchers as l; print(l.available(), l.load())"
+def test_the_environment_switches_them_off(fresh_python):
+    program = IMPORT + "print(l.available(), l.load())"
 
-    assert in_a_new_process(program, FLAMBEAU_LAUNCHERS="0") == (
+    assert fresh_python("-c", program, FLAMBEAU_LAUNCHERS="0").strip() == (
         "(False, 'FLAMBEAU_LAUNCHERS=0 switches them off') {}")
-    assert "FLAMBEAU_BACKEND=numpy" in in_a_new_process(program, FLAMBEAU_BACKEND="numpy")
+    assert "(False, 'the numpy backend" in fresh_python("-c", program, FLAMBEAU_BACKEND="numpy")
 
 
-def test_without_a_cached_object_compiling_can_be_declined(tmp_path):
-    program = "from flambeau_kernels.engine import launchers as l; print(len(l.load(compile=False)))"
+def test_without_a_cached_object_compiling_can_be_declined(fresh_python, tmp_path):
+    program = IMPORT + "print(len(l.load(compile=False)))"
 
-    assert in_a_new_process(program, FLAMBEAU_CACHE=str(tmp_path)) == "0"
+    assert fresh_python("-c", program, FLAMBEAU_CACHE=str(tmp_path)).strip() == "0"
 
 
-def test_a_new_process_loads_the_cached_object_without_writing_its_text():
-    program = ("import sys; from flambeau_kernels.engine import launchers as l; "
-               "print(len(l.load(compile=False)), 'flambeau_kernels.engine.fastcall' in sys.modules)")
+def test_a_new_process_loads_the_cached_object_without_writing_its_text(fresh_python):
     if llvm.disk().why_off:
         pytest.skip(llvm.disk().why_off)
+    program = IMPORT + (
+        "import sys; print(len(l.load(compile=False)), 'flambeau_kernels.engine.fastcall' in sys.modules)")
 
-    assert in_a_new_process(program) == f"{len(CALL)} False"
+    assert fresh_python("-c", program).strip() == f"{len(CALL)} False"
 
 
 # --- the interpreter's objects ------------------------------------------------------------------------------

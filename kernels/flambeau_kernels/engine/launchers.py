@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels
 from flambeau_kernels.engine import llvm, pyabi
 from flambeau_kernels.vocabulary import exp, log, sigmoid, sqrt, tanh, where
 
@@ -25,6 +26,8 @@ __all__ = ["available", "load", "module_text"]
 
 def available() -> tuple[bool, str]:
     """Whether launchers work in this process, and if not, why. Cheap: it loads nothing."""
+    if flambeau_kernels.backend() == "numpy":
+        return False, "the numpy backend is the reference, without compiled code"
     reason = _failure or _reason_against()
     return reason is None, reason or "native launchers are on"
 
