@@ -13,7 +13,7 @@ import flambeau_kernels
 from flambeau_kernels import engine, vocabulary
 from flambeau_kernels.engine import plan
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.vocabulary import where
+from flambeau_kernels.vocabulary import exp, where
 
 pytestmark = pytest.mark.skipif(engine.available() is not None,
                                 reason=f"no compiled tier: {engine.available()}")
@@ -178,7 +178,8 @@ def test_closures_helpers_and_constants_are_followed():
     (lambda x: x if x > 0 else -x, "float32", "branches"),
     (lambda x: np.sqrt(x), "float32", "plain arithmetic"),
     (lambda x: x * 2j, "float32", "complex"),
-    (lambda x: x + 1, "complex64", "complex64"),
+    (lambda x: abs(x) < x, "complex64", "order of complex numbers"),
+    (lambda x: exp(x), "complex64", "exp of complex numbers"),
     (lambda x: x + 300, "int8", "300"),
 ])
 def test_what_cannot_be_compiled_is_left_to_numpy_with_its_reason(function, dtype, reason):
@@ -385,3 +386,34 @@ def test_random_layouts_agree(seed):
     assert engine.launch(LERP, inputs, (out,), np.dtype("float32"))
 
     np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("expression", [
+    "a + b", "a - b", "a * b", "a / b", "1 / a", "2j * a - 3", "-a", "a**2", "conj(a) * b", "real(a) * b + imag(b)",
+    "where(real(a) > 0, a, b)", "where(a == b, 1j, a)", "fma(a, b, 1j)", "abs(a)", "angle(a)", "abs(a) * b",
+])  # fmt: skip
+def test_complex_arithmetic(expression, dtype):
+    a, b = ((normal(N, seed=s) + 1j * normal(N, seed=s + 1)).astype(dtype) for s in (0, 2))
+    (fast,), (slow,) = both_tiers(Formula(function_of(expression)), (a, b), (dtype,), dtype)
+    # numpy's vector code fuses some products.
+    np.testing.assert_allclose(fast, slow, rtol=20 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps)
+
+
+def test_complex_layouts_parts_and_truth():
+    a = (normal(80, 70) + 1j * normal(80, 70, seed=1)).astype("complex64")
+    for inputs, out in (((a.T, np.complex64(2 - 1j)), "complex128"), ((a[:, ::2], a[:1, :1]), "complex64"),
+                        ((a, 2), "float32"), ((a.real, a), "complex64")):
+        (fast,), (slow,) = both_tiers(Formula(lambda a, b: a * b), inputs, (out,), "complex64")
+        np.testing.assert_allclose(fast, slow, rtol=1e-5, atol=1e-6)
+    a[3:9] = 0
+    (fast,), (slow,) = both_tiers(Formula(lambda a, b: a), (a, 1), ("bool",), "complex64")
+    np.testing.assert_array_equal(fast, slow)
+
+
+def test_complex_quotients_by_zero_and_extremes():
+    parts = np.array([0.0, -0.0, 1.0, -2.0, np.inf, np.nan, 1e30, 1e-30])
+    values = np.stack(np.meshgrid(parts, parts), -1).astype("float32").view("complex64").ravel()
+    a, b = (m.ravel() for m in np.meshgrid(values, values))
+    (fast,), (slow,) = both_tiers(Formula(lambda a, b: a / b), (a, b), ("complex64",), "complex64")
+    np.testing.assert_allclose(fast, slow, rtol=1e-5)

@@ -39,7 +39,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
     key: list[Any] = [compute]
     for x in (*inputs, *outs):
         if type(x) is not np.ndarray:
-            if not isinstance(x, (float, int, np.generic)):
+            if not isinstance(x, (float, int, complex, np.generic)):
                 return False
             x = np.asarray(x)
         arrays.append(x)

@@ -13,7 +13,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flambeau_kernels.scalar import complexes
 from flambeau_kernels.scalar import symbols as sy
+from flambeau_kernels.scalar.complexes import PARTS, ComplexSymbol
 from flambeau_kernels.scalar.symbols import (
     BOOL,
     F32,
@@ -28,12 +30,14 @@ from flambeau_kernels.scalar.symbols import (
 )
 
 _STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
-           "bool": "i8", "float16": "half", "bfloat16": "i16"}
+           "bool": "i8", "float16": "half", "bfloat16": "i16",
+           "complex64": "float", "complex128": "double"}  # of either part
 
 
 # Columns that are searched for rare arguments at a time: they stay in the innermost cache for the loop that
 # follows.
 PART = 1024
+GROUP = ", !llvm.access.group !0"
 _HALF = sy.Kind("float16", "half", 16, "f")           # stored, never computed in
 
 
@@ -46,7 +50,13 @@ class Operand:
 
     @property
     def llvm(self) -> str:
+        """The type that is loaded and stored: of the number, or of either part of a complex one."""
         return _STORED[self.dtype]
+
+    @property
+    def element(self) -> str:
+        """The type of a whole element."""
+        return f"[2 x {self.llvm}]" if self.dtype in PARTS else self.llvm
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +77,12 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
     for dtype in (compute, *(o.dtype for o in (*inputs, *outs))):
         if dtype not in _STORED:
             raise Unsupported(f"the dtype {dtype}")
-    if compute not in KINDS:
+    if compute not in KINDS and compute not in PARTS:
         raise Unsupported(f"computing in {compute}")
-    usual, values = _trace(name, function, inputs, outs, Block(KINDS[compute], scales))
+    usual, values = _trace(name, function, inputs, outs, compute, scales)
     careful, careful_values = usual, values
     if usual.rare:
-        block = Block(KINDS[compute], scales, careful=True)
-        careful, careful_values = _trace(name, function, inputs, outs, block)
+        careful, careful_values = _trace(name, function, inputs, outs, compute, scales, careful=True)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
     bodies = _Bodies(inputs, outs, usual, values, careful, careful_values)
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost)
@@ -81,16 +90,27 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
 
 def result_dtypes(function: Callable[..., object], arguments: int, compute: str) -> tuple[str, ...]:
     """numpy's names of the dtypes `function` computes its results in, given arguments in `compute`."""
-    block = Block(KINDS[compute])
-    results = function(*(Symbol(block, f"%x{k}", block.compute) for k in range(arguments)))
+    block = _new_block(compute)
+    results = function(*(_widen(block, k, Operand(compute, "c"), compute) for k in range(arguments)))
     results = results if isinstance(results, tuple) else (results,)
-    return tuple(_as_symbol(block, r).kind.name for r in results)
+    return tuple(_dtype_of(_as_symbol(block, r)) for r in results)
+
+
+def _dtype_of(value: Symbol) -> str:
+    if not isinstance(value, ComplexSymbol):
+        return value.kind.name
+    return next(name for name, part in PARTS.items() if part is value.kind)
+
+
+def _new_block(compute: str, scales: bool = False, careful: bool = False) -> Block:
+    return Block(PARTS.get(compute) or KINDS[compute], scales, careful)
 
 
 def _trace(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
-           block: Block) -> tuple[Block, list[tuple[str, str]]]:
-    """`block` filled with the formula's code, and what is to be stored in each output (LLVM type, name)."""
-    arguments = [_widen(block, _raw(k, o), o, block.compute) for k, o in enumerate(inputs)]
+           compute: str, scales: bool, careful: bool = False) -> tuple[Block, list[list[str]]]:
+    """A block with the formula's code, and the names of the values to be stored in each output."""
+    block = _new_block(compute, scales, careful)
+    arguments = [_widen(block, k, operand, compute) for k, operand in enumerate(inputs)]
     results = function(*arguments)
     results = results if isinstance(results, tuple) else (results,)
     if len(results) != len(outs):
@@ -98,41 +118,64 @@ def _trace(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
     return block, [_narrow(_as_symbol(block, r), o) for r, o in zip(results, outs, strict=True)]
 
 
-def _raw(k: int, operand: Operand) -> str:
-    """Name of input `k` as loaded: once per row for scalars, else in the loop over columns."""
-    return f"%s{k}" if operand.access == "s" else f"%x{k}"
+def _raw(k: int, operand: Operand) -> tuple[str, str]:
+    """Names of input `k` as loaded (the second for imaginary parts): per row for scalars, else per column."""
+    return (f"%s{k}", f"%t{k}") if operand.access == "s" else (f"%x{k}", f"%y{k}")
 
 
 def _as_symbol(block: Block, result: object) -> Symbol:
-    return result if isinstance(result, Symbol) else block.constant(result, sy.weak(result, block.compute))
+    if isinstance(result, Symbol):
+        return result
+    if isinstance(result, complex):
+        return complexes.constant(block, result, block.compute)
+    return block.constant(result, sy.weak(result, block.compute))
 
 
-def _widen(block: Block, raw: str, operand: Operand, compute: sy.Kind) -> Symbol:
-    """The stored value `raw` as the formula sees it."""
+def _widen(block: Block, k: int, operand: Operand, compute: str) -> Symbol:
+    """Input `k`, as stored, in the form the formula sees it."""
+    raw, imaginary = _raw(k, operand)
+    if operand.dtype in PARTS:
+        if compute not in PARTS:
+            raise Unsupported(f"{operand.dtype} arguments of a formula in {compute}")
+        part = PARTS[operand.dtype]
+        value = ComplexSymbol(Symbol(block, raw, part), Symbol(block, imaginary, part))
+        return complexes.as_complex(value, block.compute)
+    value = _widen_real(block, raw, operand).to(block.compute)
+    return complexes.as_complex(value, block.compute) if compute in PARTS else value
+
+
+def _widen_real(block: Block, raw: str, operand: Operand) -> Symbol:
     dtype = operand.dtype
     if dtype == "bool":
-        value = block.emit(BOOL, f"icmp ne i8 {raw}, 0")
-    elif dtype == "float16":
-        value = block.emit(F32, f"fpext half {raw} to float")
-    elif dtype == "bfloat16":
-        value = sy.shift_left(block.emit(I32, f"zext i16 {raw} to i32"), 16).float_of_bits()
-    else:
-        value = Symbol(block, raw, KINDS[dtype])
-    return value.to(compute)
-
-
-def _narrow(value: Symbol, operand: Operand) -> tuple[str, str]:
-    """LLVM type and name of `value` in the form `operand` stores."""
-    dtype = operand.dtype
-    if dtype == "bool":
-        return "i8", value.block.emit(INT[8], f"zext i1 {value.to(BOOL).name} to i8").name
+        return block.emit(BOOL, f"icmp ne i8 {raw}, 0")
+    if dtype == "float16":
+        return block.emit(F32, f"fpext half {raw} to float")
     if dtype == "bfloat16":
-        return "i16", _round_to_bfloat16(value.to(F32)).name
+        return sy.shift_left(block.emit(I32, f"zext i16 {raw} to i32"), 16).float_of_bits()
+    return Symbol(block, raw, KINDS[dtype])
+
+
+def _narrow(value: Symbol, operand: Operand) -> list[str]:
+    """Names of `value`, or of its two parts, in the form `operand` stores."""
+    if operand.dtype in PARTS:
+        whole = complexes.as_complex(value, PARTS[operand.dtype])
+        return [whole.re.name, whole.im.name]
+    if isinstance(value, ComplexSymbol) and operand.dtype != "bool":
+        value = value.re                              # a real output keeps the real part
+    return [_narrow_real(value, operand)]
+
+
+def _narrow_real(value: Symbol, operand: Operand) -> str:
+    dtype = operand.dtype
+    if dtype == "bool":
+        return value.block.emit(INT[8], f"zext i1 {value.to(BOOL).name} to i8").name
+    if dtype == "bfloat16":
+        return _round_to_bfloat16(value.to(F32)).name
     if dtype == "float16":
         if value.kind.bits > 16 and value.kind is not F32:   # by way of float32 they would be rounded twice
             raise Unsupported(f"float16 results of a formula in {value.kind.name}")
-        return "half", value.block.emit(_HALF, f"fptrunc float {value.to(F32).name} to half").name
-    return operand.llvm, value.to(KINDS[dtype]).name
+        return value.block.emit(_HALF, f"fptrunc float {value.to(F32).name} to half").name
+    return value.to(KINDS[dtype]).name
 
 
 def _round_to_bfloat16(x: Symbol) -> Symbol:
@@ -151,9 +194,9 @@ class _Bodies:
     inputs: tuple[Operand, ...]
     outs: tuple[Operand, ...]
     usual: Block
-    values: list[tuple[str, str]]
+    values: list[list[str]]
     careful: Block
-    careful_values: list[tuple[str, str]]
+    careful_values: list[list[str]]
 
 
 def _loop_text(symbol: str, bodies: _Bodies) -> str:
@@ -170,8 +213,9 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
                  f"  %outer{k} = load i64, ptr %os{k}"]
     text += ["  br label %row", "row:", "  %j = phi i64 [0, %entry], [%jnext, %rowend]"]
     text += [f"  %r{k} = phi ptr [%p{k}, %entry], [%rnext{k}, %rowend]" for k, _ in operands]
-    text += [f"  %s{k} = load {o.llvm}, ptr %r{k}, align 1"
-             for k, o in enumerate(bodies.inputs) if o.access == "s"]
+    for k, operand in enumerate(bodies.inputs):
+        if operand.access == "s":
+            text += _loads(operand, f"%r{k}", f"%u{k}", _raw(k, operand), "")
     text += _guarded_columns(bodies) if bodies.usual.rare else _plain_columns(bodies)
     text += ["rowend:", *(f"  %rnext{k} = getelementptr i8, ptr %r{k}, i64 %outer{k}" for k, _ in operands)]
     text += ["  %jnext = add nuw nsw i64 %j, 1", "  %again = icmp slt i64 %jnext, %n1",
@@ -198,9 +242,9 @@ def _guarded_columns(bodies: _Bodies) -> list[str]:
         look += [f"  %rare{n} = zext i1 {symbol.name} to i32",
                  f"  %any{n} = or i32 {'%seen' if n == 0 else f'%any{n - 1}'}, %rare{n}"]
     # The search computes all of the formula as written here; what the answer does not need, LLVM removes.
-    look = [re.sub(r"%([vxao])(\d+)\b", r"%look.\1\2", line) for line in look]
+    look = [re.sub(r"%([vxyaob])(\d+)\b", r"%look.\1\2", line) for line in look]
     usual = [*bodies.usual.lines, *_stores(bodies, bodies.values)]
-    careful = [re.sub(r"%([vxao])(\d+)\b", r"%care.\1\2", line)
+    careful = [re.sub(r"%([vxyaob])(\d+)\b", r"%care.\1\2", line)
                for line in (*bodies.careful.lines, *_stores(bodies, bodies.careful_values))]
     last = f"%any{len(rare) - 1}"
     return ["  br label %part", "part:", "  %from = phi i64 [0, %row], [%to, %partend]",
@@ -224,21 +268,31 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies
     loads = []
     for k, operand in enumerate(bodies.inputs):
         if operand.access != "s":
-            loads += [*_address(k, operand),
-                      f"  %x{k} = load {operand.llvm}, ptr %a{k}, align 1, !llvm.access.group !0"]
+            loads += [*_address(k, operand), *_loads(operand, f"%a{k}", f"%b{k}", _raw(k, operand), GROUP)]
     if label != "column":
-        loads = [re.sub(r"%([vxao])(\d+)\b", rf"%{label}.\1\2", line) for line in loads]
+        loads = [re.sub(r"%([vxyaob])(\d+)\b", rf"%{label}.\1\2", line) for line in loads]
     lines = [re.sub(r"%i(?=,|$)", i, line) for line in (*loads, *body)]
     return [f"{label}:", f"  {i} = phi i64 [{start}, %{before}], [{i}next, %{label}]", *phis, *lines,
             f"  {i}next = add nuw nsw i64 {i}, 1", f"  %{label}.more = icmp slt i64 {i}next, {stop}",
             f"  br i1 %{label}.more, label %{label}, label %{after}, !llvm.loop {metadata}"]
 
 
-def _stores(bodies: _Bodies, values: list[tuple[str, str]]) -> list[str]:
+def _loads(operand: Operand, address: str, second: str, names: tuple[str, str], group: str) -> list[str]:
+    """Load the element at `address`; the address of an imaginary part is called `second`."""
+    text = [f"  {names[0]} = load {operand.llvm}, ptr {address}, align 1{group}"]
+    if operand.dtype in PARTS:
+        text += [f"  {second} = getelementptr {operand.llvm}, ptr {address}, i64 1",
+                 f"  {names[1]} = load {operand.llvm}, ptr {second}, align 1{group}"]
+    return text
+
+
+def _stores(bodies: _Bodies, values: list[list[str]]) -> list[str]:
     text = []
-    for k, ((llvm, name), operand) in enumerate(zip(values, bodies.outs, strict=True),
-                                                start=len(bodies.inputs)):
-        text += [*_address(k, operand), f"  store {llvm} {name}, ptr %a{k}, align 1, !llvm.access.group !0"]
+    for k, (names, operand) in enumerate(zip(values, bodies.outs, strict=True), start=len(bodies.inputs)):
+        text += [*_address(k, operand), f"  store {operand.llvm} {names[0]}, ptr %a{k}, align 1{GROUP}"]
+        if operand.dtype in PARTS:
+            text += [f"  %b{k} = getelementptr {operand.llvm}, ptr %a{k}, i64 1",
+                     f"  store {operand.llvm} {names[1]}, ptr %b{k}, align 1{GROUP}"]
     return text
 
 
@@ -248,6 +302,6 @@ def _pays_as_vectors(operands: list[tuple[int, Operand]]) -> str:
 
 def _address(k: int, operand: Operand) -> list[str]:
     if operand.access == "c":
-        return [f"  %a{k} = getelementptr {operand.llvm}, ptr %r{k}, i64 %i"]
+        return [f"  %a{k} = getelementptr {operand.element}, ptr %r{k}, i64 %i"]
     return [f"  %o{k} = mul i64 %i, %inner{k}", f"  %a{k} = getelementptr i8, ptr %r{k}, i64 %o{k}"]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from flambeau_kernels.scalar import complexes
 from flambeau_kernels.scalar import symbols as sy
+from flambeau_kernels.scalar.complexes import ComplexSymbol
 from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
 from flambeau_kernels.vocabulary import HOST_WORDS, WORDS
 
@@ -175,6 +177,8 @@ def _refuse(name: str) -> Callable[..., Symbol]:
 def _on_numbers(name: str, word: Callable[..., object]) -> Callable[..., object]:
     """`word`, but a call on Python numbers alone is computed now, by the numpy reading."""
     def either(*args: object) -> object:
+        if any(isinstance(arg, ComplexSymbol) for arg in args):
+            return (complexes.WORDS.get(name) or _refuse(f"{name} of complex numbers"))(*args)
         if any(isinstance(arg, Symbol) for arg in args):
             return word(*args)
         from flambeau_kernels.reference import WORDS_READ
