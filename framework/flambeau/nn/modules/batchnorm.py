@@ -1,0 +1,302 @@
+"""Batch normalization: each channel is scaled to mean 0 and variance 1 over the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flambeau as fb
+
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from .lazy import LazyModuleMixin
+from .module import Module
+
+__all__ = [
+    "BatchNorm1d",
+    "LazyBatchNorm1d",
+    "BatchNorm2d",
+    "LazyBatchNorm2d",
+    "BatchNorm3d",
+    "LazyBatchNorm3d",
+    "SyncBatchNorm",
+]
+
+
+class _NormBase(Module):
+    """Per-channel scale and shift, and running statistics: what batch and instance normalization share.
+
+    Attributes:
+        weight, bias: (num_features,), or None without `affine`.
+        running_mean, running_var: (num_features,), or None without `track_running_stats`.
+        num_batches_tracked: how many batches they have seen.
+    """
+
+    # Version 2 added num_batches_tracked.
+    _version = 2
+    __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
+    num_features: int
+    eps: float
+    momentum: float | None
+    affine: bool
+    track_running_stats: bool
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        options = {"device": device, "dtype": dtype}
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self.register_parameter("weight", Parameter(fb.empty(num_features, **options)) if affine else None)
+        self.register_parameter(
+            "bias", Parameter(fb.empty(num_features, **options)) if affine and bias else None
+        )
+        tracked = track_running_stats
+        self.register_buffer("running_mean", fb.zeros(num_features, **options) if tracked else None)
+        self.register_buffer("running_var", fb.ones(num_features, **options) if tracked else None)
+        self.register_buffer(
+            "num_batches_tracked", fb.tensor(0, dtype=fb.long, device=device) if tracked else None
+        )
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget the batches seen: mean 0, variance 1."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Scale 1, shift 0, and no batches seen."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def _check_input_dim(self, input: fb.Tensor) -> None:
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        version = local_metadata.get("version")
+        key = prefix + "num_batches_tracked"
+        if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
+            count = self.num_batches_tracked
+            kept = count is not None and not count.is_meta
+            state_dict[key] = count if kept else fb.tensor(0, dtype=fb.long)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+
+def _check_dims(module: Module, input: fb.Tensor, allowed: tuple[int, ...]) -> None:
+    if input.dim() not in allowed:
+        raise ValueError(
+            f"{type(module).__name__}: expected {' or '.join(map(str, allowed))} dimensions, "
+            f"got {input.dim()}: {tuple(input.shape)}"
+        )
+
+
+class _BatchNorm(_NormBase):
+    """The forward of all batch normalizations."""
+
+    def forward(self, input: fb.Tensor) -> fb.Tensor:
+        self._check_input_dim(input)
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the plain average over all batches
+                momentum = 1.0 / float(self.num_batches_tracked)
+        # Without running statistics, evaluation normalizes by the batch's own too.
+        by_batch = self.training or (self.running_mean is None and self.running_var is None)
+        keep = not self.training or self.track_running_stats
+        return F.batch_norm(
+            input,
+            self.running_mean if keep else None,
+            self.running_var if keep else None,
+            self.weight,
+            self.bias,
+            by_batch,
+            momentum,
+            self.eps,
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalize each channel over batch and length, then scale and shift it by learned amounts.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the variance.
+        momentum: weight of the newest batch in the running statistics; None for their plain average.
+        affine: whether to learn `weight` and (unless ``bias=False``) `bias`.
+        track_running_stats: whether to keep running statistics and use them in evaluation.
+    Shapes: ``(N, C)`` or ``(N, C, L)``, unchanged.
+    Raises: ValueError for other ranks, or, in training, for a single value per channel.
+    Source: Ioffe & Szegedy 2015, "Batch normalization".
+    """
+
+    def _check_input_dim(self, input: fb.Tensor) -> None:
+        _check_dims(self, input, (2, 3))
+
+
+class BatchNorm2d(_BatchNorm):
+    """As `BatchNorm1d`, for images. Shapes: ``(N, C, H, W)``, unchanged."""
+
+    def _check_input_dim(self, input: fb.Tensor) -> None:
+        _check_dims(self, input, (4,))
+
+
+class BatchNorm3d(_BatchNorm):
+    """As `BatchNorm1d`, for volumes. Shapes: ``(N, C, D, H, W)``, unchanged."""
+
+    def _check_input_dim(self, input: fb.Tensor) -> None:
+        _check_dims(self, input, (5,))
+
+
+class _LazyNormBase(LazyModuleMixin, _NormBase):
+    """Learns `num_features` from dimension 1 of the first input."""
+
+    weight: UninitializedParameter
+    bias: UninitializedParameter
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        options = {"device": device, "dtype": dtype}
+        super().__init__(0, eps, momentum, False, False, **options)
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        if affine:
+            self.weight = UninitializedParameter(**options)
+            if bias:
+                self.bias = UninitializedParameter(**options)
+        if track_running_stats:
+            self.running_mean = UninitializedBuffer(**options)
+            self.running_var = UninitializedBuffer(**options)
+            self.num_batches_tracked = fb.tensor(0, dtype=fb.long, device=device)
+
+    def reset_parameters(self) -> None:
+        if not self.has_uninitialized_params() and self.num_features != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: fb.Tensor) -> None:
+        """Take `num_features` from dimension 1 of `input`."""
+        if not self.has_uninitialized_params():
+            return
+        self.num_features = input.shape[1]
+        for tensor in (self.weight, self.bias, self.running_mean, self.running_var):
+            if tensor is not None:
+                tensor.materialize((self.num_features,))
+        self.reset_parameters()
+
+
+class LazyBatchNorm1d(_LazyNormBase, _BatchNorm):
+    """A `BatchNorm1d` whose `num_features` comes from its first input."""
+
+    cls_to_become = BatchNorm1d
+    _check_input_dim = BatchNorm1d._check_input_dim
+
+
+class LazyBatchNorm2d(_LazyNormBase, _BatchNorm):
+    """A `BatchNorm2d` whose `num_features` comes from its first input."""
+
+    cls_to_become = BatchNorm2d
+    _check_input_dim = BatchNorm2d._check_input_dim
+
+
+class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
+    """A `BatchNorm3d` whose `num_features` comes from its first input."""
+
+    cls_to_become = BatchNorm3d
+    _check_input_dim = BatchNorm3d._check_input_dim
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalization with statistics over all processes of a group. Not built yet: forward raises.
+
+    Construction, state and `convert_sync_batchnorm` work, so that models can be described and loaded.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: fb.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"SyncBatchNorm: expected at least 2 dimensions, got {tuple(input.shape)}")
+
+    def forward(self, input: fb.Tensor) -> fb.Tensor:
+        self._check_input_dim(input)
+        raise NotImplementedError(
+            "SyncBatchNorm: normalization across processes is not built yet; use BatchNorm"
+        )
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """`module` with every batch normalization in it replaced by a SyncBatchNorm that takes over its
+        tensors."""
+        converted = module
+        if isinstance(module, _BatchNorm):
+            converted = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+            )
+            converted._parameters.update(module._parameters)
+            converted._buffers.update(module._buffers)
+            converted.training = module.training
+        for name, child in module.named_children():
+            converted.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return converted

@@ -1,0 +1,247 @@
+"""Tensors that a module recognises: `Parameter`, `Buffer`, and the two kinds whose shape is not known yet."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+import flambeau as fb
+
+from .. import _state
+
+Tensor = fb.Tensor
+
+__all__ = [
+    "Parameter",
+    "UninitializedParameter",
+    "is_lazy",
+    "Buffer",
+    "UninitializedBuffer",
+    "UninitializedTensorMixin",
+]
+
+
+class _ParameterMeta(type(Tensor)):
+    """Also counts as Parameters the tensors of other classes that were made into one, known by
+    `_is_param`."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return super().__instancecheck__(instance) or (
+            cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
+        )
+
+
+class Parameter(Tensor, metaclass=_ParameterMeta):
+    """A tensor that registers itself as a parameter when assigned to an attribute of a `Module`.
+
+    Args:
+        data: the values, shared; an empty tensor by default.
+        requires_grad: whether autograd records operations on it, also under `no_grad`.
+    """
+
+    # An operand like any Tensor: results of operations are Tensors, and no operation asks the class.
+    _plain_operand = True
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
+        if data is None:
+            data = fb.empty(0)
+        if type(data) is Tensor or type(data) is Parameter:
+            return Tensor._make_subclass(cls, data, requires_grad)
+        # A tensor of a class of its own keeps that class, and is marked as a parameter instead.
+        if not isinstance(data, Tensor):
+            raise TypeError(f"Parameter(data): expected a Tensor, got {type(data).__name__}")
+        marked = data.detach().requires_grad_(requires_grad)
+        if type(marked) is not type(data):
+            raise RuntimeError(
+                f"Parameter: detach() of a {type(data).__name__} gave a {type(marked).__name__}; a tensor "
+                "class "
+                "whose instances become parameters must return its own class from detach()"
+            )
+        marked._is_param = True
+        return marked
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        if id(self) in memo:
+            return memo[id(self)]
+        copied = type(self)(self.data.clone(memory_format=fb.preserve_format), self.requires_grad)
+        memo[id(self)] = copied
+        return copied
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + super().__repr__()
+
+    def __reduce_ex__(self, proto: int) -> Any:
+        # The third place is PyTorch's for hooks, which are never saved.
+        arguments = (self.data, self.requires_grad, OrderedDict())
+        state = dict(self.__dict__)
+        if state:
+            return _rebuild_parameter_with_state, (*arguments, state)
+        return _rebuild_parameter, arguments
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any = None) -> Parameter:
+    return Parameter(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(
+    data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict[str, Any]
+) -> Parameter:
+    param = Parameter(data, requires_grad)
+    param.__dict__.update(state)
+    return param
+
+
+class _BufferMeta(type(Tensor)):
+    """Makes ``isinstance(tensor, Buffer)`` true of what `Buffer` returns, which is an ordinary tensor,
+    marked."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if cls is not Buffer:
+            return super().__instancecheck__(instance)
+        return isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False)
+
+
+class Buffer(Tensor, metaclass=_BufferMeta):
+    """Marks a tensor so that it registers as a buffer when assigned to an attribute of a `Module`.
+
+    Args:
+        data: the values, shared; an empty tensor by default.
+        persistent: whether the buffer is part of the module's state_dict.
+    """
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Tensor:
+        if data is None:
+            data = fb.empty(0)
+        marked = data.detach().requires_grad_(data.requires_grad)
+        marked.persistent = persistent
+        marked._is_buffer = True
+        return marked
+
+
+def _watched(made: Any) -> Any:
+    """`made`, and all operations watched while it has no values, so that one that needs them can say so."""
+    _state.add_slow(1)
+    made._stop_watching = weakref.finalize(made, _state.add_slow, -1)
+    return made
+
+
+# What a tensor without a shape can do: be looked at, moved, and filled by loading.
+_ALLOWED_UNINITIALIZED = frozenset(
+    {
+        "__hash__",
+        "size",
+        "copy_",
+        "is_complex",
+        "is_floating_point",
+        "half",
+        "float",
+        "double",
+        "char",
+        "short",
+        "int",
+        "long",
+        "cuda",
+        "cpu",
+        "to",
+        "get_device",
+        "_has_compatible_shallow_copy_type",
+        "__get__",
+        "__set__",
+        "requires_grad_",
+        "detach",
+    }
+)
+
+
+class UninitializedTensorMixin:
+    """What the two kinds of tensor without a shape have in common."""
+
+    __slots__ = ()
+    cls_to_become: type = Tensor
+    _plain_operand = False
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary parameter or buffer of `shape`, with uninitialised values, in place."""
+        data = fb.empty(
+            shape,
+            device=self.data.device if device is None else device,
+            dtype=self.data.dtype if dtype is None else dtype,
+        )
+        self.data = data
+        self.__class__ = self.cls_to_become
+        # Runs what was to run at the end of the tensor's life, once.
+        self.__dict__.pop("_stop_watching")()
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError(
+            "this parameter or buffer has no shape yet: call the lazy module once on a sample batch first "
+            "(when loading a state_dict, so that the module it was saved from is initialised)"
+        )
+
+    def share_memory_(self) -> Any:
+        raise RuntimeError(
+            "an uninitialised parameter or buffer cannot be shared: call the lazy module once on a sample "
+            "batch first"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce_ex__(self, proto: int) -> Any:
+        return type(self), (self.requires_grad,)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") not in _ALLOWED_UNINITIALIZED:
+            raise ValueError(
+                f"{getattr(func, '__name__', func)}: a {cls.__name__} has no values yet; call the lazy "
+                "module once "
+                "on a sample batch before using its parameters"
+            )
+        return Tensor.__torch_function__(func, types, args, {} if kwargs is None else kwargs)
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether `param` is a parameter or buffer whose shape is not known yet."""
+    return isinstance(param, UninitializedTensorMixin)
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A parameter whose shape the first call of its lazy module decides."""
+
+    cls_to_become = Parameter
+
+    def __new__(
+        cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
+    ) -> UninitializedParameter:
+        return _watched(Tensor._make_subclass(cls, fb.empty(0, device=device, dtype=dtype), requires_grad))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
+        if id(self) in memo:
+            return memo[id(self)]
+        copied = type(self)(self.requires_grad, self.data.device, self.data.dtype)
+        memo[id(self)] = copied
+        return copied
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+    """A buffer whose shape the first call of its lazy module decides."""
+
+    cls_to_become = Tensor
+
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> UninitializedBuffer:
+        made = Tensor._make_subclass(cls, fb.empty(0, device=device, dtype=dtype), requires_grad)
+        made.persistent = persistent
+        made._is_buffer = True
+        return _watched(made)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(
+                self.requires_grad, self.data.device, self.data.dtype, self.persistent
+            )
+        return memo[id(self)]

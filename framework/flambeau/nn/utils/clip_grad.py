@@ -1,0 +1,105 @@
+"""Limiting gradients, by their common norm or value by value."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import flambeau as fb
+
+Tensor = fb.Tensor
+
+__all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
+
+
+def _as_list(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all the tensors as if they were one vector.
+
+    Args:
+        norm_type: p of the p-norm; may be ``inf``.
+        foreach: accepted for PyTorch's signature; the result does not depend on it.
+    Returns: a 0-dimensional tensor, on the device of the first.
+    Raises: RuntimeError if it is nan or infinite and `error_if_nonfinite`.
+    """
+    tensors = _as_list(tensors)
+    norm_type = float(norm_type)
+    if not tensors:
+        return fb.tensor(0.0)
+    with fb.no_grad():
+        device = tensors[0].device
+        norms = fb.stack([fb.linalg.vector_norm(t, norm_type).to(device) for t in tensors])
+        total = fb.linalg.vector_norm(norms, norm_type)
+    if error_if_nonfinite and not math.isfinite(float(total)):
+        raise RuntimeError(
+            f"the total {norm_type}-norm of the gradients is {float(total)}, so they cannot be clipped; "
+            "pass error_if_nonfinite=False to scale by it anyway"
+        )
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale the parameters' gradients in place by ``max_norm / total_norm``, if that is below 1."""
+    max_norm = float(max_norm)
+    with fb.no_grad():
+        # 1e-6 keeps a norm of zero harmless. Scaling by a clamped factor, rather than asking whether it is
+        # below 1, spares a wait for the device.
+        factor = fb.clamp(max_norm / (total_norm + 1e-6), max=1.0)
+        for param in _as_list(parameters):
+            if param.grad is not None:
+                param.grad.mul_(factor.to(param.grad.device))
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale the parameters' gradients in place so that their common norm is at most `max_norm`.
+
+    Args:
+        parameters: those without a gradient do not count.
+        norm_type: p of the p-norm; may be ``inf``.
+    Returns: the norm before.
+    Raises: RuntimeError if it is nan or infinite and `error_if_nonfinite`.
+    """
+    parameters = _as_list(parameters)
+    if not parameters:
+        warnings.warn(
+            "clip_grad_norm_: there are no parameters; was the generator used before?", stacklevel=2
+        )
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
+    clip_grads_with_norm_(parameters, max_norm, total, foreach)
+    return total
+
+
+def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
+    """Deprecated name of `clip_grad_norm_`."""
+    warnings.warn("clip_grad_norm is deprecated; use clip_grad_norm_", FutureWarning, stacklevel=2)
+    return clip_grad_norm_(*args, **kwargs)
+
+
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Clamp every element of the parameters' gradients to ``[-clip_value, clip_value]``, in place."""
+    clip_value = float(clip_value)
+    with fb.no_grad():
+        for param in _as_list(parameters):
+            if param.grad is not None:
+                param.grad.clamp_(min=-clip_value, max=clip_value)
