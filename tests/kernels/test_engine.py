@@ -140,8 +140,9 @@ def test_words_and_operators_on_special_values(expression):
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint32", "uint64"])
 @pytest.mark.parametrize("expression", [
-    "a + b", "a - b", "a * b", "a // b", "a % b", "a & b", "a | b", "a ^ b", "~a", "-a", "abs(a)", "a << (b & 7)",
-    "a >> (b & 7)", "minimum(a, b)", "maximum(a, b)", "sign(a)", "a**3", "where(a > b, a, b + 1)", "fmod(a, b)",
+    "a + b", "a - b", "a * b", "a // b", "a % b", "a & b", "a | b", "a ^ b", "~a", "-a", "abs(a)",
+    "a << (b & 7)", "a >> (b & 7)", "minimum(a, b)", "maximum(a, b)", "sign(a)", "a**3",
+    "where(a > b, a, b + 1)", "fmod(a, b)",
 ])  # fmt: skip
 def test_integer_arithmetic_wraps_and_division_by_zero_is_zero(expression, dtype):
     info = np.iinfo(dtype)
@@ -350,7 +351,8 @@ def test_show_kernels_prints_the_named_kernel_once():
 
 def test_warm_up_leaves_nothing_to_compile(tmp_path):
     code = ("from flambeau_kernels import warmup\n"
-            "some = [f for f in warmup.vocabulary_formulas() if f.name in ('exp', 'add', 'isnan', 'lgamma')]\n"
+            "some = [f for f in warmup.vocabulary_formulas() if f.name in ('exp', 'add', 'isnan', "
+            "'lgamma')]\n"
             "report = warmup.warm(some); print(report.compiled, report.found, report.left)")
     first = [int(n) for n in run_python(code, FLAMBEAU_CACHE=str(tmp_path)).stdout.split()]
     second = [int(n) for n in run_python(code, FLAMBEAU_CACHE=str(tmp_path)).stdout.split()]
@@ -361,7 +363,8 @@ def test_warm_up_leaves_nothing_to_compile(tmp_path):
 
 
 def random_view(rng, shape):
-    """An array of `shape`, possibly broadcast along some axes, its axes in memory in any order, with any steps."""
+    """An array of `shape`, possibly broadcast along some axes, its axes in memory in any order, with any
+    steps."""
     own = tuple(1 if rng.random() < 0.3 else n for n in shape)
     order = rng.permutation(len(own))
     steps = rng.choice([1, 1, 2], len(own))
@@ -390,7 +393,8 @@ def test_random_layouts_agree(seed):
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("expression", [
-    "a + b", "a - b", "a * b", "a / b", "1 / a", "2j * a - 3", "-a", "a**2", "conj(a) * b", "real(a) * b + imag(b)",
+    "a + b", "a - b", "a * b", "a / b", "1 / a", "2j * a - 3", "-a", "a**2", "conj(a) * b",
+    "real(a) * b + imag(b)",
     "where(real(a) > 0, a, b)", "where(a == b, 1j, a)", "fma(a, b, 1j)", "abs(a)", "angle(a)", "abs(a) * b",
 ])  # fmt: skip
 def test_complex_arithmetic(expression, dtype):
@@ -417,3 +421,40 @@ def test_complex_quotients_by_zero_and_extremes():
     a, b = (m.ravel() for m in np.meshgrid(values, values))
     (fast,), (slow,) = both_tiers(Formula(lambda a, b: a / b), (a, b), ("complex64",), "complex64")
     np.testing.assert_allclose(fast, slow, rtol=1e-5)
+
+
+def test_every_chunk_of_a_region_runs_exactly_once():
+    import ctypes
+
+    from flambeau_kernels.engine import llvm, pool
+
+    # Adds 1 to the counter of its chunk, after some work so that several threads take part.
+    text = """
+define void @tally(i64 %i, ptr %counts) {
+entry:
+  br label %spin
+spin:
+  %k = phi i64 [0, %entry], [%next, %spin]
+  %at = getelementptr i64, ptr %counts, i64 %i
+  %old = load volatile i64, ptr %at
+  %next = add i64 %k, 1
+  %more = icmp slt i64 %next, 200
+  br i1 %more, label %spin, label %done
+done:
+  %new = add i64 %old, 1
+  store volatile i64 %new, ptr %at
+  ret void
+}
+"""
+    tally = llvm.compile_ir(text, "tally")
+    before = engine.get_num_threads()
+    try:
+        for threads in (1, 2, 4, 3):
+            engine.set_num_threads(threads)
+            counts = np.zeros(500, np.int64)
+            for _ in range(200):
+                pool.parallel(tally, counts.ctypes.data, counts.size)
+            np.testing.assert_array_equal(counts, 200)
+    finally:
+        engine.set_num_threads(before)
+    assert ctypes.c_int64.from_address(pool.record() + pool.LOCK).value == 0

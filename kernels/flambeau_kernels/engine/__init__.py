@@ -1,6 +1,7 @@
 """The kernel engine: generated loops, compiled by LLVM, cached on disk, run over one thread pool.
 
-Light to import: llvmlite is loaded by the first compiled launch. Start reading at `elementwise.py`; `loops.py`
+Light to import: llvmlite is loaded by the first compiled launch. Start reading at `elementwise.py`;
+    `loops.py`
 writes the kernels, `plan.py` decides how they are walked, `native.py` and `pool.py` call them, and `llvm.py`
 is the only module that talks to llvmlite.
 """

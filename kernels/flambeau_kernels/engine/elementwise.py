@@ -14,7 +14,8 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
 
-# A launch costs 1 us, the numpy tier 6 us and more; but a kernel must first be compiled (20 ms) or loaded (0.5 ms).
+# A launch costs 1 us, the numpy tier 6 us and more; but a kernel must first be compiled (20 ms) or loaded
+# (0.5 ms).
 PAYS_FROM_ELEMENTS = 1024
 # A formula that is one ufunc reads and writes memory just as numpy does, until threads share the work.
 UFUNC_PAYS_FROM_ELEMENTS = 32768

@@ -21,8 +21,8 @@ CHUNK_NS = 20_000.0
 RELEASE_NS = 50_000.0
 
 LINE = 64                                             # bytes of a cache line
-# Rows and columns of a tile of a transposed operand. Where rows lie a power of two apart, all lines of a tile fall
-# into one set of the cache, which holds 8 or 12: more columns are up to four times slower then.
+# Rows and columns of a tile of a transposed operand. Where rows lie a power of two apart, all lines of a tile
+# fall into one set of the cache, which holds 8 or 12: more columns are up to four times slower then.
 TILE = (64, 8)
 
 Dimension = tuple[int, tuple[int, ...]]               # length, and the stride of each operand in bytes
@@ -110,11 +110,13 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
 
 
 def crosses_lines(inner_strides: tuple[int, ...], next_strides: tuple[int, ...]) -> bool:
-    """Whether an operand is transposed: each column of a row lies on another cache line, shared by several rows.
+    """Whether an operand is transposed: each column of a row lies on another cache line, shared by several
+    rows.
 
     Such loops run in tiles, so that a line is used up while it is in the cache.
     """
-    return any(abs(inner) >= LINE > abs(after) > 0 for inner, after in zip(inner_strides, next_strides, strict=True))
+    both = zip(inner_strides, next_strides, strict=True)
+    return any(abs(inner) >= LINE > abs(after) > 0 for inner, after in both)
 
 
 def grains(rows: int, columns: int, ns_per_element: float) -> tuple[int, int]:

@@ -86,7 +86,8 @@ def record() -> int:
 
 
 def alone() -> int:
-    """Address of the record of a pool of one thread, for plans too small to share: regions run in the caller."""
+    """Address of the record of a pool of one thread, for plans too small to share: regions run in the
+    caller."""
     if _settings.alone is None:
         _settings.alone = ctypes.create_string_buffer(SIZE)
     return ctypes.addressof(_settings.alone)

@@ -1,7 +1,8 @@
 """Symbolic complex numbers: a real and an imaginary symbol, and the words that are simple on them.
 
-Products and quotients are numpy's (the textbook product; Smith 1962, "Algorithm 116: Complex division", Comm. ACM 5).
-Transcendental functions of complex numbers, with their many special cases, are left to the numpy tier.
+Products and quotients are numpy's (the textbook product; Smith 1962, "Algorithm 116: Complex division", Comm.
+ACM 5). Transcendental functions of complex numbers, with their many special cases, are left to the numpy
+tier.
 """
 from __future__ import annotations
 
@@ -136,7 +137,7 @@ def _power(base: ComplexSymbol, exponent: object) -> ComplexSymbol:
 
 
 def _hypot(x: Symbol, y: Symbol) -> Symbol:
-    from flambeau_kernels.scalar import functions     # the table imports what this module is imported by
+    from flambeau_kernels.scalar import functions  # the table imports what this module is imported by
 
     return functions.table(x.kind)["hypot"](x, y)
 

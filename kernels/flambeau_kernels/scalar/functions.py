@@ -13,12 +13,14 @@ from flambeau_kernels.scalar.trigonometric import with_single_accuracy
 
 _EITHER = {
     "exp": exponential.exp, "exp2": exponential.exp2, "expm1": exponential.expm1,
-    "sigmoid": exponential.sigmoid, "sinh": exponential.sinh, "cosh": exponential.cosh, "tanh": exponential.tanh, "log": logarithm.log,
+    "sigmoid": exponential.sigmoid, "sinh": exponential.sinh, "cosh": exponential.cosh,
+    "tanh": exponential.tanh, "log": logarithm.log,
     "sin": trigonometric.sin, "cos": trigonometric.cos, "tan": trigonometric.tan,
 }  # fmt: skip
 _DOUBLE = {
     **_EITHER, "log1p": logarithm.log1p, "log2": logarithm.log2, "log10": logarithm.log10,
-    "pow": logarithm.pow64, "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh, "asin": trigonometric.asin,
+    "pow": logarithm.pow64, "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh,
+    "asin": trigonometric.asin,
     "acos": trigonometric.acos, "atan": trigonometric.atan, "atan2": trigonometric.atan2,
     "hypot": trigonometric.hypot64, "erf": error.erf64, "erfc": error.erfc64, "erfinv": error.erfinv64,
 }  # fmt: skip

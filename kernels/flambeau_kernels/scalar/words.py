@@ -190,7 +190,8 @@ def _on_numbers(name: str, word: Callable[..., object]) -> Callable[..., object]
 
 _PLAIN: dict[str, Callable[..., object]] = {
     "abs": absolute, "sqrt": lambda x: sy.sqrt(*_floats(x)), "rsqrt": rsqrt, "where": where,
-    "sign": sign, "fma": fma, "isnan": isnan, "isinf": isinf, "isfinite": isfinite, "signbit": signbit, "copysign": copysign,
+    "sign": sign, "fma": fma, "isnan": isnan, "isinf": isinf, "isfinite": isfinite,
+    "signbit": signbit, "copysign": copysign,
     "floor": _rounding(sy.floor), "ceil": _rounding(sy.ceil), "trunc": _rounding(sy.trunc),
     "nearbyint": _rounding(sy.nearbyint), "fmod": sy.fmod, "remainder": sy.remainder,
     "floor_divide": sy.floor_divide, "pow": power, "nextafter": nextafter, "hypot": _binary("hypot"),
