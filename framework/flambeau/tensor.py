@@ -278,6 +278,7 @@ class Tensor(metaclass=TensorMeta):
                     f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
                 )
             self._n = tape.leaf_node(self)
+            self._g = self._g  # stores the None that a slot never stored reads as
         return self
 
     @property
@@ -618,6 +619,7 @@ def wrap(array: Any, node: Any = None) -> Tensor:
     made._a = array
     made._n = node
     made._v = [0, 0, None, None]
+    made._b = None
     return made
 
 
@@ -627,7 +629,7 @@ engine._wrap = wrap
 def without_history(tensor: Tensor) -> Tensor:
     """A plain Tensor over the same memory that nothing is recorded for."""
     made = _new(Tensor)
-    made._a, made._n, made._v = tensor._a, None, tensor._v
+    made._a, made._n, made._v, made._b = tensor._a, None, tensor._v, None
     return made
 
 

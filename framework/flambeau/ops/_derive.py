@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels.formula import rebind
 
 from .. import _state
 from .._arrays import ndarray
@@ -25,6 +26,7 @@ from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "F4": F4, "F8": F8,
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "Leaf": Leaf,
+    "maximum": np.maximum, "ZERO": {d: np.zeros((), d) for d in (F4, F8)},
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
 _state.share(_scope)
@@ -120,7 +122,7 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
     given = ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only))) if call == "fn" else args
     trailing = "," if len(op.params) == 1 else ""
     lines = [
-        f"def make(OP, run, fn, ufunc, Node, {', '.join(constants)}):",
+        f"def make(OP, run, fn, fast, ufunc, Node, {', '.join(constants)}):",
         f"    def {name}({params}):",
     ]
     body = _gather(op)
@@ -131,10 +133,12 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
         )
     else:
         body += f"        if SLOW:\n            return slow(OP, ({args}{trailing}))\n"
-    if isinstance(op, ElementwiseOp) and op.formula.ufunc is not None and len(op.positional) <= 2:
+    if isinstance(op, ElementwiseOp) and (op.ufunc is not None and len(op.positional) <= 2 or op.small):
         body += _fast_elementwise(op)
+    if op.fast_rule is not None:
+        body += f"        made = fast({given})\n        if made is not None:\n            return made\n"
     body += f"        return {call}({given})\n    return {name}\n"
-    constants.update(OP=op, run=op.run, fn=op.fn, ufunc=getattr(getattr(op, "formula", None), "ufunc", None), Node=op.node_class)
+    constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, ufunc=getattr(op, "ufunc", None), Node=op.node_class)
     return "\n".join(lines) + "\n" + body, name, constants
 
 
@@ -152,7 +156,7 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
             f"    a = {first}._a",
             "    d = a.dtype",
             "    if (d is F4 or d is F8) and a.size < LARGE:",
-            "        o = ufunc(a)",
+            f"        o = {op.small or 'ufunc(a)'}",
             *_finish_fast(op, (first,), differentiable, "        "),
         ]
     else:
@@ -168,7 +172,7 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
             "    if (d is F4 or d is F8) and b.dtype is d and a.size < LARGE and b.size < LARGE:",
             "        try:",
             "            o = ufunc(a, b)",
-            "        except ValueError:",
+            "        except (ValueError, RuntimeWarning):",
             f"            return run({', '.join(op.params)})",
             *_finish_fast(op, (first, second), differentiable, "        "),
             f"elif (kind is float or kind is int) and own is Tensor{guard}:",
@@ -190,6 +194,7 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         "t = new(Tensor)",
         "t._a = o",
         "v = t._v = [0, 0, None, None]",
+        "t._b = None",
     ]
     if not differentiable:
         lines += ["t._n = None", "return t"]
@@ -234,6 +239,76 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
     return [pad + line for line in lines]
 
 
+def make_raw(op: ElementwiseOp, general: Any) -> Any:
+    """The gradient rule of `op` on small arrays of one real floating dtype; `general` answers everything else."""
+    names = ("out", *op.params)
+    constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "plain": (ndarray, float, int)}
+    lines = [
+        "d = grad.dtype",
+        "if grad.__class__ is not ndarray or (d is not F4 and d is not F8) or grad.size >= LARGE:",
+        "    return general(self, grad)",
+        "seq = self.seq",
+        "for record in self.versions:",
+        "    if record is not None and record[1] > seq:",
+        "        return general(self, grad)",
+        f"{', '.join(f'v{i}' for i in range(len(names)))}, = self.saved",
+        f"{', '.join(f'p{i}' for i in range(len(op.params)))}, = self.parents",
+        "shapes = self.shape",
+        "kinds = self.dtype",
+    ]
+    for i, name in enumerate(op.params):
+        rule = op.vjps.get(name) or (op.partials or {}).get(name)
+        if rule is None:
+            lines += [f"if p{i} is not None:", "    return general(self, grad)", f"g{i} = None"]
+            continue
+        reads = [names.index(r) for r in op.reads_of(name)]
+        args = ", ".join(f"v{r}" for r in reads)
+        constants[f"f{i}"] = rebind(rule, real_words(), {})
+        if name in op.vjps:
+            made = f"f{i}({', '.join(['grad', *(f'v{r}' for r in reads)])})"
+        elif not reads and rule() == 1:
+            made = "grad"
+        else:
+            made = f"grad * f{i}({args})"
+        lines += [f"if p{i} is None:", f"    g{i} = None", "else:"]
+        for r in reads:
+            lines += [
+                f"    kind = v{r}.__class__",
+                f"    if kind is ndarray and v{r}.dtype is not d or kind not in plain:",
+                "        return general(self, grad)",
+            ]
+        lines += [
+            f"    if kinds[{i}] is not d:",
+            "        return general(self, grad)",
+            f"    g{i} = {made}",
+            f"    if g{i}.__class__ is not ndarray:",
+            f"        g{i} = asarray(g{i}, d)",
+            f"    if g{i}.shape != shapes[{i}]:",
+            f"        g{i} = sum_to(g{i}, shapes[{i}])",
+            f"    if g{i}.dtype is not d:",
+            "        return general(self, grad)",
+        ]
+    text = (
+        f"def make({', '.join(constants)}):\n    def raw(self, grad):\n        try:\n"
+        + "".join(f"            {line}\n" for line in lines)
+        + "        except RuntimeWarning:\n            return general(self, grad)\n"
+        + f"        return ({', '.join(f'g{i}' for i in range(len(op.params)))},)\n    return raw\n"
+    )
+    return compile_text(text, f"{op.name}_backward", constants)
+
+
+_real_words: dict[str, Any] = {}
+
+
+def real_words() -> dict[str, Any]:
+    """The numpy reading of the vocabulary for real values, which are their own conjugates."""
+    if not _real_words:
+        from flambeau_kernels.reference import WORDS_READ
+
+        _real_words.update(WORDS_READ, conj=lambda x: x)
+    return _real_words
+
+
 def _kept(op: ElementwiseOp, name: str, nodes: dict[str, str], value: str, version: str) -> tuple[str, str]:
     """Text of what is saved of `name`: its value if the gradient of an operand with history reads it."""
     readers = [node for param, node in nodes.items() if name in op.reads_of(param)]
@@ -251,7 +326,7 @@ def make_inplace(op: Op) -> Any:
     args = ", ".join(op.params)
     trailing = "," if len(op.params) == 1 else ""
     fast = ""
-    if isinstance(op, ElementwiseOp) and op.formula.ufunc is not None and op.dtype_rule.__name__ not in ("to_bool", "logical"):
+    if isinstance(op, ElementwiseOp) and op.ufunc is not None and op.dtype_rule.__name__ not in ("to_bool", "logical"):
         fast = _fast_inplace(op)
     text = (
         f"def make(OP, run, ufunc, {', '.join(constants)}):\n"
@@ -262,7 +337,7 @@ def make_inplace(op: Op) -> Any:
         f"        return run({args})\n"
         f"    return {op.name}_\n"
     )
-    constants.update(OP=op, run=op.run_inplace, ufunc=getattr(getattr(op, "formula", None), "ufunc", None))
+    constants.update(OP=op, run=op.run_inplace, ufunc=getattr(op, "ufunc", None))
     fn = compile_text(text, f"{op.name}_", constants)
     fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
     fn.flambeau_op = op
@@ -413,8 +488,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     params = op.positional[:2]
     fast = ""
     constants = {"fn": fn, "operand": _is_operand, "OP": op, "run": op.run, "Node": op.node_class, "ufunc": None}
-    if isinstance(op, ElementwiseOp) and op.formula.ufunc is not None and len(op.positional) == 2:
-        constants["ufunc"] = op.formula.ufunc
+    if isinstance(op, ElementwiseOp) and op.ufunc is not None and len(op.positional) == 2:
+        constants["ufunc"] = op.ufunc
         extras = {n: op.defaults[n] for n in op.keyword_only}
         fast = _fast_elementwise(op)
         for n, value in extras.items():
@@ -516,7 +591,10 @@ def public(namespace: str, name: str) -> Any:
     """The public function `name` of `namespace`: an op's, or one of the plain functions op modules list; or None."""
     found = lookup(namespace, name)
     if found is None and not namespace:
-        from . import create, shape
+        from . import create, random, shape
 
-        found = create.FUNCTIONS.get(name) or getattr(shape, name, None) if name.startswith("atleast_") else create.FUNCTIONS.get(name)
+        for functions in (create.FUNCTIONS, random.FUNCTIONS):
+            found = found or functions.get(name)
+        if name.startswith("atleast_"):
+            found = getattr(shape, name, None)
     return found

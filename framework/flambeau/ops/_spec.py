@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import ref as _ref
 
 import numpy as np
 
@@ -61,8 +62,14 @@ class Op:
         self.defaults.update(fn.__kwdefaults__ or {})
         self.node_class: Any = type(title_of(self.name), (self.node_base,), {"op": self, "title": title_of(self.name), "__slots__": ()})
         self.spread: str | None = None  # the parameter that may be given as several arguments
+        self.fast_rule: Any = None
         self._function: Any = None
         register(self)
+
+    def fast(self, fn: Any) -> Any:
+        """Give the op a short cut: ``fn(*args)`` answers the common small case, or returns None for the general path."""
+        self.fast_rule = fn
+        return fn
 
     node_base: type[Node] = Node
 
@@ -434,6 +441,14 @@ class ElementwiseNode(Node):
     has_raw = True
 
     def raw(self, grad: Any) -> Any:
+        # The first backward of each op makes its short cut for small float arrays, which calls `raw_general` for the rest.
+        from . import _derive
+
+        cls = type(self)
+        cls.raw = _derive.make_raw(self.op, cls.raw_general)
+        return cls.raw(self, grad)
+
+    def raw_general(self, grad: Any) -> Any:
         check_versions(self)
         op = self.op
         return [
@@ -454,15 +469,17 @@ class ElementwiseOp(Op):
 
     def __init__(
         self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Rule, partials: Any, vjps: Any,
-        ufunc: Any, check: Any, scalar_first: bool, samples: Any, title: str | None,
+        ufunc: Any, check: Any, scalar_first: bool, samples: Any, title: str | None, small: str | None,
     ) -> None:  # fmt: skip
         self.dtype_rule = dtype
+        self.ufunc = ufunc
         self.formula, self.short = _formulas(fn, ufunc)
         self.partials = partials
         self.vjps = vjps or {}
         self.check = check
         self.scalar_first = scalar_first
         self.samples = samples
+        self.small = small
         super().__init__(fn, surface, namespace, aliases, autocast)
         if title:
             self.node_class.title = title
@@ -746,12 +763,18 @@ def conj(x: Any) -> Any:
 
 
 def forget_overwritten_inputs(node: Node, target: Tensor) -> None:
-    """As `forget_overwritten`, but what was saved as the output is meant to be overwritten."""
+    """As `forget_overwritten`, but the output is meant to be overwritten, and of the target itself a copy is kept."""
+    out, first, *others = node.saved
+    versions = node.versions
+    if isinstance(first, ndarray) and versions[1] is target._v:
+        first = np.array(first)
+        node.versions = (versions[0], wrap(first)._v, *versions[2:])
     node.saved = (
-        node.saved[0],
+        out,
+        first,
         *(
             Overwritten(node.name()) if v is target._v and _overlaps(s, target._a) else s
-            for s, v in zip(node.saved[1:], node.versions[1:], strict=True)
+            for s, v in zip(others, versions[2:], strict=True)
         ),
     )
 
@@ -807,6 +830,7 @@ def elementwise(
     autocast: str | None = None,
     samples: Any = None,
     title: str | None = None,
+    small: str | None = None,
 ) -> Callable[[Any], ElementwiseOp]:
     """Declare an elementwise op; the decorated function is its scalar formula.
 
@@ -820,9 +844,10 @@ def elementwise(
         scalar_first: whether the first argument may be a number.
         samples: domain that generated tests draw from: (low, high), default (-3, 3).
         title: name autograd nodes show, where it is not made from the op's.
+        small: for an op of one operand that no ufunc computes: text of the numpy expression for a small array `a` of dtype `d`.
     """
     return lambda fn: ElementwiseOp(
-        fn, surface, namespace, aliases, autocast, dtype, partials, vjp, ufunc, check, scalar_first, samples, title
+        fn, surface, namespace, aliases, autocast, dtype, partials, vjp, ufunc, check, scalar_first, samples, title, small
     )
 
 
@@ -854,7 +879,8 @@ class PrimitiveNode(Node):
             grad = tuple(
                 zeros_grad(self.__dict__["metas"][i]) if g is None else g for i, g in enumerate(grad)
             )
-        at = {n: self._tensor(n, v, ver) for n, v, ver in zip(op.saved_names, self.saved, self.versions, strict=True)}
+        versions = self.versions or (None,) * len(self.saved)
+        at = {n: self._tensor(n, v, ver) for n, v, ver in zip(op.saved_names, self.saved, versions, strict=True)}
         values = (grad if n == "grad" else self._need(n) if n[:6] == "needs_" else at[n] for n in op.vjp_names)
         return op.line_up(self, op.vjp_rule(*values))
 
@@ -895,6 +921,7 @@ class PrimitiveOp(Op):
     kind = "primitive"
     node_base = PrimitiveNode
     is_view = False
+    keeps = False
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, linear_in: Any, returns: Any,
                  tensors: Any, check: Any) -> None:  # fmt: skip
@@ -962,6 +989,9 @@ class PrimitiveOp(Op):
                 raise NotImplementedError(f"{self.name}: no kernel for this backend")
             with np.errstate(all="ignore"):
                 result = self.kernel_rule(*arrays)
+            if self.keeps:
+                result, kept = result
+                return self.finish(args, result, kept)
         return self.finish(args, result)
 
     def tensors_of(self, args: Any) -> Any:
@@ -992,18 +1022,18 @@ class PrimitiveOp(Op):
             return tuple(MetaArray(r.shape, r.dtype) for r in result)
         return MetaArray(result.shape, result.dtype)
 
-    def finish(self, args: Any, result: Any) -> Any:
+    def finish(self, args: Any, result: Any, kept: Any = None) -> Any:
         """Wrap what the kernel returned, and record."""
         if isinstance(result, (tuple, list)):
             outs = tuple(wrap(_as_array(r)) for r in result)
             if self.vjp_rule is not None:
-                self.record(outs, args, True)
+                self.record(outs, args, True, kept)
             if self.returns:
                 return self.named(outs)
             return outs
         made = wrap(_as_array(result))
         if self.vjp_rule is not None:
-            self.record((made,), args, False)
+            self.record((made,), args, False, kept)
         return made
 
     def named(self, outs: Any) -> Any:
@@ -1015,7 +1045,7 @@ class PrimitiveOp(Op):
 
     # -- recording
 
-    def record(self, outs: tuple[Tensor, ...], args: Any, several: bool) -> Any:
+    def record(self, outs: tuple[Tensor, ...], args: Any, several: bool, kept: Any = None) -> Any:
         parents: list[Any] = []
         found = False
         for name, a in zip(self.params, args, strict=True):
@@ -1035,6 +1065,8 @@ class PrimitiveOp(Op):
         node.shape = len(outs) if several else 0
         saved, versions = [], []
         named = dict(zip(self.params, args, strict=True))
+        if self.keeps:
+            named["kept"] = kept
         for name in self.saved_names:
             value, record = self._save(name, named, outs)
             saved.append(value)
@@ -1149,6 +1181,7 @@ def primitive(
     autocast: str | None = None,
     check: Any = None,
     spread: str | None = None,
+    keeps: bool = False,
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -1158,11 +1191,13 @@ def primitive(
         returns: field names when several results come as a named tuple.
         check: ``check(*args) -> args or None`` on Tensors, before the kernel.
         spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
+        keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
     """
 
     def declare(fn: Any) -> PrimitiveOp:
         op = PrimitiveOp(fn, surface, namespace, aliases, autocast, linear_in, returns, tensors, check)
         op.spread = spread
+        op.keeps = keeps
         return op
 
     return declare
@@ -1185,19 +1220,50 @@ class ViewOp(PrimitiveOp):
 
     def _view(self, source: Tensor, array: Any, args: Any, part: int | None) -> Tensor:
         made = _new(Tensor)
-        made._a, made._v, made._n = array, source._v, None
+        record = source._v
+        made._a, made._v, made._n = array, record, None
         before = source._b
-        base = source if before is None else before[0]
         op: Any = self if part is None else _Part(self, part)
-        made._b = (base, op, args[1:], before)
-        if _state.grad_enabled():
-            if source._n is not None and self.vjp_rule is not None:
-                if part is None:
-                    self.record((made,), args, False)
-                else:
+        made._b = (source if before is None else before[0], op, args[1:], before)
+        if _state.GRAD or _state.local.grad:
+            parent = source._n
+            if parent is not None:
+                if part is not None:
                     op.record(made, args)
-            register_view(made)
+                elif self.vjp_rule is not None:
+                    self.record_view(made, source, parent, args)
+            views = record[3]
+            if views is None:
+                record[3] = [_ref(made)]
+            elif len(views) < 32:
+                views.append(_ref(made))
+            else:
+                register_view(made)
         return made
+
+    def record_view(self, made: Tensor, source: Tensor, parent: Node, args: Any) -> None:
+        """`record` for one view of one tensor, whose rule reads shapes and plain arguments only."""
+        if not self.plain_saves:
+            self.record((made,), args, False)
+            return
+        node = made._n = _new(self.node_class)
+        node.seq = _state.next_seq()
+        node.parents = (parent,)
+        node.hooks = None
+        node.versions = ()
+        node.shape = 0
+        shape_name = self.params[0] + "_shape"
+        node.saved = tuple(
+            [source._a.shape if name == shape_name else args[self.params.index(name)] for name in self.saved_names]
+        )
+
+    @property
+    def plain_saves(self) -> bool:
+        found = self.__dict__.get("_plain_saves")
+        if found is None:
+            allowed = {self.params[0] + "_shape", *self.params[1:]}
+            found = self.__dict__["_plain_saves"] = all(name in allowed for name in self.saved_names)
+        return found
 
     def run(self, *args: Any) -> Any:
         if not isinstance(args[0], Tensor):
@@ -1284,7 +1350,15 @@ class ReductionNode(Node):
     has_raw = True
 
     def raw(self, grad: Any) -> Any:
-        return [g if g is None else g._a for g in self.vjp(wrap(grad))] if self.op.raw_grad is None else self.op.raw_grad(self, grad)
+        op = self.op
+        if op.spreads_only and type(grad) is ndarray and grad.dtype == self.dtype:
+            shape, axes, keepdim = self.shape
+            if not keepdim and axes:
+                grad = grad.reshape([1 if d in axes else n for d, n in enumerate(shape)])
+            made = np.empty(shape, grad.dtype)
+            made[...] = grad
+            return (made,)
+        return [g if g is None else g._a for g in self.vjp(wrap(grad))]
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)
@@ -1301,7 +1375,6 @@ class ReductionOp(Op):
 
     kind = "reduction"
     node_base = ReductionNode
-    raw_grad: Any = None
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Any, identity: Any,
                  map: Any, combine: str, finish: Any, partial: Any, vjp: Any) -> None:  # noqa: A002  # fmt: skip
@@ -1316,6 +1389,8 @@ class ReductionOp(Op):
         super().__init__(fn, surface, namespace, aliases, autocast)
         self.differentiable = partial is not None or vjp is not None
         rule = partial or vjp
+        # The gradient of a plain sum is the incoming one, spread.
+        self.spreads_only = partial is not None and not partial.__code__.co_argcount and partial() == 1
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
 
     def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:  # noqa: A002
@@ -1341,6 +1416,17 @@ class ReductionOp(Op):
             node.dtype = a.dtype
             made._n = node
         return made
+
+    def node_for(self, parent: Node, a: Any) -> Node:
+        """The node of a reduction of all of `a` whose gradient reads neither input nor output."""
+        node = _new(self.node_class)
+        node.seq = _state.next_seq()
+        node.parents = (parent,)
+        node.hooks = None
+        node.saved = node.versions = (None, None)
+        node.shape = (a.shape, tuple(range(a.ndim)), False)
+        node.dtype = a.dtype
+        return node
 
     def compute(self, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: Any, result: Any) -> Any:
         with np.errstate(all="ignore"):

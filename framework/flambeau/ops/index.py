@@ -80,7 +80,25 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         from . import _slow
 
         return _slow.call(getitem_op, (self, key))
+    kind = key.__class__
+    if self._a.__class__ is ndarray:
+        try:
+            if kind is int:
+                return basic_index._view(self, self._a[key, ...], (self, (key,)), None)
+            if kind is tuple and _all_basic(key):
+                return basic_index._view(self, self._a[(*key, ...)], (self, key), None)
+        except IndexError:
+            pass  # said better below
     return _getitem(self, key)
+
+
+def _all_basic(key: tuple[Any, ...]) -> bool:
+    """Whether `key` holds only ints and slices without a step that goes back."""
+    for k in key:
+        kind = k.__class__
+        if kind is not int and (kind is not slice or (k.step is not None and (k.step.__class__ is not int or k.step <= 0))):
+            return False
+    return True
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:

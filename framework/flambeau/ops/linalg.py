@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 
 
-from .. import devices, dtypes
+from .. import _state, devices, dtypes
 from .._arrays import ndarray
-from ..tensor import Tensor
+from ..dtypes import F4, F8
+from ..tensor import Tensor, wrap
 from ._spec import FUNCTION, METHOD, OUT, composite, describe, primitive
+
+
+_new = object.__new__
 
 
 def _same_dtypes(name: str, **operands: Any) -> None:
@@ -53,6 +57,29 @@ def mm(input, mat2):
 
 
 mm.kernel(product)
+
+
+@mm.fast
+def _mm_fast(input, mat2):
+    """Two matrices of one floating dtype."""
+    try:
+        a, b = input._a, mat2._a
+        d = a.dtype
+        if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim != 2 or b.ndim != 2:
+            return None
+        made = wrap(np.matmul(a, b))
+    except (AttributeError, ValueError):  # not tensors, shapes that do not fit
+        return None
+    n, m = input._n, mat2._n
+    if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
+        node = made._n = _new(mm.node_class)
+        node.seq = _state.next_seq()
+        node.parents = (n, m)
+        node.hooks = None
+        node.saved = (a, b)
+        node.versions = (input._v, mat2._v)
+        node.shape = 0
+    return made
 
 
 @mm.shape
@@ -199,6 +226,9 @@ def matmul(input, other):
     if input._a.shape[-1] != inner:
         raise RuntimeError(f"matmul: input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n{describe(input=input, other=other)}")
     return _batched(input, other)
+
+
+matmul.fast(_mm_fast)
 
 
 def _batched(input: Tensor, other: Tensor) -> Tensor:

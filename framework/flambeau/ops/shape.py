@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import _arrays, dtypes
+from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
 from ..devices import Size
-from ..tensor import Tensor, storage_buffer, wrap_dim
+from ..dtypes import F4, F8
+from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, describe, primitive, view, wrap_dims
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
@@ -104,6 +105,11 @@ view_shape.node_class.title = "ViewBackward0"
 
 @view_shape.kernel
 def _view(a, size):
+    if type(a) is ndarray:
+        try:
+            return a.reshape(size, copy=False)
+        except (ValueError, TypeError):
+            pass  # said better below
     shape = infer_shape("view", size, a.size)
     made = viewed(a, shape)
     if made is None:
@@ -133,7 +139,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         return view_dtype.function(self, dtype)
     if len(size) == 1 and not isinstance(size[0], (int, Tensor)):
         size = size[0]
-    return view_shape.function(self, size=size)
+    return view_shape.function(self, size=size) if _state.SLOW else view_shape._view(self, _view(self._a, size), (self, size), None)
 
 
 Tensor.view = view_method  # type: ignore[attr-defined]
@@ -544,8 +550,6 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
 
 
 def wrap_index(positions: Any) -> Tensor:
-    from ..tensor import wrap
-
     return wrap(positions)
 
 
@@ -706,6 +710,29 @@ def cat(tensors, dim=0):
 
     One-dimensional empty tensors are skipped, as in PyTorch. Raises: RuntimeError for an empty list or shapes that differ.
     """
+
+
+@cat.fast
+def _cat_fast(tensors, dim):
+    """Plain tensors of one floating dtype, none of them recorded."""
+    arrays = []
+    kind = None
+    for x in tensors:
+        if x.__class__ is not Tensor or x._n is not None:
+            return None
+        a = x._a
+        d = a.dtype
+        if kind is None:
+            if d is not F4 and d is not F8 or not a.ndim:
+                return None
+            kind = d
+        elif d is not kind:
+            return None
+        arrays.append(a)
+    try:
+        return wrap(np.concatenate(arrays, dim))
+    except (ValueError, TypeError):  # 1-d empties, shapes or dims that do not fit
+        return None
 
 
 @cat.kernel

@@ -1,0 +1,300 @@
+"""Random tensors: drawn in the order, and with the values, of PyTorch's CPU generator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _state, devices, dtypes
+from .._arrays import MetaArray, ndarray
+from ..tensor import Tensor, bump, wrap
+from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite
+from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor
+
+
+def _kernels() -> Any:
+    from flambeau_kernels.cpu import random
+
+    return random
+
+
+def _stream(generator: Any) -> Any:
+    from ..random import stream_of
+
+    return stream_of(generator)
+
+
+class _Named:
+    """Carries a name to error messages of checks that expect an op."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
+    """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
+    check_writable(_Named(name), self)
+    if type(self._a) is MetaArray:
+        return self
+    if self._n is not None and _state.grad_enabled():
+        fresh = np.empty_like(self._a)
+        draw(fresh)
+        return OPS["Tensor.overwrite"].run_inplace(self, wrap(fresh))
+    draw(self._a)
+    bump(self)
+    return self
+
+
+# -- in-place draws ------------------------------------------------------------------------------------------------------
+
+
+def _floating(self: Tensor, name: str) -> None:
+    if self.dtype.category < dtypes.FLOATING:
+        raise NotImplementedError(f'"{name}" not implemented for {self.dtype}; draw into a floating tensor')
+
+
+def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
+    """Numbers evenly spread over ``[from, to)``."""
+    low = named.pop("from", from_)
+    _floating(self, "uniform_")
+    if low > to:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}")
+    info = dtypes.finfo(self.dtype)
+    if to - low > info.max:
+        raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits::max(), but found to={to} and from={low}")
+    return fill_in_place(self, "uniform", lambda a: _kernels().uniform(_stream(generator), a, low, to))
+
+
+def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
+    """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    _floating(self, "normal_")
+    return fill_in_place(self, "normal", lambda a: _kernels().normal(_stream(generator), a, mean, std))
+
+
+def _simple(name: str, doc: str, **defaults: Any) -> Any:
+    def fill(self: Tensor, *args: Any, generator: Any = None, **named: Any) -> Tensor:
+        values = {**defaults, **dict(zip(defaults, args, strict=False)), **named}
+        unknown = set(values) - set(defaults)
+        if unknown or len(args) > len(defaults):
+            raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
+        return fill_in_place(self, name, lambda a: getattr(_kernels(), name)(_stream(generator), a, *values.values()))
+
+    fill.__name__, fill.__doc__ = f"{name}_", doc
+    return fill
+
+
+exponential_ = _simple("exponential", "Numbers from the exponential distribution of rate `lambd`.", lambd=1.0)
+cauchy_ = _simple("cauchy", "Numbers from the Cauchy distribution.", median=0.0, sigma=1.0)
+log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mean` and `std`.", mean=1.0, std=2.0)
+
+
+def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
+    """Numbers of trials up to the first success of probability `p`."""
+    return fill_in_place(self, "geometric", lambda a: _kernels().geometric(_stream(generator), a, p))
+
+
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
+    chance = _chances(p._a, self._a.shape) if isinstance(p, Tensor) else _probability(p)
+    return fill_in_place(self, "bernoulli", lambda a: _kernels().bernoulli(_stream(generator), a, chance))
+
+
+def _chances(p: Any, shape: Any) -> Any:
+    if p.size and not ((p >= 0) & (p <= 1)).all():
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true for every element of p")
+    return np.broadcast_to(p, shape)
+
+
+def _probability(p: float) -> float:
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    return p
+
+
+def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Tensor:
+    """Integers evenly spread over ``[from, to)``, ``[0, to)``, or everything the dtype holds exactly."""
+    low, high = named.pop("from", None), named.pop("to", None)
+    if len(bounds) == 1:
+        high = bounds[0]
+    elif len(bounds) == 2:
+        low, high = bounds
+    if low is None and high is None:
+        return fill_in_place(self, "random", lambda a: _kernels().random_bits(_stream(generator), a))
+    low = 0 if low is None else low
+    if high is None:
+        high = 2**63 if low == -(2**63) else np.iinfo(self.dtype.numpy).max + 1 if self.dtype.category < 2 else 2 ** (dtypes.finfo(self.dtype).bits)
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return fill_in_place(self, "random", lambda a: _kernels().randint(_stream(generator), a, low, high))
+
+
+for _fn in (uniform_, normal_, exponential_, cauchy_, log_normal_, geometric_, bernoulli_, random_):
+    setattr(Tensor, _fn.__name__, _fn)
+
+
+# -- new tensors -----------------------------------------------------------------------------------------------------------
+
+
+def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool) -> Tensor:
+    if out is not None:
+        out.resize_(_sizes(size))
+        return fill_in_place(out, "out", draw)
+    _check_layout(layout)
+    shape, d, place = _sizes(size), _dtype(dtype), _place(device)
+    if place is not None and place.type == "meta":
+        made = wrap(MetaArray(shape, d))
+        return made.requires_grad_(True) if requires_grad else made
+    array = np.empty(shape, d)
+    draw(array)
+    return finish(array, requires_grad, place, pin_memory=pin_memory)
+
+
+def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+         requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
+    """Numbers evenly spread over [0, 1)."""
+    return _make(lambda a: _kernels().uniform(_stream(generator), a), size, out, dtype, layout, device, requires_grad, pin_memory)
+
+
+def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
+    """Numbers from the standard normal distribution."""
+    return _make(lambda a: _kernels().normal(_stream(generator), a), size, out, dtype, layout, device, requires_grad, pin_memory)
+
+
+def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+            requires_grad: bool = False, pin_memory: bool = False, **named: Any) -> Tensor:  # fmt: skip
+    """``randint(low=0, high, size)``: integers evenly spread over ``[low, high)``, int64 by default."""
+    values = list(args)
+    low = named.pop("low", None)
+    high = named.pop("high", None)
+    size = named.pop("size", None)
+    if named:
+        raise TypeError(f"randint() got an unexpected keyword argument '{next(iter(named))}'")
+    if size is None and values and not isinstance(values[-1], (int, Tensor)):
+        size = values.pop()
+    if len(values) == 2:
+        low, high = values
+    elif len(values) == 1 and high is None:
+        high = values[0]
+    elif len(values) == 1:
+        low = values[0]
+    if high is None or size is None:
+        raise TypeError("randint() received an invalid combination of arguments; it takes (low=0, high, size)")
+    low = int(low or 0)
+    high = int(high)
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    d = dtype or (out.dtype if out is not None else dtypes.int64)
+    return _make(lambda a: _kernels().randint(_stream(generator), a, low, high), (size,), out, d, layout, device, requires_grad, pin_memory)
+
+
+def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """The integers from 0 to ``n - 1`` in random order."""
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
+    d = dtype or (out.dtype if out is not None else dtypes.int64)
+    place = _place(device)
+    if place is not None and place.type == "meta":
+        return wrap(MetaArray((n,), d.numpy))
+    made = finish(_kernels().randperm(_stream(generator), n, d.numpy), requires_grad, place)
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def _like_draw(draw_name: str, name: str) -> Any:
+    def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+             memory_format: Any = devices.preserve_format, generator: Any = None) -> Tensor:  # fmt: skip
+        made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
+        fill_in_place(made, name, lambda a: getattr(_kernels(), draw_name)(_stream(generator), a))
+        return made.requires_grad_(True) if requires_grad else made
+
+    like.__name__ = name
+    like.__doc__ = f"`{name[:-5]}` shaped like `input`."
+    return like
+
+
+rand_like, randn_like = _like_draw("uniform", "rand_like"), _like_draw("normal", "randn_like")
+
+
+def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                 requires_grad: bool = False, memory_format: Any = devices.preserve_format, generator: Any = None) -> Tensor:  # fmt: skip
+    """Integers evenly spread over ``[low, high)`` (or ``[0, low)``), shaped like `input`."""
+    if high is None:
+        low, high = 0, low
+    low, high = int(low), int(high)
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
+    fill_in_place(made, "randint_like", lambda a: _kernels().randint(_stream(generator), a, low, high))
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,
+           layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """Normal numbers whose mean and standard deviation may be numbers or Tensors, one per element."""
+    if size is not None:
+        return _make(lambda a: _kernels().normal(_stream(generator), a, mean, std), (size,), out, dtype, layout, device, requires_grad, pin_memory)
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        raise TypeError("normal() received an invalid combination of arguments: give a size, or Tensors for mean or std")
+    if isinstance(std, Tensor):
+        if std.is_complex():
+            raise RuntimeError("normal expects standard deviation to be non-complex")
+        if std.numel() and not std.is_meta and bool((std < 0).any()):
+            raise RuntimeError("normal expects all elements of std >= 0.0")
+    elif std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    from .shape import broadcast_shapes
+
+    shape = broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
+    d = next(x.dtype for x in (mean, std) if isinstance(x, Tensor))
+    with_tape = _state.set_grad(False)
+    try:
+        made = wrap(np.empty(tuple(shape), d.numpy)).normal_(generator=generator) * std + mean
+    finally:
+        _state.set_grad(with_tape)
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def _from_chances(name: str, doc: str) -> Any:
+    def draw(input, generator=None):
+        if type(input._a) is MetaArray:
+            return wrap(MetaArray(tuple(input.shape), input.dtype.numpy))
+        return wrap(getattr(_kernels(), name)(_stream(generator), input._a))
+
+    draw.__name__, draw.__doc__ = name, doc
+    return composite(surface=FUNCTION)(draw)
+
+
+poisson = _from_chances("poisson", "Counts from the Poisson distribution of the rates in `input`.")
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def bernoulli(input, p=None, *, generator=None):
+    """Ones with the probabilities in `input` (or `p`), else zeros."""
+    made = wrap(np.empty_like(input._a)) if type(input._a) is ndarray else input.detach()
+    with_tape = _state.set_grad(False)
+    try:
+        made.bernoulli_(input.detach() if p is None else p, generator=generator)
+    finally:
+        _state.set_grad(with_tape)
+    return made * input * 0 + made if input.requires_grad else made
+
+
+@composite(surface=FUNCTION)
+def binomial(count, prob, generator=None):
+    """Successes among `count` trials of probability `prob`, elementwise."""
+    return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._a, prob._a)))
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def multinomial(input, num_samples, replacement=False, *, generator=None):
+    """`num_samples` indices drawn from each row of weights. Raises: RuntimeError for weights that are no distribution."""
+    if input.dtype.category != dtypes.FLOATING:
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
+    return wrap(_kernels().multinomial(_stream(generator), input._a, num_samples, replacement))
+
+
+FUNCTIONS = {fn.__name__: fn for fn in (rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal)}
