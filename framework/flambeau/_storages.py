@@ -18,6 +18,7 @@ __all__ = [
     "LegacyStorages",
     "LoadedStorage",
     "SavedStorage",
+    "bytes_of_storage",
     "storage_kind",
 ]
 
@@ -30,6 +31,18 @@ STORAGE_NAMES = {
     dtypes.bool: "BoolStorage",
     dtypes.complex64: "ComplexFloatStorage", dtypes.complex128: "ComplexDoubleStorage",
 }
+
+
+def bytes_of_storage(storage: Any) -> Any:
+    """The memory of a public storage as a one-dimensional uint8 tensor."""
+    from flambeau.storage import TypedStorage, UntypedStorage
+
+    untyped = storage.untyped() if isinstance(storage, TypedStorage) else storage
+    if not isinstance(untyped, UntypedStorage):
+        raise TypeError(f"load: expected a storage, got {type(storage).__name__}")
+    made = wrap(untyped._bytes)
+    made._v = untyped._record
+    return made
 
 
 def storage_kind(tensor: Any) -> Any:

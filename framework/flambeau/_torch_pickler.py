@@ -11,9 +11,9 @@ from typing import Any
 
 import flambeau as fb
 from flambeau import _arrays, dtypes
-from flambeau._storages import STORAGE_NAMES, SavedStorage, storage_kind
+from flambeau._storages import STORAGE_NAMES, SavedStorage, bytes_of_storage, storage_kind
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import storage_buffer
+from flambeau.tensor import storage_buffer, wrap
 
 __all__ = ["pickle_with_storages"]
 
@@ -74,9 +74,8 @@ class _TorchPickler(pickle._Pickler):  # type: ignore[name-defined]
 
         if not isinstance(obj, (TypedStorage, UntypedStorage)):
             return None
-        # A tensor over all of it, so that it is found again when tensors share it.
-        whole = fb.empty(0, dtype=fb.uint8, device=obj.device).set_(obj)
-        return self._storage(whole, getattr(obj, "dtype", None))
+        dtype = getattr(obj, "dtype", None)
+        return self._storage(bytes_of_storage(obj), dtype if dtype in STORAGE_NAMES else None)
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _Name):
@@ -123,7 +122,10 @@ class _TorchPickler(pickle._Pickler):  # type: ignore[name-defined]
         return _utils("_rebuild_tensor_v2"), place
 
     def _parameter(self, parameter: Any) -> Any:
-        args = (parameter.data, parameter.requires_grad, OrderedDict())
+        # Not `.data`, which is a Parameter again where tensor subclasses are handled.
+        values = wrap(parameter._a)
+        values._v = parameter._v
+        args = (values, parameter.requires_grad, OrderedDict())
         state = {name: value for name, value in parameter.__dict__.items() if name not in _OWN_ATTRIBUTES}
         if state:
             return _utils("_rebuild_parameter_with_state"), (*args, state)

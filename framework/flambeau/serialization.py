@@ -233,14 +233,9 @@ def location_tag(storage: Any) -> str:
 
 def default_restore_location(storage: Any, location: str) -> Any:
     """`storage` moved to where `location` says. Raises: RuntimeError for a place that is not here."""
-    return _restore(_bytes_of(storage), location).untyped_storage()
+    from flambeau._storages import bytes_of_storage
 
-
-def _bytes_of(storage: Any) -> Any:
-    """The memory of `storage` as a one-dimensional uint8 tensor."""
-    import flambeau as fb
-
-    return fb.empty(0, dtype=fb.uint8, device=storage.device).set_(storage)
+    return _restore(bytes_of_storage(storage), location).untyped_storage()
 
 
 def _location_of(tensor: Any) -> str:
@@ -249,10 +244,12 @@ def _location_of(tensor: Any) -> str:
 
 def _restore(data: Any, location: str) -> Any:
     """The uint8 tensor `data` at `location`."""
+    from flambeau._storages import bytes_of_storage
+
     for _, _, deserializer in _packages:
         restored = deserializer(data.untyped_storage(), location)
         if restored is not None:
-            return _bytes_of(restored)
+            return bytes_of_storage(restored)
     kind = location.partition(":")[0]
     if kind == "cpu":
         return data
@@ -271,12 +268,13 @@ def _cuda_index(location: str) -> int:
     import flambeau as fb
 
     index = location.partition(":")[2] or "0"
-    if not fb.cuda.is_available():
+    cuda = getattr(fb, "cuda", None)
+    if cuda is None or not cuda.is_available():
         raise RuntimeError(
             f"load: the file keeps a storage at {location!r}, but there is no CUDA device; pass "
             f"map_location='cpu'"
         )
-    count = fb.cuda.device_count()
+    count = cuda.device_count()
     if not index.isdigit() or int(index) >= count:
         raise RuntimeError(
             f"load: the file keeps a storage at {location!r}, but there are {count} CUDA devices; "
@@ -311,11 +309,13 @@ class Placement:
 
     def restore(self, data: Any, location: str) -> Any:
         """The uint8 tensor `data`, saved at `location`, at its place."""
+        from flambeau._storages import bytes_of_storage
+
         place = self.place(location)
         if place is not None:
             return _restore(data, place)
         moved = self._map(data.untyped_storage(), location)
-        return _restore(data, location) if moved is None else _bytes_of(moved)
+        return _restore(data, location) if moved is None else bytes_of_storage(moved)
 
 
 # -- saving --------------------------------------------------------------------------------------------------
@@ -575,13 +575,7 @@ def _read_legacy(file: Any, placement: Placement, unsafe: bool) -> Any:
     if not data:
         raise EOFError("load: the file is empty")
     _refuse_tar(data)
-    headers, at = [], 0
-    for _ in range(3):
-        header, at = _pickle_machine.run(data, _pickle_machine.Policy(), at)
-        headers.append(header)
-    magic, version, system = headers
-    if magic != _LEGACY_MAGIC or version != _LEGACY_PROTOCOL or not isinstance(system, dict):
-        raise _pickle_machine.UnpicklingError("load: this is a pickle, but not one that save wrote")
+    system, at = _legacy_system(data)
     # The sizes of storages follow from the ids in the object, so it is gone through once without making
     # anything.
     outline = _pickle_machine.Ignorant()
@@ -592,6 +586,26 @@ def _read_legacy(file: Any, placement: Placement, unsafe: bool) -> Any:
     result = _unpickle(data[at:end], storages, unsafe)
     file.seek(start + storages.end)
     return result
+
+
+def _legacy_system(data: bytes) -> tuple[dict[str, Any], int]:
+    """What the older format says of the system that wrote it, and where the object starts."""
+    from flambeau import _pickle_machine
+
+    nothing = _pickle_machine.Policy()
+    try:
+        magic, at = _pickle_machine.run(data, nothing)
+    except _pickle_machine.UnpicklingError as error:
+        raise _pickle_machine.UnpicklingError(
+            "load: this is no .pt file: it starts neither as a zip archive nor as the older format does"
+        ) from error
+    if magic != _LEGACY_MAGIC:
+        raise _pickle_machine.UnpicklingError("load: this is a pickle, but not one that save wrote")
+    version, at = _pickle_machine.run(data, nothing, at)
+    system, at = _pickle_machine.run(data, nothing, at)
+    if version != _LEGACY_PROTOCOL or not isinstance(system, dict):
+        raise _pickle_machine.UnpicklingError(f"load: version {version!r} of the older format is not known")
+    return system, at
 
 
 def _refuse_tar(data: bytes) -> None:

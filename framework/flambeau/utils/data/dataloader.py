@@ -255,7 +255,7 @@ class _Iterator:
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
         self._index_sampler = loader._index_sampler
-        self._pin = loader.pin_memory and fb.cuda.is_available()
+        self._pin = loader.pin_memory and _has_gpu()
         # Drawn for every iterator, also without workers, so that the generator advances the same either way.
         self._base_seed = draw_seed(loader.generator)
         self._begin()
@@ -300,6 +300,11 @@ class _Iterator:
             f"part",
             stacklevel=3,
         )
+
+
+def _has_gpu() -> bool:
+    cuda = getattr(fb, "cuda", None)
+    return cuda is not None and cuda.is_available()
 
 
 class _LocalIterator(_Iterator):
