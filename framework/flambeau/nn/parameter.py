@@ -50,7 +50,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             return Tensor._make_subclass(cls, data, requires_grad)
         # A tensor of a class of its own keeps that class, and is marked as a parameter instead.
         if not isinstance(data, Tensor):
-            raise TypeError(f"Parameter(data): expected a Tensor, got {type(data).__name__}")
+            # PyTorch's type for this: it asks anything for its detach().
+            raise AttributeError(f"Parameter(data): expected a Tensor, got {type(data).__name__}")
         marked = data.detach().requires_grad_(requires_grad)
         if type(marked) is not type(data):
             raise RuntimeError(

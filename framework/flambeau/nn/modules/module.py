@@ -53,10 +53,9 @@ _HOOK_TABLES = _HOOK_TABLES_OF_CALLS | {
 
 
 class _GlobalHooks:
-    """The hooks common to all modules. `watching_calls` is what every call tests."""
+    """The hooks common to all modules."""
 
     def __init__(self) -> None:
-        self.watching_calls = False
         self.full_backward: bool | None = None
         self.forward: OrderedDict[int, Any] = OrderedDict()
         self.forward_with_kwargs: OrderedDict[int, bool] = OrderedDict()
@@ -68,20 +67,30 @@ class _GlobalHooks:
         self.module_registration: OrderedDict[int, Any] = OrderedDict()
         self.parameter_registration: OrderedDict[int, Any] = OrderedDict()
 
-    def settle(self) -> None:
-        """Stop watching calls once the last hook on calls is gone."""
-        self.watching_calls = bool(self.forward or self.forward_pre or self.backward or self.backward_pre)
+    def on_calls(self) -> bool:
+        """Whether any of them concerns calls."""
+        return bool(self.forward or self.forward_pre or self.backward or self.backward_pre)
 
 
 _global = _GlobalHooks()
+# True while there are global hooks on calls; a plain global, because every call tests it.
+_watching_all = False
+_NO_INPUT = object()
 
 
 def _add_global_call_hook(
     hooks: OrderedDict[int, Any], hook: Callable[..., Any], marks: Any = ()
 ) -> RemovableHandle:
+    global _watching_all
     handle = add_hook(hooks, hook, marks=marks)
-    _global.watching_calls = True
+    _watching_all = True
     return handle
+
+
+def _settle() -> None:
+    """Stop watching all calls once the last global hook on them is gone."""
+    global _watching_all
+    _watching_all = _global.on_calls()
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -227,8 +236,7 @@ class Module:
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    # -- calling
-    # ------------------------------------------------------------------------------------------------------
+    # -- calling ---------------------------------------------------------------------------------------------
 
     def forward(self, *input: Any) -> Any:
         """The computation of this module. Every subclass defines it; callers call the module itself."""
@@ -236,11 +244,12 @@ class Module:
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._watched or _global.watching_calls:
-            return self._watched_call(args, kwargs)
+    def __call__(self, input: Any = _NO_INPUT, /, *rest: Any, **kwargs: Any) -> Any:
+        # Nearly all calls have one argument and nobody watching: they skip packing and unpacking arguments.
+        if self._watched or _watching_all or rest or kwargs or input is _NO_INPUT:
+            return self._general_call(() if input is _NO_INPUT else (input, *rest), kwargs)
         try:
-            return self.forward(*args, **kwargs)
+            return self.forward(input)
         except Exception as error:
             note_module(error, self)
             raise
@@ -253,13 +262,18 @@ class Module:
             note_module(error, self)
             raise
 
-    def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _general_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._compiled_call_impl is not None:
             return self._compiled_call_impl(*args, **kwargs)
-        return self._call_impl(*args, **kwargs)
+        try:
+            watched = self._watched or _watching_all
+            return self._hooked_call(args, kwargs) if watched else self.forward(*args, **kwargs)
+        except Exception as error:
+            note_module(error, self)
+            raise
 
     def _hooked_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _global.settle()
+        _settle()
         gates, last_operation_hooks = self._backward_watchers()
         args, kwargs = self._run_forward_pre_hooks(args, kwargs)
         if gates is not None:
@@ -355,8 +369,7 @@ class Module:
         self._compiled_call_impl = fb.compile(self._call_impl, *args, **kwargs)
         self._watched = True
 
-    # -- hooks
-    # --------------------------------------------------------------------------------------------------------
+    # -- hooks -----------------------------------------------------------------------------------------------
 
     def _hooks(self, table: str) -> Mapping[int, Any]:
         """The hooks in `table`, which need not exist."""
@@ -465,8 +478,7 @@ class Module:
         place."""
         return add_hook(self._load_state_dict_post_hooks, hook)
 
-    # -- registering
-    # --------------------------------------------------------------------------------------------------
+    # -- registering -----------------------------------------------------------------------------------------
 
     def _check_new_name(self, kind: str, name: Any, registry: str) -> None:
         if not isinstance(name, str):
@@ -546,8 +558,7 @@ class Module:
         """
         self.register_module(name, module)
 
-    # -- attributes
-    # ---------------------------------------------------------------------------------------------------
+    # -- attributes ------------------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
         attributes = self.__dict__
@@ -566,7 +577,7 @@ class Module:
             self._check_ready("_parameters", "parameters")
             self._forget(name, but="_parameters")
             self.register_parameter(name, value)
-        elif isinstance(value, Module):
+        elif isinstance(value, Module) and name not in self.__dict__.get("_parameters", ()):
             self._check_ready("_modules", "module")
             self._forget(name, but="_modules")
             self._modules[name] = _after_hooks(_global.module_registration, self, name, value)
@@ -638,8 +649,7 @@ class Module:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    # -- finding by path
-    # ----------------------------------------------------------------------------------------------
+    # -- finding by path -------------------------------------------------------------------------------------
 
     def get_submodule(self, target: str) -> Module:
         """The submodule at the dotted path `target`; the empty path is this module.
@@ -697,8 +707,7 @@ class Module:
             raise AttributeError(f"{target!r}: {name!r} is not a buffer")
         return module._buffers[name]
 
-    # -- walking
-    # ------------------------------------------------------------------------------------------------------
+    # -- walking ---------------------------------------------------------------------------------------------
 
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
@@ -780,8 +789,7 @@ class Module:
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
-    # -- changing all of it
-    # -------------------------------------------------------------------------------------------
+    # -- changing all of it ----------------------------------------------------------------------------------
 
     def apply(self, fn: Callable[[Module], None]) -> Module:
         """Call `fn` with every submodule, children first, and with this module last. Returns self."""
@@ -916,8 +924,7 @@ class Module:
             else:
                 param.grad = param.grad.detach().zero_()
 
-    # -- saving and loading
-    # -------------------------------------------------------------------------------------------
+    # -- saving and loading ----------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
         """Whatever else belongs into `state_dict`, under the key ``_extra_state``. Define it with
@@ -1103,8 +1110,7 @@ class Module:
         name, dot, _ = path.partition(".")
         return name in self._modules if dot else name in own
 
-    # -- printing
-    # -----------------------------------------------------------------------------------------------------
+    # -- printing --------------------------------------------------------------------------------------------
 
     def _get_name(self) -> str:
         return type(self).__name__
@@ -1168,7 +1174,8 @@ class _Loading:
         incompatible = _IncompatibleKeys(self.missing, self.unexpected)
         for hook in module._hooks("_load_state_dict_post_hooks").values():
             if hook(module, incompatible) is not None:
-                raise RuntimeError(
+                # PyTorch raises AssertionError for exactly this.
+                raise AssertionError(
                     "a load_state_dict post-hook must edit incompatible_keys in place and return None"
                 )
 

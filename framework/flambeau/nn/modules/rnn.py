@@ -151,8 +151,7 @@ class RNNBase(Module):
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
 
-    # -- checking
-    # -----------------------------------------------------------------------------------------------------
+    # -- checking --------------------------------------------------------------------------------------------
 
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """Raises ValueError for a wrong dtype, RuntimeError for a wrong number of dimensions or features."""
@@ -200,8 +199,7 @@ class RNNBase(Module):
         """The state with its batch rearranged."""
         return hx if permutation is None else apply_permutation(hx, permutation)
 
-    # -- running
-    # ------------------------------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------------------
 
     def _initial_state(self, input: Tensor, batch_sizes: Tensor | None) -> Any:
         return fb.zeros(
