@@ -1,4 +1,4 @@
-"""Every optimizer and option, step by step against the oracle: parameters, state, and what a checkpoint holds."""
+"""Every optimizer and option, step by step against the oracle: parameters, state, checkpoints."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ STEPS = 7
 
 def draw(dtype, seed, shapes=SHAPES):
     rng = np.random.default_rng(seed)
-    made = [rng.standard_normal(s) + (1j * rng.standard_normal(s) if dtype.startswith("c") else 0) for s in shapes]
+    made = [
+        rng.standard_normal(s) + (1j * rng.standard_normal(s) if dtype.startswith("c") else 0) for s in shapes
+    ]
     return [np.asarray(m, dtype) for m in made]
 
 
@@ -87,7 +89,7 @@ def assert_agree(ours, theirs, dtype):
         assert list(mine[i]) == list(reference[i])
         for key, value in mine[i].items():
             expected = plain(reference[i][key])
-            assert plain(value).dtype == expected.dtype and plain(value).shape == expected.shape
+            assert (plain(value).dtype, plain(value).shape) == (expected.dtype, expected.shape)
             np.testing.assert_allclose(plain(value), expected, rtol, atol, err_msg=f"{key} of parameter {i}")
 
 
@@ -161,7 +163,10 @@ def test_rates_held_in_tensors_are_read_at_each_step(name):
 
 def test_printed_form_is_the_oracles():
     def text(T):
-        groups = [{"params": [T.nn.Parameter(T.ones(2))]}, {"params": [T.nn.Parameter(T.ones(2))], "lr": 0.5, "x": "y"}]
+        groups = [
+            {"params": [T.nn.Parameter(T.ones(2))]},
+            {"params": [T.nn.Parameter(T.ones(2))], "lr": 0.5, "x": "y"},
+        ]
         return str(T.optim.AdamW(groups, lr=0.25))
 
     assert text(fb) == text(torch)

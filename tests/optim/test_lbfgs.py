@@ -48,9 +48,11 @@ def test_finds_the_minimum_of_a_quadratic(line_search_fn):
 
 
 def test_line_search_reaches_the_bottom_of_a_curved_valley():
-    p, losses, _ = minimize(fb, rosenbrock, 20, line_search_fn="strong_wolfe")
+    _, losses, _ = minimize(fb, rosenbrock, 20, line_search_fn="strong_wolfe")
 
-    assert losses[-1] < 1e-10 or abs(losses[-1] - 3.930839) < 1e-3  # the global minimum, or the known local one
+    assert (
+        losses[-1] < 1e-10 or abs(losses[-1] - 3.930839) < 1e-3
+    )  # the global minimum, or the known local one
 
 
 @pytest.mark.parametrize("max_eval", [1, 3, None])
@@ -60,7 +62,13 @@ def test_line_search_reaches_the_bottom_of_a_curved_valley():
 @pytest.mark.parametrize("function", [rosenbrock, quartic, steep])
 def test_follows_the_oracles_path(function, line_search_fn, lr, max_iter, max_eval):
     torch = pytest.importorskip("torch")
-    options = {"lr": lr, "max_iter": max_iter, "max_eval": max_eval, "history_size": 4, "line_search_fn": line_search_fn}
+    options = {
+        "lr": lr,
+        "max_iter": max_iter,
+        "max_eval": max_eval,
+        "history_size": 4,
+        "line_search_fn": line_search_fn,
+    }
 
     _, ours, state = minimize(fb, function, 3, **options)
     _, theirs, reference = minimize(torch, function, 3, **options)

@@ -20,7 +20,8 @@ class Adafactor(Optimizer):
     Args:
         lr: bound on the relative step, >= 0.
         beta2_decay: power of the step that gives the weight of the newest square, <= 0.
-        eps: floor of the second moment (None: machine epsilon of the dtype), and of the parameters' root mean square.
+        eps: floor of the second moment (None: machine epsilon of the dtype), and of the parameters' root mean
+            square.
         d: root mean square of the update beyond which it is scaled down, >= 1.
         weight_decay: share of ``lr`` by which parameters shrink, >= 0.
         foreach: accepted; parameters are stepped one at a time. maximize: ascend instead of descend.
@@ -51,9 +52,9 @@ class Adafactor(Optimizer):
         if not weight_decay >= 0.0:
             raise ValueError(f"weight_decay should be >= 0 but is: {weight_decay}")
         super().__init__(params, {
-            "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay, "foreach": foreach,
-            "maximize": maximize,
-        })  # fmt: skip
+            "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
+            "foreach": foreach, "maximize": maximize,
+        })
 
     @fb.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -99,11 +100,11 @@ class Adafactor(Optimizer):
 
 
 def _rms(tensor: Any) -> Any:
-    return tensor.norm(2) / tensor.numel() ** 0.5
+    return (tensor * tensor).mean().sqrt()
 
 
 def _second_moment(state: dict[str, Any], grad: Any, newest: float, floor: float) -> Any:
-    """Update the running means of squares, and estimate the whole from rows (..., m, 1) and columns (..., 1, n)."""
+    """Update the means of squares; estimate them all from rows (..., m, 1) and columns (..., 1, n)."""
     square = grad * grad
     if grad.dim() <= 1:
         state["variance"].lerp_(square, newest)

@@ -1,9 +1,10 @@
 """Many small parameters stepped as one flat array.
 
-A step of a 16-element parameter is all overhead, so a `Bucket` gathers the parameters and gradients of many into flat
-arrays, runs the formula once and scatters the result. Their state is not gathered: it lives in flat arrays for good, and
-the tensors in ``optimizer.state`` are views of them. Whoever replaces such a tensor (a loaded checkpoint, a user's edit)
-is noticed before the next step, and the bucket is made anew from what is there.
+A step of a 16-element parameter is all overhead, so a `Bucket` gathers the parameters and gradients of many
+into flat arrays, runs the formula once and scatters the result. Their state is not gathered: it lives in flat
+arrays for good, and the tensors in ``optimizer.state`` are views of them. Whoever replaces such a tensor (a
+loaded checkpoint, a user's edit) is noticed before the next step, and the bucket is made anew from what is
+there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import flambeau_kernels as kernels
 
 from .. import _state
+from .._arrays import address
 from ..autograd.tape import COUNT, STAMP
 from ..tensor import wrap
 
@@ -32,16 +34,31 @@ def is_small(param: Any) -> bool:
     array = param._a
     return (
         type(array) is ndarray and array.size < SMALL and array.flags.c_contiguous and array.dtype.kind != "c"
-    )  # fmt: skip
+    )
 
 
 def state_fits(param: Any, tensors: Sequence[Any], scalars: Sequence[Any]) -> bool:
     """Whether the state of `param` is of the kind that flat arrays hold: its shape and dtype, scalars 0-d."""
     array = param._a
     return all(
-        type(t._a) is ndarray and t._a.shape == array.shape and t._a.dtype == array.dtype and not t.requires_grad
+        type(t._a) is ndarray
+        and t._a.shape == array.shape
+        and t._a.dtype == array.dtype
+        and not t.requires_grad
         for t in tensors
     ) and all(type(s._a) is ndarray and s._a.ndim == 0 and not s.requires_grad for s in scalars)
+
+
+def overlapping(arrays: dict[int, Any]) -> set[int]:
+    """The keys of contiguous arrays that share memory with another one."""
+    found: set[int] = set()
+    last, end = -1, 0
+    for start, size, key in sorted((address(a), max(a.nbytes, 1), k) for k, a in arrays.items()):
+        if start < end:
+            found |= {last, key}
+        if start + size > end:
+            last, end = key, start + size
+    return found
 
 
 class Bucket:
@@ -54,7 +71,11 @@ class Bucket:
     """
 
     def __init__(
-        self, params: list[Any], states: list[dict[str, Any]], tensors: tuple[str, ...], scalars: tuple[str, ...]
+        self,
+        params: list[Any],
+        states: list[dict[str, Any]],
+        tensors: tuple[str, ...],
+        scalars: tuple[str, ...],
     ) -> None:
         self.params, self.states = params, states
         self.names = (*tensors, *scalars)
@@ -85,7 +106,7 @@ class Bucket:
         return flat
 
     def is_current(self) -> bool:
-        """Whether parameters and state are still the tensors, over the memory, that this bucket was made from."""
+        """Whether parameters and state are still the objects, over the memory, of this bucket."""
         if not all(map(is_, map(array_of, self.params), self.arrays)):
             return False
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import flambeau as fb
 
 from .. import _arrays
 from ..tensor import bump
-from ._bucket import Bucket, is_small, ndarray, same, state_fits
+from ._bucket import Bucket, is_small, ndarray, overlapping, same, state_fits
 from ._rule import on_arrays, on_rows, on_tensors
 from .optimizer import Optimizer
 
@@ -32,15 +32,17 @@ class Plan(NamedTuple):
     params: list[Any]
     keys: list[Any]  # of optimizer.state, and its values, when the plan was made
     entries: list[Any]
-    buckets: list[tuple[Bucket, list[int], bool]]  # the bucket, positions of its parameters, whether state was new
+    buckets: list[
+        tuple[Bucket, list[int], bool]
+    ]  # the bucket, positions of its parameters, whether state was new
     singles: list[int]
 
 
 class ElementwiseOptimizer(Optimizer):
     """An optimizer whose step is an update rule.
 
-    A subclass names its scalar state (`_scalar_state`) and state tensors (`_tensor_state`), and says in `_update` which
-    formula a step applies with which numbers.
+    A subclass names its scalar state (`_scalar_state`) and state tensors (`_tensor_state`), and says in
+    `_update` which formula a step applies with which numbers.
     """
 
     _scalar_state: tuple[str, ...] = ("step",)
@@ -51,9 +53,11 @@ class ElementwiseOptimizer(Optimizer):
         raise NotImplementedError
 
     def _update(self, group: dict[str, Any], scalars: tuple[Any, ...], fresh: bool) -> Update:
-        """The update of parameters with this scalar state; `fresh` when their state tensors were made just now.
+        """The update of parameters with this scalar state; `fresh` when their state tensors were made just
+        now.
 
-        `scalars` are numpy scalars of their tensors' dtypes, so arithmetic with them rounds as those tensors would.
+        `scalars` are numpy scalars of their tensors' dtypes, so arithmetic with them rounds as those tensors
+        would.
         """
         raise NotImplementedError
 
@@ -74,7 +78,15 @@ class ElementwiseOptimizer(Optimizer):
 
     def _later_options(self) -> dict[str, Any]:
         """Options that checkpoints of older releases lack, and the values that mean what those did."""
-        switches = ("maximize", "differentiable", "capturable", "amsgrad", "nesterov", "centered", "decoupled_weight_decay")
+        switches = (
+            "maximize",
+            "differentiable",
+            "capturable",
+            "amsgrad",
+            "nesterov",
+            "centered",
+            "decoupled_weight_decay",
+        )
         later = {name: False for name in switches if name in self.defaults}
         return {**later, **{name: None for name in ("foreach", "fused") if name in self.defaults}}
 
@@ -84,7 +96,7 @@ class ElementwiseOptimizer(Optimizer):
             if isinstance(state.get(name), (int, float)):
                 state[name] = _scalar(float(state[name]))
 
-    # -- the step ------------------------------------------------------------------------------------------------
+    # -- the step ------------------------------------------------------------------------------------------
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change the parameters by their gradients.
@@ -151,10 +163,11 @@ class ElementwiseOptimizer(Optimizer):
         singles: list[int] = []
         tensors = self._tensor_state(group)
         many = len(params) > 1 and not self._one_by_one(group)
+        small = [i for i, p in enumerate(params) if many and type(p) in _PLAIN and is_small(p)]
         # Parameters over the same memory, or listed twice, are stepped one after the other.
-        owners = Counter(id(p._v) for p in params)
+        small = set(small) - overlapping({i: params[i]._a for i in small})
         for i, param in enumerate(params):
-            if not (many and type(param) in _PLAIN and is_small(param) and owners[id(param._v)] == 1):
+            if i not in small:
                 singles.append(i)
                 continue
             fresh = self._make_state(param, group)
@@ -207,12 +220,14 @@ class ElementwiseOptimizer(Optimizer):
         """Update only the elements that a sparse gradient names."""
         if not self._accepts_sparse:
             raise RuntimeError(
-                f"{type(self).__name__} does not support sparse gradients (parameter of shape {tuple(param.shape)})"
+                f"{type(self).__name__} does not support sparse gradients (parameter of shape "
+                f"{tuple(param.shape)})"
                 f"{self._sparse_advice}"
             )
         if group.get("weight_decay", 0) != 0:
             raise RuntimeError(
-                f"{type(self).__name__}: weight_decay={group['weight_decay']} is not compatible with sparse gradients, "
+                f"{type(self).__name__}: weight_decay={group['weight_decay']} is not compatible with sparse "
+                "gradients, "
                 "it would have to change every element"
             )
         self._make_state(param, group)
@@ -236,7 +251,9 @@ class ElementwiseOptimizer(Optimizer):
                 "because it is about CUDA graphs; use capturable=False"
             )
         if group.get("differentiable") and group.get("foreach"):
-            raise AssertionError(f"{type(self).__name__}: foreach=True does not support autograd; use foreach=False")
+            raise AssertionError(
+                f"{type(self).__name__}: foreach=True does not support autograd; use foreach=False"
+            )
 
 
 def _scalar(value: float) -> Any:
@@ -267,14 +284,13 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
-# -- checks of hyperparameters, shared by the constructors -----------------------------------------------------------
+# -- checks of hyperparameters, shared by the constructors -------------------------------------------------
 
 
 def check_rate(lr: Any) -> None:
     """Raises: ValueError unless `lr` is a Tensor of one element or a number >= 0."""
-    if isinstance(lr, Tensor):
-        if lr.numel() != 1:
-            raise ValueError(f"Tensor lr must be 1-element, got shape {tuple(lr.shape)}")
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError(f"Tensor lr must be 1-element, got shape {tuple(lr.shape)}")
     if not lr >= 0.0:
         raise ValueError(f"Invalid learning rate: {lr}, it must be >= 0")
 
@@ -303,4 +319,4 @@ def check_flags(foreach: bool | None, fused: bool | None, differentiable: bool) 
 
 __all__ = [
     "ElementwiseOptimizer", "Update", "check_at_least_zero", "check_betas", "check_flags", "check_rate",
-]  # fmt: skip
+]

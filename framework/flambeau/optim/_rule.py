@@ -8,10 +8,10 @@ A rule is written once, over the scalar vocabulary::
         velocity = momentum * momentum_buffer + keep * grad
         return param - lr * velocity, velocity
 
-Its parameters are `param`, `grad`, the state tensors by name, then numbers that the optimizer computes once per step; it
-returns the new `param` and the new state. The words `direction`, `decay` and `blend` are choices that a parameter group
-makes for good (maximize or not, ...): they are filled in before the formula is made, so an option that is off costs
-nothing and cannot turn an infinite parameter into ``0 * inf``.
+Its parameters are `param`, `grad`, the state tensors by name, then numbers that the optimizer computes once
+per step; it returns the new `param` and the new state. The words `direction`, `decay` and `blend` are choices
+that a parameter group makes for good (maximize or not, ...): they are filled in before the formula is made,
+so an option that is off costs nothing and cannot turn an infinite parameter into ``0 * inf``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula, rebind
-
-import flambeau as fb
 
 __all__ = ["UpdateRule", "blend", "decay", "direction", "on_arrays", "on_rows", "on_tensors", "update_rule"]
 
@@ -102,7 +101,7 @@ def update_rule(state: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], U
     return lambda fn: UpdateRule(fn, state)
 
 
-# -- applying a rule -------------------------------------------------------------------------------------------------
+# -- applying a rule ---------------------------------------------------------------------------------------
 
 
 def on_arrays(formula: Formula, param: Any, grad: Any, state: Sequence[Any], numbers: Sequence[Any]) -> None:
@@ -114,8 +113,10 @@ def on_arrays(formula: Formula, param: Any, grad: Any, state: Sequence[Any], num
     kernels.launch(formula, (param, grad, *state, *numbers), (param, *state), param.dtype)
 
 
-def on_rows(formula: Formula, param: Any, rows: Any, grad: Any, state: Sequence[Any], numbers: Sequence[Any]) -> None:
-    """`on_arrays` for the elements of `param` and `state` that the index `rows` selects; each at most once."""
+def on_rows(
+    formula: Formula, param: Any, rows: Any, grad: Any, state: Sequence[Any], numbers: Sequence[Any]
+) -> None:
+    """`on_arrays` for the elements of `param` and `state` that `rows` selects, each at most once."""
     picked = [array[rows] for array in (param, *state)]
     on_arrays(formula, picked[0], grad, picked[1:], numbers)
     for array, values in zip((param, *state), picked, strict=True):
@@ -138,7 +139,9 @@ _words: dict[str, Any] = {}
 def _tensor_words() -> dict[str, Any]:
     """The words that update rules use, as operations on Tensors."""
     if not _words:
-        _words.update(sqrt=fb.sqrt, abs=fb.abs, sign=fb.sign, where=fb.where, maximum=_maximum, minimum=_minimum)
+        _words.update(
+            sqrt=fb.sqrt, abs=fb.abs, sign=fb.sign, where=fb.where, maximum=_maximum, minimum=_minimum
+        )
     return _words
 
 

@@ -53,7 +53,7 @@ class Adadelta(ElementwiseOptimizer):
         super().__init__(params, {
             "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
             "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
-        })  # fmt: skip
+        })
 
     def _tensor_state(self, group: dict[str, Any]) -> tuple[str, ...]:
         return adadelta.state

@@ -27,7 +27,8 @@ class Adagrad(ElementwiseOptimizer):
 
     Args:
         lr: learning rate, >= 0, divided by ``1 + lr_decay * steps taken``.
-        weight_decay: L2 penalty, >= 0. initial_accumulator_value: what the sums start at, >= 0. eps: added to the root.
+        weight_decay: L2 penalty, >= 0. initial_accumulator_value: what the sums start at, >= 0. eps: added to
+            the root.
         foreach, maximize, differentiable, fused: as for `Adam`.
     State, made by the constructor: 'step', 'sum'.
     Source: Duchi et al. 2011, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization".
@@ -51,13 +52,16 @@ class Adagrad(ElementwiseOptimizer):
     ) -> None:
         check_rate(lr)
         check_at_least_zero(
-            lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value, epsilon=eps
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            epsilon=eps,
         )
         super().__init__(params, {
             "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
             "differentiable": differentiable, "fused": fused,
-        })  # fmt: skip
+        })
         check_flags(foreach, fused, differentiable)
         for group in self.param_groups:
             for param in group["params"]:

@@ -15,7 +15,9 @@ __all__ = ["Adam"]
 
 
 @update_rule(state=("exp_avg", "exp_avg_sq"))
-def adam(param, grad, exp_avg, exp_avg_sq, step_size, root_bias2, rest1, beta2, rest2, eps, weight_decay, keep):
+def adam(
+    param, grad, exp_avg, exp_avg_sq, step_size, root_bias2, rest1, beta2, rest2, eps, weight_decay, keep
+):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
     square = exp_avg_sq * beta2 + rest2 * grad * grad
@@ -24,7 +26,19 @@ def adam(param, grad, exp_avg, exp_avg_sq, step_size, root_bias2, rest1, beta2, 
 
 @update_rule(state=("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
 def amsgrad(
-    param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step_size, root_bias2, rest1, beta2, rest2, eps, weight_decay, keep
+    param,
+    grad,
+    exp_avg,
+    exp_avg_sq,
+    max_exp_avg_sq,
+    step_size,
+    root_bias2,
+    rest1,
+    beta2,
+    rest2,
+    eps,
+    weight_decay,
+    keep,
 ):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
@@ -48,8 +62,8 @@ class Adam(ElementwiseOptimizer):
         differentiable: let autograd see the step.
         decoupled_weight_decay: shrink the parameters by ``lr * weight_decay`` instead (AdamW).
     State: 'step' (float32), 'exp_avg', 'exp_avg_sq', and with amsgrad 'max_exp_avg_sq'.
-    Source: Kingma & Ba 2015, "Adam: A Method for Stochastic Optimization"; Reddi et al. 2018, "On the Convergence of
-        Adam and Beyond".
+    Source: Kingma & Ba 2015, "Adam: A Method for Stochastic Optimization"; Reddi et al. 2018, "On the
+        Convergence of Adam and Beyond".
     """
 
     _sparse_advice = "; please consider SparseAdam instead"
@@ -78,10 +92,11 @@ class Adam(ElementwiseOptimizer):
         if not weight_decay >= 0.0:
             raise ValueError(f"Invalid weight_decay value: {weight_decay}, it must be >= 0")
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
-            "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize, "foreach": foreach, "capturable": capturable,
+            "differentiable": differentiable, "fused": fused,
             "decoupled_weight_decay": decoupled_weight_decay,
-        }  # fmt: skip
+        }
         super().__init__(params, defaults)
         check_flags(foreach, fused, differentiable)
 
@@ -95,15 +110,17 @@ class Adam(ElementwiseOptimizer):
         numbers = (
             lr / (1 - beta1**step), (1 - beta2**step) ** 0.5, 1 - beta1, beta2, 1 - beta2, group["eps"],
             rot, 1 - lr * rot if decoupled else 1,
-        )  # fmt: skip
+        )
         rule = amsgrad if group["amsgrad"] else adam
         return Update(rule.formula(group["maximize"], 0 if decoupled else rot, 1 - beta1), numbers, (step,))
 
 
 def _check_tensor_options(lr: Any, betas: Any, by_foreach: bool) -> None:
-    """Raises: ValueError for Tensors where PyTorch's multi-tensor implementation needs numbers, and for mixed betas."""
+    """Raises: ValueError for mixed betas, and for Tensors where PyTorch's multi-tensor step needs numbers."""
     if isinstance(lr, Tensor) and by_foreach:
-        raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True; pass float(lr)")
+        raise ValueError(
+            "lr as a Tensor is not supported for capturable=False and foreach=True; pass float(lr)"
+        )
     tensors = [isinstance(beta, Tensor) for beta in betas[:2]]
     if any(tensors) and not all(tensors):
         raise ValueError(f"betas must be either both floats or both Tensors, got {betas}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import Tensor
-from flambeau_kernels.vocabulary import abs, maximum  # noqa: A004  # the vocabulary's abs
+from flambeau_kernels.vocabulary import abs, maximum  # the vocabulary's abs
 
 from ._elementwise import ElementwiseOptimizer, Update, check_at_least_zero, check_betas, check_rate
 from ._rule import blend, decay, direction, update_rule
@@ -51,9 +51,9 @@ class Adamax(ElementwiseOptimizer):
         check_betas(betas)
         check_at_least_zero(weight_decay=weight_decay)
         super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize,
-            "differentiable": differentiable, "capturable": capturable,
-        })  # fmt: skip
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
+        })
 
     def _tensor_state(self, group: dict[str, Any]) -> tuple[str, ...]:
         return adamax.state

@@ -35,12 +35,13 @@ class AdamW(Adam):
         fused: bool | None = None,
     ) -> None:
         super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
-            differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
-        )  # fmt: skip
+            params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+            capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # Checkpoints made when AdamW was a class of its own lack the flag, or say what was then Adam's default.
+        # Checkpoints made when AdamW was a class of its own lack the flag, or say what was then Adam's
+        # default.
         for group in self.param_groups:
             group["decoupled_weight_decay"] = True

@@ -24,12 +24,13 @@ class ASGD(ElementwiseOptimizer):
     """Gradient descent with a falling rate that also keeps the average of its parameters.
 
     Args:
-        lr: first learning rate, >= 0. lambd: decay of parameters and rate. alpha: power of the fall of the rate.
+        lr: first learning rate, >= 0. lambd: decay of parameters and rate. alpha: power of the fall of the
+            rate.
         t0: steps before averaging starts. weight_decay: L2 penalty, >= 0.
         foreach, maximize, differentiable, capturable: as for `Adam`.
     State: 'step', 'eta' (learning rate), 'mu' (weight of the newest parameters), 'ax' (the average).
-    Source: Polyak & Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging", with the schedule of Bottou's
-        stochastic gradient code.
+    Source: Polyak & Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging", with the schedule
+        of Bottou's stochastic gradient code.
     """
 
     _scalar_state = ("step", "eta", "mu")
@@ -50,9 +51,10 @@ class ASGD(ElementwiseOptimizer):
         check_rate(lr)
         check_at_least_zero(weight_decay=weight_decay)
         super().__init__(params, {
-            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "foreach": foreach,
-            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
-        })  # fmt: skip
+            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
+            "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
+            "capturable": capturable,
+        })
 
     def _tensor_state(self, group: dict[str, Any]) -> tuple[str, ...]:
         return averaged_descent.state

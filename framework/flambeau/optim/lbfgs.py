@@ -13,7 +13,11 @@ from .optimizer import Optimizer, ParamsT
 
 __all__ = ["LBFGS"]
 
-Point = NamedTuple("Point", [("t", Any), ("loss", float), ("grad", Any), ("slope", Any)])
+class Point(NamedTuple):
+    t: Any
+    loss: float
+    grad: Any
+    slope: Any
 Objective = Callable[[Any], Point]  # step length -> loss, gradient and slope along the direction there
 
 # A pair whose curvature is below this would make the inverse Hessian estimate explode.
@@ -27,11 +31,13 @@ class LBFGS(Optimizer):
 
     Args:
         lr: step length, or the first one tried by the line search.
-        max_iter: iterations per step. max_eval: calls of the closure per step, ``max_iter * 5 // 4`` by default.
-        tolerance_grad: stop when no element of the gradient is larger. tolerance_change: stop when parameters or loss
-            change by less.
+        max_iter: iterations per step. max_eval: calls of the closure per step, ``max_iter * 5 // 4`` by
+            default.
+        tolerance_grad: stop when no element of the gradient is larger. tolerance_change: stop when parameters
+            or loss change by less.
         line_search_fn: None or 'strong_wolfe'.
-    Source: Nocedal & Wright 2006, "Numerical Optimization", algorithm 7.4; stopping rules as in Schmidt's minFunc.
+    Source: Nocedal & Wright 2006, "Numerical Optimization", algorithm 7.4; stopping rules as in Schmidt's
+        minFunc.
     """
 
     def __init__(
@@ -48,12 +54,13 @@ class LBFGS(Optimizer):
         check_rate(lr)
         super().__init__(params, {
             "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
-            "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "history_size": history_size,
-            "line_search_fn": line_search_fn,
-        })  # fmt: skip
+            "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change,
+            "history_size": history_size, "line_search_fn": line_search_fn,
+        })
         if len(self.param_groups) != 1:
             raise ValueError(
-                f"LBFGS doesn't support per-parameter options (parameter groups), got {len(self.param_groups)} groups"
+                f"LBFGS doesn't support per-parameter options (parameter groups), got "
+                f"{len(self.param_groups)} groups"
             )
 
     @property
@@ -61,7 +68,7 @@ class LBFGS(Optimizer):
         return self.param_groups[0]["params"]
 
     @fb.no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]  # PyTorch's signature
+    def step(self, closure: Callable[[], Any]) -> Any:
         """Up to `max_iter` iterations. Returns: the loss that `closure` computed first."""
         closure = fb.enable_grad()(closure)
         group, state = self.param_groups[0], self.state[self._params[0]]
@@ -179,7 +186,7 @@ def _two_loops(grad: Any, state: dict[str, Any]) -> Any:
     return d
 
 
-# -- line search -----------------------------------------------------------------------------------------------------
+# -- line search -------------------------------------------------------------------------------------------
 
 SUFFICIENT_DECREASE, CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions, Nocedal & Wright section 3.1
 MOST_TRIES = 25
@@ -191,7 +198,8 @@ def strong_wolfe(
     """A step that decreases the loss enough and flattens its slope.
 
     Args:
-        start: loss, gradient and slope at length 0. t: first length tried. size: largest element of the direction.
+        start: loss, gradient and slope at length 0. t: first length tried. size: largest element of the
+            direction.
         tolerance: give up when the bracket is shorter, in units of the parameters.
         most: lengths tried after the first.
     Returns: the point found, and how often `evaluate` was called.
@@ -227,7 +235,7 @@ def _is_flat(point: Point, start: Point) -> bool:
 
 
 def _bracket(evaluate: Objective, start: Point, t: Any, most: int) -> tuple[Point, Point | None, int]:
-    """Lengthen the step until a minimum lies between two points, or one is good enough (then the second is None)."""
+    """Lengthen the step until two points enclose a minimum, or one is good enough: then the other is None."""
     before, here = start, evaluate(t)
     for tries in range(most):
         calls = tries + 1
@@ -254,7 +262,8 @@ def _kept_off_ends(t: Any, left: Any, right: Any, slow: bool) -> tuple[Any, bool
 
 
 def cubic_minimum(a: Point, b: Point, lowest: Any = None, highest: Any = None) -> Any:
-    """Where the cubic through two points and their slopes is least, within bounds; the middle if it has no minimum.
+    """Where the cubic through two points and their slopes is least, within bounds; the middle if it has no
+    minimum.
 
     Source: Nocedal & Wright 2006, equation 3.59.
     """

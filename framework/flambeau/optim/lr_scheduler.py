@@ -1,8 +1,8 @@
 """Learning-rate schedules.
 
-Most schedules exist in two forms. `get_lr` goes from the present rate to the next one, so that several schedulers can
-change the rate of one optimizer; `_get_closed_form_lr` computes the rate of any epoch from the base rates, and serves
-``step(epoch)``.
+Most schedules exist in two forms. `get_lr` goes from the present rate to the next one, so that several
+schedulers can change the rate of one optimizer; `_get_closed_form_lr` computes the rate of any epoch from the
+base rates, and serves ``step(epoch)``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from flambeau import Tensor
 from .optimizer import Optimizer
 
 __all__ = [
-    "LambdaLR", "MultiplicativeLR", "StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR", "SequentialLR",
-    "CosineAnnealingLR", "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR", "CosineAnnealingWarmRestarts", "OneCycleLR",
-    "PolynomialLR", "LRScheduler",
-]  # fmt: skip
+    "LambdaLR", "MultiplicativeLR", "StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR",
+    "SequentialLR", "CosineAnnealingLR", "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR",
+    "CosineAnnealingWarmRestarts", "OneCycleLR", "PolynomialLR", "LRScheduler",
+]
 
 EPOCH_DEPRECATION_WARNING = (
-    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. "
+    "Please use "
     "`scheduler.step()` to step the scheduler."
 )
 
@@ -73,6 +74,7 @@ class LRScheduler:
     """
 
     _get_lr_called_within_step = False
+    _is_initial = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         _check_optimizer(optimizer)
@@ -83,13 +85,20 @@ class LRScheduler:
             elif "initial_lr" not in group:
                 raise KeyError(
                     f"param 'initial_lr' is not specified in param_groups[{i}] when resuming with "
-                    f"last_epoch={last_epoch}; load the optimizer's state_dict first, or set group['initial_lr']"
+                    f"last_epoch={last_epoch}; load the optimizer's state_dict first, or set "
+                    "group['initial_lr']"
                 )
         self.base_lrs: list[Any] = [_copied(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        self._step_count = 0
         self._get_lr_called_within_step = False
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """Set the rates of the first epoch; when resuming, these are the present ones."""
+        self._step_count = 0
+        self._is_initial = True
         self.step()
+        self._is_initial = False
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer."""
@@ -111,7 +120,8 @@ class LRScheduler:
         """Go to the next epoch, or to `epoch`."""
         if self._step_count == 1 and not self.optimizer._opt_called:
             warnings.warn(
-                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite order: "
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite "
+                "order: "
                 "otherwise the first value of the learning rate schedule is skipped.",
                 stacklevel=2,
             )
@@ -156,7 +166,8 @@ class LRScheduler:
     def _warn_outside_step(self) -> None:
         if not self._get_lr_called_within_step:
             warnings.warn(
-                "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.", stacklevel=3
+                "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
+                stacklevel=3,
             )
 
 
@@ -171,7 +182,9 @@ class _ByFunction(LRScheduler):
         count = len(optimizer.param_groups)
         functions = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
         if len(functions) != count:
-            raise ValueError(f"Expected {count} lr_lambdas, one per parameter group, but got {len(functions)}")
+            raise ValueError(
+                f"Expected {count} lr_lambdas, one per parameter group, but got {len(functions)}"
+            )
         self.lr_lambdas = functions
         super().__init__(optimizer, last_epoch)
 
@@ -228,15 +241,19 @@ class MultiplicativeLR(_ByFunction):
 
     def get_lr(self) -> list[Any]:
         self._warn_outside_step()
-        if self.last_epoch <= 0:
+        if self._is_initial:
             return self._present()
-        return [rate * fn(self.last_epoch) for rate, fn in zip(self._present(), self.lr_lambdas, strict=False)]
+        return [
+            rate * fn(self.last_epoch) for rate, fn in zip(self._present(), self.lr_lambdas, strict=False)
+        ]
 
 
 class StepLR(LRScheduler):
     """Multiplies the rate by `gamma` every `step_size` epochs."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.step_size = step_size
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -255,7 +272,7 @@ class MultiStepLR(LRScheduler):
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.milestones = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -266,7 +283,9 @@ class MultiStepLR(LRScheduler):
         return self._scaled(self.gamma**times) if times else self._present()
 
     def _get_closed_form_lr(self) -> list[Any]:
-        return self._from_base(self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch))
+        return self._from_base(
+            self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        )
 
 
 class ConstantLR(LRScheduler):
@@ -277,7 +296,7 @@ class ConstantLR(LRScheduler):
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 <= factor <= 1.0:
             raise ValueError(f"Constant multiplicative factor expected to be between 0 and 1, got {factor}")
         self.factor = factor
@@ -310,7 +329,8 @@ class LinearLR(LRScheduler):
     ) -> None:
         if not 0 < start_factor <= 1.0:
             raise ValueError(
-                f"Starting multiplicative factor expected to be greater than 0 and at most 1, got {start_factor}"
+                f"Starting multiplicative factor expected to be greater than 0 and at most 1, got "
+                f"{start_factor}"
             )
         if not 0 <= end_factor <= 1.0:
             raise ValueError(f"Ending multiplicative factor expected to be between 0 and 1, got {end_factor}")
@@ -327,7 +347,7 @@ class LinearLR(LRScheduler):
         self._warn_outside_step()
         if self.last_epoch == 0:
             return self._scaled(self.start_factor)
-        if self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._present()
         return self._scaled(self._factor(self.last_epoch) / self._factor(self.last_epoch - 1))
 
@@ -344,7 +364,7 @@ class ExponentialLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         self._warn_outside_step()
-        return self._scaled(self.gamma) if self.last_epoch > 0 else self._present()
+        return self._present() if self._is_initial else self._scaled(self.gamma)
 
     def _get_closed_form_lr(self) -> list[Any]:
         return self._from_base(self.gamma**self.last_epoch)
@@ -355,7 +375,7 @@ class PolynomialLR(LRScheduler):
 
     def __init__(
         self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.total_iters = total_iters
         self.power = power
         super().__init__(optimizer, last_epoch)
@@ -365,7 +385,7 @@ class PolynomialLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         self._warn_outside_step()
-        if not 0 < self.last_epoch <= self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._present()
         return self._scaled((self._left(self.last_epoch) / self._left(self.last_epoch - 1)) ** self.power)
 
@@ -376,7 +396,8 @@ class PolynomialLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """Half a cosine from the base rate to `eta_min` in `T_max` epochs, and back again, and so on.
 
-    Source: Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", without the restarts.
+    Source: Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", without the
+        restarts.
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
@@ -390,25 +411,27 @@ class CosineAnnealingLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         self._warn_outside_step()
-        if self.last_epoch <= 0:
+        if self._is_initial:
             return self._present()
-        if self._step_count == 1:
-            return self._get_closed_form_lr()  # resumed: the present rate belongs to another epoch
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             # From the bottom, where the ratio below would divide by zero.
             rise = self._height(self.T_max - 1)
             return [
-                rate + (base - self.eta_min) * rise for base, rate in zip(self.base_lrs, self._present(), strict=False)
+                rate + (base - self.eta_min) * rise
+                for base, rate in zip(self.base_lrs, self._present(), strict=False)
             ]
         ratio = self._height(self.last_epoch) / self._height(self.last_epoch - 1)
         return [self.eta_min + (rate - self.eta_min) * ratio for rate in self._present()]
 
     def _get_closed_form_lr(self) -> list[Any]:
-        return [self.eta_min + (base - self.eta_min) * self._height(self.last_epoch) for base in self.base_lrs]
+        return [
+            self.eta_min + (base - self.eta_min) * self._height(self.last_epoch) for base in self.base_lrs
+        ]
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from the base rate to `eta_min`, restarted after `T_0` epochs, then `T_0 * T_mult`, and so on.
+    """Half a cosine from the base rate to `eta_min`, restarted after `T_0` epochs, then `T_0 * T_mult`, and
+    so on.
 
     Raises: ValueError unless `T_0` is a positive int and `T_mult` an int >= 1.
     Source: Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts".
@@ -416,13 +439,15 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
-    ) -> None:  # fmt: skip
+    ) -> None:
         if T_0 <= 0 or not isinstance(T_0, int):
             raise ValueError(f"Expected positive integer T_0, but got {T_0}")
         if T_mult < 1 or not isinstance(T_mult, int):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         if not isinstance(eta_min, (float, int)):
-            raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min).__name__}")
+            raise ValueError(
+                f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min).__name__}"
+            )
         self.T_0 = T_0
         self.T_i = T_0
         self.T_mult = T_mult
@@ -436,7 +461,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Go to the next epoch, or to `epoch`, which may be a fraction such as ``epoch + batch / batches``."""
+        """Go to the next epoch, or to `epoch`, maybe a fraction such as ``epoch + batch / batches``."""
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:
@@ -469,7 +494,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_i = self.T_0 * self.T_mult**n
 
 
-# -- schedulers of schedulers ----------------------------------------------------------------------------------------
+# -- schedulers of schedulers ------------------------------------------------------------------------------
 
 
 def _check_members(kind: str, schedulers: Sequence[Any], optimizer: Optimizer | None) -> Optimizer:
@@ -479,7 +504,9 @@ def _check_members(kind: str, schedulers: Sequence[Any], optimizer: Optimizer | 
     optimizer = optimizer or schedulers[0].optimizer
     for i, scheduler in enumerate(schedulers):
         if not hasattr(scheduler, "optimizer"):
-            raise TypeError(f"{kind}: schedulers[{i}] is a {type(scheduler).__name__}, which has no optimizer")
+            raise TypeError(
+                f"{kind}: schedulers[{i}] is a {type(scheduler).__name__}, which has no optimizer"
+            )
         if isinstance(scheduler, ReduceLROnPlateau):
             raise ValueError(
                 f"{kind} does not support ReduceLROnPlateau (schedulers[{i}]), whose step needs a metric; "
@@ -520,7 +547,7 @@ class SequentialLR(_OfSchedulers):
 
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
-    ) -> None:  # fmt: skip
+    ) -> None:
         _check_members("SequentialLR", schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
@@ -539,7 +566,7 @@ class SequentialLR(_OfSchedulers):
         self._last_lr = schedulers[0].get_last_lr()
 
     def recursive_undo(self, sched: Any = None) -> None:
-        """Take back the step that every scheduler below `sched` (this one by default) made when it was made."""
+        """Take back the first step of every scheduler below `sched` (this one by default)."""
         scheduler = self if sched is None else sched
         if hasattr(scheduler, "_schedulers"):
             for member in scheduler._schedulers:
@@ -547,7 +574,7 @@ class SequentialLR(_OfSchedulers):
         elif hasattr(scheduler, "last_epoch"):
             scheduler.last_epoch -= 1
 
-    def step(self) -> None:  # type: ignore[override]  # PyTorch's signature
+    def step(self) -> None:
         """Go to the next epoch."""
         self.last_epoch += 1
         index = bisect_right(self._milestones, self.last_epoch)
@@ -562,23 +589,24 @@ class SequentialLR(_OfSchedulers):
 def _restart(scheduler: Any) -> None:
     """Make the first step of `scheduler`, or of the schedulers it consists of, again."""
     if isinstance(scheduler, SequentialLR):
+        scheduler.last_epoch = 0
         _restart(scheduler._schedulers[0])
         scheduler._last_lr = scheduler._schedulers[0].get_last_lr()
     elif isinstance(scheduler, ChainedScheduler):
         for member in scheduler._schedulers:
             _restart(member)
         scheduler._remember()
-    elif isinstance(scheduler, CosineAnnealingWarmRestarts):
-        scheduler.step()
     else:
-        scheduler._step_count = 0
-        scheduler.step()
+        scheduler.last_epoch = -1
+        scheduler._initial_step()
 
 
 def _begin(scheduler: Any) -> None:
-    """Put `scheduler` at epoch 0, from the base rates where it has a closed form."""
+    """Put `scheduler` at epoch 0, from the base rates where it can be computed from them."""
     if isinstance(scheduler, _OfSchedulers):
-        scheduler.step()
+        for group in scheduler.optimizer.param_groups:
+            _set(group, "lr", group["initial_lr"])
+        _restart(scheduler)
     elif isinstance(scheduler, CosineAnnealingWarmRestarts):
         scheduler.step(0)
     else:
@@ -587,7 +615,8 @@ def _begin(scheduler: Any) -> None:
 
 
 class ChainedScheduler(_OfSchedulers):
-    """Several schedulers on one optimizer, all stepped at once; each changes the rate that the one before it left.
+    """Several schedulers on one optimizer, all stepped at once; each changes the rate that the one before it
+    left.
 
     Raises: ValueError without schedulers, or if their optimizers differ.
     """
@@ -597,14 +626,14 @@ class ChainedScheduler(_OfSchedulers):
         self._schedulers = list(schedulers)
         self._remember()
 
-    def step(self) -> None:  # type: ignore[override]  # PyTorch's signature
+    def step(self) -> None:
         """Step all schedulers."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._remember()
 
 
-# -- schedules with a shape of their own -----------------------------------------------------------------------------
+# -- schedules with a shape of their own -------------------------------------------------------------------
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -612,8 +641,8 @@ class ReduceLROnPlateau(LRScheduler):
 
     Args:
         mode: 'min' or 'max', what an improvement is.
-        threshold: how much better than the best a value must be: a share of it for `threshold_mode` 'rel', a difference
-            for 'abs'.
+        threshold: how much better than the best a value must be: a share of it for `threshold_mode` 'rel', a
+            difference for 'abs'.
         cooldown: epochs after a reduction in which nothing is counted.
         min_lr: lower bound, one number or one per group. eps: smaller reductions are not made.
     Raises: ValueError for `factor` >= 1, unknown modes, or a `min_lr` list of the wrong length.
@@ -659,7 +688,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]  # PyTorch's signature
+    def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Take note of `metrics`, a number, and reduce the rates when it is time."""
         current = float(metrics)
         if epoch is None:
@@ -686,7 +715,8 @@ class ReduceLROnPlateau(LRScheduler):
         if len(self.min_lrs) != len(groups):
             if self.default_min_lr is None:
                 raise RuntimeError(
-                    f"ReduceLROnPlateau: the optimizer has {len(groups)} parameter groups, min_lr was given for "
+                    f"ReduceLROnPlateau: the optimizer has {len(groups)} parameter groups, min_lr was given "
+                    "for "
                     f"{len(self.min_lrs)}; append the bounds of the new groups to `min_lrs`"
                 )
             self.min_lrs = [self.default_min_lr] * len(groups)
@@ -735,8 +765,8 @@ class CyclicLR(_WithMomentum):
     Args:
         step_size_up, step_size_down: batches of the rise and of the fall (the same by default).
         mode: 'triangular', 'triangular2' (half as high each cycle) or 'exp_range' (times ``gamma ** batch``).
-        scale_fn: height of a cycle, in place of `mode`; a function of the cycle, counted from 1, or of the batch,
-            as `scale_mode` 'cycle' or 'iterations' says.
+        scale_fn: height of a cycle, in place of `mode`; a function of the cycle, counted from 1, or of the
+            batch, as `scale_mode` 'cycle' or 'iterations' says.
         cycle_momentum: whether momentum goes from `max_momentum` down to `base_momentum` meanwhile.
     Raises: ValueError for an unknown mode without `scale_fn`, or an optimizer without momentum to cycle.
     Source: Smith 2017, "Cyclical Learning Rates for Training Neural Networks".
@@ -770,7 +800,8 @@ class CyclicLR(_WithMomentum):
         self.step_ratio = step_size_up / self.total_size
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError(
-                f"mode {mode!r} is invalid and scale_fn is None; use 'triangular', 'triangular2' or 'exp_range'"
+                f"mode {mode!r} is invalid and scale_fn is None; use 'triangular', 'triangular2' or "
+                "'exp_range'"
             )
         self.mode = mode
         self.gamma = gamma
@@ -838,9 +869,10 @@ class OneCycleLR(_WithMomentum):
         cycle_momentum: whether momentum goes from `max_momentum` to `base_momentum` and back meanwhile.
         div_factor: `max_lr` over the first rate. final_div_factor: first rate over the last.
         three_phase: fall to the first rate as long as the rise took, then to the last.
-    Raises: ValueError for a length that is missing or not a positive int, `pct_start` outside ``[0, 1]``, an unknown
-        strategy, an optimizer without momentum to cycle, or a step beyond the end.
-    Source: Smith & Topin 2019, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates".
+    Raises: ValueError for a length that is missing or not a positive int, `pct_start` outside ``[0, 1]``, an
+        unknown strategy, an optimizer without momentum to cycle, or a step beyond the end.
+    Source: Smith & Topin 2019, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning
+        Rates".
     """
 
     def __init__(
@@ -866,7 +898,9 @@ class OneCycleLR(_WithMomentum):
         if not (0 <= pct_start <= 1 and isinstance(pct_start, float)):
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
         self._schedule_phases = _phases(self.total_steps, pct_start, three_phase)
         self._anneal_func_type = anneal_strategy
         highest = _per_group("max_lr", max_lr, optimizer)

@@ -16,8 +16,20 @@ __all__ = ["NAdam"]
 
 @update_rule(state=("exp_avg", "exp_avg_sq"))
 def nadam(
-    param, grad, exp_avg, exp_avg_sq, grad_rate, mean_rate, bias2, rest1, beta2, rest2, eps, weight_decay, keep
-):  # fmt: skip
+    param,
+    grad,
+    exp_avg,
+    exp_avg_sq,
+    grad_rate,
+    mean_rate,
+    bias2,
+    rest1,
+    beta2,
+    rest2,
+    eps,
+    weight_decay,
+    keep,
+):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
     square = exp_avg_sq * beta2 + rest2 * grad * grad
@@ -30,11 +42,13 @@ class NAdam(ElementwiseOptimizer):
 
     Args:
         lr: learning rate, >= 0. betas: each in ``[0, 1)``. eps: added to the root.
-        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in AdamW.
+        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in
+            AdamW.
         momentum_decay: how fast the momentum reaches its final value, >= 0.
         foreach, maximize, capturable, differentiable: as for `Adam`.
     State: 'step', 'mu_product' (product of the momenta so far), 'exp_avg', 'exp_avg_sq'.
-    Source: Dozat 2016, "Incorporating Nesterov Momentum into Adam"; the constant 0.96 is from its schedule of momenta.
+    Source: Dozat 2016, "Incorporating Nesterov Momentum into Adam"; the constant 0.96 is from its schedule of
+        momenta.
     """
 
     _scalar_state = ("step", "mu_product")
@@ -59,10 +73,11 @@ class NAdam(ElementwiseOptimizer):
         check_betas(betas)
         check_at_least_zero(weight_decay=weight_decay, momentum_decay=momentum_decay)
         super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, "foreach": foreach,
-            "capturable": capturable, "differentiable": differentiable,
-        })  # fmt: skip
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize, "foreach": foreach, "capturable": capturable,
+            "differentiable": differentiable,
+        })
 
     def _tensor_state(self, group: dict[str, Any]) -> tuple[str, ...]:
         return nadam.state
@@ -79,7 +94,9 @@ class NAdam(ElementwiseOptimizer):
         kept, product = product, product if isinstance(product, Tensor) else float(product)
         decoupled = group["decoupled_weight_decay"]
         numbers = (
-            lr * (1 - mu) / (1 - product), lr * mu_next / (1 - product * mu_next), 1 - beta2**step, 1 - beta1, beta2,
-            1 - beta2, group["eps"], rot, 1 - lr * rot if decoupled else 1,
-        )  # fmt: skip
-        return Update(nadam.formula(group["maximize"], 0 if decoupled else rot, 1 - beta1), numbers, (step, kept))
+            lr * (1 - mu) / (1 - product), lr * mu_next / (1 - product * mu_next), 1 - beta2**step, 1 - beta1,
+            beta2, 1 - beta2, group["eps"], rot, 1 - lr * rot if decoupled else 1,
+        )
+        return Update(
+            nadam.formula(group["maximize"], 0 if decoupled else rot, 1 - beta1), numbers, (step, kept)
+        )

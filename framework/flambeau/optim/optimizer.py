@@ -36,7 +36,7 @@ def _register(hooks: dict[int, Any], hook: Callable[..., Any], prepend: bool = F
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     if prepend:
-        hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]  # every table is an OrderedDict
+        hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
     return handle
 
 
@@ -57,7 +57,10 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def hooked(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True
         if self._in_step or not (
-            self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_pre_hooks or _global_post_hooks
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or _global_pre_hooks
+            or _global_post_hooks
         ):
             return step(self, *args, **kwargs)
         self._in_step = True
@@ -97,8 +100,8 @@ class Optimizer:
     Attributes:
         param_groups: list of dicts, 'params' beside the options; options may be changed between steps.
         state: ``{parameter: {name: value}}``.
-    Raises: TypeError for something that is no Tensor; ValueError for an empty list, a non-leaf Tensor, a missing
-        option, or a parameter in two groups.
+    Raises: TypeError for something that is no Tensor; ValueError for an empty list, a non-leaf Tensor, a
+        missing option, or a parameter in two groups.
     """
 
     _in_step = False
@@ -115,14 +118,17 @@ class Optimizer:
         self._make_hook_tables()
         if isinstance(params, Tensor):
             raise TypeError(
-                f"{type(self).__name__}(params): expected an iterable of Tensors or dicts, got one Tensor of shape "
+                f"{type(self).__name__}(params): expected an iterable of Tensors or dicts, got one Tensor of "
+                "shape "
                 f"{tuple(params.shape)}; pass [tensor]"
             )
         self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
         if not groups:
-            raise ValueError(f"{type(self).__name__} got an empty parameter list; does the model have parameters?")
+            raise ValueError(
+                f"{type(self).__name__} got an empty parameter list; does the model have parameters?"
+            )
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:
@@ -136,7 +142,7 @@ class Optimizer:
         self._optimizer_load_state_dict_pre_hooks: dict[int, Any] = OrderedDict()
         self._optimizer_load_state_dict_post_hooks: dict[int, Any] = OrderedDict()
 
-    # -- hooks ---------------------------------------------------------------------------------------------------
+    # -- hooks ---------------------------------------------------------------------------------------------
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(optimizer, args, kwargs)`` before a step; it may return other ``(args, kwargs)``."""
@@ -146,23 +152,31 @@ class Optimizer:
         """Call ``hook(optimizer, args, kwargs)`` after a step."""
         return _register(self._optimizer_step_post_hooks, hook)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(optimizer)`` before `state_dict`; `prepend` puts it before the hooks there are."""
         return _register(self._optimizer_state_dict_pre_hooks, hook, prepend)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(optimizer, state_dict)`` on the result of `state_dict`; it may return another."""
         return _register(self._optimizer_state_dict_post_hooks, hook, prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(optimizer, state_dict)`` before `load_state_dict`; it may return another state_dict."""
         return _register(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(optimizer)`` after `load_state_dict`."""
         return _register(self._optimizer_load_state_dict_post_hooks, hook, prepend)
 
-    # -- parameter groups ----------------------------------------------------------------------------------------
+    # -- parameter groups ----------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Optimize further parameters, for instance layers unfrozen during training.
@@ -181,7 +195,9 @@ class Optimizer:
         self._check_params(params)
         for name, default in self.defaults.items():
             if default is required and name not in param_group:
-                raise ValueError(f"add_param_group: the group must give a value for {name!r}, which has no default")
+                raise ValueError(
+                    f"add_param_group: the group must give a value for {name!r}, which has no default"
+                )
             param_group.setdefault(name, default)
         self._check_group_against_others(param_group)
         self.param_groups.append(param_group)
@@ -189,11 +205,14 @@ class Optimizer:
     def _check_params(self, params: list[Any]) -> None:
         for param in params:
             if not isinstance(param, Tensor):
-                raise TypeError(f"{type(self).__name__} can only optimize Tensors, but one of the params is a "
-                                f"{type(param).__name__}")  # fmt: skip
+                raise TypeError(
+                    f"{type(self).__name__} can only optimize Tensors, but one of the params is a "
+                    f"{type(param).__name__}"
+                )
             if not self.defaults.get("differentiable") and not (param.is_leaf or param.retains_grad):
                 raise ValueError(
-                    f"{type(self).__name__}: can't optimize a non-leaf Tensor of shape {tuple(param.shape)}; it is the "
+                    f"{type(self).__name__}: can't optimize a non-leaf Tensor of shape {tuple(param.shape)}; "
+                    "it is the "
                     "result of an operation, so pass the Tensor it was computed from, or a detached one"
                 )
 
@@ -202,7 +221,9 @@ class Optimizer:
         mine = {id(p) for p in params}
         if len(mine) != len(params):
             warnings.warn(
-                "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error",
+                "optimizer contains a parameter group with duplicate parameters; in future, this will cause "
+                "an "
+                "error",
                 stacklevel=3,
             )
         for other in self.param_groups:
@@ -241,10 +262,10 @@ class Optimizer:
         """
         raise NotImplementedError(f"{type(self).__name__}.step: an optimizer has to define step()")
 
-    # -- checkpoints ---------------------------------------------------------------------------------------------
+    # -- checkpoints ---------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The state and the options, with parameters replaced by their position: ``{'state', 'param_groups'}``."""
+        """``{'state': ..., 'param_groups': ...}``, with parameters replaced by their positions."""
         for hook in list(self._optimizer_state_dict_pre_hooks.values()):
             hook(self)
         index = {id(p): i for i, p in enumerate(self._all_params())}
@@ -267,8 +288,8 @@ class Optimizer:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state made by `state_dict`; parameters correspond by position.
 
-        State of a floating parameter is converted to its dtype and device, 'step' excepted. Tensors that need no
-        conversion are shared with `state_dict`, not copied.
+        State of a floating parameter is converted to its dtype and device, 'step' excepted. Tensors that need
+        no conversion are shared with `state_dict`, not copied.
         Raises: ValueError if the groups differ in number or size.
         """
         state_dict = dict(state_dict)
@@ -278,7 +299,9 @@ class Optimizer:
         saved = [dict(group) for group in state_dict["param_groups"]]
         self._check_saved_groups(saved)
         positions = chain.from_iterable(group["params"] for group in saved)
-        params = dict(zip(positions, chain.from_iterable(g["params"] for g in self.param_groups), strict=True))
+        params = dict(
+            zip(positions, chain.from_iterable(g["params"] for g in self.param_groups), strict=True)
+        )
         options = {i: group for group in saved for i in group["params"]}
         state: defaultdict[Any, Any] = defaultdict(dict)
         for key, value in state_dict["state"].items():
@@ -293,13 +316,15 @@ class Optimizer:
     def _check_saved_groups(self, saved: list[dict[str, Any]]) -> None:
         if len(saved) != len(self.param_groups):
             raise ValueError(
-                f"load_state_dict: the loaded state dict has {len(saved)} parameter groups, the optimizer has "
+                f"load_state_dict: the loaded state dict has {len(saved)} parameter groups, the optimizer "
+                "has "
                 f"{len(self.param_groups)}"
             )
         for i, (theirs, mine) in enumerate(zip(saved, self.param_groups, strict=True)):
             if len(theirs["params"]) != len(mine["params"]):
                 raise ValueError(
-                    f"load_state_dict: parameter group {i} of the loaded state dict has {len(theirs['params'])} "
+                    f"load_state_dict: parameter group {i} of the loaded state dict has "
+                    f"{len(theirs['params'])} "
                     f"parameters, the optimizer's has {len(mine['params'])}"
                 )
 
@@ -311,7 +336,7 @@ class Optimizer:
                 theirs["param_names"] = mine["param_names"]
         return saved
 
-    # -- Python protocols ----------------------------------------------------------------------------------------
+    # -- Python protocols ----------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
@@ -335,7 +360,8 @@ def _ordered(params: Any) -> list[Any]:
         return [params]
     if isinstance(params, set):
         raise TypeError(
-            "params: optimizer parameters need an ordered collection, because state is saved by position and the order "
+            "params: optimizer parameters need an ordered collection, because state is saved by position and "
+            "the order "
             "of a set changes between runs; pass a list"
         )
     return list(params)
@@ -348,7 +374,8 @@ def _take_names(params: list[Any]) -> list[str]:
         return []
     if not all(named):
         raise ValueError(
-            f"params: all optimizer params should be with/without names; {named.count(False)} of {len(named)} lack a name"
+            f"params: all optimizer params should be with/without names; {named.count(False)} of "
+            f"{len(named)} lack a name"
         )
     names = [p[0] for p in params]
     params[:] = [p[1] for p in params]

@@ -15,7 +15,9 @@ __all__ = ["RAdam"]
 
 
 @update_rule(state=("exp_avg", "exp_avg_sq"))
-def rectified(param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep):
+def rectified(
+    param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep
+):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
     square = exp_avg_sq * beta2 + rest2 * grad * grad
@@ -23,7 +25,9 @@ def rectified(param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, 
 
 
 @update_rule(state=("exp_avg", "exp_avg_sq"))
-def unadapted(param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep):
+def unadapted(
+    param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep
+):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
     return param * keep - step_size * mean, mean, exp_avg_sq * beta2 + rest2 * grad * grad
@@ -34,11 +38,12 @@ class RAdam(ElementwiseOptimizer):
 
     Args:
         lr: learning rate, >= 0. betas: each in ``[0, 1)``. eps: added to the root.
-        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in AdamW.
+        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in
+            AdamW.
         foreach, maximize, capturable, differentiable: as for `Adam`.
     State: 'step', 'exp_avg', 'exp_avg_sq'.
-    Source: Liu et al. 2020, "On the Variance of the Adaptive Learning Rate and Beyond", algorithm 2, with the threshold
-        on the length of the mean at 5 rather than 4, as in the authors' code and in PyTorch.
+    Source: Liu et al. 2020, "On the Variance of the Adaptive Learning Rate and Beyond", algorithm 2, with the
+        threshold on the length of the mean at 5 rather than 4, as in the authors' code and in PyTorch.
     """
 
     def __init__(
@@ -60,9 +65,10 @@ class RAdam(ElementwiseOptimizer):
         check_betas(betas)
         check_at_least_zero(weight_decay=weight_decay)
         super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach,
-            "capturable": capturable, "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable,
-        })  # fmt: skip
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+            "foreach": foreach, "capturable": capturable, "decoupled_weight_decay": decoupled_weight_decay,
+            "differentiable": differentiable,
+        })
 
     def _tensor_state(self, group: dict[str, Any]) -> tuple[str, ...]:
         return rectified.state
@@ -75,7 +81,7 @@ class RAdam(ElementwiseOptimizer):
         numbers = (
             lr / (1 - beta1**step), scale or 0.0, 1 - beta1, beta2, 1 - beta2, group["eps"],
             rot, 1 - lr * rot if decoupled else 1,
-        )  # fmt: skip
+        )
         rule = unadapted if scale is None else rectified
         return Update(rule.formula(group["maximize"], 0 if decoupled else rot, 1 - beta1), numbers, (step,))
 

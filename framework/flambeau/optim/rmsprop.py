@@ -40,7 +40,7 @@ def centered(param, grad, square_avg, grad_avg, lr, momentum, alpha, rest, eps, 
 @update_rule(state=("square_avg", "momentum_buffer", "grad_avg"))
 def centered_with_momentum(
     param, grad, square_avg, momentum_buffer, grad_avg, lr, momentum, alpha, rest, eps, weight_decay
-):  # fmt: skip
+):
     grad = decay(direction(grad), param, weight_decay)
     square = square_avg * alpha + rest * grad * grad
     mean = blend(grad_avg, grad, rest)
@@ -49,8 +49,9 @@ def centered_with_momentum(
 
 
 RULES = {
-    (False, False): plain, (False, True): with_momentum, (True, False): centered, (True, True): centered_with_momentum,
-}  # fmt: skip
+    (False, False): plain, (False, True): with_momentum, (True, False): centered,
+    (True, True): centered_with_momentum,
+}
 
 
 class RMSprop(ElementwiseOptimizer):
@@ -62,8 +63,8 @@ class RMSprop(ElementwiseOptimizer):
         centered: divide by the standard deviation instead.
         capturable, foreach, maximize, differentiable: as for `Adam`.
     State: 'step', 'square_avg', with momentum 'momentum_buffer', when centered 'grad_avg'.
-    Source: Hinton, lecture 6.5 of "Neural Networks for Machine Learning"; centered: Graves 2013, "Generating Sequences
-        With Recurrent Neural Networks".
+    Source: Hinton, lecture 6.5 of "Neural Networks for Machine Learning"; centered: Graves 2013, "Generating
+        Sequences With Recurrent Neural Networks".
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class RMSprop(ElementwiseOptimizer):
             "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
             "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach, "maximize": maximize,
             "differentiable": differentiable,
-        })  # fmt: skip
+        })
 
     def _rule(self, group: dict[str, Any]) -> Any:
         return RULES[bool(group["centered"]), group["momentum"] > 0]

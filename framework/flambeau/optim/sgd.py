@@ -44,8 +44,8 @@ class SGD(ElementwiseOptimizer):
         foreach, fused: which implementation; ``foreach=False`` steps parameters one at a time.
         differentiable: let autograd see the step.
     State: 'momentum_buffer', with momentum only; the first step takes the gradient undamped.
-    Source: Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning", with the
-        learning rate applied to the velocity rather than inside it.
+    Source: Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning", with
+        the learning rate applied to the velocity rather than inside it.
     """
 
     _scalar_state = ()
@@ -68,9 +68,10 @@ class SGD(ElementwiseOptimizer):
         check_rate(lr)
         check_at_least_zero(momentum=momentum, weight_decay=weight_decay)
         defaults = {
-            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
-            "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,
-        }  # fmt: skip
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+            "nesterov": nesterov, "maximize": maximize, "foreach": foreach, "differentiable": differentiable,
+            "fused": fused,
+        }
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(
                 "Nesterov momentum requires a momentum and zero dampening, "
@@ -96,6 +97,7 @@ class SGD(ElementwiseOptimizer):
     def _step_sparse(self, group: dict[str, Any], param: Any, grad: Any) -> None:
         if group["momentum"] != 0:
             raise NotImplementedError(
-                f"SGD: momentum={group['momentum']} with sparse gradients is not built; use momentum=0 or SparseAdam"
+                f"SGD: momentum={group['momentum']} with sparse gradients is not built; use momentum=0 or "
+                "SparseAdam"
             )
         super()._step_sparse(group, param, grad)

@@ -29,7 +29,8 @@ class SparseAdam(Optimizer):
     """Adam that updates only the elements, and their moments, that occur in the sparse gradient.
 
     Args:
-        lr: learning rate, >= 0. betas: each in ``[0, 1)``. eps: added to the root. maximize: ascend instead of descend.
+        lr: learning rate, >= 0. betas: each in ``[0, 1)``. eps: added to the root. maximize: ascend instead
+            of descend.
     State: 'step' (an int), 'exp_avg', 'exp_avg_sq'.
     Raises: ValueError for sparse or complex parameters; RuntimeError for dense gradients.
     """
@@ -49,9 +50,13 @@ class SparseAdam(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
         for i, param in enumerate(self._all_params()):
             if param.layout is not fb.strided:
-                raise ValueError(f"SparseAdam requires dense parameter tensors; parameter {i} has layout {param.layout}")
+                raise ValueError(
+                    f"SparseAdam requires dense parameter tensors; parameter {i} has layout {param.layout}"
+                )
             if param.is_complex():
-                raise ValueError(f"SparseAdam does not support complex parameters; parameter {i} is {param.dtype}")
+                raise ValueError(
+                    f"SparseAdam does not support complex parameters; parameter {i} is {param.dtype}"
+                )
 
     @fb.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Averages of a model's weights over training: stochastic weight averaging and exponential moving averages."""
+"""Averages of a model's weights over training: stochastic weight averaging, exponential moving averages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .optimizer import Optimizer
 __all__ = [
     "AveragedModel", "update_bn", "SWALR", "get_ema_multi_avg_fn", "get_swa_multi_avg_fn", "get_ema_avg_fn",
     "get_swa_avg_fn",
-]  # fmt: skip
+]
 
 
 def _check_decay(decay: float) -> None:
@@ -27,7 +27,7 @@ def _check_decay(decay: float) -> None:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
-    """``fn(average, current, num_averaged)``: the exponential moving average that keeps `decay` of the average."""
+    """``fn(average, current, num_averaged)``: the moving average that keeps `decay` of itself."""
     _check_decay(decay)
 
     @fb.no_grad()
@@ -182,9 +182,13 @@ class SWALR(LRScheduler):
         for group, rate in zip(optimizer.param_groups, _per_group("swa_lr", swa_lr, optimizer), strict=True):
             group["swa_lr"] = rate
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
-            raise ValueError(f"anneal_epochs must be an integer, equal or greater than 0, got {anneal_epochs}")
+            raise ValueError(
+                f"anneal_epochs must be an integer, equal or greater than 0, got {anneal_epochs}"
+            )
         self._anneal_strategy = anneal_strategy
         self.anneal_epochs = anneal_epochs
         super().__init__(optimizer, last_epoch)
@@ -203,6 +207,8 @@ class SWALR(LRScheduler):
         rates = []
         for group in self.optimizer.param_groups:
             # Where the annealing began, if the present rate is `before` of the way.
-            start = group["swa_lr"] if before == 1 else (group["lr"] - group["swa_lr"] * before) / (1 - before)
+            start = (
+                group["swa_lr"] if before == 1 else (group["lr"] - group["swa_lr"] * before) / (1 - before)
+            )
             rates.append(group["swa_lr"] * now + start * (1 - now))
         return rates
