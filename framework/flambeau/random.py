@@ -42,7 +42,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed the stream was started with."""
-        return self._stream.initial_seed
+        return self._stream.initial_seed()
 
     def seed(self) -> int:
         """Start a stream from the system's randomness; returns the seed."""

@@ -1,0 +1,468 @@
+"""Activations: elementwise nonlinearities, and softmax with its relatives.
+
+The forms of `nn.functional` that take ``inplace=`` are in `functional.py`; here are the formulas behind them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import softmax as softmax_kernels
+from flambeau_kernels.vocabulary import erfc, exp, expm1, log1p, maximum, minimum, sigmoid, tanh, where
+
+from .. import dtypes
+from ..tensor import Tensor, wrap_dim
+from ._promote import like_input, only, refuse
+from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, describe, elementwise, primitive
+
+NO_FOREACH = EVERYWHERE & ~16
+F = "nn.functional"
+SQRT_HALF, INV_SQRT_TAU = 0.7071067811865476, 0.3989422804014327  # 1 / sqrt(2), 1 / sqrt(2 pi)
+SQRT_TWO_OVER_PI = 0.7978845608028654
+# Klambauer et al. 2017, "Self-Normalizing Neural Networks": the fixed point of mean 0 and variance 1.
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+real_input = refuse("bool", "complex")(like_input)
+floating_input = only("floating")(like_input)
+inexact_input = only("floating", "complex")(like_input)
+
+
+# -- rectifiers ----------------------------------------------------------------------------------------------------------
+
+
+@elementwise(
+    surface=FUNCTION | METHOD | INPLACE,
+    dtype=real_input,
+    small="maximum(a, ZERO[d])",
+    vjp={"input": lambda grad, out: where(out > 0, grad, 0)},
+)
+def relu(input):
+    """``max(input, 0)``, elementwise; the derivative at 0 is 0. Raises: RuntimeError for bool and complex."""
+    return maximum(input, 0)
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_input,
+    vjp={"input": lambda grad, input, slope: where(input > 0, grad, grad * slope)},
+)
+def leaky_relu(input, slope):
+    """`input` where positive, ``slope * input`` elsewhere."""
+    return where(input > 0, input, input * slope)
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_input,
+    vjp={
+        "input": lambda grad, input, weight: where(input > 0, grad, grad * weight),
+        "weight": lambda grad, input: where(input > 0, 0, grad * input),
+    },
+    title="PreluKernelBackward0",
+)
+def prelu_kernel(input, weight):
+    """`input` where positive, ``weight * input`` elsewhere, `weight` being of a shape that broadcasts."""
+    return where(input > 0, input, input * weight)
+
+
+@composite(surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",))
+def prelu(input, weight):
+    """`input` where positive, ``weight * input`` elsewhere.
+
+    Args:
+        weight: one slope for all, or one per channel (dimension 1 of `input`).
+    Raises: RuntimeError for another number of slopes, for a weight of two or more dimensions or of another dtype.
+    """
+    if weight.ndim > 1:
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got ndim = {weight.ndim}")
+    if weight.dtype is not input.dtype:
+        raise RuntimeError(f"prelu: Type promoting not supported\n{describe(input=input, weight=weight)}")
+    slopes = weight.numel()
+    if slopes != 1:
+        channels = input.shape[1] if input.ndim > 1 else 1
+        if input.ndim == 0:
+            raise RuntimeError("prelu: Not allow zero-dim input tensor with more than one slope; give one slope")
+        if channels != slopes:
+            raise RuntimeError(
+                f"prelu: Mismatch of parameter numbers and input channel size: {slopes} slopes, {channels} channels\n"
+                f"{describe(input=input, weight=weight)}"
+            )
+    if weight.ndim == 1:
+        weight = weight.reshape((1,) * (input.ndim - 1) + (slopes,) if input.ndim < 2 else (slopes,) + (1,) * (input.ndim - 2))
+    return prelu_kernel.function(input, weight)
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_input,
+    vjp={
+        "input": lambda grad, input, alpha, scale, input_scale: where(
+            input > 0, grad * scale, grad * (scale * alpha * input_scale * exp(minimum(input, 0) * input_scale))
+        )
+    },
+)
+def elu(input, alpha, scale, input_scale):
+    """``scale * input`` where positive, ``scale * alpha * (exp(input_scale * input) - 1)`` elsewhere."""
+    return where(input > 0, input * scale, expm1(minimum(input, 0) * input_scale) * (alpha * scale))
+
+
+@elementwise(
+    surface=FUNCTION | INPLACE,
+    dtype=floating_input,
+    vjp={
+        "input": lambda grad, input: where(
+            input > 0, grad * SELU_SCALE, grad * (SELU_SCALE * SELU_ALPHA * exp(minimum(input, 0)))
+        )
+    },
+    title="EluBackward0",
+)
+def selu(input):
+    """``scale * (max(0, input) + min(0, alpha * (exp(input) - 1)))`` with the scale and alpha of self-normalizing networks."""
+    return where(input > 0, input * SELU_SCALE, expm1(minimum(input, 0)) * (SELU_SCALE * SELU_ALPHA))
+
+
+def _check_celu(op: Any, input: Any, alpha: Any) -> None:
+    if alpha == 0:
+        raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
+
+
+@elementwise(
+    surface=FUNCTION | INPLACE,
+    dtype=floating_input,
+    check=_check_celu,
+    vjp={"input": lambda grad, input, alpha: where(input > 0, grad, grad * exp(minimum(input, 0) / alpha))},
+)
+def celu(input, alpha=1.0):
+    """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``. Raises: RuntimeError for ``alpha == 0``."""
+    return where(input > 0, input, expm1(minimum(input, 0) / alpha) * alpha)
+
+
+@elementwise(
+    surface=FUNCTION | INPLACE,
+    dtype=real_input,
+    vjp={"input": lambda grad, input, threshold: where(input <= threshold, 0, grad)},
+)
+def threshold(input, threshold, value):
+    """`input` where it exceeds `threshold`, `value` elsewhere."""
+    return where(input <= threshold, value, input)
+
+
+@elementwise(
+    surface=0,
+    dtype=real_input,
+    vjp={"input": lambda grad, input, min_val, max_val: where((input <= min_val) | (input >= max_val), 0, grad)},
+)
+def hardtanh(input, min_val, max_val):
+    """`input` limited to ``[min_val, max_val]``; the derivative at either end is 0."""
+    return minimum(maximum(input, min_val), max_val)
+
+
+@elementwise(surface=0, dtype=floating_input, vjp={"input": lambda grad, input, noise: grad * noise}, title="RreluWithNoiseBackward0")
+def rrelu_with_noise(input, noise):
+    """``input * noise``, `noise` being 1 where `input` is positive and a slope elsewhere."""
+    return input * noise
+
+
+# -- smooth and piecewise functions --------------------------------------------------------------------------------------
+
+
+def _gelu_slope(input):
+    return 0.5 * erfc(-input * SQRT_HALF) + input * (INV_SQRT_TAU * exp(-0.5 * input * input))
+
+
+@elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_slope(input)}, title="GeluBackward0")
+def gelu_exact(input):
+    """``input`` times the standard normal's cumulative distribution."""
+    # By erfc, whose small values keep their digits where 1 + erf would lose them.
+    return input * (0.5 * erfc(-input * SQRT_HALF))
+
+
+def _gelu_tanh(input):
+    return tanh(SQRT_TWO_OVER_PI * (input + 0.044715 * input * input * input))
+
+
+def _gelu_tanh_slope(input):
+    t = _gelu_tanh(input)
+    return 0.5 * (1 + t) + input * (0.5 * SQRT_TWO_OVER_PI) * (1 - t * t) * (1 + 0.134145 * input * input)
+
+
+@elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_tanh_slope(input)}, title="GeluBackward0")
+def gelu_tanh(input):
+    """`gelu` with the normal's cumulative distribution approximated by a tanh."""
+    return 0.5 * input * (1 + _gelu_tanh(input))
+
+
+@composite(surface=FUNCTION | OUT, namespace=F)
+def gelu(input, *, approximate="none"):
+    """``input`` times the standard normal's cumulative distribution at `input`.
+
+    Args:
+        approximate: 'none', or 'tanh' for ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``.
+    Raises: RuntimeError for another `approximate`.
+    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units".
+    """
+    if approximate == "none":
+        return gelu_exact.function(input)
+    if approximate == "tanh":
+        return gelu_tanh.function(input)
+    raise RuntimeError(f"gelu: approximate argument must be either 'none' or 'tanh', got {approximate!r}")
+
+
+def _silu_slope(input):
+    s = sigmoid(input)
+    return s * (1 + input * (1 - s))
+
+
+@elementwise(surface=0, dtype=inexact_input, partials={"input": lambda input: _silu_slope(input)})
+def silu(input):
+    """``input * sigmoid(input)``."""
+    return input * sigmoid(input)
+
+
+def _log1p_exp(x):
+    # From the larger of the two exponents, so that exp cannot overflow.
+    return maximum(x, 0) + log1p(exp(-abs(x)))
+
+
+def _mish_slope(input):
+    t = tanh(_log1p_exp(input))
+    return t + input * sigmoid(input) * (1 - t * t)
+
+
+@elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _mish_slope(input)})
+def mish(input):
+    """``input * tanh(log(1 + exp(input)))``."""
+    return input * tanh(_log1p_exp(input))
+
+
+@elementwise(
+    surface=FUNCTION | OUT,
+    namespace=F,
+    dtype=floating_input,
+    vjp={"input": lambda grad, input, beta, threshold: where(input * beta > threshold, grad, grad * sigmoid(input * beta))},
+)
+def softplus(input, beta=1, threshold=20):
+    """``log(1 + exp(beta * input)) / beta``, and `input` itself where ``beta * input > threshold``."""
+    scaled = input * beta
+    return where(scaled > threshold, input, log1p(exp(minimum(scaled, threshold))) / beta)
+
+
+@elementwise(
+    surface=FUNCTION | OUT,
+    namespace=F,
+    dtype=floating_input,
+    partials={"input": lambda input: sigmoid(-input)},
+    title="LogSigmoidBackward0",
+)
+def logsigmoid(input):
+    """``log(1 / (1 + exp(-input)))``."""
+    return minimum(input, 0) - log1p(exp(-abs(input)))
+
+
+@elementwise(
+    surface=0, dtype=floating_input, title="HardsigmoidBackward0",
+    vjp={"input": lambda grad, input: where((input > -3) & (input < 3), grad * (1 / 6), 0)},
+)  # fmt: skip
+def hardsigmoid(input):
+    """0 up to -3, 1 from 3 on, and ``input / 6 + 1 / 2`` between."""
+    return minimum(maximum(input + 3, 0), 6) / 6
+
+
+@elementwise(
+    surface=0, dtype=floating_input, title="HardswishBackward0",
+    vjp={"input": lambda grad, input: where(input <= -3, 0, where(input < 3, grad * (input / 3 + 0.5), grad))},
+)  # fmt: skip
+def hardswish(input):
+    """``input`` times its `hardsigmoid`."""
+    return input * minimum(maximum(input + 3, 0), 6) / 6
+
+
+@elementwise(
+    surface=FUNCTION | METHOD | OUT, dtype=floating_input, aliases=("nn.functional.hardshrink",),
+    vjp={"input": lambda grad, input, lambd: where((input >= -lambd) & (input <= lambd), 0, grad)},
+)  # fmt: skip
+def hardshrink(input, lambd=0.5):
+    """`input`, but 0 within ``[-lambd, lambd]``."""
+    return where((input >= -lambd) & (input <= lambd), 0, input)
+
+
+def _check_softshrink(op: Any, input: Any, lambd: Any) -> None:
+    if lambd < 0:
+        raise RuntimeError(f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}")
+
+
+@elementwise(
+    surface=FUNCTION | OUT, namespace=F, dtype=floating_input, check=_check_softshrink,
+    vjp={"input": lambda grad, input, lambd: where((input >= -lambd) & (input <= lambd), 0, grad)},
+)  # fmt: skip
+def softshrink(input, lambd=0.5):
+    """`input` moved towards 0 by `lambd`, and 0 within ``[-lambd, lambd]``. Raises: RuntimeError for a negative `lambd`."""
+    # nan goes through: none of the comparisons holds for it, and input * 0 keeps it.
+    return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0))
+
+
+@composite(namespace=F)
+def tanhshrink(input):
+    """``input - tanh(input)``."""
+    return input - input.tanh()
+
+
+@composite(namespace=F)
+def softsign(input):
+    """``input / (1 + |input|)``."""
+    return input / (input.abs() + 1)
+
+
+@composite(surface=FUNCTION | OUT, namespace=F)
+def glu(input, dim=-1):
+    """The first half of `input` along `dim`, times the sigmoid of the second half.
+
+    Raises: RuntimeError for a 0-d input and for an odd number of elements along `dim`.
+    """
+    if input.ndim == 0:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    size = input.shape[wrap_dim(dim, input.ndim)]
+    if size % 2:
+        raise RuntimeError(f"glu: Halving dimension must be even, but dimension {dim} is size {size}\n{describe(input=input)}")
+    return input.narrow(dim, 0, size // 2) * input.narrow(dim, size // 2, size // 2).sigmoid()
+
+
+# -- softmax -------------------------------------------------------------------------------------------------------------
+
+
+def _check_softmax(input, dim):
+    if input.dtype.category != dtypes.FLOATING:
+        raise RuntimeError(f'"softmax" not implemented for {input.dtype}; give a floating dtype=, as in dtype=torch.float32')
+    return input, wrap_dim(dim, input._a.ndim)
+
+
+@primitive(surface=0, check=_check_softmax, autocast="float32")
+def softmax_along(input, dim):
+    """``exp(input)`` over its sum along `dim`."""
+
+
+softmax_along.node_class.title = "SoftmaxBackward0"
+
+
+@softmax_along.kernel
+def _softmax_kernel(a, dim):
+    return softmax_kernels.softmax(a, dim)
+
+
+@softmax_along.shape
+def _softmax_shape(input, dim):
+    return input.shape, input.dtype
+
+
+@softmax_along.vjp
+def _softmax_vjp(grad, out, dim):
+    weighted = grad * out
+    return (weighted - out * weighted.sum(dim, keepdim=True) if out.ndim else weighted - out * weighted,)
+
+
+@softmax_along.raw
+def _softmax_raw(grad, out, dim):
+    return (softmax_kernels.softmax_grad(grad, out, dim),)
+
+
+@primitive(surface=0, check=_check_softmax, autocast="float32")
+def log_softmax_along(input, dim):
+    """``input - log(sum(exp(input)))`` along `dim`."""
+
+
+log_softmax_along.node_class.title = "LogSoftmaxBackward0"
+
+
+@log_softmax_along.kernel
+def _log_softmax_kernel(a, dim):
+    return softmax_kernels.log_softmax(a, dim)
+
+
+@log_softmax_along.shape
+def _log_softmax_shape(input, dim):
+    return input.shape, input.dtype
+
+
+@log_softmax_along.vjp
+def _log_softmax_vjp(grad, out, dim):
+    return (grad - out.exp() * (grad.sum(dim, keepdim=True) if out.ndim else grad),)
+
+
+@log_softmax_along.raw
+def _log_softmax_raw(grad, out, dim):
+    return (softmax_kernels.log_softmax_grad(grad, out, dim),)
+
+
+def _converted(name: str, input: Any, dtype: Any) -> Tensor:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
+    return input if dtype is None or dtype is input.dtype else input.to(dtype)
+
+
+@composite(surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",))
+def softmax(input, dim, dtype=None):
+    """``exp(input)`` over its sum along `dim`: positive, adding up to 1.
+
+    Args:
+        dtype: floating; `input` is converted to it first.
+    Raises: RuntimeError unless the dtype is floating; IndexError when there is no dimension `dim`.
+    """
+    return softmax_along.function(_converted("softmax", input, dtype), dim)
+
+
+@composite(surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",))
+def log_softmax(input, dim, dtype=None):
+    """``log(softmax(input))`` along `dim`, without the overflow of computing it that way.
+
+    Args:
+        dtype: floating; `input` is converted to it first.
+    Raises: RuntimeError unless the dtype is floating; IndexError when there is no dimension `dim`.
+    """
+    return log_softmax_along.function(_converted("log_softmax", input, dtype), dim)
+
+
+@primitive(surface=0, tensors=("input",))
+def logsumexp_over(input, dims, keepdim):
+    """``log(sum(exp(input)))`` over the dimensions `dims`."""
+
+
+logsumexp_over.node_class.title = "LogsumexpBackward0"
+
+
+@logsumexp_over.kernel
+def _logsumexp_kernel(a, dims, keepdim):
+    return softmax_kernels.logsumexp(a, dims, keepdim)
+
+
+@logsumexp_over.shape
+def _logsumexp_shape(input, dims, keepdim):
+    from ._spec import reduced_shape
+
+    return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype
+
+
+@logsumexp_over.vjp
+def _logsumexp_vjp(grad, out, input, dims, keepdim):
+    from ._spec import spread_dims
+
+    shape = tuple(input.shape)
+    top = spread_dims(out, shape, dims, keepdim)
+    if not input.is_complex():
+        # Where everything is -inf nothing is to be shared: exp(-inf - 0) is the 0 wanted, exp(-inf - -inf) is nan.
+        top = top.masked_fill(top == -np.inf, 0)
+    return (spread_dims(grad, shape, dims, keepdim) * (input - top).exp().conj(),)
+
+
+@composite(surface=FUNCTION | METHOD | OUT, aliases=("special.logsumexp",))
+def logsumexp(input, dim, keepdim=False):
+    """``log(sum(exp(input)))`` over `dim` (an int or several), without overflow; -inf where there is nothing to add.
+
+    Integers are converted to the default floating dtype.
+    """
+    from ._spec import wrap_dims
+
+    if input.dtype.category < dtypes.FLOATING:
+        input = input.to(dtypes.get_default_dtype())
+    return logsumexp_over.function(input, wrap_dims("logsumexp", dim, input.ndim), keepdim)

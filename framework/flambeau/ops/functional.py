@@ -1,0 +1,438 @@
+"""Activations and dropout as `nn.functional` has them: with an ``inplace`` flag, and with forms named ``relu_``.
+
+Nothing is computed here: the formulas are in `activation.py`, the random numbers come from the default generator.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels import cast
+from flambeau_kernels.cpu import random as draws
+
+from .. import _arrays, dtypes
+from ..tensor import Tensor, wrap
+from . import activation as act
+from ._spec import FUNCTION, Op, composite
+
+F = "nn.functional"
+
+
+@cache
+def _inplace(op: Op) -> Any:
+    from . import _derive
+
+    return _derive.make_inplace(op)
+
+
+def _apply(op: Op, inplace: bool, input: Any, *parameters: Any) -> Tensor:
+    if inplace:
+        return _inplace(op)(input, *parameters)
+    return op.function(input, *parameters)
+
+
+_relu = act.relu.function
+
+
+@composite(namespace=F)
+def relu(input, inplace=False):
+    """``max(input, 0)``, elementwise."""
+    return _inplace(act.relu)(input) if inplace else _relu(input)
+
+
+@composite(namespace=F)
+def relu_(input):
+    """In-place form of `relu`."""
+    return _inplace(act.relu)(input)
+
+
+@composite(namespace=F)
+def relu6(input, inplace=False):
+    """``min(max(input, 0), 6)``, elementwise."""
+    return _apply(act.hardtanh, inplace, input, 0, 6)
+
+
+@composite(namespace=F)
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    """`input` where positive, ``negative_slope * input`` elsewhere."""
+    return _apply(act.leaky_relu, inplace, input, negative_slope)
+
+
+@composite(namespace=F)
+def leaky_relu_(input, negative_slope=0.01):
+    """In-place form of `leaky_relu`."""
+    return _apply(act.leaky_relu, True, input, negative_slope)
+
+
+@composite(namespace=F)
+def elu(input, alpha=1.0, inplace=False):
+    """`input` where positive, ``alpha * (exp(input) - 1)`` elsewhere."""
+    return _apply(act.elu, inplace, input, alpha, 1.0, 1.0)
+
+
+@composite(namespace=F)
+def elu_(input, alpha=1.0):
+    """In-place form of `elu`."""
+    return _apply(act.elu, True, input, alpha, 1.0, 1.0)
+
+
+@composite(namespace=F)
+def selu(input, inplace=False):
+    """`elu` with the scale and alpha that keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+    return _apply(act.selu, inplace, input)
+
+
+@composite(namespace=F)
+def selu_(input):
+    """In-place form of `selu`."""
+    return _apply(act.selu, True, input)
+
+
+@composite(namespace=F)
+def celu(input, alpha=1.0, inplace=False):
+    """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
+    return _apply(act.celu, inplace, input, alpha)
+
+
+@composite(namespace=F)
+def celu_(input, alpha=1.0):
+    """In-place form of `celu`."""
+    return _apply(act.celu, True, input, alpha)
+
+
+@composite(namespace=F)
+def silu(input, inplace=False):
+    """``input * sigmoid(input)``."""
+    return _apply(act.silu, inplace, input)
+
+
+@composite(namespace=F)
+def mish(input, inplace=False):
+    """``input * tanh(log(1 + exp(input)))``."""
+    return _apply(act.mish, inplace, input)
+
+
+@composite(namespace=F)
+def hardswish(input, inplace=False):
+    """0 up to -3, `input` from 3 on, and ``input * (input + 3) / 6`` between."""
+    return _apply(act.hardswish, inplace, input)
+
+
+@composite(namespace=F)
+def hardsigmoid(input, inplace=False):
+    """0 up to -3, 1 from 3 on, and ``input / 6 + 1 / 2`` between."""
+    return _apply(act.hardsigmoid, inplace, input)
+
+
+def _check_hardtanh(input: Tensor, min_val: float, max_val: float) -> None:
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val cannot be greater than max_val, got min_val={min_val} and max_val={max_val}")
+    if input.dtype is dtypes.bool:
+        raise NotImplementedError("hardtanh: Bool inputs not supported; convert the input with .to(dtype) first")
+    if input.dtype.category == dtypes.INTEGER and not input.dtype.is_signed and min_val < 0:
+        raise RuntimeError(f"hardtanh: cannot do hardtanh on an unsigned type with negative limits, got min_val={min_val}")
+
+
+@composite(namespace=F)
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+    """`input` limited to ``[min_val, max_val]``. Raises: ValueError if ``min_val > max_val``."""
+    _check_hardtanh(input, min_val, max_val)
+    return _apply(act.hardtanh, inplace, input, min_val, max_val)
+
+
+@composite(namespace=F)
+def hardtanh_(input, min_val=-1.0, max_val=1.0):
+    """In-place form of `hardtanh`."""
+    _check_hardtanh(input, min_val, max_val)
+    return _apply(act.hardtanh, True, input, min_val, max_val)
+
+
+@composite(namespace=F)
+def threshold(input, threshold, value, inplace=False):
+    """`input` where it exceeds `threshold`, `value` elsewhere."""
+    return _apply(act.threshold, inplace, input, threshold, value)
+
+
+@composite(namespace=F)
+def threshold_(input, threshold, value):
+    """In-place form of `threshold`."""
+    return _apply(act.threshold, True, input, threshold, value)
+
+
+# -- softmax -------------------------------------------------------------------------------------------------------------
+
+
+def _implicit_dim(name: str, dim: Any, ndim: int) -> int:
+    """The dimension softmax takes when none is given, which it warns about."""
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+@composite(namespace=F)
+def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """``exp(input)`` over its sum along `dim`; `input` is converted to `dtype` first."""
+    return act.softmax.function(input, _implicit_dim("softmax", dim, input.ndim), dtype)
+
+
+@composite(namespace=F)
+def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """``log(softmax(input))`` along `dim`; `input` is converted to `dtype` first."""
+    return act.log_softmax.function(input, _implicit_dim("log_softmax", dim, input.ndim), dtype)
+
+
+@composite(namespace=F)
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """``softmax(-input)`` along `dim`; `input` is converted to `dtype` first."""
+    return act.softmax.function(-input, _implicit_dim("softmin", dim, input.ndim), dtype)
+
+
+@composite(namespace=F)
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """A sample from the Gumbel-softmax distribution: ``softmax((logits + gumbel noise) / tau)`` along `dim`.
+
+    Args:
+        hard: return the one-hot vector of the largest entry, with the gradient of the soft sample.
+        eps: has no effect.
+    Source: Jang, Gu and Poole 2016, "Categorical Reparameterization with Gumbel-Softmax".
+    """
+    noise = np.empty(tuple(logits.shape), logits.dtype.numpy)
+    gumbel = -wrap(draws.exponential(stream(), noise)).log()
+    soft = act.softmax.function((logits + gumbel) / tau, dim)
+    if not hard:
+        return soft
+    places = np.arange(soft.shape[dim]).reshape([-1 if d == dim % soft.ndim else 1 for d in range(soft.ndim)])
+    one_hot = (soft.max(dim, keepdim=True)[1] == wrap(places)).to(soft.dtype)
+    return one_hot - soft.detach() + soft
+
+
+# -- randomness ----------------------------------------------------------------------------------------------------------
+
+
+def stream() -> Any:
+    """The default generator's stream of random numbers."""
+    from .. import random
+
+    return random.default_generator._stream
+
+
+def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
+    """An array of `shape` in the dtype and memory order of `input`: 0 with probability `p`, else 1."""
+    if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
+        raise RuntimeError(f"dropout: result type Float can't be cast to the desired output type {input.dtype}; use a floating dtype")
+    a = input._a
+    noise = _arrays.empty_like_layout(shape, a.dtype, [a] if a.shape == shape else [])
+    return draws.bernoulli(stream(), noise, 1 - p)
+
+
+def _product(input: Tensor, noise: Any, inplace: bool) -> Tensor:
+    return input.mul_(wrap(noise)) if inplace else input * wrap(noise)
+
+
+def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int, ...] | None = None) -> Tensor:
+    """Zero elements with probability `p` and divide the others by ``1 - p``; `shape` says which share their fate."""
+    if p == 0 or not train or input.numel() == 0:
+        return input
+    if input.is_meta:
+        return _product(input, _arrays.MetaArray(input._a.shape, input.dtype.numpy), inplace)
+    if p == 1:
+        return _product(input, np.zeros((), input.dtype.numpy), inplace)
+    noise = _noise(input, tuple(input.shape) if shape is None else shape, p)
+    kept = cast(np.float32(1) / np.float32(1 - p) if noise.dtype.itemsize < 8 else np.asarray(1 / (1 - p)), noise.dtype)
+    return _product(input, np.multiply(noise, kept, out=noise), inplace)
+
+
+# Klambauer et al. 2017: what a unit dropped by alpha dropout is set to is the limit of selu, -scale * alpha.
+ALPHA_DROP = 1.7580993408473766
+
+
+def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int, ...] | None = None) -> Tensor:
+    """Set elements to the limit of selu with probability `p`, then scale and shift all to keep mean and variance."""
+    if p == 0 or not train or input.numel() == 0:
+        return input
+    if p == 1:
+        return _product(input, np.zeros((), input.dtype.numpy), inplace)
+    noise = wrap(_noise(input, tuple(input.shape) if shape is None else shape, p))
+    scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
+    shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
+    noise.mul_(scale)
+    return input.mul_(noise).add_(shift) if inplace else input * noise + shift
+
+
+def _channels(input: Tensor) -> tuple[int, ...]:
+    """The shape of noise that whole channels share. Raises: RuntimeError below two dimensions."""
+    if input.ndim < 2:
+        raise RuntimeError(f"Feature dropout requires at least 2 dimensions in the input, got shape {tuple(input.shape)}")
+    return (*input.shape[:2], *(1,) * (input.ndim - 2))
+
+
+def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise kind(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+@composite(namespace=F)
+def dropout(input, p=0.5, training=True, inplace=False):
+    """Zero each element with probability `p` and divide the others by ``1 - p``; outside training `input` itself.
+
+    Raises: ValueError unless ``0 <= p <= 1``.
+    """
+    _check_p(p)
+    return _drop(input, p, training, inplace)
+
+
+@composite(namespace=F)
+def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """Dropout that keeps mean 0 and variance 1, for networks of `selu` units. Raises: ValueError unless ``0 <= p <= 1``."""
+    _check_p(p)
+    return _alpha_drop(input, p, training, inplace)
+
+
+def _feature_forms(name: str, doc: str, drop: Any, training: bool) -> None:
+    def form(input, p=0.5, training=training, inplace=False):
+        _check_p(p)
+        return drop(input, p, training, inplace)
+
+    form.__name__ = name
+    form.__doc__ = doc
+    composite(namespace=F)(form)
+
+
+def _dropout1d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+    if input.ndim not in (2, 3):
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input of shape {tuple(input.shape)}: "
+            "dropout1d drops channels of inputs (C, L) or (N, C, L)"
+        )
+    whole = input if input.ndim == 3 else input.unsqueeze(0)
+    result = _drop(whole, p, training, inplace, _channels(whole))
+    if inplace:
+        return input
+    return result if input.ndim == 3 else result.squeeze(0)
+
+
+def _dropout2d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+    if input.ndim not in (3, 4):
+        _warn_dims("dropout2d", input.ndim, 2)
+    if input.ndim == 3:
+        warnings.warn(
+            "dropout2d: Received a 3D input to dropout2d; it is read as (N, C, L), where C is the channel dim. "
+            "Use dropout1d for that, or add a batch dimension for (C, H, W).",
+            stacklevel=5,
+        )
+    return _drop(input, p, training, inplace, _channels(input))
+
+
+def _dropout3d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+    if input.ndim not in (4, 5):
+        _warn_dims("dropout3d", input.ndim, 3)
+    whole = input if input.ndim == 5 else input.unsqueeze(0)
+    result = _drop(whole, p, training, inplace, _channels(whole))
+    if inplace:
+        return input
+    return result if input.ndim == 5 else result.squeeze(0)
+
+
+def _warn_dims(name: str, ndim: int, spatial: int) -> None:
+    warnings.warn(
+        f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future release. "
+        f"To retain the behavior and silence this warning, please use dropout instead. Note that {name} exists to provide "
+        f"channel-wise dropout on inputs with {spatial} spatial dimensions, a channel dimension, and an optional batch dimension.",
+        stacklevel=6,
+    )
+
+
+_feature_forms("dropout1d", "Dropout of whole channels of ``(N, C, L)`` or ``(C, L)``.", _dropout1d, True)
+_feature_forms("dropout2d", "Dropout of whole channels of ``(N, C, H, W)``.", _dropout2d, True)
+_feature_forms("dropout3d", "Dropout of whole channels of ``(N, C, D, H, W)`` or ``(C, D, H, W)``.", _dropout3d, True)
+_feature_forms(
+    "feature_alpha_dropout", "`alpha_dropout` of whole channels.",
+    lambda input, p, training, inplace: _alpha_drop(input, p, training, inplace, _channels(input)), False,
+)  # fmt: skip
+
+
+def _package_forms(name: str, doc: str, drop: Any) -> None:
+    """``torch.<name>(input, p, train)`` and its in-place form."""
+
+    def form(input, p, train):
+        _check_p(p, RuntimeError)
+        return drop(input, p, train, False)
+
+    def form_(input, p, train):
+        _check_p(p, RuntimeError)
+        return drop(input, p, train, True)
+
+    form.__name__, form_.__name__ = name, f"{name}_"
+    form.__doc__, form_.__doc__ = doc, f"In-place form of `{name}`."
+    composite(surface=FUNCTION)(form)
+    composite(surface=FUNCTION)(form_)
+
+
+def _by_channel(drop: Any) -> Any:
+    return lambda input, p, train, inplace: drop(input, p, train, inplace, _channels(input))
+
+
+_package_forms("dropout", "Zero elements with probability `p` and divide the others by ``1 - p``, if `train`.", _drop)
+_package_forms("alpha_dropout", "Dropout that keeps mean 0 and variance 1, if `train`.", _alpha_drop)
+_package_forms("feature_dropout", "Dropout of whole channels, if `train`.", _by_channel(_drop))
+_package_forms("feature_alpha_dropout", "`alpha_dropout` of whole channels, if `train`.", _by_channel(_alpha_drop))
+
+
+def _slopes(input: Tensor, lower: float, upper: float, training: bool) -> Any:
+    """What `rrelu` multiplies by: 1 where `input` is positive, elsewhere a slope, which training draws."""
+    if not training:
+        return None
+    a = input._a
+    flat = np.ones(a.size, a.dtype)
+    negative = np.flatnonzero(~(a.reshape(-1) > 0))
+    drawn = draws.uniform(stream(), np.empty(negative.size, np.float64), lower, upper)
+    flat[negative] = drawn.astype(np.float32, copy=False) if a.dtype.itemsize < 4 else drawn
+    return wrap(flat.reshape(a.shape))
+
+
+def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: bool) -> Tensor:
+    if lower > upper:
+        raise RuntimeError(f"rrelu: Lower bound should be less than or equal to the upper bound, got lower={lower}, upper={upper}")
+    if not training:
+        return _apply(act.leaky_relu, inplace, input, (lower + upper) / 2)
+    return _apply(act.rrelu_with_noise, inplace, input, _slopes(input, lower, upper, training))
+
+
+@composite(namespace=F)
+def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    """`input` where positive, else its product with a slope drawn from ``[lower, upper]``, in evaluation with their mean.
+
+    Source: Xu et al. 2015, "Empirical evaluation of rectified activations in convolutional network".
+    """
+    return _rrelu(input, lower, upper, training, inplace)
+
+
+@composite(namespace=F)
+def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
+    """In-place form of `rrelu`."""
+    return _rrelu(input, lower, upper, training, True)
+
+
+def _package_rrelu() -> None:
+    def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
+        """`input` where positive, else its product with a slope drawn from ``[lower, upper]``."""
+        return _rrelu(input, lower, upper, training, False)
+
+    def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
+        """In-place form of `rrelu`."""
+        return _rrelu(input, lower, upper, training, True)
+
+    composite()(rrelu)
+    composite()(rrelu_)
+
+
+_package_rrelu()

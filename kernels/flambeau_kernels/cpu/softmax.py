@@ -1,0 +1,75 @@
+"""Softmax, its logarithm and log-sum-exp over dimensions of an array, with their gradients.
+
+The largest element is taken off first, so that exp cannot overflow; half types are computed in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["log_softmax", "log_softmax_grad", "logsumexp", "narrow", "softmax", "softmax_grad", "widen"]
+
+_exp, _largest, _total = np.exp, np.maximum.reduce, np.add.reduce
+_COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
+
+
+def widen(a: np.ndarray) -> np.ndarray:
+    """`a` in a dtype numpy computes well in: halves as float32, complex halves as complex64, others as they are."""
+    if a.dtype.isbuiltin == 1 and a.dtype.char != "e":
+        return a
+    return a.astype(_COMPLEX64 if a.dtype.name == "complex32" else _FLOAT32)
+
+
+def narrow(made: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`made` as an array of `dtype`."""
+    return made if made.dtype is dtype else np.asarray(made, dtype)
+
+
+def softmax(a: np.ndarray, dim: int) -> np.ndarray:
+    """``exp(a)`` over its sum along `dim`."""
+    if a.size == 0 or a.ndim == 0:
+        return np.asarray(np.exp(a - a))             # an only element is 1, or nan where it is not finite
+    x = widen(a)
+    made = x - _largest(x, dim, None, None, True)
+    _exp(made, made)
+    made /= _total(made, dim, None, None, True)
+    return narrow(made, a.dtype)
+
+
+def softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
+    """The gradient of `softmax` at the input whose result is `out`."""
+    p = widen(out)
+    made = widen(grad) * p
+    made -= p * (_total(made, dim, None, None, True) if made.ndim and made.size else made)
+    return narrow(np.asarray(made), out.dtype)
+
+
+def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
+    """``a - log(sum(exp(a)))`` along `dim`."""
+    if a.size == 0 or a.ndim == 0:
+        return np.asarray(a - a)
+    x = widen(a)
+    made = x - _largest(x, dim, None, None, True)
+    made -= np.log(_total(_exp(made), dim, None, None, True))
+    return narrow(made, a.dtype)
+
+
+def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
+    """The gradient of `log_softmax` at the input whose result is `out`."""
+    g = widen(grad)
+    made = np.asarray(_exp(widen(out)))
+    made *= _total(g, dim, None, None, True) if g.ndim and g.size else g
+    return narrow(np.asarray(np.subtract(g, made, out=made)), out.dtype)
+
+
+def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """``log(sum(exp(a)))`` over `dims`; of no elements -inf."""
+    x = widen(a)
+    real: Any = x.real if x.dtype.kind == "c" else x
+    top = _largest(real, dims, None, None, True, initial=-np.inf)
+    # Infinities stay in the sum, where they need no rescuing; taking them off would make nan.
+    top = np.where(np.isinf(top), 0, top)
+    made = np.log(_total(_exp(x - top), dims, None, None, True)) + top
+    return narrow(np.asarray(made if keepdims else made.reshape([n for d, n in enumerate(a.shape) if d not in dims])), a.dtype)
