@@ -196,6 +196,13 @@ def test_small_arrays_and_foreign_bytes_stay_on_numpy():
         assert not engine.launch(LERP, (x, 1.0, 0.5), (np.zeros_like(x),), np.dtype("float32"))
 
 
+def test_a_cheap_ufunc_stays_on_numpy_until_threads_help():
+    formula = Formula(lambda a, b: a + b, "add", np.add)
+    for dtype, elements, taken in (("float32", 6000, False), ("float32", 40000, True), ("float16", 6000, True)):
+        x = np.ones(elements, dtype)
+        assert engine.launch(formula, (x, x), (np.empty_like(x),), np.dtype(dtype)) is taken
+
+
 def test_readonly_output_is_not_written():
     out = np.zeros(N, "float32")
     out.flags.writeable = False
@@ -396,6 +403,7 @@ def test_random_layouts_agree(seed):
     "a + b", "a - b", "a * b", "a / b", "1 / a", "2j * a - 3", "-a", "a**2", "conj(a) * b",
     "real(a) * b + imag(b)",
     "where(real(a) > 0, a, b)", "where(a == b, 1j, a)", "fma(a, b, 1j)", "abs(a)", "angle(a)", "abs(a) * b",
+    "where(logical_and(a, b), a, 0)",
 ])  # fmt: skip
 def test_complex_arithmetic(expression, dtype):
     a, b = ((normal(N, seed=s) + 1j * normal(N, seed=s + 1)).astype(dtype) for s in (0, 2))

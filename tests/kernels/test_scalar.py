@@ -21,14 +21,14 @@ pytestmark = pytest.mark.skipif(engine.available() is not None,
 # Largest error allowed, in ulp, for float32 and float64; None: no compiled code. The measured values are 0.1
 # to 0.3 lower on thousands of samples; the table is printed by `python -m flambeau_kernels.scalar.accuracy`.
 LIMITS = {
-    "exp": (1.0, 1.0), "exp2": (1.0, 1.0), "expm1": (1.5, 1.5), "sigmoid": (2.0, 2.0), "sinh": (1.5, 1.6),
+    "exp": (1.0, 1.0), "exp2": (1.0, 1.0), "expm1": (1.7, 1.7), "sigmoid": (2.0, 2.0), "sinh": (1.5, 1.6),
     "cosh": (1.3, 1.3), "tanh": (1.4, 1.4), "log": (1.0, 1.0), "log2": (0.55, 0.55), "log10": (0.55, 0.55),
     "log1p": (0.55, 1.3), "sin": (0.6, 0.9), "cos": (0.6, 0.9), "tan": (0.7, 2.0), "asin": (0.55, 1.8),
-    "acos": (0.55, 1.3), "atan": (0.55, 1.5), "asinh": (0.55, 2.0), "acosh": (0.55, 2.0), "atanh": (0.55,
+    "acos": (0.55, 1.3), "atan": (0.55, 2.2), "asinh": (0.55, 2.0), "acosh": (0.55, 2.0), "atanh": (0.55,
                                                                                                     1.9),
-    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 3.5), "lgamma": (1.5, None), "digamma": (0.6,
+    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 4.0), "lgamma": (1.5, None), "digamma": (0.6,
                                                                                                      None),
-    "pow": (0.55, 1.0), "atan2": (0.55, 1.5), "hypot": (0.55, 0.55),
+    "pow": (0.55, 1.0), "atan2": (0.55, 2.2), "hypot": (0.55, 0.55),
 }  # fmt: skip
 PAIRWISE = ("pow", "atan2", "hypot")
 TABLED = [(word, dtype) for word, limits in LIMITS.items()

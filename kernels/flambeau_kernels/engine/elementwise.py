@@ -80,7 +80,8 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
         kernel = _kernel(formula, where, inputs, outs, compute)
     except Unsupported as unsupported:
         return f"no code for {unsupported}", ""
-    reason = _does_not_pay(formula, outs[0].size, kernel.cost, {a.dtype for a in (*inputs, *outs)})
+    reason = _does_not_pay(formula, outs[0].size, kernel.cost, compute,
+                           {a.dtype for a in (*inputs, *outs)})
     if reason is not None:
         return reason, ""
     try:
@@ -109,10 +110,13 @@ def _does_not_fit(inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | Non
     return None
 
 
-def _does_not_pay(formula: Formula, elements: int, cost: int, dtypes: set[np.dtype]) -> str | None:
+def _does_not_pay(formula: Formula, elements: int, cost: int, compute: np.dtype,
+                  stored: set[np.dtype]) -> str | None:
     if elements < PAYS_FROM_ELEMENTS:
         return f"{elements} elements; the compiled tier pays from {PAYS_FROM_ELEMENTS}"
-    one_stream = formula.ufunc is not None and cost <= CHEAP and len(dtypes) == 1
+    # numpy computes half types one element at a time.
+    one_stream = (formula.ufunc is not None and cost <= CHEAP and stored == {compute}
+                  and compute.name not in _HALF)
     if one_stream and elements < UFUNC_PAYS_FROM_ELEMENTS:
         return f"{elements} elements of one ufunc; the compiled tier pays from {UFUNC_PAYS_FROM_ELEMENTS}"
     return None

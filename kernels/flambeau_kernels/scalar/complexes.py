@@ -131,9 +131,9 @@ def _equal(a: ComplexSymbol, b: ComplexSymbol) -> Symbol:
 
 
 def _power(base: ComplexSymbol, exponent: object) -> ComplexSymbol:
-    if exponent in (1, 2) and isinstance(exponent, (int, float)):
+    if isinstance(exponent, (int, float)) and exponent in (1, 2):
         return base if exponent == 1 else _product(base, base)
-    raise Unsupported(f"complex power {exponent}")
+    raise Unsupported("power of complex numbers")
 
 
 def _hypot(x: Symbol, y: Symbol) -> Symbol:
@@ -170,5 +170,5 @@ WORDS: dict[str, Callable[..., Symbol]] = {
     "angle": _angle, "where": _where, "pow": lambda z, n: z**n,
     "isnan": lambda z: _nan(z.re) | _nan(z.im), "isinf": lambda z: _infinite(z.re) | _infinite(z.im),
     "isfinite": lambda z: ~(_nan(z.re) | _nan(z.im) | _infinite(z.re) | _infinite(z.im)),
-    "logical_not": lambda z: ~z.to(BOOL), "fma": lambda x, y, z: x * y + z,
+    "fma": lambda x, y, z: x * y + z,
 }  # fmt: skip

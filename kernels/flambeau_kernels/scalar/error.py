@@ -35,7 +35,10 @@ def _erfc_of_positive(a: Symbol) -> Symbol:
 
 def erfc64(x: Symbol) -> Symbol:
     tail = _erfc_of_positive(abs(x))
-    return keep_nan(x, select(x < 0, 2.0 - tail, tail))
+    far = select(x < 0, 2.0 - tail, tail)
+    # The scaled polynomial is least accurate near 0, where this one is short of nothing.
+    near = 1.0 - fma(polynomial("erf.float64", x * x), x, x)
+    return keep_nan(x, select(abs(x) < 0.6, near, far))
 
 
 def erfc32(x: Symbol) -> Symbol:

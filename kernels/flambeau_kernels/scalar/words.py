@@ -177,7 +177,7 @@ def _refuse(name: str) -> Callable[..., Symbol]:
 def _on_numbers(name: str, word: Callable[..., object]) -> Callable[..., object]:
     """`word`, but a call on Python numbers alone is computed now, by the numpy reading."""
     def either(*args: object) -> object:
-        if any(isinstance(arg, ComplexSymbol) for arg in args):
+        if any(isinstance(arg, ComplexSymbol) for arg in args) and not name.startswith("logical"):
             return (complexes.WORDS.get(name) or _refuse(f"{name} of complex numbers"))(*args)
         if any(isinstance(arg, Symbol) for arg in args):
             return word(*args)
