@@ -90,6 +90,11 @@ def default_device() -> Any:
 _global_device: Any = None
 
 
+def plain_device() -> bool:
+    """Whether new tensors go to the CPU unless told otherwise."""
+    return _global_device is None and not local.devices
+
+
 def set_default_device(device: Any) -> None:
     global _global_device
     _global_device = device

@@ -104,6 +104,8 @@ def _run(
                 if have is None:
                     pending[parent] = arriving
                     heappush(heap, (-parent.seq, parent))
+                elif parent in owned and arriving.__class__ is ndarray and have.dtype == arriving.dtype:
+                    np.add(have, arriving, have)
                 else:
                     _arrive(pending, heap, owned, parent, arriving, create_graph)
         grad = grads = arriving = None

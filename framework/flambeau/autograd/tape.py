@@ -90,7 +90,7 @@ class Leaf(Node):
 
 def leaf_node(tensor: Any) -> Leaf:
     node = Leaf()
-    node.seq = 0
+    node.seq = -next_seq()  # older than every recorded node, and no two alike
     node.parents = ()
     node.hooks = None
     node.tensor = weakref.ref(tensor)

@@ -974,6 +974,11 @@ class PrimitiveOp(Op):
     def _collect(self) -> None:
         names = dict.fromkeys((*self.vjp_names, *self.raw_names))
         self.saved_names = tuple(n for n in names if n != "grad" and n[:6] != "needs_")
+        # For views: where saved values stand among the arguments after the first, -1 for its shape; None if not all do.
+        shape_name = self.params[0] + "_shape"
+        self.plain_saves: list[int] | None = None
+        if all(n == shape_name or n in self.params[1:] for n in self.saved_names):
+            self.plain_saves = [-1 if n == shape_name else self.params.index(n) - 1 for n in self.saved_names]
 
     # -- forward
 
@@ -1215,23 +1220,27 @@ class ViewOp(PrimitiveOp):
     def finish(self, args: Any, result: Any) -> Any:
         source = args[0]
         if isinstance(result, (tuple, list)):
-            return tuple(self._view(source, r, args, i) for i, r in enumerate(result))
-        return self._view(source, result, args, None)
+            rest = args[1:]
+            return tuple([self.of(source, r, rest, i) for i, r in enumerate(result)])
+        return self.of(source, result, args[1:])
 
-    def _view(self, source: Tensor, array: Any, args: Any, part: int | None) -> Tensor:
+    def of(self, source: Tensor, array: Any, rest: Any, part: int | None = None) -> Tensor:
+        """The view of `source` whose array is `array`; `rest` are the op's other arguments, `part` which of several it is."""
         made = _new(Tensor)
         record = source._v
-        made._a, made._v, made._n = array, record, None
+        made._a = array
+        made._v = record
+        made._n = None
         before = source._b
         op: Any = self if part is None else _Part(self, part)
-        made._b = (source if before is None else before[0], op, args[1:], before)
+        made._b = (source if before is None else before[0], op, rest, before)
         if _state.GRAD or _state.local.grad:
             parent = source._n
             if parent is not None:
                 if part is not None:
-                    op.record(made, args)
+                    op.record(made, (source, *rest))
                 elif self.vjp_rule is not None:
-                    self.record_view(made, source, parent, args)
+                    self.record_view(made, source, parent, rest)
             views = record[3]
             if views is None:
                 record[3] = [_ref(made)]
@@ -1241,10 +1250,10 @@ class ViewOp(PrimitiveOp):
                 register_view(made)
         return made
 
-    def record_view(self, made: Tensor, source: Tensor, parent: Node, args: Any) -> None:
-        """`record` for one view of one tensor, whose rule reads shapes and plain arguments only."""
-        if not self.plain_saves:
-            self.record((made,), args, False)
+    def record_view(self, made: Tensor, source: Tensor, parent: Node, rest: Any) -> None:
+        """`record` for one view of one tensor, lean where the rule reads only the shape and plain arguments."""
+        if self.plain_saves is None:
+            self.record((made,), (source, *rest), False)
             return
         node = made._n = _new(self.node_class)
         node.seq = _state.next_seq()
@@ -1252,18 +1261,7 @@ class ViewOp(PrimitiveOp):
         node.hooks = None
         node.versions = ()
         node.shape = 0
-        shape_name = self.params[0] + "_shape"
-        node.saved = tuple(
-            [source._a.shape if name == shape_name else args[self.params.index(name)] for name in self.saved_names]
-        )
-
-    @property
-    def plain_saves(self) -> bool:
-        found = self.__dict__.get("_plain_saves")
-        if found is None:
-            allowed = {self.params[0] + "_shape", *self.params[1:]}
-            found = self.__dict__["_plain_saves"] = all(name in allowed for name in self.saved_names)
-        return found
+        node.saved = tuple([source._a.shape if at < 0 else rest[at] for at in self.plain_saves])
 
     def run(self, *args: Any) -> Any:
         if not isinstance(args[0], Tensor):

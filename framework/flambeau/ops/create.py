@@ -111,6 +111,11 @@ def _empty_filled(shape: Any, d: Any) -> Any:
 def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with 0."""
+    if dtype is None and device is None and out is None and layout is None and not requires_grad and _state.plain_device():
+        try:
+            return wrap(np.zeros(size if len(size) != 1 else size[0], dtypes._default.numpy))
+        except (TypeError, ValueError):
+            pass  # said better below
     if out is not None:
         return out.resize_(_sizes(size)).zero_()
     _check_layout(layout)

@@ -84,9 +84,9 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     if self._a.__class__ is ndarray:
         try:
             if kind is int:
-                return basic_index._view(self, self._a[key, ...], (self, (key,)), None)
+                return basic_index.of(self, self._a[key, ...], ((key,),))
             if kind is tuple and _all_basic(key):
-                return basic_index._view(self, self._a[(*key, ...)], (self, key), None)
+                return basic_index.of(self, self._a[(*key, ...)], (key,))
         except IndexError:
             pass  # said better below
     return _getitem(self, key)

@@ -139,7 +139,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         return view_dtype.function(self, dtype)
     if len(size) == 1 and not isinstance(size[0], (int, Tensor)):
         size = size[0]
-    return view_shape.function(self, size=size) if _state.SLOW else view_shape._view(self, _view(self._a, size), (self, size), None)
+    return view_shape.function(self, size=size) if _state.SLOW else view_shape.of(self, _view(self._a, size), (size,))
 
 
 Tensor.view = view_method  # type: ignore[attr-defined]
@@ -279,6 +279,16 @@ def _transpose(a, dim0, dim1):
     shape[i], shape[j] = shape[j], shape[i]
     strides[i], strides[j] = strides[j], strides[i]
     return restrided(a, shape, strides) if type(a) is MetaArray else a.swapaxes(i, j)
+
+
+@transpose.fast
+def _transpose_fast(input, dim0, dim1):
+    if input.__class__ is not Tensor or input._a.__class__ is not ndarray:
+        return None
+    try:
+        return transpose.of(input, input._a.swapaxes(dim0, dim1), (dim0, dim1))
+    except (ValueError, TypeError):  # dims out of range, said better by the general path
+        return None
 
 
 @transpose.vjp
