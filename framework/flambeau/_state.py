@@ -29,6 +29,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.modes: list[Any] = []
         self.devices: list[Any] = []
+        self.saved_hooks: list[Any] = []
 
 
 local = _Local()

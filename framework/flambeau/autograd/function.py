@@ -1,0 +1,368 @@
+"""Custom operations: a forward and a backward written by the user."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .. import _state
+from ..tensor import Tensor, bump, wrap
+from . import tape
+from .tape import Leaf, Node, output_node
+
+__all__ = ["Function", "FunctionCtx", "NestedIOFunction", "once_differentiable"]
+
+
+class FunctionCtx:
+    """What `forward` leaves for `backward`: saved tensors, marks, and any attributes."""
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors (or None) for `saved_tensors`; in-place changes to them are noticed."""
+        for t in tensors:
+            if t is not None and not isinstance(t, Tensor):
+                raise TypeError(f"save_for_backward can only save variables, but argument of type {type(t).__name__} was given")
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Keep tensors for `jvp`."""
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """Say which inputs `forward` changed in place; they must be returned."""
+        self.dirty_tensors = args
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        """Say which outputs have no gradient."""
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether gradients that did not arrive are zeros (the default) or None in `backward`."""
+        self.materialize_grads = value
+
+
+class _Context(FunctionCtx):
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
+        self.to_save: tuple[Any, ...] = ()
+        self.saved_for_forward: tuple[Any, ...] = ()
+        self.dirty_tensors: tuple[Any, ...] = ()
+        self.non_differentiable: tuple[Any, ...] = ()
+        self.materialize_grads = True
+        self._node: Any = None
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        node = self._node
+        if node is None:
+            return self.to_save
+        return node.unpacked()
+
+    saved_variables = saved_tensors
+
+
+class FunctionNode(Node):
+    """The node of a custom operation; runs its `backward`."""
+
+    __slots__ = ("ctx", "function", "places")
+    has_raw = False
+
+    def name(self) -> str:
+        return f"{self.function.__name__}Backward"
+
+    def __repr__(self) -> str:
+        return f"<torch.autograd.function.{self.name()} object at {id(self):#x}>"
+
+    def __getattr__(self, name: str) -> Any:
+        # In PyTorch grad_fn of a custom Function is its context.
+        if name.startswith("_") or name == "ctx":
+            raise AttributeError(name)
+        return getattr(self.ctx, name)
+
+    def unpacked(self) -> tuple[Any, ...]:
+        from .engine import FREED
+
+        if self.saved is FREED:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+                "freed). Specify retain_graph=True if you need to backward through the graph a second time"
+            )
+        made = []
+        for value, record, parent, hook in self.saved:
+            if hook is not None:
+                made.append(hook(value))
+                continue
+            if value is None:
+                made.append(None)
+                continue
+            if record[tape.STAMP] > self.seq:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"{self.name()} saved a tensor of shape {list(value.shape)} that was written since; clone() it before writing"
+                )
+            source = self if parent is _OUTPUT else parent[0]() if type(parent) is tuple else parent
+            t = wrap(value, source)
+            t._v = record
+            made.append(t)
+        return tuple(made)
+
+    def vjp(self, grad: Any) -> Any:
+        ctx, function = self.ctx, self.function
+        count, metas = self.shape, self.dtype
+        grads = list(grad) if count else [grad]
+        if ctx.materialize_grads:
+            grads = [wrap(np.zeros(*metas[i])) if g is None else g for i, g in enumerate(grads)]
+        backward = function.backward if function.backward is not Function.backward else function.vjp
+        result = backward(ctx, *grads)
+        result = result if isinstance(result, tuple) else (result,)
+        arguments = len(ctx.needs_input_grad)
+        if len(result) > arguments and all(g is None for g in result[arguments:]):
+            result = result[:arguments]
+        if len(result) != arguments:
+            raise RuntimeError(
+                f"function {self.name()} returned an incorrect number of gradients (expected {arguments}, got {len(result)})"
+            )
+        return [self._checked(result[i], shape, dtype) for i, (shape, dtype) in self.places]
+
+    def _checked(self, g: Any, shape: Any, dtype: Any) -> Any:
+        if g is None:
+            return None
+        if not isinstance(g, Tensor):
+            raise TypeError(f"{self.name()}: backward must return Tensors or None, got {type(g).__name__}")
+        if g._a.shape != shape:
+            from ..ops._spec import sum_tensor_to
+
+            try:
+                np.broadcast_shapes(g._a.shape, shape)
+                g = sum_tensor_to(g, shape)
+            except ValueError:
+                raise RuntimeError(
+                    f"Function {self.name()} returned an invalid gradient: got {list(g.shape)} but expected shape compatible with "
+                    f"{list(shape)}"
+                ) from None
+        return g if g._a.dtype == dtype else g.to(wrap(np.empty(0, dtype)).dtype)
+
+
+_OUTPUT = object()
+
+
+class Function:
+    """Base of custom operations: define static `forward` and `backward`, call `apply`."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the results; with `setup_context` defined, without `ctx`."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Save what `backward` needs."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """One gradient (or None) per argument of `forward`, from one per result."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
+        )
+
+    vjp = backward
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Tangents of the results from tangents of the arguments."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """The batched operation."""
+        raise NotImplementedError("To use autograd.Function with vmap, define its vmap staticmethod or set generate_vmap_rule=True")
+
+    generate_vmap_rule = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError(f"{type(self).__name__} should not be instantiated. Call its `apply` instead.")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`, recorded as one operation."""
+        return _apply(cls, args, kwargs)
+
+
+def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    recording = _state.grad_enabled()
+    needs = tuple([isinstance(a, Tensor) and a._n is not None for a in args])
+    ctx = _Context(needs if recording else (False,) * len(args))
+    before = _state.set_grad(False)
+    try:
+        if cls.setup_context is not Function.setup_context:
+            result = cls.forward(*args, **kwargs)
+            cls.setup_context(ctx, args, result)
+        else:
+            result = cls.forward(ctx, *args, **kwargs)
+    finally:
+        _state.set_grad(before)
+    several = isinstance(result, (tuple, list))
+    results = list(result) if several else [result]
+    dirty = {id(t) for t in ctx.dirty_tensors}
+    for t in ctx.dirty_tensors:
+        bump(t)
+    if not (recording and True in needs):
+        plain = [_plain_result(r, args, dirty) for r in results]
+        _forward_mode(cls, ctx, args, plain)
+        return tuple(plain) if several else plain[0]
+    node = _make_node(cls, ctx, args)
+    made = _attach(node, ctx, args, results, several, dirty)
+    _save(node, ctx, args, made)
+    _forward_mode(cls, ctx, args, made)
+    return tuple(made) if several else made[0]
+
+
+def _plain_result(r: Any, args: Any, dirty: set[int]) -> Any:
+    """A result that is an argument itself is handed out as another tensor over its memory."""
+    if isinstance(r, Tensor) and id(r) not in dirty and any(r is a for a in args):
+        return r.view(r.shape)
+    return r
+
+
+def _make_node(cls: Any, ctx: _Context, args: Any) -> FunctionNode:
+    node = object.__new__(FunctionNode)
+    node.seq = _state.next_seq()
+    node.hooks = None
+    node.ctx, node.function = ctx, cls
+    node.places = [(i, (a._a.shape, a._a.dtype)) for i, a in enumerate(args) if isinstance(a, Tensor)]
+    node.parents = tuple([a._n for a in args if isinstance(a, Tensor)])
+    return node
+
+
+def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], several: bool, dirty: set[int]) -> list[Any]:
+    """Give the results their history."""
+    from ..ops._spec import check_writable, rebase
+
+    skip = {id(t) for t in ctx.non_differentiable}
+    made: list[Any] = []
+    for i, r in enumerate(results):
+        if not isinstance(r, Tensor):
+            made.append(r)
+            continue
+        differentiable = id(r) not in skip and r.dtype.category >= 2
+        if id(r) in dirty:
+            if type(r._n) is Leaf:
+                check_writable(_Named(node.name()), r)
+            if differentiable:
+                rebase(r, output_node(node, i) if several else node)
+            made.append(r)
+            continue
+        t = r.view(r.shape) if any(r is a for a in args) or r._n is not None else r
+        if t is not r or t._b is not None:
+            t = t.detach()
+        t._n = (output_node(node, i) if several else node) if differentiable else None
+        made.append(t)
+    node.shape = len(results) if several else 0
+    node.dtype = [(r._a.shape, r._a.dtype) if isinstance(r, Tensor) else ((), np.float32) for r in results]
+    return made
+
+
+class _Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None:
+    """Move what was saved into the node, as arrays; outputs are remembered by place, so there is no cycle."""
+    import weakref
+
+    hooks = _state.local.saved_hooks
+    saved: list[Any] = []
+    for t in ctx.to_save:
+        if t is None:
+            saved.append((None, None, None, None))
+            continue
+        output = next((m for m in made if isinstance(m, Tensor) and m._v is t._v and m._a is t._a), None)
+        if hooks:
+            pack, unpack = hooks[-1]
+            saved.append((pack(t), None, None, unpack))
+        elif output is not None and output._n is not None:
+            saved.append((t._a, t._v, _OUTPUT if output._n is node else (weakref.ref(output._n),), None))
+        else:
+            saved.append((t._a, t._v, t._n, None))
+    node.saved = tuple(saved)
+    node.versions = ()
+    ctx.to_save = ()
+    ctx._node = weakref.proxy(node)
+    node.seq = max(node.seq, *(s[1][tape.STAMP] for s in node.saved if s[1] is not None)) if saved else node.seq
+
+
+def _forward_mode(cls: Any, ctx: _Context, args: Any, made: list[Any]) -> None:
+    """Tangents by the user's `jvp`, when operands carry some."""
+    if not _state.SLOW:
+        return
+    from . import forward_ad
+
+    tangents = [forward_ad.tangent_of(a) for a in args]
+    if all(t is None for t in tangents):
+        return
+    if cls.jvp is Function.jvp:
+        raise NotImplementedError(f"{cls.__name__}: define jvp to use it in forward mode")
+    found = cls.jvp(ctx, *tangents)
+    for m, t in zip(made, found if isinstance(found, tuple) else (found,), strict=True):
+        if isinstance(m, Tensor):
+            forward_ad.set_tangent(m, t)
+
+
+def once_differentiable(fn: Any) -> Any:
+    """Decorator of a `backward` that cannot be differentiated itself: doing so raises."""
+
+    @functools.wraps(fn)
+    def wrapped(ctx: Any, *grads: Any) -> Any:
+        recording = _state.grad_enabled() and any(isinstance(g, Tensor) and g._n is not None for g in grads)
+        before = _state.set_grad(False)
+        try:
+            result = fn(ctx, *grads)
+        finally:
+            _state.set_grad(before)
+        if not recording:
+            return result
+        results = result if isinstance(result, tuple) else (result,)
+        made = tuple(_Refused.apply(r) if isinstance(r, Tensor) else r for r in results)
+        return made if isinstance(result, tuple) else made[0]
+
+    return wrapped
+
+
+def _refused_apply(r: Tensor) -> Tensor:
+    node = _Refusing()
+    node.seq, node.hooks, node.parents, node.saved, node.versions, node.shape, node.dtype = (
+        _state.next_seq(), None, (), (), (), 0, None,
+    )  # fmt: skip
+    t = r.detach()
+    t._n = node
+    return t
+
+
+class _Refusing(Node):
+    __slots__ = ()
+    title = "OnceDifferentiableError"
+
+    def vjp(self, grad: Any) -> Any:
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+class _Refused:
+    apply = staticmethod(_refused_apply)
+
+
+class NestedIOFunction(Function):
+    """Kept for its name; nested arguments go through `Function.apply` flattened by the caller."""
+
+
+class InplaceFunction(Function):
+    """A Function whose constructor PyTorch once gave an `inplace` flag."""
+
+
+def traceable(fn_cls: Any) -> Any:
+    """Returns `fn_cls`."""
+    return fn_cls
+
+
