@@ -225,7 +225,8 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
              "!0 = distinct !{}", '!1 = !{!"llvm.loop.parallel_accesses", !0}',
              f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands)}}}',
              '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
-             "!4 = distinct !{!4, !1, !2}", "!5 = distinct !{!5, !1, !2}", "!6 = distinct !{!6, !1, !3}"]
+             "!4 = distinct !{!4, !1, !2}", "!5 = distinct !{!5, !1, !2}", "!6 = distinct !{!6, !1, !3, !7}",
+             '!7 = !{!"llvm.loop.unroll.disable"}']
     return "\n".join(text) + "\n"
 
 
