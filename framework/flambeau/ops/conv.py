@@ -1,0 +1,364 @@
+"""Convolutions: one primitive for both directions, the gradient of its weight, and the public forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor
+from ._spec import FUNCTION, composite, describe, primitive
+
+Ints = tuple[int, ...]
+
+
+def as_ints(op: str, name: str, value: Any, n: int) -> Ints:
+    """`value`, an int or a sequence of 1 or `n` of them, as a tuple of `n`. Raises: RuntimeError, TypeError otherwise."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return (int(value),) * n
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return (int(value.item()),) * n
+    if not isinstance(value, (tuple, list)):
+        raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, not {type(value).__name__}")
+    for x in value:
+        if isinstance(x, (float, str)) or x is None:
+            raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, but it holds {x!r}")
+    if len(value) == 1:
+        return (int(value[0]),) * n
+    if len(value) != n:
+        raise RuntimeError(f"{op}: {name} must be one int or {n} of them, one for each spatial dimension; got {tuple(value)}")
+    return tuple(int(x) for x in value)
+
+
+def conjugate(x: Tensor) -> Tensor:
+    return x.conj() if x.is_complex() else x
+
+
+def _conj(a: Any) -> Any:
+    return a.conj() if a.dtype.kind == "c" else a
+
+
+# -- the primitive ---------------------------------------------------------------------------------------------------------
+
+
+def _check_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    from .linalg import _same_dtypes
+
+    n = weight.ndim - 2
+    operands = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
+    if n < 1 or input.ndim != n + 2:
+        raise RuntimeError(f"convolution: input must have {n + 2} dimensions to go with this weight, it has {input.ndim}\n{describe(**operands)}")
+    _same_dtypes("convolution", **operands)
+    if input.dtype in (dtypes.bool, dtypes.complex32):
+        raise RuntimeError(f'"convolution" not implemented for {input.dtype}; convert the operands with .to(dtype) first')
+    stride, padding, dilation, output_padding = (
+        as_ints("convolution", name, value, n)
+        for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation), ("output_padding", output_padding))
+    )
+    _check_settings(stride, padding, dilation, output_padding, transposed, groups)
+    _check_channels(input, weight, bias, transposed, groups, operands)
+    _check_extent(input, weight, stride, padding, dilation, transposed, output_padding, operands)
+    return input, weight, bias, stride, padding, dilation, bool(transposed), output_padding, groups
+
+
+def _check_settings(stride: Ints, padding: Ints, dilation: Ints, output_padding: Ints, transposed: bool, groups: int) -> None:
+    if groups <= 0:
+        raise RuntimeError(f"convolution: groups must be positive, got {groups}")
+    if min(stride) <= 0:
+        raise RuntimeError(f"convolution: stride must be positive, got {stride}")
+    if min(dilation) <= 0:
+        raise RuntimeError(f"convolution: dilation must be positive, got {dilation}")
+    if min(padding) < 0 or min(output_padding) < 0:
+        raise RuntimeError(f"convolution: negative padding is not supported, got padding {padding}, output_padding {output_padding}")
+    if transposed and any(o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation, strict=True)):
+        raise RuntimeError(
+            f"convolution: output padding must be smaller than either stride or dilation, but got output_padding {output_padding}, "
+            f"stride {stride}, dilation {dilation}"
+        )
+
+
+def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups: int, operands: Any) -> None:
+    expects = weight.shape[0] if transposed else weight.shape[1] * groups
+    if weight.shape[0] % groups or weight.shape[0] < groups:
+        raise RuntimeError(f"convolution: the first dimension of weight must be divisible by groups={groups}\n{describe(**operands)}")
+    if input.shape[1] != expects:
+        raise RuntimeError(
+            f"convolution: input has {input.shape[1]} channels, weight with groups={groups} expects {expects}\n{describe(**operands)}"
+        )
+    makes = weight.shape[1] * groups if transposed else weight.shape[0]
+    if bias is not None and (bias.ndim != 1 or bias.shape[0] != makes):
+        raise RuntimeError(f"convolution: bias must have shape ({makes},), one number for each output channel\n{describe(**operands)}")
+
+
+def _check_extent(input: Any, weight: Any, stride: Ints, padding: Ints, dilation: Ints, transposed: bool, extra: Ints, operands: Any) -> None:
+    kernel, spatial = tuple(weight.shape[2:]), tuple(input.shape[2:])
+    if 0 in kernel:
+        raise RuntimeError(f"convolution: kernel size must be positive\n{describe(**operands)}")
+    if transposed:
+        made = transposed_size(spatial, kernel, stride, padding, dilation, extra)
+        if min(made) < 0 or (0 in spatial):
+            raise RuntimeError(f"convolution: the output would have extent {made}, each must be positive\n{describe(**operands)}")
+        return
+    for n, k, p, d in zip(spatial, kernel, padding, dilation, strict=True):
+        if n + 2 * p < d * (k - 1) + 1:
+            raise RuntimeError(
+                f"convolution: Kernel size can't be greater than actual input size: a kernel that spans {d * (k - 1) + 1} on "
+                f"{n} + 2 * {p} elements\n{describe(**operands)}"
+            )
+
+
+def transposed_size(spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, extra: Ints) -> Ints:
+    """Spatial extent of a transposed convolution."""
+    return tuple(
+        (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+        for n, k, s, p, d, e in zip(spatial, kernel, stride, padding, dilation, extra, strict=True)
+    )
+
+
+@primitive(tensors=("input", "weight", "bias"), check=_check_convolution, autocast="lower")
+def convolution(input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1):
+    """Cross-correlation of ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)``, or, `transposed`, its transpose.
+
+    The transpose maps ``(N, O, *)`` to ``(N, C, *)`` with the same weight; `output_padding` adds to its extent, which
+    `stride` leaves ambiguous.
+    """
+
+
+@convolution.kernel
+def _convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups):
+    from flambeau_kernels.cpu import conv as kernels
+
+    if not transposed:
+        return kernels.convolve(x, w, stride, padding, dilation, groups, b)
+    spatial = transposed_size(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
+    return kernels.convolve_input(x, w, spatial, stride, padding, dilation, groups, b)
+
+
+@convolution.shape
+def _convolution_shape(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    from flambeau_kernels.cpu.conv import output_size
+
+    kernel, spatial = weight.shape[2:], input.shape[2:]
+    if transposed:
+        made = transposed_size(spatial, kernel, stride, padding, dilation, output_padding)
+        return (input.shape[0], weight.shape[1] * groups, *made), input.dtype
+    made = tuple(output_size(n, k, s, p, p, d) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation, strict=True))
+    return (input.shape[0], weight.shape[0], *made), input.dtype
+
+
+@convolution.vjp
+def _convolution_vjp(grad, input, weight, stride, padding, dilation, transposed, groups):
+    spatial, kernel = tuple(input.shape[2:]), tuple(weight.shape[2:])
+
+    def to_input():
+        if transposed:
+            return _crop(_forward(grad, conjugate(weight), stride, padding, dilation, groups), spatial)
+        return _backward(grad, conjugate(weight), spatial, stride, padding, dilation, groups)
+
+    def to_weight():
+        if transposed:
+            return convolution_weight(grad, conjugate(input), kernel, stride, padding, dilation, groups)
+        return convolution_weight(conjugate(input), grad, kernel, stride, padding, dilation, groups)
+
+    return to_input, to_weight, lambda: convolution_bias(grad, input, weight)
+
+
+def _forward(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Tensor:
+    return convolution(x, w, None, stride, padding, dilation, False, (0,) * len(stride), groups)
+
+
+def _backward(y: Tensor, w: Tensor, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Tensor:
+    least = transposed_size(y.shape[2:], w.shape[2:], stride, padding, dilation, (0,) * len(stride))
+    extra = tuple(n - m for n, m in zip(spatial, least, strict=True))
+    return convolution(y, w, None, stride, padding, dilation, True, extra, groups)
+
+
+def _crop(x: Tensor, spatial: Ints) -> Tensor:
+    for at, n in enumerate(spatial):
+        if x.shape[at + 2] != n:
+            x = x.narrow(at + 2, 0, n)
+    return x
+
+
+@convolution.raw
+def _convolution_raw(grad, input, weight, stride, padding, dilation, transposed, groups):
+    from flambeau_kernels.cpu import conv as kernels
+
+    settings = (stride, padding, dilation, groups)
+    kernel = weight.shape[2:]
+    if transposed:
+        return (
+            lambda: kernels.cropped(kernels.convolve(grad, _conj(weight), *settings), input.shape[2:]),
+            lambda: kernels.convolve_weight(grad, _conj(input), kernel, *settings),
+            lambda: kernels.channel_sum(grad),
+        )
+    return (
+        lambda: kernels.convolve_input(grad, _conj(weight), input.shape[2:], *settings),
+        lambda: kernels.convolve_weight(_conj(input), grad, kernel, *settings),
+        lambda: kernels.channel_sum(grad),
+    )
+
+
+@primitive(surface=0, tensors=("grad_output", "input", "weight"))
+def convolution_bias(grad_output, input, weight):
+    """What the bias receives: the sum of ``(N, O, *)`` over all but channels.
+
+    `input` and `weight` take no part, but as in PyTorch the result requires grad wherever one of them does.
+    """
+
+
+@convolution_bias.kernel
+def _convolution_bias(grad, input, weight):
+    from flambeau_kernels.cpu.conv import channel_sum
+
+    return channel_sum(grad)
+
+
+@convolution_bias.shape
+def _convolution_bias_shape(grad_output, input, weight):
+    return (grad_output.shape[1],), grad_output.dtype
+
+
+@convolution_bias.vjp
+def _convolution_bias_vjp(grad, grad_output_shape):
+    return grad.reshape(-1, *(1,) * (len(grad_output_shape) - 2)).expand(grad_output_shape), None, None
+
+
+@primitive(surface=0, tensors=("input", "grad_output"), linear_in=("input", "grad_output"))
+def convolution_weight(input, grad_output, kernel, stride, padding, dilation, groups):
+    """What the weight of a convolution of `input` receives from the gradient of its output; linear in both."""
+
+
+@convolution_weight.kernel
+def _convolution_weight(x, y, kernel, stride, padding, dilation, groups):
+    from flambeau_kernels.cpu.conv import convolve_weight
+
+    return convolve_weight(x, y, kernel, stride, padding, dilation, groups)
+
+
+@convolution_weight.shape
+def _convolution_weight_shape(input, grad_output, kernel, stride, padding, dilation, groups):
+    return (grad_output.shape[1], input.shape[1] // groups, *kernel), input.dtype
+
+
+@convolution_weight.vjp
+def _convolution_weight_vjp(grad, input, grad_output, stride, padding, dilation, groups):
+    spatial, positions = tuple(input.shape[2:]), tuple(grad_output.shape[2:])
+    return (
+        lambda: _backward(conjugate(grad_output), grad, spatial, stride, padding, dilation, groups),
+        lambda: _crop(_forward(conjugate(input), grad, stride, padding, dilation, groups), positions),
+    )
+
+
+# -- public forms ----------------------------------------------------------------------------------------------------------
+
+
+def _batched(op: str, input: Any, weight: Any, n: int) -> tuple[Tensor, bool]:
+    """`input` with a batch dimension, and whether it had one."""
+    for name, x in (("input", input), ("weight", weight)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{op}(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    if weight.ndim != n + 2:
+        raise RuntimeError(f"{op}: weight must have {n + 2} dimensions, it has {weight.ndim}\n{describe(input=input, weight=weight)}")
+    if input.ndim == n + 2:
+        return input, True
+    if input.ndim != n + 1:
+        raise RuntimeError(
+            f"{op}: Expected {n + 1}D (unbatched) or {n + 2}D (batched) input, but input has {input.ndim} dimensions\n"
+            f"{describe(input=input, weight=weight)}"
+        )
+    return input.unsqueeze(0), False
+
+
+def _convolve(op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
+    x, batched = _batched(op, input, weight, n)
+    stride, dilation = as_ints(op, "stride", stride, n), as_ints(op, "dilation", dilation, n)
+    if isinstance(padding, str):
+        x, padding = _padding_of(op, padding, x, tuple(weight.shape[2:]), stride, dilation)
+    made = convolution(x, weight, bias, stride, as_ints(op, "padding", padding, n), dilation, False, (0,) * n, groups)
+    return made if batched else made.squeeze(0)
+
+
+def _padding_of(op: str, padding: str, x: Tensor, kernel: Ints, stride: Ints, dilation: Ints) -> tuple[Tensor, Ints]:
+    """The amounts the words 'valid' and 'same' stand for; what is odd about 'same' is put on `x` at the high end."""
+    if padding == "valid":
+        return x, (0,) * len(kernel)
+    if padding != "same":
+        raise RuntimeError(f"{op}: Invalid padding string: '{padding}'; give 'valid', 'same', or numbers")
+    if any(s != 1 for s in stride):
+        raise RuntimeError(f"{op}: padding='same' is not supported for strided convolutions, stride is {stride}")
+    total = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
+    odd = [t % 2 for t in total]
+    if any(odd):
+        from .vision import constant_pad_nd
+
+        x = constant_pad_nd(x, [v for o in reversed(odd) for v in (0, o)], 0)
+    return x, tuple(t // 2 for t in total)
+
+
+def _convolve_transposed(
+    op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+) -> Tensor:
+    x, batched = _batched(op, input, weight, n)
+    made = convolution(
+        x, weight, bias, as_ints(op, "stride", stride, n), as_ints(op, "padding", padding, n), as_ints(op, "dilation", dilation, n),
+        True, as_ints(op, "output_padding", output_padding, n), groups,
+    )  # fmt: skip
+    return made if batched else made.squeeze(0)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.conv1d",), autocast="lower")
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlate ``(N, C, L)`` or ``(C, L)`` with ``(O, C / groups, K)``.
+
+    Args:
+        padding: zeros on both sides, or 'valid' (none), or 'same' (as many as keep the length; stride 1 only).
+    Raises: RuntimeError for channels, dtypes or extents that do not fit.
+    """
+    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.conv2d",), autocast="lower")
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlate ``(N, C, H, W)`` or ``(C, H, W)`` with ``(O, C / groups, KH, KW)``; see `conv1d`."""
+    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.conv3d",), autocast="lower")
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlate ``(N, C, D, H, W)`` or ``(C, D, H, W)`` with ``(O, C / groups, KD, KH, KW)``; see `conv1d`."""
+    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose1d",), autocast="lower")
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """The transpose of `conv1d`: ``(N, C, L)`` with ``(C, O / groups, K)``, extent ``(L - 1) * stride - 2 * padding + ...``.
+
+    Args:
+        output_padding: how much longer the output is, less than `stride` or `dilation`.
+    """
+    return _convolve_transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose2d",), autocast="lower")
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """The transpose of `conv2d`: ``(N, C, H, W)`` with ``(C, O / groups, KH, KW)``; see `conv_transpose1d`."""
+    return _convolve_transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose3d",), autocast="lower")
+def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """The transpose of `conv3d`: ``(N, C, D, H, W)`` with ``(C, O / groups, KD, KH, KW)``; see `conv_transpose1d`."""
+    return _convolve_transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.conv_tbc",), autocast="lower")
+def conv_tbc(input, weight, bias, pad=0):
+    """Convolution over time, time first: ``(T, B, C)`` with ``(K, C, O)`` and ``(O,)`` gives ``(T + 2 * pad - K + 1, B, O)``."""
+    if input.ndim != 3 or weight.ndim != 3:
+        raise RuntimeError(f"conv_tbc: Input must have 3 dims: time, batch, in_channel; weight: kernel, in_channel, out_channel\n{describe(input=input, weight=weight)}")
+    made = convolution(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, (1,), (pad,), (1,), False, (0,), 1)
+    return made.permute(2, 0, 1)
+
+

@@ -1,0 +1,83 @@
+"""Padding on numpy arrays: constant, reflected, repeated at the edge and wrapped around, and the transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode"]
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
+    """`x` with ``(before, after)`` elements of `value` around its last axes; negative amounts cut."""
+    lead = x.ndim - len(pairs)
+    shape = x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], pairs, strict=True))
+    source, inner = [slice(None)] * lead, [slice(None)] * lead
+    for n, (a, b) in zip(x.shape[lead:], pairs, strict=True):
+        start, stop = max(-a, 0), n - max(-b, 0)
+        source.append(slice(start, max(stop, start)))
+        inner.append(slice(max(a, 0), max(a, 0) + max(stop - start, 0)))
+    if all(a <= 0 and b <= 0 for a, b in pairs):
+        return x[tuple(source)].copy()
+    out = np.full(shape, value, x.dtype)
+    out[tuple(inner)] = x[tuple(source)]
+    return out
+
+
+def pad_indices(size: int, before: int, after: int, mode: str) -> Any:
+    """Where each element of a padded axis comes from."""
+    at = np.arange(-before, size + after)
+    if mode == "replicate":
+        return np.clip(at, 0, size - 1)
+    if mode == "circular":
+        return at % size
+    at = np.abs(at)
+    return np.where(at >= size, 2 * (size - 1) - at, at)
+
+
+def pad_mode(x: Any, pairs: Pairs, mode: str) -> Any:
+    """`x` padded around its last axes from its own elements: 'reflect', 'replicate' or 'circular'."""
+    lead = x.ndim - len(pairs)
+    if any(a < 0 or b < 0 for a, b in pairs):
+        for axis, (a, b) in enumerate(pairs, lead):
+            x = np.take(x, pad_indices(x.shape[axis], a, b, mode), axis)
+        return x
+    shape = x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], pairs, strict=True))
+    out = np.empty(shape, x.dtype)
+    inside = [slice(None)] * lead + [slice(a, a + n) for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)]
+    out[tuple(inside)] = x
+    # Axis by axis, so that corners are copied from borders already filled.
+    for axis, (a, b) in enumerate(pairs, lead):
+        size = x.shape[axis]
+        sources = pad_indices(size, a, b, mode) + a
+        for border, wanted in ((slice(0, a), sources[:a]), (slice(a + size, None), sources[a + size :])):
+            inside[axis] = border
+            place = tuple(inside)
+            inside[axis] = wanted
+            out[place] = out[tuple(inside)]
+        inside[axis] = slice(None)
+    return out
+
+
+def fold_pad(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
+    """The transpose of `pad_mode`: each element of the border is added to the one it was copied from."""
+    lead = grad.ndim - len(pairs)
+    wide = grad.astype(np.float32) if grad.dtype.name in ("float16", "bfloat16") else grad
+    for axis, (n, (a, b)) in enumerate(zip(sizes, pairs, strict=True), lead):
+        wide = _fold_axis(wide, axis, n, a, b, pad_indices(n, a, b, mode))
+    return np.ascontiguousarray(wide).astype(grad.dtype, copy=False)
+
+
+def _fold_axis(grad: Any, axis: int, size: int, before: int, after: int, sources: Any) -> Any:
+    if before == 0 and after == 0:
+        return grad
+    moved = np.moveaxis(grad, axis, 0)
+    total = np.zeros((size, *moved.shape[1:]), grad.dtype)
+    low, high = max(before, 0), len(sources) - max(after, 0)
+    total[sources[low] : sources[low] + high - low] = moved[low:high]
+    for at in (*range(low), *range(high, len(sources))):
+        total[sources[at]] += moved[at]
+    return np.moveaxis(total, 0, axis)
