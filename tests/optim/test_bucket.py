@@ -78,6 +78,23 @@ def test_so_it_does_when_gradients_come_and_go(name, options):
     assert_same_bits(together, alone)
 
 
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_so_it_does_when_together_they_are_large_enough_for_a_compiled_kernel(name, options):
+    results = []
+    for foreach in (None, False):
+        rng = np.random.default_rng(0)
+        values = [rng.standard_normal(64).astype("float32") for _ in range(80)]
+        params = [fb.nn.Parameter(fb.from_numpy(v)) for v in values]
+        optimizer = getattr(fb.optim, name)(params, foreach=foreach, **options)
+        for _ in range(3):
+            for p in params:
+                p.grad = fb.from_numpy(rng.standard_normal(64).astype("float32"))
+            optimizer.step()
+        results.append([bits(p) for p in params])
+
+    assert results[0] == results[1]
+
+
 def edit_in_place(params, optimizer):
     optimizer.state[params[0]]["exp_avg"].mul_(2.0)
 

@@ -936,11 +936,9 @@ class OneCycleLR(_WithMomentum):
                 f"Tried to step {step} times. The specified number of total steps is {self.total_steps}; "
                 "give OneCycleLR the number of batches of the whole run"
             )
-        start = 0.0
-        for phase in self._schedule_phases:
-            if step <= phase["end_step"] or phase is self._schedule_phases[-1]:
-                break
-            start = phase["end_step"]
+        phases = self._schedule_phases
+        i = next((i for i, phase in enumerate(phases) if step <= phase["end_step"]), len(phases) - 1)
+        phase, start = phases[i], phases[i - 1]["end_step"] if i else 0.0
         share = (step - start) / (phase["end_step"] - start)
         rates = []
         for group in self.optimizer.param_groups:
