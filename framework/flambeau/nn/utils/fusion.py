@@ -56,7 +56,7 @@ def fuse_conv_bn_weights(
         Parameter(weight.to(conv_w.dtype), conv_w.requires_grad),
         Parameter(
             bias.to(conv_w.dtype if conv_b is None else conv_b.dtype),
-            conv_w.requires_grad if conv_b is None else conv_b.requires_grad,
+            conv_b is not None and conv_b.requires_grad,
         ),
     )
 
@@ -89,7 +89,7 @@ def fuse_linear_bn_weights(
         Parameter((linear_w * factor.unsqueeze(-1)).to(linear_w.dtype), linear_w.requires_grad),
         Parameter(
             bias.to(linear_w.dtype if linear_b is None else linear_b.dtype),
-            linear_w.requires_grad if linear_b is None else linear_b.requires_grad,
+            linear_b is not None and linear_b.requires_grad,
         ),
     )
 

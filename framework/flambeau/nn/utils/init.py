@@ -14,11 +14,11 @@ def skip_init(module_cls: type, *args: Any, **kwargs: Any) -> Any:
     Args:
         module_cls: a Module class that takes `device` and passes it to everything it makes.
         *args, **kwargs: its arguments; `device` is where the result lives.
-    Raises: RuntimeError if `module_cls` is no Module class or takes no `device`.
+    Raises: TypeError if `module_cls` is no class; RuntimeError if it is no Module class or takes no `device`.
     """
     from ..modules.module import Module
 
-    if not (isinstance(module_cls, type) and issubclass(module_cls, Module)):
+    if not issubclass(module_cls, Module):
         raise RuntimeError(f"skip_init expects a Module class, got {module_cls!r}")
     if "device" not in inspect.signature(module_cls).parameters:
         raise RuntimeError(f"skip_init: {module_cls.__name__} takes no device argument")

@@ -79,7 +79,8 @@ class ParametrizationList(ModuleList):
             raise ValueError("ParametrizationList needs at least one parametrization")
         super().__init__(modules)
         self.unsafe = unsafe
-        new = self._invert(original)
+        with fb.no_grad():
+            new = self._invert_where_possible(original)
         self.is_tensor = isinstance(new, Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
         if self.is_tensor:
@@ -103,19 +104,26 @@ class ParametrizationList(ModuleList):
             self._check(original)
 
     def _invert(self, value: Any) -> Any:
-        """`value` through all `right_inverse` that are defined, last parametrization first."""
-        with fb.no_grad():
-            new = value
-            for module in reversed(self):
-                if hasattr(module, "right_inverse"):
-                    # One without an inverse leaves the value as it is.
-                    with suppress(NotImplementedError):
-                        new = module.right_inverse(new)
-        if not isinstance(new, Tensor) and not isinstance(new, collections.abc.Sequence):
+        """`value` through all `right_inverse`, last parametrization first. Raises RuntimeError if one has none."""
+        for module in reversed(self):
+            if not hasattr(module, "right_inverse"):
+                raise RuntimeError(
+                    f"{type(module).__name__} has no right_inverse, so the parametrized tensor cannot be assigned"
+                )
+            value = module.right_inverse(value)
+        return value
+
+    def _invert_where_possible(self, value: Any) -> Any:
+        """As `_invert`, but parametrizations without an inverse leave the value as it is."""
+        for module in reversed(self):
+            if hasattr(module, "right_inverse"):
+                with suppress(NotImplementedError):
+                    value = module.right_inverse(value)
+        if not isinstance(value, (Tensor, collections.abc.Sequence)):
             raise ValueError(
-                f"right_inverse must return a tensor or a sequence of tensors, got {type(new).__name__}"
+                f"right_inverse must return a tensor or a sequence of tensors, got {type(value).__name__}"
             )
-        return new
+        return value
 
     def _check(self, original: Tensor) -> None:
         result = self()
@@ -130,8 +138,8 @@ class ParametrizationList(ModuleList):
     def right_inverse(self, value: Tensor) -> None:
         """Set the originals so that the parametrized tensor becomes `value`, as far as the parametrizations
         can."""
-        new = self._invert(value)
         with fb.no_grad():
+            new = self._invert(value)
             if self.is_tensor:
                 if not isinstance(new, Tensor):
                     raise ValueError(f"right_inverse must return a tensor here, got {type(new).__name__}")

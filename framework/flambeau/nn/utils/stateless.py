@@ -12,6 +12,7 @@ import flambeau as fb
 __all__ = ["functional_call"]
 
 Tensor = fb.Tensor
+_ABSENT = object()
 
 
 def functional_call(
@@ -67,7 +68,7 @@ def _reparametrize_module(
     if strict:
         _check_complete(module, given)
     homes = {path: _home(module, path) for path in given}
-    originals = {path: registry[name] for path, (registry, name) in homes.items()}
+    originals = {path: registry.get(name, _ABSENT) for path, (registry, name) in homes.items()}
     try:
         for path, (registry, name) in homes.items():
             registry[name] = given[path]
@@ -76,7 +77,10 @@ def _reparametrize_module(
         for path, (registry, name) in homes.items():
             if path in parameters_and_buffers:
                 parameters_and_buffers[path] = registry[name]
-            registry[name] = originals[path]
+            if originals[path] is _ABSENT:
+                del registry[name]
+            else:
+                registry[name] = originals[path]
 
 
 def _with_tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -100,15 +104,13 @@ def _with_tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _home(module: Any, path: str) -> tuple[dict[str, Any], str]:
-    """The registry that holds the tensor at `path`, and its name there."""
+    """The registry that holds the tensor at `path`, and its name there; plain attributes hold what is no member."""
     owner_path, _, name = path.rpartition(".")
     owner = module.get_submodule(owner_path)
     for registry in (owner._parameters, owner._buffers):
         if name in registry:
             return registry, name
-    if isinstance(owner.__dict__.get(name), Tensor):
-        return owner.__dict__, name
-    raise AttributeError(f"functional_call: {path!r} is no parameter or buffer of {type(module).__name__}")
+    return owner.__dict__, name
 
 
 def _check_complete(module: Any, given: dict[str, Tensor]) -> None:
