@@ -95,7 +95,7 @@ class RandomSampler(Sampler[int]):
             generator.manual_seed(seed)
         extent = len(self.data_source)
         if self.replacement:
-            yield from islice(_draws(extent, generator), self.num_samples)
+            yield from _draws(extent, self.num_samples, generator)
         else:
             yield from _permutations(extent, self.num_samples, generator)
 
@@ -110,9 +110,10 @@ def _permutations(extent: int, count: int, generator: Any) -> Iterator[int]:
     yield from fb.randperm(extent, generator=generator).tolist()[: count % extent]
 
 
-def _draws(extent: int, generator: Any) -> Iterator[int]:
-    while True:
-        yield from fb.randint(extent, (_DRAWS_AT_ONCE,), dtype=fb.int64, generator=generator).tolist()
+def _draws(extent: int, count: int, generator: Any) -> Iterator[int]:
+    for at in range(0, count, _DRAWS_AT_ONCE):
+        size = min(_DRAWS_AT_ONCE, count - at)
+        yield from fb.randint(extent, (size,), dtype=fb.int64, generator=generator).tolist()
 
 
 class SubsetRandomSampler(Sampler[int]):

@@ -25,7 +25,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, fb.Tensor):
         return data
     if isinstance(data, (np.ndarray, np.generic)):
-        return data if data.dtype.kind in "OSUMmV" and data.dtype.isbuiltin else fb.as_tensor(data)
+        return fb.as_tensor(data) if _is_numeric(data.dtype) else data
     if isinstance(data, Mapping):
         return _same_mapping(data, {key: default_convert(data[key]) for key in data})
     if isinstance(data, tuple):
@@ -34,6 +34,11 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes, bytearray)):
         return _same_sequence(data, [default_convert(part) for part in data])
     return data
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    # Half types of other packages are of kind "V", and registered with numpy.
+    return dtype.kind in "biufc" or dtype.isbuiltin == 2
 
 
 def default_collate(batch: list[Any]) -> Any:
@@ -133,7 +138,7 @@ def collate_tensor_fn(batch: Any, *, collate_fn_map: _CollateMap | None = None) 
 
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: _CollateMap | None = None) -> Any:
-    if batch[0].dtype.kind in "OSUMmV" and batch[0].dtype.isbuiltin:
+    if not _is_numeric(batch[0].dtype):
         raise TypeError(
             f"default_collate: numpy arrays of dtype {batch[0].dtype} cannot become tensors; pass collate_fn"
         )
