@@ -495,6 +495,9 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         for n, value in extras.items():
             fast = fast.replace(f" and {n} == {value!r}", "").replace(f"run({', '.join(op.params)})", f"fn({', '.join(params)})")
             fast = fast.replace(f", {n},", f", {value!r},")
+    if op.fast_rule is not None and len(op.params) == 2:
+        constants["fast"] = op.fast_rule
+        fast = f"        made = fast({', '.join(params)})\n        if made is not None:\n            return made\n"
     text = (
         f"def make({', '.join(constants)}):\n"
         f"    def {name}({', '.join(params)}):\n"
@@ -562,9 +565,11 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
         op = OPS.get(key) or OPS.get(key.replace("special_", "special.", 1))
         if op is not None:
             words[word] = _number_or(op.function, word)
+    sign = words["sign"]
     words["conj"] = lambda x: x.conj() if isinstance(x, Tensor) and x.is_complex() else x
     words["fma"] = lambda x, y, z: x * y + z
     words["where"] = _where
+    words["sign"] = lambda x: x.sgn() if isinstance(x, Tensor) and x.is_complex() else sign(x)
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:

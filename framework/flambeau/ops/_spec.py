@@ -697,7 +697,10 @@ class ElementwiseOp(Op):
         if constant is not None:
             result = grad if constant == 1 else grad * constant
         else:
-            result = formula.bind(tensor_words())(grad, *(saved_tensor(node, r) for r in reads))
+            values = [saved_tensor(node, r) for r in reads]
+            result = formula.bind(tensor_words())(grad, *values)
+            if result._n is None:
+                result = constant_along(result, values)
         result = sum_tensor_to(result, node.shape[i])
         wanted = from_numpy_dtype(node.dtype[i])
         if result.dtype is wanted:
@@ -725,6 +728,18 @@ class ElementwiseOp(Op):
         if total is not None and total._a.shape != out._a.shape:
             total = total.expand(out.shape)
         return total
+
+
+def constant_along(result: Tensor, values: list[Any]) -> Tensor:
+    """`result` as a function of the first of `values` with history, whose derivative is zero.
+
+    A gradient such as relu's reads the input but is constant along it: differentiating it once more must give zeros.
+    """
+    if _state.grad_enabled():
+        for value in values:
+            if isinstance(value, Tensor) and value._n is not None:
+                return OPS["piecewise_constant"].run(result, value)
+    return result
 
 
 def _formulas(fn: Any, ufunc: Any) -> tuple[Formula, Formula | None]:
@@ -866,8 +881,11 @@ class PrimitiveNode(Node):
     def raw(self, grad: Any) -> Any:
         check_versions(self)
         op = self.op
-        at = dict(zip(op.saved_names, self.saved, strict=True))
-        return op.line_up(self, op.raw_rule(*(grad if n == "grad" else self._need(n) if n[:6] == "needs_" else at[n] for n in op.raw_names)))
+        saved = self.saved
+        values = [
+            grad if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.raw_sources
+        ]
+        return op.line_up(self, op.raw_rule(*values))
 
     def _need(self, name: str) -> bool:
         return self.parents[self.op.tensor_index(self, name[6:])] is not None
@@ -974,6 +992,9 @@ class PrimitiveOp(Op):
     def _collect(self) -> None:
         names = dict.fromkeys((*self.vjp_names, *self.raw_names))
         self.saved_names = tuple(n for n in names if n != "grad" and n[:6] != "needs_")
+        index = {n: i for i, n in enumerate(self.saved_names)}
+        # Where each argument of the raw rule comes from: None is the gradient, an int a saved value, a name a need.
+        self.raw_sources = [None if n == "grad" else index.get(n, n) for n in self.raw_names]
         # For views: where saved values stand among the arguments after the first, -1 for its shape; None if not all do.
         shape_name = self.params[0] + "_shape"
         self.plain_saves: list[int] | None = None

@@ -90,7 +90,7 @@ def prelu(input, weight):
                 f"{describe(input=input, weight=weight)}"
             )
     if weight.ndim == 1:
-        weight = weight.reshape((1,) * (input.ndim - 1) + (slopes,) if input.ndim < 2 else (slopes,) + (1,) * (input.ndim - 2))
+        weight = weight.reshape(() if input.ndim == 0 else (1,) if input.ndim == 1 else (slopes,) + (1,) * (input.ndim - 2))
     return prelu_kernel.function(input, weight)
 
 
@@ -451,7 +451,7 @@ def _logsumexp_vjp(grad, out, input, dims, keepdim):
     top = spread_dims(out, shape, dims, keepdim)
     if not input.is_complex():
         # Where everything is -inf nothing is to be shared: exp(-inf - 0) is the 0 wanted, exp(-inf - -inf) is nan.
-        top = top.masked_fill(top == -np.inf, 0)
+        top = top.where(top != -np.inf, 0)
     return (spread_dims(grad, shape, dims, keepdim) * (input - top).exp().conj(),)
 
 

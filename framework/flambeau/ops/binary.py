@@ -8,7 +8,7 @@ import numpy as np
 
 from flambeau_kernels.vocabulary import floor, isnan, log, real, trunc, where
 
-from ._promote import common, floating, integral, only, real_common, real_floating, refuse, result_type, to_bool
+from ._promote import common, floating, integral, like_input, only, real_common, real_floating, refuse, result_type, to_bool
 from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
 
 NO_FOREACH = EVERYWHERE & ~16
@@ -173,6 +173,12 @@ def remainder(input, other):
 def fmod(input, other):
     """``input - other * trunc(input / other)``: the remainder with the sign of `input`."""
     return fmod(input, other)
+
+
+@elementwise(surface=0, dtype=like_input, vjp={"input": lambda grad: grad, "of": lambda grad: grad * 0})
+def piecewise_constant(input, of):
+    """`input`, which depends on `of`, but with derivative zero."""
+    return input
 
 
 # -- comparisons ---------------------------------------------------------------------------------------------------------

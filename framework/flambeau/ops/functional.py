@@ -356,7 +356,7 @@ _feature_forms("dropout2d", "Dropout of whole channels of ``(N, C, H, W)``.", _d
 _feature_forms("dropout3d", "Dropout of whole channels of ``(N, C, D, H, W)`` or ``(C, D, H, W)``.", _dropout3d, True)
 _feature_forms(
     "feature_alpha_dropout", "`alpha_dropout` of whole channels.",
-    lambda input, p, training, inplace: _alpha_drop(input, p, training, inplace, _channels(input)), False,
+    lambda input, p, training, inplace: _by_channel(_alpha_drop)(input, p, training, inplace), False,
 )  # fmt: skip
 
 
@@ -378,7 +378,7 @@ def _package_forms(name: str, doc: str, drop: Any) -> None:
 
 
 def _by_channel(drop: Any) -> Any:
-    return lambda input, p, train, inplace: drop(input, p, train, inplace, _channels(input))
+    return lambda input, p, train, inplace: drop(input, p, train, inplace, _channels(input) if train and p else None)
 
 
 _package_forms("dropout", "Zero elements with probability `p` and divide the others by ``1 - p``, if `train`.", _drop)
