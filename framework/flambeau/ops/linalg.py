@@ -30,6 +30,8 @@ def _same_dtypes(name: str, **operands: Any) -> None:
 
 def product(a: Any, b: Any) -> Any:
     """``a @ b`` on arrays; halves accumulate in float32 and are rounded once."""
+    if a.dtype is F4 or a.dtype is F8:
+        return np.matmul(a, b)
     if a.dtype.isbuiltin == 1 and a.dtype.kind != "b" and a.dtype.itemsize > 2 or a.dtype.kind in "iu":
         return np.matmul(a, b)
     if a.dtype.kind == "b":
@@ -93,8 +95,8 @@ def _mm_vjp(grad, input, mat2):
 
 
 @mm.raw
-def _mm_raw(grad, input, mat2):
-    return (lambda: product(grad, _transposed(mat2)), lambda: product(_transposed(input), grad))
+def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
+    return product(grad, _transposed(mat2)) if needs_input else None, product(_transposed(input), grad) if needs_mat2 else None
 
 
 def _transposed(a: Any) -> Any:
@@ -342,6 +344,35 @@ def _linear(a, w, b):
     return made if a.ndim <= 2 else made.reshape(*a.shape[:-1], w.shape[0])
 
 
+@linear.fast
+def _linear_fast(input, weight, bias):
+    """Rows of one floating dtype through a weight matrix."""
+    try:
+        a, w = input._a, weight._a
+        d = a.dtype
+        if (d is not F4 and d is not F8) or w.dtype is not d or a.ndim != 2 or w.ndim != 2 or a.__class__ is not ndarray:
+            return None
+        o = np.matmul(a, w.T)
+        if bias is not None:
+            b = bias._a
+            if b.dtype is not d or b.shape != o.shape[1:]:
+                return None
+            o += b
+    except (AttributeError, ValueError):  # not tensors, shapes that do not fit
+        return None
+    made = wrap(o)
+    n, m, k = input._n, weight._n, None if bias is None else bias._n
+    if (n is not None or m is not None or k is not None) and (_state.GRAD or _state.local.grad):
+        node = made._n = _new(linear.node_class)
+        node.seq = _state.next_seq()
+        node.parents = (n, m, k)
+        node.hooks = None
+        node.saved = (a, w, None if bias is None else b.shape)
+        node.versions = (input._v, weight._v, None)
+        node.shape = 0
+    return made
+
+
 @linear.shape
 def _linear_shape(input, weight, bias):
     return (*input.shape[:-1], *weight.shape[:-1]), input.dtype
@@ -371,7 +402,7 @@ def _bias_grad(grad: Tensor, shape: Any) -> Tensor:
 
 
 @linear.raw
-def _linear_raw(grad, input, weight, bias_shape):
+def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, needs_bias):
     from ._spec import sum_to
 
     if weight.ndim == 1:
@@ -380,11 +411,13 @@ def _linear_raw(grad, input, weight, bias_shape):
             lambda: np.asarray(product(input.reshape(-1, input.shape[-1]).T.conj(), grad.reshape(-1))),
             lambda: sum_to(grad, bias_shape),
         )
-    rows = grad.reshape(-1, grad.shape[-1])
+    rows, flat = grad, input
+    if grad.ndim != 2:
+        rows, flat = grad.reshape(-1, grad.shape[-1]), input.reshape(-1, input.shape[-1])
+    if grad.dtype.kind == "c":
+        flat, weight = flat.conj(), weight.conj()
     return (
-        lambda: product(grad, weight.conj() if weight.dtype.kind == "c" else weight),
-        lambda: product(rows.T, input.reshape(-1, input.shape[-1]).conj() if input.dtype.kind == "c" else input.reshape(-1, input.shape[-1])),
-        lambda: sum_to(grad, bias_shape),
+        product(grad, weight) if needs_input else None,
+        product(rows.T, flat) if needs_weight else None,
+        sum_to(grad, bias_shape) if needs_bias else None,
     )
-
-
