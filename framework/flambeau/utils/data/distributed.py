@@ -72,10 +72,13 @@ class DistributedSampler(Sampler[int]):
 
 
 def _process_group() -> Any:
-    import flambeau.distributed as distributed
-
-    if not distributed.is_available():
+    try:
+        import flambeau.distributed as distributed
+    except ImportError:
+        distributed = None
+    if distributed is None or not distributed.is_available():
         raise RuntimeError(
-            "DistributedSampler: flambeau.distributed is not available; pass num_replicas and rank"
+            "DistributedSampler: without flambeau.distributed there is no process group to ask; "
+            "pass num_replicas and rank"
         )
     return distributed
