@@ -3,6 +3,7 @@ targets.
 """
 from __future__ import annotations
 
+import platform
 import re
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_coefficients_are_what_the_fits_give():
         np.testing.assert_allclose(coefficients.COEFFICIENTS[name], values, rtol=1e-14, err_msg=name)
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e4, -1e4]
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e4, -1e4, 1e30, -1e30]
 BY_SCIPY = {"erf": scipy.special.erf, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv,
             "lgamma": scipy.special.gammaln, "sigmoid": scipy.special.expit,
             "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
@@ -98,6 +99,21 @@ def test_special_values_of_two_arguments(word, dtype):
     np.testing.assert_allclose(got, wanted, rtol=4 * info.eps, atol=0)
     zero = wanted == 0
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(wanted[zero]))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="for x86-64 with AVX2")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("word", ["exp", "exp2", "sinh", "pow", "erfc", "sin"])
+def test_code_for_avx2_gives_the_same_bits(word, dtype, monkeypatch):
+    arguments = accuracy.samples(word, dtype)[1]
+    here = launched(word, *arguments)
+    if not llvm.machine().scales:
+        pytest.skip("this machine has no AVX-512 to compare with")
+    other = llvm.Machine(cpu="x86-64-v3", features="")
+    monkeypatch.setattr(llvm, "_machine_or_reason", lambda: other)
+    monkeypatch.setattr(llvm, "_addresses", {})       # the same text is other code there
+
+    np.testing.assert_array_equal(launched(word, *arguments), here)
 
 
 def test_digamma_at_poles_and_infinities():

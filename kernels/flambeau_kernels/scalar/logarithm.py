@@ -118,7 +118,8 @@ def acosh(x: Symbol) -> Symbol:
     t = x - 1.0
     far = x > 2.0**54
     y = log1p(select(far, x, t + sqrt(fma(t, t, t + t))))
-    return y + select(far, x.const(0.6931471805599453), 0.0)
+    y = y + select(far, x.const(0.6931471805599453), 0.0)
+    return keep_nan(x, select(x >= 1.0, y, NAN))
 
 
 def atanh(x: Symbol) -> Symbol:
