@@ -52,7 +52,7 @@ _HOME = {
     "set_warn_always": "_settings", "is_warn_always_enabled": "_settings", "result_type": "_settings", "is_tensor": "_settings",
     "is_storage": "_settings", "is_complex": "_settings", "is_floating_point": "_settings", "is_nonzero": "_settings",
     "numel": "_settings", "is_conj": "_settings", "is_neg": "_settings", "typename": "_settings", "compiled_with_cxx11_abi": "_settings",
-    "is_same_size": "_settings", "is_inference": "_settings", "is_signed": "_settings", "set_grad": "_settings",
+    "is_same_size": "_settings", "is_inference": "_settings", "is_signed": "_settings",
 }  # fmt: skip
 
 

@@ -1,0 +1,205 @@
+"""Settings of the whole process, and small questions about values, that live at the top of the package."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from . import _state, dtypes
+from .devices import CPU, device
+from .ops import _promote
+from .tensor import Tensor
+
+# -- threads -------------------------------------------------------------------------------------------------------------
+
+
+def get_num_threads() -> int:
+    """Threads that kernels run on."""
+    from flambeau_kernels.engine import get_num_threads as get
+
+    return get()
+
+
+def set_num_threads(n: int) -> None:
+    """Let kernels run on `n` threads. Raises: RuntimeError unless `n` is positive."""
+    if not isinstance(n, int):
+        raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
+    if n <= 0:
+        raise RuntimeError("set_num_threads expects a positive integer")
+    from flambeau_kernels.engine import set_num_threads as set_
+
+    set_(n)
+
+
+_interop = 1
+
+
+def get_num_interop_threads() -> int:
+    """Threads for parallelism between operations; operations run one after another here."""
+    return _interop
+
+
+def set_num_interop_threads(n: int) -> None:
+    """Accepted for compatibility. Raises: RuntimeError unless `n` is positive."""
+    global _interop
+    if n <= 0:
+        raise RuntimeError("set_num_interop_threads expects a positive integer")
+    _interop = n
+
+
+# -- determinism and precision ---------------------------------------------------------------------------------------------
+
+_deterministic, _warn_only = False, False
+_precision = "highest"
+_warn_always = False
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Ask for the same bits in every run; on the CPU they always are."""
+    global _deterministic, _warn_only
+    _deterministic, _warn_only = bool(mode), bool(warn_only)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether deterministic algorithms were asked for."""
+    return _deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether a missing deterministic algorithm only warns."""
+    return _deterministic and _warn_only
+
+
+def set_deterministic_debug_mode(debug_mode: Any) -> None:
+    """'default' (0), 'warn' (1) or 'error' (2)."""
+    names = {"default": 0, "warn": 1, "error": 2}
+    if debug_mode in names:
+        debug_mode = names[debug_mode]
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    use_deterministic_algorithms(debug_mode > 0, warn_only=debug_mode == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    """0 for default, 1 for warn, 2 for error."""
+    return 0 if not _deterministic else 1 if _warn_only else 2
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """'highest', 'high' or 'medium'; float32 products are always exact to float32 on the CPU."""
+    global _precision
+    if precision not in ("highest", "high", "medium"):
+        raise RuntimeError(f"invalid float32 matmul precision {precision!r}; choose 'highest', 'high' or 'medium'")
+    _precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """The last setting of `set_float32_matmul_precision`."""
+    return _precision
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Returns False: kernels keep denormal numbers, and cannot be told to flush them."""
+    return False
+
+
+def set_warn_always(b: bool) -> None:
+    """Whether warnings given once per process are given every time."""
+    global _warn_always
+    _warn_always = bool(b)
+
+
+def is_warn_always_enabled() -> bool:
+    """The last setting of `set_warn_always`."""
+    return _warn_always
+
+
+# -- defaults ------------------------------------------------------------------------------------------------------------
+
+
+def set_default_device(d: Any) -> None:
+    """Make new tensors on `d` unless told otherwise; None for the CPU."""
+    _state.set_default_device(None if d is None else device(d))
+
+
+def get_default_device() -> device:
+    """Where new tensors go unless told otherwise."""
+    return _state.default_device() or CPU
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Deprecated in PyTorch: 'torch.FloatTensor' and the like set the default dtype."""
+    from .ops.convert import _TYPE_NAMES
+
+    name = t if isinstance(t, str) else getattr(t, "__name__", str(t))
+    found = _TYPE_NAMES.get(name.rpartition(".")[2])
+    if found is None:
+        raise TypeError(f"invalid type object: {t!r}; only floating-point types are supported as the default type")
+    dtypes.set_default_dtype(found)
+
+
+# -- questions -----------------------------------------------------------------------------------------------------------
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a Tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether `obj` is a storage."""
+    from .storage import TypedStorage, UntypedStorage
+
+    return isinstance(obj, (TypedStorage, UntypedStorage))
+
+
+def _of_tensor(name: str, answer: Any, doc: str) -> Any:
+    def ask(input: Tensor) -> Any:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return answer(input)
+
+    ask.__name__, ask.__doc__ = name, doc
+    return ask
+
+
+is_complex = _of_tensor("is_complex", Tensor.is_complex, "Whether `input` has a complex dtype.")
+is_floating_point = _of_tensor("is_floating_point", Tensor.is_floating_point, "Whether `input` has a floating dtype.")
+is_signed = _of_tensor("is_signed", Tensor.is_signed, "Whether the dtype of `input` has negative values.")
+is_inference = _of_tensor("is_inference", Tensor.is_inference, "Whether `input` was made in inference mode.")
+is_conj = _of_tensor("is_conj", Tensor.is_conj, "Whether conjugation of `input` is deferred; it never is.")
+is_neg = _of_tensor("is_neg", Tensor.is_neg, "Whether negation of `input` is deferred; it never is.")
+numel = _of_tensor("numel", Tensor.numel, "Number of elements of `input`.")
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the single element of `input` is not zero. Raises: RuntimeError unless there is exactly one."""
+    if input.numel() != 1:
+        what = "no values" if input.numel() == 0 else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
+    return bool(input)
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape."""
+    return input.shape == other.shape
+
+
+def result_type(tensor1: Any, tensor2: Any) -> Any:
+    """The dtype an arithmetic operation on both would give."""
+    return _promote.result_type((tensor1, tensor2))
+
+
+def typename(obj: Any) -> str:
+    """The name of the type of `obj`; tensors give their dtype's class name."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    kind = type(obj)
+    module = "" if kind.__module__ in ("builtins", None) else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
+
+
+def compiled_with_cxx11_abi() -> bool:
+    """There is no C++ part; True as of current PyTorch builds."""
+    warnings.warn("flambeau has no C++ part whose ABI could matter", stacklevel=2)
+    return True
