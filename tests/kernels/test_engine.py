@@ -11,7 +11,7 @@ import pytest
 
 import flambeau_kernels
 from flambeau_kernels import engine, vocabulary
-from flambeau_kernels.engine import plan
+from flambeau_kernels.engine import loops, plan
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import exp, where
 
@@ -198,9 +198,21 @@ def test_small_arrays_and_foreign_bytes_stay_on_numpy():
 
 def test_a_cheap_ufunc_stays_on_numpy_until_threads_help():
     formula = Formula(lambda a, b: a + b, "add", np.add)
-    for dtype, elements, taken in (("float32", 6000, False), ("float32", 40000, True), ("float16", 6000, True)):
+    rows = (("float32", 6000, False), ("float32", 40000, True), ("float16", 6000, True))
+    for dtype, elements, taken in rows:
         x = np.ones(elements, dtype)
         assert engine.launch(formula, (x, x), (np.empty_like(x),), np.dtype(dtype)) is taken
+
+
+def test_new_shapes_reuse_the_kernel(monkeypatch):
+    formula = Formula(lerp)
+    assert engine.launch(formula, (normal(N), 1.0, 0.5), (np.empty(N, "float32"),), np.dtype("float32"))
+    monkeypatch.setattr(loops, "kernel", None)        # tracing again would fail
+
+    for shape in ((N + 1,), (60, 70), (11, 12, 13)):
+        x, out = normal(*shape), np.empty(shape, "float32")
+        assert engine.launch(formula, (x, 1.0, 0.5), (out,), np.dtype("float32"))
+        np.testing.assert_allclose(out, (x + 1) / 2, rtol=1e-6, atol=1e-7)
 
 
 def test_readonly_output_is_not_written():

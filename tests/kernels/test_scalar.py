@@ -54,7 +54,8 @@ def test_coefficients_are_what_the_fits_give():
         np.testing.assert_allclose(coefficients.COEFFICIENTS[name], values, rtol=1e-14, err_msg=name)
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e4, -1e4, 1e30, -1e30]
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e4, -1e4,
+           1e30, -1e30]
 BY_SCIPY = {"erf": scipy.special.erf, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv,
             "lgamma": scipy.special.gammaln, "sigmoid": scipy.special.expit,
             "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,

@@ -1,9 +1,11 @@
 """The compiled tier's front door: find or make the plan for a launch, and run it."""
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,9 +35,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 
     The choice depends on the shapes, strides and dtypes of the arguments and on settings, never on values.
     """
-    plans = formula.compiled
-    if plans is None:
-        plans = formula.compiled = {}
+    plans = _made(formula).plans
     arrays = []
     key: list[Any] = [compute]
     for x in (*inputs, *outs):
@@ -60,47 +60,64 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
     return True
 
 
+class _Made:
+    """What a formula's `compiled` holds: plans by shapes, strides and dtypes; kernels by dtypes and access."""
+
+    __slots__ = ("kernels", "plans")
+
+    def __init__(self) -> None:
+        self.plans: dict[tuple[Any, ...], Any] = {}   # a callable on the arrays, or why there is none
+        self.kernels: dict[tuple[Any, ...], loops.Kernel | str] = {}  # or why there is none
+
+
+def _made(formula: Formula) -> _Made:
+    made = formula.compiled
+    if made is None:
+        made = formula.compiled = _Made()
+    return made
+
+
 def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> str:
     """In words, which tier a launch takes and why; for the compiled tier, its loops, chunks and LLVM IR."""
     arrays = [np.asarray(x) for x in inputs]
-    found, details = prepare(formula, arrays, list(outs), compute)
-    if isinstance(found, str):
+    found, account = prepare(formula, arrays, list(outs), compute)
+    if account is None:
         return f"{formula.name}: numpy tier: {found}"
-    return f"{formula.name}: compiled tier\n{details}"
+    return f"{formula.name}: compiled tier\n{account()}"
 
 
 def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
-             compute: np.dtype) -> tuple[Any, str]:
-    """A callable on the arrays, or the reason there is none; and an account of it for `explain`."""
+            compute: np.dtype) -> tuple[Any, Callable[[], str] | None]:
+    """A callable on the arrays, and what writes an account of it; or the reason there is none, and None."""
     reason = llvm.available() or _does_not_fit(inputs, outs)
     if reason is not None:
-        return reason, ""
+        return reason, None
     try:
         where = plan.layout(outs[0].shape, inputs, outs)
         kernel = _kernel(formula, where, inputs, outs, compute)
     except Unsupported as unsupported:
-        return f"no code for {unsupported}", ""
+        return f"no code for {unsupported}", None
     reason = _does_not_pay(formula, outs[0].size, kernel.cost, compute,
                            {a.dtype for a in (*inputs, *outs)})
     if reason is not None:
-        return reason, ""
+        return reason, None
     try:
         address = llvm.compile_ir(kernel.text, kernel.symbol)
     except RuntimeError as error:
         warnings.warn(f"{formula.name}: LLVM refused the kernel, the numpy tier runs: {error}",
                       RuntimeWarning, 3)
-        return f"LLVM refused the kernel: {error}", ""
+        return f"LLVM refused the kernel: {error}", None
     _show(formula, kernel)
     table = plan.table(where, address, kernel.cost, sum(a.itemsize for a in (*inputs, *outs)))
-    return native.runner(table), _account(where, kernel, table)
+    return native.runner(table), functools.partial(_account, where, kernel, table)
 
 
 def _does_not_fit(inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | None:
     shape = outs[0].shape
     if any(o.shape != shape for o in outs):
         return "outputs of different shapes"
-    if outs[0].size == 0:
-        return "nothing to compute"
+    if outs[0].size < PAYS_FROM_ELEMENTS:
+        return f"{outs[0].size} elements; the compiled tier pays from {PAYS_FROM_ELEMENTS}"
     for a in inputs:
         lengths = zip(a.shape[::-1], shape[::-1], strict=False)
         if a.ndim > len(shape) or any(n not in (1, m) for n, m in lengths):
@@ -112,8 +129,6 @@ def _does_not_fit(inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | Non
 
 def _does_not_pay(formula: Formula, elements: int, cost: int, compute: np.dtype,
                   stored: set[np.dtype]) -> str | None:
-    if elements < PAYS_FROM_ELEMENTS:
-        return f"{elements} elements; the compiled tier pays from {PAYS_FROM_ELEMENTS}"
     # numpy computes half types one element at a time.
     one_stream = (formula.ufunc is not None and cost <= CHEAP and stored == {compute}
                   and compute.name not in _HALF)
@@ -127,9 +142,23 @@ def _kernel(formula: Formula, where: plan.Layout, inputs: list[np.ndarray], outs
     arrays = (*inputs, *outs)
     operands = [Operand(a.dtype.name, access) for a, access in zip(arrays, where.access, strict=True)]
     kind = "float32" if compute.name in _HALF else compute.name
+    kernels = _made(formula).kernels
+    key = (kind, *operands)
+    if key not in kernels:
+        try:
+            kernels[key] = _trace(formula, operands, len(inputs), kind)
+        except Unsupported as unsupported:
+            kernels[key] = str(unsupported)
+    found = kernels[key]
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
+
+
+def _trace(formula: Formula, operands: list[Operand], count: int, compute: str) -> loops.Kernel:
+    inputs, outs = tuple(operands[:count]), tuple(operands[count:])
     try:
-        return loops.kernel(formula.name, formula.bind(READING), tuple(operands[:len(inputs)]),
-                            tuple(operands[len(inputs):]), kind, llvm.machine().scales)
+        return loops.kernel(formula.name, formula.bind(READING), inputs, outs, compute, llvm.machine().scales)
     except (TypeError, AttributeError) as error:      # a formula that calls numpy itself, say
         raise Unsupported(f"a formula that is not plain arithmetic ({error})") from error
 
