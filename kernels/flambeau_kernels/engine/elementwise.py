@@ -61,7 +61,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 
 
 class _Made:
-    """What a formula's `compiled` holds: plans by shapes, strides and dtypes; kernels by dtypes and access."""
+    """Kept in a formula's `compiled`: plans by shapes, strides and dtypes; kernels by dtypes and access."""
 
     __slots__ = ("kernels", "plans")
 
