@@ -352,6 +352,15 @@ def test_a_file_object_needs_only_write():
     assert array(loaded(b"".join(sink.parts))).tolist() == [1, 2]
 
 
+def test_a_file_object_needs_only_read_seek_and_tell():
+    class Source:
+        def __init__(self, data):
+            self.file = io.BytesIO(data)
+            self.read, self.seek, self.tell = self.file.read, self.file.seek, self.file.tell
+
+    assert array(fb.load(Source(saved(tensor([1.0, 2.0]))))).tolist() == [1, 2]
+
+
 def test_legacy_objects_follow_one_another_in_a_file():
     file = io.BytesIO()
     for value in (1.0, 2.0):

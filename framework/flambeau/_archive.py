@@ -167,24 +167,29 @@ class ArchiveReader:
         """The bytes of record `name` as a new uint8 array. Raises: RuntimeError if its checksum differs."""
         record = self.record(name)
         data = np.empty(record.size, np.uint8)
-        self._read_into(record.start, memoryview(data))
+        view = memoryview(data)
+        self._read_into(record.start, view)
         # Writers may leave the checksum out, as 0. Few real checksums are 0, so few errors go unseen by this.
-        if record.crc and zlib.crc32(data) != record.crc:
+        if record.crc and (found := zlib.crc32(view)) != record.crc:
             raise RuntimeError(
-                f"load: record {record.name} has CRC-32 {zlib.crc32(data):#010x} where the archive says "
+                f"load: record {record.name} has CRC-32 {found:#010x} where the archive says "
                 f"{record.crc:#010x}; the file is damaged"
             )
         return data
 
     def _read_into(self, start: int, target: memoryview) -> None:
         self._file.seek(self._base + start)
-        done = 0
-        while done < len(target):
-            chunk = self._file.read(len(target) - done)
-            if not chunk:
+        read_into = getattr(self._file, "readinto", None) or self._read_by_copying
+        while target:
+            count = read_into(target)
+            if not count:
                 raise _corrupt("it ends early")
-            target[done : done + len(chunk)] = chunk
-            done += len(chunk)
+            target = target[count:]
+
+    def _read_by_copying(self, target: memoryview) -> int:
+        chunk = self._file.read(len(target))
+        target[: len(chunk)] = chunk
+        return len(chunk)
 
     def _bytes(self, start: int, size: int) -> bytes:
         if start < 0 or size < 0 or start + size > self._length:

@@ -213,6 +213,10 @@ def _simple(dtype: Any) -> np.dtype:
     return dtype
 
 
+def _set_state(obj: Any, state: tuple[Any, ...]) -> None:
+    obj.__setstate__(state)
+
+
 def _set_dtype_state(dtype: np.dtype, state: Any) -> None:
     # (version, byte order, subarray, names, fields, size, alignment, flags)
     if not isinstance(state, tuple) or len(state) != 8 or state[1] not in ("<", ">", "|", "="):
@@ -221,7 +225,7 @@ def _set_dtype_state(dtype: np.dtype, state: Any) -> None:
         raise UnpicklingError("load: structured numpy dtypes are not supported")
     # Only the byte order is taken from the file; the rest is what numpy says of the dtype itself.
     version, _, *rest = dtype.__reduce__()[2]
-    dtype.__setstate__((version, state[1], *rest))
+    _set_state(dtype, (version, state[1], *rest))
 
 
 def _set_array_state(array: np.ndarray, state: Any) -> None:
@@ -239,7 +243,7 @@ def _set_array_state(array: np.ndarray, state: Any) -> None:
         raise UnpicklingError(
             f"load: a numpy array of shape {shape} and dtype {dtype} has not {len(data)} bytes"
         )
-    array.__setstate__((1, shape, dtype, bool(state[3]), data))
+    _set_state(array, (1, shape, dtype, bool(state[3]), data))
 
 
 # -- reading: the names

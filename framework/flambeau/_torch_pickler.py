@@ -44,11 +44,12 @@ def _utils(name: str) -> _Name:
 _OWN_ATTRIBUTES = frozenset(("_retains_grad", "_shared", "_empty_offset", "_inference"))
 
 
-class _TorchPickler(pickle._Pickler):  # type: ignore[name-defined]
-    """Writes tensors as PyTorch does, with references to storages that are kept beside the pickle.
+# Python's pickler in Python, because the one in C cannot be told to write other names for globals.
+_Pickler: Any = pickle._Pickler  # type: ignore[attr-defined]
 
-    Made of Python's pickler in Python, because the one in C cannot be told to write other names for globals.
-    """
+
+class _TorchPickler(_Pickler):
+    """Writes tensors as PyTorch does, with references to storages that are kept beside the pickle."""
 
     def __init__(self, file: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool) -> None:
         super().__init__(file, protocol)

@@ -297,7 +297,7 @@ class Placement:
                 "load: map_location must be a device, a string, a dict or a function, "
                 f"got {type(map_location).__name__}"
             )
-        self._map = map_location
+        self._map: Any = map_location
 
     def place(self, location: str) -> str | None:
         """Where a storage saved at `location` goes; None if only a function of the storage can tell."""

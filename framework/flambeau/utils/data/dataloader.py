@@ -91,13 +91,12 @@ class DataLoader(Generic[_T_co]):
         self.in_order = in_order
         if batch_sampler is not None:
             batch_size, drop_last = None, False
-        if sampler is None:
-            sampler = self._default_sampler(shuffle, generator)
+        order: Any = self._default_sampler(shuffle, generator) if sampler is None else sampler
         if batch_size is not None and batch_sampler is None:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+            batch_sampler = BatchSampler(order, batch_size, drop_last)
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self.sampler = sampler
+        self.sampler = order
         self.batch_sampler = batch_sampler
         self.generator = generator
         if collate_fn is None:

@@ -120,10 +120,10 @@ class StackDataset(Dataset[Any]):
 
 def _samples(dataset: Any, indices: list[Any]) -> list[Any]:
     """The samples at `indices`, read at once where the dataset can."""
-    read_all = getattr(dataset, "__getitems__", None)
+    read_all: Any = getattr(dataset, "__getitems__", None)
     if not callable(read_all):
         return [dataset[index] for index in indices]
-    samples = read_all(indices)
+    samples: Any = read_all(indices)
     if len(samples) != len(indices):
         raise ValueError(
             f"{type(dataset).__name__}.__getitems__ returned {len(samples)} samples for {len(indices)} "

@@ -35,8 +35,10 @@ class DistributedSampler(Sampler[int]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        num_replicas = _process_group().get_world_size() if num_replicas is None else num_replicas
-        rank = _process_group().get_rank() if rank is None else rank
+        if num_replicas is None:
+            num_replicas = int(_process_group().get_world_size())
+        if rank is None:
+            rank = int(_process_group().get_rank())
         if not 0 <= rank < num_replicas:
             raise ValueError(f"DistributedSampler: rank must be in [0, {num_replicas - 1}], got {rank}")
         self.dataset = dataset
@@ -72,10 +74,7 @@ class DistributedSampler(Sampler[int]):
 
 
 def _process_group() -> Any:
-    try:
-        import flambeau.distributed as distributed
-    except ImportError:
-        distributed = None
+    distributed: Any = getattr(fb, "distributed", None)
     if distributed is None or not distributed.is_available():
         raise RuntimeError(
             "DistributedSampler: without flambeau.distributed there is no process group to ask; "

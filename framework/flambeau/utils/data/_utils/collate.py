@@ -89,7 +89,7 @@ def _rule_for(sample: Any, collate_fn_map: _CollateMap | None) -> Callable[..., 
     return next((rule for kind, rule in collate_fn_map.items() if isinstance(sample, kind)), None)
 
 
-def _collate_sequences(batch: list[Any], collate_fn_map: _CollateMap | None) -> Any:
+def _collate_sequences(batch: Sequence[Any], collate_fn_map: _CollateMap | None) -> Any:
     lengths = {len(sample) for sample in batch}
     if len(lengths) > 1:
         raise RuntimeError(
@@ -99,7 +99,7 @@ def _collate_sequences(batch: list[Any], collate_fn_map: _CollateMap | None) -> 
     return columns if isinstance(batch[0], tuple) else _same_sequence(batch[0], columns)
 
 
-def _collate_columns(batch: list[Any], collate_fn_map: _CollateMap | None) -> list[Any]:
+def _collate_columns(batch: Sequence[Any], collate_fn_map: _CollateMap | None) -> list[Any]:
     # Columns are tuples, so text inside samples comes back as a tuple of str, as in PyTorch.
     return [collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch, strict=True)]
 

@@ -73,12 +73,11 @@ class WorkerPool:
                 f"or look for "
                 "what blocks the dataset with num_workers=0"
             )
-        for connection in ready:
-            try:
-                return transport.receive(connection)  # type: ignore[arg-type]
-            except (EOFError, ConnectionResetError):
-                dead = sources[connection]  # type: ignore[index]
-        raise RuntimeError(self._obituary(dead))
+        connection: Any = ready[0]
+        try:
+            return transport.receive(connection)
+        except (EOFError, ConnectionResetError):
+            raise RuntimeError(self._obituary(sources[connection])) from None
 
     def _obituary(self, worker: int) -> str:
         process = self._processes[worker]
