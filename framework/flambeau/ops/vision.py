@@ -91,30 +91,39 @@ def _pad_mode_shape(input, pairs, mode):
 
 
 @pad_mode.vjp
-def _pad_mode_vjp(grad, input_shape, pairs, mode):
-    return fold_pad(grad, input_shape, pairs, mode)
+def _pad_mode_vjp(grad, input, pairs, mode):
+    return fold_pad(grad, input, pairs, mode)
 
 
 @pad_mode.raw
-def _pad_mode_raw(grad, input_shape, pairs, mode):
-    return _fold_pad(grad, input_shape, pairs, mode)
+def _pad_mode_raw(grad, input, pairs, mode):
+    return _fold_pad(grad, input, pairs, mode)
 
 
-@primitive(surface=0, linear_in=("grad",))
-def fold_pad(grad, shape, pairs, mode):
-    """The transpose of `pad_mode` on an input of `shape`."""
+# The transposes of linear ops take `input` for its shape; being an operand it also makes the result require grad where
+# `input` does, as PyTorch's do.
+
+
+@primitive(surface=0, tensors=("grad", "input"))
+def fold_pad(grad, input, pairs, mode):
+    """The transpose of `pad_mode` of `input`."""
 
 
 @fold_pad.kernel
-def _fold_pad(grad, shape, pairs, mode):
+def _fold_pad(grad, x, pairs, mode):
     from flambeau_kernels.cpu.pad import fold_pad as kernel
 
-    return kernel(grad, tuple(shape)[len(shape) - len(pairs) :], pairs, mode)
+    return kernel(grad, x.shape[x.ndim - len(pairs) :], pairs, mode)
+
+
+@fold_pad.shape
+def _fold_pad_shape(grad, input, pairs, mode):
+    return input.shape, grad.dtype
 
 
 @fold_pad.vjp
 def _fold_pad_vjp(grad, pairs, mode):
-    return pad_mode(grad, pairs, mode)
+    return pad_mode(grad, pairs, mode), None
 
 
 @composite(namespace="nn.functional")

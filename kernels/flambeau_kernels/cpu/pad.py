@@ -32,8 +32,9 @@ def pad_indices(size: int, before: int, after: int, mode: str) -> Any:
     at = np.arange(-before, size + after)
     if mode == "replicate":
         return np.clip(at, 0, size - 1)
-    if mode == "circular":
-        return at % size
+    if mode == "circular":  # what a negative amount cuts off is not wrapped either
+        low = max(-before, 0)
+        return low + (at - low) % (size - low - max(-after, 0))
     at = np.abs(at)
     return np.where(at >= size, 2 * (size - 1) - at, at)
 
@@ -76,8 +77,10 @@ def _fold_axis(grad: Any, axis: int, size: int, before: int, after: int, sources
         return grad
     moved = np.moveaxis(grad, axis, 0)
     total = np.zeros((size, *moved.shape[1:]), grad.dtype)
-    low, high = max(before, 0), len(sources) - max(after, 0)
-    total[sources[low] : sources[low] + high - low] = moved[low:high]
+    low = min(max(before, 0), len(sources))
+    high = max(len(sources) - max(after, 0), low)
+    if high > low:
+        total[sources[low] : sources[low] + high - low] = moved[low:high]
     for at in (*range(low), *range(high, len(sources))):
         total[sources[at]] += moved[at]
     return np.moveaxis(total, 0, axis)

@@ -1,0 +1,619 @@
+"""Normalization layers as functions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from .._arrays import MetaArray
+from ..tensor import Tensor, bump, wrap
+from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive
+
+Moments = Any  # flambeau_kernels.cpu.norm.Moments
+
+
+def _moments() -> Moments:
+    from flambeau_kernels.cpu.norm import Moments
+
+    return Moments()
+
+
+@primitive(surface=0, tensors=("value", "other"))
+def link(value, other):
+    """`value`, which requires grad also where `other` does, though it does not depend on it.
+
+    PyTorch computes the gradients of a layer's operands in one function, so each of them counts as depending on all.
+    """
+
+
+@link.kernel
+def _link(value, other):
+    return value
+
+
+@link.vjp
+def _link_vjp(grad):
+    return grad, None
+
+
+def check_floating(op: str, **operands: Any) -> None:
+    """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half inputs."""
+    input = operands["input"]  # noqa: A001  # the public name
+    if input.dtype.category != dtypes.FLOATING:
+        raise RuntimeError(f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+    half = input.dtype in (dtypes.float16, dtypes.bfloat16)
+    for x in operands.values():
+        if x is not None and x.dtype is not input.dtype and not (half and x.dtype is dtypes.float32):
+            raise RuntimeError(f"{op}: expected operands of one dtype, or float32 parameters beside half inputs\n{describe(**operands)}")
+
+
+def _like(value: Tensor, parameter: Tensor | None) -> Tensor:
+    return value if parameter is None or value.dtype is parameter.dtype else value.to(parameter.dtype)
+
+
+def _cast(a: Any, dtype: np.dtype) -> Any:
+    return a if a is None or a.dtype == dtype else a.astype(dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
+
+
+# -- layer and root mean square ----------------------------------------------------------------------------------------------
+
+
+def _trailing(op: str, input: Any, normalized_shape: Any, **parameters: Any) -> tuple[int, ...]:
+    """`normalized_shape` as a tuple. Raises: RuntimeError unless input ends in it and parameters have it."""
+    shape = (int(normalized_shape),) if isinstance(normalized_shape, int) else tuple(int(n) for n in normalized_shape)
+    if not shape:
+        raise RuntimeError(f"{op}: Expected normalized_shape to be at least 1-dimensional, i.e. containing at least one element, but got {shape}")
+    for name, p in parameters.items():
+        if p is not None and tuple(p.shape) != shape:
+            raise RuntimeError(f"{op}: Expected {name} to be of same shape as normalized_shape {shape}, but got {tuple(p.shape)}")
+    if input.ndim < len(shape) or tuple(input.shape[input.ndim - len(shape) :]) != shape:
+        raise RuntimeError(f"{op}: Given normalized_shape={shape}, expected input with shape [*, {str(shape)[1:-1]}], but got {tuple(input.shape)}")
+    return shape
+
+
+def _check_layer(input, normalized_shape, weight, bias, eps, keep):
+    shape = _trailing("layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    check_floating("layer_norm", input=input, weight=weight, bias=bias)
+    return input, shape, weight, bias, eps, keep or _moments()
+
+
+@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast="float32")
+def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5, keep=None):
+    """`layer_norm`; `keep` receives the moments it found."""
+
+
+@normalize_trailing.kernel
+def _normalize_trailing(x, shape, weight, bias, eps, keep):
+    from flambeau_kernels.cpu.norm import row_normalize
+
+    w, b = (None if p is None else p.reshape(-1) for p in (weight, bias))
+    rows = x.reshape(prod(x.shape[: x.ndim - len(shape)]), prod(shape))
+    return row_normalize(rows, w, b, eps, keep).reshape(x.shape)
+
+
+@normalize_trailing.shape
+def _normalize_trailing_shape(input, normalized_shape, weight, bias, eps, keep):
+    return input.shape, input.dtype
+
+
+def _dims_of(x: Tensor, shape: Any) -> list[int]:
+    return list(range(x.ndim - len(shape), x.ndim))
+
+
+@normalize_trailing.vjp
+def _normalize_trailing_vjp(grad, input, normalized_shape, weight, bias, eps):
+    dims = _dims_of(input, normalized_shape)
+    lead = [d for d in range(input.ndim) if d not in dims]
+    to_input, unit = _standardize_vjp(grad, input, weight, dims, eps)
+    return (
+        lambda: to_input.to(input.dtype),
+        lambda: _like(_sum_over(_wide(grad) * unit, lead), weight),
+        lambda: link(_like(_sum_over(_wide(grad), lead), bias), input),
+    )
+
+
+def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
+    return x.sum(dims) if dims else x
+
+
+def _standardize_vjp(grad: Tensor, input: Tensor, weight: Tensor | None, dims: Any, eps: float) -> tuple[Tensor, Tensor]:  # noqa: A002
+    """Gradient of the standardized input, and the standardized input itself, as differentiable expressions."""
+    x = _wide(input)
+    centred = x - x.mean(dims, True)
+    inverse = ((centred * centred).mean(dims, True) + eps).rsqrt()
+    unit = centred * inverse
+    g = _wide(grad) if weight is None else _wide(grad) * _wide(weight)
+    return inverse * (g - g.mean(dims, True) - unit * (g * unit).mean(dims, True)), unit
+
+
+@normalize_trailing.raw
+def _normalize_trailing_raw(grad, input, weight, bias, normalized_shape, keep, needs_input, needs_weight, needs_bias):
+    from flambeau_kernels.cpu.norm import row_backward
+
+    d = prod(normalized_shape)
+    rows = prod(input.shape[: input.ndim - len(normalized_shape)])
+    w = None if weight is None else weight.reshape(-1)
+    made = row_backward(grad.reshape(rows, d), input.reshape(rows, d), w, keep, (needs_input, needs_weight, needs_bias))
+    shapes = (input.shape, normalized_shape, normalized_shape)
+    kinds = (input, weight, bias)
+    return tuple(None if m is None else _cast(m, k.dtype).reshape(s) for m, s, k in zip(made, shapes, kinds, strict=True))
+
+
+@composite(namespace="nn.functional")
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Each slice over the last dimensions, of `normalized_shape`, standardized, times `weight`, plus `bias`.
+
+    The variance is the biased one. Half inputs are computed on in float32; their parameters may be float32.
+    Raises: RuntimeError for shapes or dtypes that do not fit.
+    Source: Ba, Kiros and Hinton 2016, "Layer Normalization".
+    """
+    return normalize_trailing(input, normalized_shape, weight, bias, eps)
+
+
+@composite(surface=FUNCTION)
+def layer_norm__(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    """`nn.functional.layer_norm`."""
+    return normalize_trailing(input, normalized_shape, weight, bias, eps)
+
+
+def _statistics(input: Tensor, dims: list[int], keepdim: bool, eps: float) -> tuple[Tensor, Tensor]:  # noqa: A002
+    """Mean and 1 / deviation over `dims`, differentiable."""
+    x = _wide(input)
+    mean = x.mean(dims, True)
+    inverse = (((x - mean) ** 2).mean(dims, True) + eps).rsqrt()
+    return (mean, inverse) if keepdim else (mean.squeeze(dims), inverse.squeeze(dims))
+
+
+def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:  # noqa: A002
+    """float32 where half inputs have float32 parameters, else the dtype of the input."""
+    return input.dtype if weight is None else weight.dtype
+
+
+@composite(surface=FUNCTION | OUT)
+def native_layer_norm(input, normalized_shape, weight, bias, eps):
+    """`layer_norm` and the mean and 1 / deviation it found, with the normalized dimensions kept as 1."""
+    out = normalize_trailing(input, normalized_shape, weight, bias, eps)
+    mean, inverse = _statistics(input, _dims_of(input, normalized_shape), True, eps)
+    kind = _kind_of_statistics(input, weight)
+    return out, mean.to(kind), inverse.to(kind)
+
+
+def _check_rms(input, normalized_shape, weight, eps, keep):
+    shape = _trailing("rms_norm", input, normalized_shape, weight=weight)
+    if eps is None:
+        wide = dtypes.float32 if input.dtype in (dtypes.float16, dtypes.bfloat16) else input.dtype
+        eps = dtypes.finfo(wide).eps
+    return input, shape, weight, eps, keep or _moments()
+
+
+@primitive(surface=0, tensors=("input", "weight"), check=_check_rms, autocast="float32")
+def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
+    """`rms_norm`; `keep` receives the root mean squares."""
+
+
+@scale_trailing.kernel
+def _scale_trailing(x, shape, weight, eps, keep):
+    from flambeau_kernels.cpu.norm import row_normalize
+
+    w = None if weight is None else weight.reshape(-1)
+    rows = x.reshape(prod(x.shape[: x.ndim - len(shape)]), prod(shape))
+    return row_normalize(rows, w, None, eps, keep, centred=False).reshape(x.shape)
+
+
+@scale_trailing.shape
+def _scale_trailing_shape(input, normalized_shape, weight, eps, keep):
+    return input.shape, input.dtype
+
+
+@scale_trailing.vjp
+def _scale_trailing_vjp(grad, input, normalized_shape, weight, eps):
+    dims = _dims_of(input, normalized_shape)
+    x = _wide(input)
+    inverse = ((x * x).mean(dims, True) + eps).rsqrt()
+    unit = x * inverse
+    g = _wide(grad) if weight is None else _wide(grad) * _wide(weight)
+    return (
+        lambda: (inverse * (g - unit * (g * unit).mean(dims, True))).to(input.dtype),
+        lambda: _like(_sum_over(_wide(grad) * unit, [d for d in range(input.ndim) if d not in dims]), weight),
+    )
+
+
+@scale_trailing.raw
+def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input, needs_weight):
+    from flambeau_kernels.cpu.norm import row_backward
+
+    d = prod(normalized_shape)
+    rows = prod(input.shape[: input.ndim - len(normalized_shape)])
+    w = None if weight is None else weight.reshape(-1)
+    to_input, to_weight, _ = row_backward(
+        grad.reshape(rows, d), input.reshape(rows, d), w, keep, (needs_input, needs_weight, False), centred=False
+    )
+    return (
+        None if to_input is None else to_input.reshape(input.shape),
+        None if to_weight is None else _cast(to_weight, weight.dtype).reshape(normalized_shape),
+    )
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.rms_norm",))
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """Each slice over the last dimensions divided by its root mean square, times `weight`.
+
+    Args:
+        eps: added to the mean square; the machine epsilon of the dtype computed in by default.
+    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
+    """
+    if input.is_complex() or input.dtype.category < dtypes.FLOATING:
+        return _rms_of_other(input, normalized_shape, weight, eps)
+    kind = input.dtype
+    if weight is not None and weight.dtype is not kind:
+        made = scale_trailing(input, normalized_shape, None, eps)
+        _trailing("rms_norm", input, normalized_shape, weight=weight)
+        return made * weight
+    return scale_trailing(input, normalized_shape, weight, eps)
+
+
+def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: Any) -> Tensor:  # noqa: A002
+    if not input.is_complex():
+        raise NotImplementedError(f'"rms_norm" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+    dims = _dims_of(input, _trailing("rms_norm", input, normalized_shape, weight=weight))
+    eps = dtypes.finfo(input.dtype).eps if eps is None else eps
+    made = input * ((input * input).mean(dims, True) + eps).rsqrt()
+    return made if weight is None else made * weight
+
+
+# -- batch -------------------------------------------------------------------------------------------------------------------
+
+
+def _per_channel(op: str, channels: int, **parameters: Any) -> None:
+    for name, p in parameters.items():
+        if p is not None and (p.numel() != channels):
+            raise RuntimeError(f"{op}: {name} should contain {channels} elements, one for each channel, not {p.numel()}\n{describe(**parameters)}")
+
+
+def _check_channels(input, weight, bias, eps, keep):
+    if input.ndim < 2:
+        raise IndexError(f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions")
+    _per_channel("batch_norm", input.shape[1], weight=weight, bias=bias)
+    check_floating("batch_norm", input=input, weight=weight, bias=bias)
+    return input, weight, bias, eps, keep or _moments()
+
+
+def _as_images(a: Any) -> Any:
+    """``(N, C, *)`` as ``(N, C, L)``."""
+    return a.reshape(a.shape[0], a.shape[1], prod(a.shape[2:]))
+
+
+@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_channels)
+def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
+    """Batch normalization by the statistics of the batch; `keep` receives them."""
+
+
+@normalize_channels.kernel
+def _normalize_channels(x, weight, bias, eps, keep):
+    from flambeau_kernels.cpu.norm import find_moments, normalize
+
+    images = _as_images(x)
+    find_moments(images, None, eps, keep)
+    return normalize(images, keep.mean, keep.inverse, weight, bias).reshape(x.shape)
+
+
+@normalize_channels.shape
+def _normalize_channels_shape(input, weight, bias, eps, keep):
+    return input.shape, input.dtype
+
+
+def _along_channels(p: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if p is None else p.reshape(1, -1, *(1,) * (x.ndim - 2))
+
+
+@normalize_channels.vjp
+def _normalize_channels_vjp(grad, input, weight, bias, eps):
+    dims = [0, *range(2, input.ndim)]
+    to_input, unit = _standardize_vjp(grad, input, _along_channels(weight, input), dims, eps)
+    return (
+        lambda: to_input.to(input.dtype),
+        lambda: _like((_wide(grad) * unit).sum(dims), weight),
+        lambda: link(_like(_wide(grad).sum(dims), bias), input),
+    )
+
+
+@normalize_channels.raw
+def _normalize_channels_raw(grad, input, weight, bias, keep, needs_input, needs_weight, needs_bias):
+    return _channels_backward(grad, input, weight, bias, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias))
+
+
+def _channels_backward(
+    grad: Any, x: Any, weight: Any, bias: Any, mean: Any, inverse: Any, groups: Any, wants: Any, constant: bool = False
+) -> Any:
+    from flambeau_kernels.cpu.norm import normalize_backward
+
+    made = normalize_backward(_as_images(grad), _as_images(x), mean, inverse, weight, groups, wants, constant)
+    to_input, to_weight, to_bias = made
+    return (
+        None if to_input is None else to_input.reshape(x.shape),
+        None if to_weight is None else _cast(to_weight, weight.dtype),
+        None if to_bias is None else _cast(to_bias, bias.dtype),
+    )
+
+
+def _check_by_running(input, mean, variance, weight, bias, eps):
+    if input.ndim < 2:
+        raise IndexError(f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions")
+    _per_channel("batch_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias)
+    check_floating("batch_norm", input=input, running_mean=mean, running_var=variance, weight=weight, bias=bias)
+
+
+@primitive(surface=0, tensors=("input", "mean", "variance", "weight", "bias"), check=_check_by_running)
+def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
+    """Batch normalization by given statistics."""
+
+
+def _given(mean: Any, variance: Any, eps: float) -> tuple[Any, Any]:
+    kind = np.dtype(np.float64) if variance.dtype == np.float64 else np.dtype(np.float32)
+    return mean.astype(kind, copy=False)[None, :], (1 / np.sqrt(variance.astype(kind, copy=False) + kind.type(eps)))[None, :]
+
+
+@normalize_by_running.kernel
+def _normalize_by_running(x, mean, variance, weight, bias, eps):
+    from flambeau_kernels.cpu.norm import normalize
+
+    return normalize(_as_images(x), *_given(mean, variance, eps), weight, bias).reshape(x.shape)
+
+
+@normalize_by_running.shape
+def _normalize_by_running_shape(input, mean, variance, weight, bias, eps):
+    return input.shape, input.dtype
+
+
+@normalize_by_running.vjp
+def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias, eps):
+    dims = [0, *range(2, input.ndim)]
+    inverse = _along_channels((_wide(variance) + eps).rsqrt(), input)
+    scale = inverse if weight is None else inverse * _along_channels(_wide(weight), input)
+
+    def unit():
+        return (_wide(input) - _along_channels(_wide(mean), input)) * inverse
+
+    return (
+        lambda: link((_wide(grad) * scale).to(input.dtype), input),
+        None,
+        None,
+        lambda: _like((_wide(grad) * unit()).sum(dims), weight),
+        lambda: link(_like(_wide(grad).sum(dims), bias), input),
+    )
+
+
+@normalize_by_running.raw
+def _normalize_by_running_raw(grad, input, mean, variance, weight, bias, eps, needs_input, needs_weight, needs_bias):
+    given = _given(mean, variance, eps)
+    wants = (needs_input, needs_weight, needs_bias)
+    to_input, to_weight, to_bias = _channels_backward(grad, input, weight, bias, *given, None, wants, constant=True)
+    return to_input, None, None, to_weight, to_bias
+
+
+def _update_running(running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int) -> None:
+    """Move running statistics towards those of the batch; the variance by its unbiased estimate."""
+    if keep.mean is None:
+        return
+    unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan
+    for running, found in ((running_mean, keep.mean), (running_var, unbiased)):
+        if running is not None:
+            a = running._a
+            wide = a.astype(found.dtype, copy=False)
+            a[...] = (wide + momentum * (found.reshape(-1) - wide)).astype(a.dtype)
+            bump(running)
+
+
+def _batch_norm(
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float, keep: Moments  # noqa: A002
+) -> Tensor:
+    if input.ndim == 1 and input.numel() == 0:
+        return input.clone()
+    if not training and (running_mean is None or running_var is None):
+        raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
+    if not training:
+        return normalize_by_running(input, running_mean, running_var, weight, bias, eps)
+    if input.ndim >= 2:
+        _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+    out = normalize_channels(input, weight, bias, eps, keep)
+    if running_mean is not None or running_var is not None:
+        _update_running(running_mean, running_var, keep, momentum, input.numel() // max(input.shape[1], 1))
+    return out
+
+
+@composite(namespace="nn.functional")
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    """Each channel of ``(N, C, *)`` standardized, times `weight`, plus `bias`, both ``(C,)``.
+
+    Args:
+        training: standardize by the statistics of this batch and move the running ones towards them by `momentum`, in
+            place; otherwise standardize by the running ones.
+    Raises: ValueError in training for a single value per channel; RuntimeError for operands that do not fit.
+    Source: Ioffe and Szegedy 2015, "Batch Normalization".
+    """
+    if training and input.ndim and input.shape[0] * prod(input.shape[2:]) == 1:
+        raise ValueError(f"batch_norm: Expected more than 1 value per channel when training, got input size {tuple(input.shape)}")
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+
+
+@composite(surface=FUNCTION)
+def batch_norm__(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
+    """`nn.functional.batch_norm` with its arguments in another order."""
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+
+
+@composite(surface=FUNCTION | OUT)
+def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """`batch_norm` and, in training, the mean and 1 / deviation of each channel; else two empty tensors."""
+    keep = _moments()
+    out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, keep)
+    kind = _kind_of_statistics(input, running_mean if weight is None else weight)
+    if not training:
+        return out, wrap(np.empty(0, kind.numpy)), wrap(np.empty(0, kind.numpy))
+    if keep.mean is None:
+        return out, *(wrap(MetaArray((input.shape[1],), kind.numpy)) for _ in range(2))
+    return out, wrap(_cast(keep.mean[0], kind.numpy)), wrap(_cast(keep.inverse[0], kind.numpy))
+
+
+# -- instance and group ------------------------------------------------------------------------------------------------------
+
+
+@composite(namespace="nn.functional")
+def instance_norm(
+    input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5
+):
+    """Each channel of each image of ``(N, C, *)`` standardized, times `weight`, plus `bias`, both ``(C,)``.
+
+    Args:
+        use_input_stats: standardize by the statistics of each image and move the running ones towards their mean over
+            the batch; otherwise standardize by the running ones.
+    Raises: ValueError for a single value per channel.
+    Source: Ulyanov, Vedaldi and Lempitsky 2016, "Instance Normalization".
+    """
+    if use_input_stats and input.ndim > 2 and prod(input.shape[2:]) == 1:
+        raise ValueError(f"instance_norm: Expected more than 1 spatial element when training, got input size {tuple(input.shape)}")
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@composite(surface=FUNCTION)
+def instance_norm__(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
+    """`nn.functional.instance_norm` with its arguments in another order."""
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+def _instance_norm(input: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, use_input_stats: bool, momentum: float, eps: float) -> Tensor:  # noqa: A002
+    if not use_input_stats:
+        if mean is None or variance is None:
+            raise RuntimeError("instance_norm: Expected running_mean and running_var to be defined when use_input_stats is false")
+        return normalize_by_running(input, mean, variance, weight, bias, eps)
+    if input.ndim >= 2:
+        _per_channel("instance_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias)
+    keep = _moments()
+    out = normalize_groups(input, input.shape[1], weight, bias, eps, keep)
+    if (mean is not None or variance is not None) and keep.mean is not None:
+        _update_running(mean, variance, _averaged(keep), momentum, prod(input.shape[2:]))
+    return out
+
+
+def _averaged(keep: Moments) -> Moments:
+    """Moments ``(N, C)`` averaged over images."""
+    made = _moments()
+    made.mean, made.variance = keep.mean.mean(0), keep.variance.mean(0)
+    return made
+
+
+def _check_groups(input, num_groups, weight, bias, eps, keep):
+    if input.ndim < 2:
+        raise RuntimeError(f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    channels = input.shape[1]
+    if num_groups <= 0:
+        raise RuntimeError(f"group_norm: Expected num groups to be greater than 0, got {num_groups}")
+    if channels % num_groups:
+        raise RuntimeError(f"group_norm: Expected number of channels in input to be divisible by num_groups, but got input of shape {tuple(input.shape)} and num_groups={num_groups}")
+    for name, p in (("weight", weight), ("bias", bias)):
+        if p is not None and (p.ndim != 1 or p.numel() != channels):
+            raise RuntimeError(f"group_norm: Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of shape {tuple(p.shape)} and input of shape {tuple(input.shape)}")
+    check_floating("group_norm", input=input, weight=weight, bias=bias)
+    return input, num_groups, weight, bias, eps, keep or _moments()
+
+
+@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast="float32")
+def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
+    """`group_norm`; `keep` receives the moments of each group of each image."""
+
+
+@normalize_groups.kernel
+def _normalize_groups(x, groups, weight, bias, eps, keep):
+    from flambeau_kernels.cpu.norm import find_moments, normalize
+
+    images = _as_images(x)
+    find_moments(images, groups, eps, keep)
+    return normalize(images, keep.mean, keep.inverse, weight, bias).reshape(x.shape)
+
+
+@normalize_groups.shape
+def _normalize_groups_shape(input, num_groups, weight, bias, eps, keep):
+    return input.shape, input.dtype
+
+
+@normalize_groups.vjp
+def _normalize_groups_vjp(grad, input, num_groups, weight, bias, eps):
+    n, c = input.shape[:2]
+    split = (n, num_groups, c // num_groups, prod(input.shape[2:]))
+    x, g = _wide(input).reshape(split), _wide(grad).reshape(split)
+    factor = None if weight is None else _wide(weight).reshape(1, num_groups, c // num_groups, 1)
+    to_input, unit = _standardize_vjp(g, x, factor, [2, 3], eps)
+    return (
+        lambda: to_input.reshape(input.shape).to(input.dtype),
+        lambda: _like((g * unit).sum([0, 3]).reshape(c), weight),
+        lambda: link(_like(g.sum([0, 3]).reshape(c), bias), input),
+    )
+
+
+@normalize_groups.raw
+def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_input, needs_weight, needs_bias):
+    return _channels_backward(grad, input, weight, bias, keep.mean, keep.inverse, num_groups, (needs_input, needs_weight, needs_bias))
+
+
+@composite(namespace="nn.functional")
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """Each of `num_groups` groups of channels of each image of ``(N, C, *)`` standardized, times `weight`, plus `bias`.
+
+    Raises: RuntimeError unless `num_groups` divides C and the parameters are ``(C,)``; ValueError for a single value per group.
+    Source: Wu and He 2018, "Group Normalization".
+    """
+    if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * prod(input.shape[2:]) == 1:
+        raise ValueError(f"group_norm: Expected more than 1 value per channel when training, got input size {tuple(input.shape)}")
+    return normalize_groups(input, num_groups, weight, bias, eps)
+
+
+@composite(surface=FUNCTION)
+def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+    """`nn.functional.group_norm`."""
+    return normalize_groups(input, num_groups, weight, bias, eps)
+
+
+@composite(surface=FUNCTION | OUT)
+def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # noqa: N803  # PyTorch's names
+    """`group_norm` and the mean and 1 / deviation of each group, each ``(N, group)``."""
+    out = normalize_groups(input, group, weight, bias, eps)
+    mean, inverse = _statistics(input.reshape(N, group, C // group * HxW), [2], False, eps)
+    kind = _kind_of_statistics(input, weight)
+    return out, mean.to(kind), inverse.to(kind)
+
+
+# -- others ------------------------------------------------------------------------------------------------------------------
+
+
+@composite(namespace="nn.functional")
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    """``input / (k + alpha * mean of squares over `size` neighbouring channels) ** beta``, for ``(N, C, *)``.
+
+    Raises: ValueError for fewer than 3 dimensions.
+    Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural Networks", 3.3.
+    """
+    if input.ndim < 3:
+        raise ValueError(f"local_response_norm: Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if input.numel() == 0:
+        return input
+    from .pool import window_sum
+    from .vision import pad_constant
+
+    squares = (input * input).reshape(input.shape[0], input.shape[1], -1)
+    around = pad_constant(squares, ((size // 2, (size - 1) // 2), (0, 0)), 0)
+    mean = window_sum(around, (1,), (size,), (1,)) / size
+    return input / (mean.reshape(input.shape) * alpha + k) ** beta
+
+
+@composite(namespace="nn.functional", surface=FUNCTION | OUT)
+def normalize(input, p=2.0, dim=1, eps=1e-12):
+    """``input / max(norm, eps)`` with the `p`-norm over `dim`, so that vectors along `dim` have length 1."""
+    length = OPS["linalg.vector_norm"](input, p, dim, True)
+    return input / length.clamp_min(eps).expand_as(input)
