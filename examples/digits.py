@@ -78,7 +78,7 @@ def augment(scans: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     shift = (2 * torch.rand(2, count, 1, 1, generator=generator) - 1) * MAX_SHIFT
     centre = (SIZE - 1) / 2
     offsets = torch.arange(SIZE, dtype=scans.dtype) - centre
-    y, x = torch.meshgrid(offsets, offsets, indexing="ij")      # (8, 8)
+    y, x = offsets.unsqueeze(1), offsets                        # (8, 1), (8,)
     rows = turn.cos() * y - turn.sin() * x + shift[0] + centre  # (N, 8, 8)
     columns = turn.sin() * y + turn.cos() * x + shift[1] + centre
     return bilinear(scans.squeeze(1), rows, columns).unsqueeze(1)
