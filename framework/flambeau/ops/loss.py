@@ -1,0 +1,817 @@
+"""Losses. `reduction` is 'mean', 'sum' or 'none'; `size_average` and `reduce` are its deprecated forerunners."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import losses as kernels
+from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
+
+from .. import _state, dtypes
+from .._arrays import ndarray
+from ..dtypes import F4, F8
+from ..tensor import Tensor, wrap
+from . import _promote
+from ._promote import common, only
+from ._spec import FUNCTION, Op, _new, composite, describe, elementwise, primitive
+
+F = "nn.functional"
+floating_common = only("floating")(common)
+
+
+# -- reductions of losses ------------------------------------------------------------------------------------------------
+
+
+def reduction_of(reduction: str, size_average: Any = None, reduce: Any = None) -> str:
+    """The reduction to apply. Raises: ValueError for a name that is none."""
+    if size_average is not None or reduce is not None:
+        if reduce is not None and not reduce:
+            reduction = "none"
+        else:
+            reduction = "mean" if size_average is None or size_average else "sum"
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", UserWarning, stacklevel=4
+        )
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction; use 'mean', 'sum' or 'none'")
+    return reduction
+
+
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    """The mean, the sum, or `loss` itself."""
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
+    """Warn when a target is stretched to the input, which is seldom meant."""
+    if input._a.shape != target._a.shape:
+        warnings.warn(
+            f"{name}: Using a target size ({tuple(target.shape)}) that is different to the input size ({tuple(input.shape)}). "
+            "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+            stacklevel=4,
+        )
+
+
+# -- classification: one class per sample --------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("input", "target", "weight"), keeps=True)
+def nll(input, target, weight, ignore_index, reduction):
+    """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
+
+
+nll.node_class.title = "NllLossBackward0"
+
+
+@nll.kernel
+def _nll(a, target, weight, ignore_index, reduction):
+    return kernels.nll(a, target, weight, ignore_index, reduction)
+
+
+@nll.shape
+def _nll_shape(input, target, weight, ignore_index, reduction):
+    return tuple(target.shape) if reduction == "none" else (), input.dtype
+
+
+@nll.vjp
+def _nll_vjp(grad, kept, input_shape, input_dtype, reduction):
+    picked = wrap(kernels.picked_weights(input_shape, input_dtype.numpy, kept))
+    return -(grad.unsqueeze(1) if reduction == "none" else grad) * picked, None, None
+
+
+@nll.raw
+def _nll_raw(grad, kept, input_shape):
+    return kernels.nll_grad(grad, input_shape, kept), None, None
+
+
+def _check_classes(name: str, input: Tensor, target: Tensor, weight: Any) -> None:
+    """Raise as PyTorch does for shapes and dtypes of scores and classes that do not go together."""
+    if input.ndim == 0:
+        raise ValueError(f"{name}: Expected 1 or more dimensions (got 0)\n{describe(input=input, target=target)}")
+    if target.dtype.name not in ("int64", "uint8"):
+        raise RuntimeError(f"{name}: expected target dtype to be Long or Byte, but got {target.dtype}; use target.long()")
+    shape = tuple(input.shape)
+    if input.ndim == 1:
+        if target.ndim > 1 or target.numel() != 1:
+            raise RuntimeError(f"{name}: one sample needs one target\n{describe(input=input, target=target)}")
+    elif not target.ndim or shape[0] != target.shape[0]:
+        if input.ndim == 2 and target.ndim > 1:
+            raise RuntimeError(f"{name}: 0D or 1D target tensor expected, multi-target not supported")
+        raise ValueError(
+            f"{name}: Expected input batch_size ({shape[0]}) to match target batch_size "
+            f"({target.shape[0] if target.ndim else 'none'}).\n{describe(input=input, target=target)}"
+        )
+    elif input.ndim == 2 and target.ndim != 1:
+        raise RuntimeError(f"{name}: 0D or 1D target tensor expected, multi-target not supported\n{describe(input=input, target=target)}")
+    elif shape[:1] + shape[2:] != tuple(target.shape):
+        raise RuntimeError(
+            f"{name}: Expected target size {[shape[0], *shape[2:]]}, got {list(target.shape)}\n{describe(input=input, target=target)}"
+        )
+    _check_class_weight(name, input, weight)
+
+
+def _check_class_weight(name: str, input: Tensor, weight: Any) -> None:
+    if weight is None:
+        return
+    classes = input.shape[1 if input.ndim > 1 else 0]
+    if weight.ndim != 1 or weight.numel() != classes:
+        raise RuntimeError(
+            f"{name}: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
+            f"shape: {list(weight.shape)}"
+        )
+    if weight.dtype is not input.dtype:
+        raise RuntimeError(f"{name}: expected weight of dtype {input.dtype} but found {weight.dtype}\n{describe(input=input, weight=weight)}")
+
+
+def _likelihood(name: str, input: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str) -> Tensor:
+    _check_classes(name, input, target, weight)
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f'"{name}" not implemented for {input.dtype}; use a floating dtype')
+    if target.dtype is not dtypes.int64:
+        target = target.long()
+    if input.ndim == 1:
+        made = nll.function(input.unsqueeze(0), target.reshape(1), weight, ignore_index, reduction)
+        return made.reshape(()) if made.ndim and not target.ndim else made
+    return nll.function(input, target, weight, ignore_index, reduction)
+
+
+@composite(namespace=F)
+def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+    """``-weight[target] * input[target]``, where `input` holds log probabilities.
+
+    Args:
+        input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        target: classes, ``()``, ``(N)`` or ``(N, d1, ...)``; those equal to `ignore_index` do not count.
+        weight: ``(C)``; 'mean' divides by the weights of the targets that count.
+    Raises: ValueError, RuntimeError for shapes that do not fit; IndexError for a class that does not exist.
+    """
+    return _likelihood("nll_loss", input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
+
+
+@composite(namespace=F, autocast="float32")
+def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    """The negative log likelihood of `target` under ``softmax(input)``.
+
+    Args:
+        input: scores ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        target: classes, as in `nll_loss`; or probabilities, of the shape of `input`.
+        weight: ``(C)``. With classes, 'mean' divides by the weights that count; with probabilities, by N d1 ....
+        label_smoothing: how much of the probability is spread evenly over all classes, in [0, 1].
+    Raises: ValueError, RuntimeError for shapes or dtypes that do not fit; IndexError for a class that does not exist.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    dim = 0 if input.ndim == 1 else 1
+    if input.shape == target.shape:
+        return _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dim)
+    if input.ndim == 0:
+        raise RuntimeError("cross_entropy: input needs a dimension of classes, but it is 0-dimensional")
+    _check_classes("cross_entropy", input, target, weight)
+    logs = input.log_softmax(dim)
+    if label_smoothing == 0.0:
+        return _likelihood("cross_entropy", logs, target, weight, ignore_index, reduction)
+    return _smooth_cross_entropy(logs, target, weight, ignore_index, reduction, label_smoothing, dim)
+
+
+def _soft_cross_entropy(
+    input: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, dim: int
+) -> Tensor:
+    """Cross entropy with a distribution as target."""
+    if not target.dtype.is_floating_point:
+        raise RuntimeError(f"cross_entropy: Expected floating point type for target with class probabilities, got {target.dtype}")
+    if ignore_index >= 0:
+        raise RuntimeError("cross_entropy: ignore_index is not supported for floating point target")
+    _check_class_weight("cross_entropy", input, None if weight is None else weight.to(input.dtype))
+    classes = input.shape[dim]
+    if smoothing > 0:
+        target = target * (1 - smoothing) + smoothing / classes
+    logs = input.log_softmax(dim)
+    if weight is not None:
+        logs = logs * weight.reshape([-1 if d == dim else 1 for d in range(input.ndim)])
+    if reduction == "none":
+        return -(logs * target).sum(dim)
+    total = -(logs * target).sum()
+    return total if reduction == "sum" else total / (input.numel() // max(classes, 1) or math.nan)
+
+
+def _smooth_cross_entropy(
+    logs: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, dim: int
+) -> Tensor:
+    """Cross entropy where `smoothing` of the probability is spread over all classes."""
+    classes = logs.shape[dim]
+    if weight is not None:
+        weighted = logs * weight.reshape([-1 if d == dim else 1 for d in range(logs.ndim)])
+    else:
+        weighted = logs
+    counts = target != ignore_index
+    spread = (-weighted.sum(dim)).where(counts, 0)
+    picked = _likelihood("cross_entropy", logs, target, weight, ignore_index, "none" if reduction == "none" else "sum")
+    if reduction != "none":
+        spread = spread.sum()
+    if reduction == "mean":
+        if weight is None:
+            total: Any = counts.sum().to(logs.dtype)
+        else:
+            total = wrap(np.where(counts._a, weight._a[np.where(counts._a, target._a, 0)], 0).sum(dtype=logs.dtype.numpy))
+        picked, spread = picked / total, spread / total
+    return picked * (1 - smoothing) + spread * (smoothing / classes)
+
+
+# -- the common small case: rows of scores, one class each, nothing special ----------------------------------------------
+
+
+@primitive(surface=0, tensors=("input",))
+def cross_entropy_rows(input, kept):
+    """What `cross_entropy` records for rows of scores: ``kept = (index, scale, shape)`` of its targets.
+
+    As `input` its log probabilities are kept. They differ from the scores by a constant in each row, along which the loss
+    does not change, so every derivative is the same at both.
+    """
+
+
+cross_entropy_rows.node_class.title = "NllLossBackward0"
+
+
+@cross_entropy_rows.vjp
+def _rows_vjp(grad, input, kept):
+    index, scale = kept
+    one_hot = np.zeros(input._a.shape, input._a.dtype)
+    one_hot.reshape(-1)[index] = 1
+    return ((input.softmax(1) - wrap(one_hot)) * (grad * scale),)
+
+
+@cross_entropy_rows.raw
+def _rows_raw(grad, input, kept):
+    index, scale = kept
+    made = np.exp(input)
+    made.reshape(-1)[index] -= 1
+    made *= grad * scale
+    return (made,)
+
+
+_largest, _total, _exp, _log = np.maximum.reduce, np.add.reduce, np.exp, np.log
+_SMALL = 1 << 15  # elements; beyond, what is recorded here would weigh more than the calls it saves
+
+
+@cross_entropy.fast
+def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
+    if weight is not None or label_smoothing or size_average is not None or reduce is not None:
+        return None
+    try:
+        x, t = input._a, target._a
+        d = x.dtype
+        if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.ndim != 2 or t.ndim != 1 or x.size >= _SMALL:
+            return None
+        n, classes = x.shape
+        # As unsigned numbers the ignored and the impossible classes are all too large.
+        if t.shape[0] != n or not x.size or not x.flags.c_contiguous or _largest(t.view(np.uint64)) >= classes:
+            return None
+        logs = x - _largest(x, 1, None, None, True)
+        logs -= _log(_total(_exp(logs), 1, None, None, True))
+        index = t + kernels.row_starts(n, classes)
+        picked = logs.reshape(-1)[index]
+        scale = -1.0 / n if reduction == "mean" else -1.0
+        if reduction == "none":
+            made = wrap(-picked)
+        elif reduction in ("mean", "sum"):
+            made = wrap(np.asarray(_total(picked) * scale, d))
+        else:
+            return None
+    except (AttributeError, RuntimeWarning):  # not tensors; not finite, with warnings as errors
+        return None
+    parent = input._n
+    if parent is not None and (_state.GRAD or _state.local.grad):
+        if reduction == "none":
+            return None
+        node = made._n = _new(cross_entropy_rows.node_class)
+        node.seq = _state.next_seq()
+        node.parents = (parent,)
+        node.hooks = None
+        node.saved = (logs, (index, -scale))
+        node.versions = ([0, 0, None, None], None)
+        node.shape = 0
+    return made
+
+
+# -- regression ----------------------------------------------------------------------------------------------------------
+
+
+@composite(namespace=F)
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """``|input - target|``, reduced; with `weight` a weighted mean or sum."""
+    warn_sizes("l1_loss", input, target)
+    return _weighted((input - target).abs(), weight, reduction_of(reduction, size_average, reduce))
+
+
+def _weighted(loss: Tensor, weight: Any, reduction: str) -> Tensor:
+    """`loss` times `weight`, reduced; the mean divides by the sum of the weights."""
+    if weight is None:
+        return reduced(loss, reduction)
+    weighted = loss * weight
+    if reduction == "mean":
+        return weighted.sum() / weight.expand(loss.shape).sum()
+    return reduced(weighted, reduction)
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_common,
+    partials={"input": lambda input, target: 2 * (input - target), "target": lambda input, target: 2 * (target - input)},
+    title="MseLossBackward0",
+)
+def squared_error(input, target):
+    """``(input - target) ** 2``."""
+    return (input - target) * (input - target)
+
+
+@composite(namespace=F)
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """``(input - target) ** 2``, reduced; with `weight` a weighted mean or sum."""
+    warn_sizes("mse_loss", input, target)
+    return _weighted(squared_error.function(input, target), weight, reduction_of(reduction, size_average, reduce))
+
+
+@primitive(surface=0, tensors=("input", "target"))
+def mean_squared_error(input, target):
+    """The mean of ``(input - target) ** 2`` over all elements of two small arrays of one shape."""
+
+
+mean_squared_error.node_class.title = "MseLossBackward0"
+
+
+@mean_squared_error.vjp
+def _mse_vjp(grad, input, target):
+    slope = (input - target) * (grad * (2 / input.numel()))
+    return slope, lambda: -slope
+
+
+@mean_squared_error.raw
+def _mse_raw(grad, input, target):
+    slope = (input - target) * (grad * (2 / input.size))
+    return slope, lambda: -slope
+
+
+@mse_loss.fast
+def _mse_fast(input, target, size_average, reduce, reduction, weight):
+    if weight is not None or reduction != "mean" or size_average is not None or reduce is not None:
+        return None
+    try:
+        a, b = input._a, target._a
+        d = a.dtype
+        if (d is not F4 and d is not F8) or b.dtype is not d or a.shape != b.shape or not 0 < a.size < _SMALL:
+            return None
+        difference = (a - b).reshape(-1)
+        made = wrap(np.asarray(np.dot(difference, difference) / a.size, d))
+    except (AttributeError, RuntimeWarning):
+        return None
+    n, m = input._n, target._n
+    if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
+        node = made._n = _new(mean_squared_error.node_class)
+        node.seq = _state.next_seq()
+        node.parents = (n, m)
+        node.hooks = None
+        node.saved = (a, b)
+        node.versions = (input._v, target._v)
+        node.shape = 0
+    return made
+
+
+def _clipped_slope(error, beta):
+    return where(error <= -beta, -1, where(error >= beta, 1, error / where(beta == 0, 1, beta)))
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_common,
+    vjp={
+        "input": lambda grad, input, target, beta: grad * _clipped_slope(input - target, beta),
+        "target": lambda grad, input, target, beta: grad * _clipped_slope(target - input, beta),
+    },
+    title="SmoothL1LossBackward0",
+)
+def smooth_absolute_error(input, target, beta):
+    """Quadratic within `beta` of the target, of slope 1 beyond."""
+    size = abs(input - target)
+    return where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta)
+
+
+@composite(namespace=F)
+def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    """``0.5 * e ** 2 / beta`` where ``e = |input - target| < beta``, ``e - 0.5 * beta`` beyond; reduced.
+
+    Raises: RuntimeError for a negative `beta`. A `beta` of 0 gives `l1_loss`.
+    """
+    warn_sizes("smooth_l1_loss", input, target)
+    reduction = reduction_of(reduction, size_average, reduce)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
+    if beta == 0:
+        return reduced((input - target).abs(), reduction)
+    return reduced(smooth_absolute_error.function(input, target, beta), reduction)
+
+
+def _huber_slope(error, delta):
+    return where(error <= -delta, -delta, where(error >= delta, delta, error))
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_common,
+    vjp={
+        "input": lambda grad, input, target, delta: grad * _huber_slope(input - target, delta),
+        "target": lambda grad, input, target, delta: grad * _huber_slope(target - input, delta),
+    },
+    title="HuberLossBackward0",
+)
+def huber_error(input, target, delta):
+    """Quadratic within `delta` of the target, of slope `delta` beyond."""
+    size = abs(input - target)
+    return where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
+
+
+@composite(namespace=F)
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """Quadratic within `delta` of the target, linear beyond it.
+
+    Args:
+        delta: threshold in the unit of `input`, > 0.
+        weight: multiplies the loss; 'mean' divides by its sum.
+    Raises: RuntimeError unless ``delta > 0``; ValueError for an unknown `reduction`.
+    Source: Huber 1964, "Robust Estimation of a Location Parameter", Ann. Math. Stat. 35(1).
+    """
+    warn_sizes("huber_loss", input, target)
+    reduction = reduction_of(reduction)
+    if delta <= 0:
+        raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
+    return _weighted(huber_error.function(input, target, delta), weight, reduction)
+
+
+# -- distributions -------------------------------------------------------------------------------------------------------
+
+
+@composite(namespace=F)
+def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+    """``target * (log(target) - input)``, `input` being log probabilities; `target` too with `log_target`.
+
+    Args:
+        reduction: also 'batchmean', the sum over the size of the first dimension, which is the mathematical definition.
+    """
+    if reduction == "batchmean":
+        chosen = "sum"
+    else:
+        chosen = reduction_of(reduction, size_average, reduce)
+        if chosen == "mean":
+            warnings.warn(
+                "kl_div: reduction 'mean' divides the total loss by both the batch size and the support size. 'batchmean' divides "
+                "only by the batch size, and aligns with the KL math definition.",
+                stacklevel=3,
+            )
+    if input.is_complex() or target.is_complex():
+        raise RuntimeError(f"kl_div: Complex inputs not supported\n{describe(input=input, target=target)}")
+    if log_target:
+        loss = target.exp() * (target - input)
+    else:
+        loss = target.xlogy(target) - target * input
+    made = reduced(loss, chosen)
+    return made / input.shape[0] if reduction == "batchmean" and input.ndim else made
+
+
+@composite(namespace=F)
+def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
+    """The negative log likelihood of counts `target` under a Poisson distribution.
+
+    Args:
+        log_input: `input` is the logarithm of the rate, else the rate.
+        full: add Stirling's approximation of ``log(target!)`` for targets above 1.
+        eps: keeps the logarithm of a rate finite.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        stirling = target * target.log() - target + 0.5 * (target * (2 * math.pi)).log()
+        loss = loss + stirling.where(target > 1, 0)
+    return reduced(loss, reduction)
+
+
+@composite(namespace=F)
+def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    """The negative log likelihood of `target` under normal distributions of means `input` and variances `var`.
+
+    Args:
+        var: of the shape of `input`, or with a last dimension of 1 or none; or one number.
+        full: add the constant ``0.5 * log(2 * pi)``.
+        eps: variances are raised to it, for stability; the gradient does not see that.
+    Raises: ValueError for a negative variance, an unfitting shape or an unknown `reduction`.
+    """
+    if isinstance(var, (int, float)):
+        if var < 0:
+            raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
+        var = input.new_full(input.shape, var)
+    elif (var._a < 0).any():
+        raise ValueError("gaussian_nll_loss: var has negative entry/entries")
+    if var.shape != input.shape:
+        if tuple(input.shape[:-1]) == tuple(var.shape):
+            var = var.unsqueeze(-1)
+        elif tuple(input.shape[:-1]) != tuple(var.shape[:-1]) or var.shape[-1] != 1:
+            raise ValueError(f"gaussian_nll_loss: var is of incorrect size\n{describe(input=input, var=var)}")
+    reduction = reduction_of(reduction)
+    var = _raised(var, eps)
+    loss = 0.5 * (var.log() + (input - target) * (input - target) / var)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+@elementwise(surface=0, dtype=_promote.like_input, vjp={"input": lambda grad: grad})
+def raise_to(input, low):
+    """``max(input, low)`` with the derivative of `input`."""
+    return maximum(input, low)
+
+
+def _raised(x: Tensor, low: float) -> Tensor:
+    return raise_to.function(x, low)
+
+
+# -- two classes per element ---------------------------------------------------------------------------------------------
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_common,
+    vjp={
+        "input": lambda grad, input, target: grad * (input - target) / maximum((1 - input) * input, 1e-12),
+        "target": lambda grad, input: grad * (log1p(-input) - log(input)),
+    },
+    title="BinaryCrossEntropyBackward0",
+)
+def binary_entropy(input, target):
+    """``-(target log(input) + (1 - target) log(1 - input))``, with logarithms of at least -100."""
+    return (target - 1) * maximum(log1p(-input), -100) - target * maximum(log(input), -100)
+
+
+@composite(namespace=F)
+def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """``-(target log(input) + (1 - target) log(1 - input))`` of probabilities `input`, times `weight`, reduced.
+
+    Logarithms are cut off at -100, so that the loss stays finite.
+    Raises: ValueError unless `input` and `target` have one shape; RuntimeError for an input outside [0, 1].
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if input.shape != target.shape:
+        raise ValueError(
+            f"binary_cross_entropy: Using a target size ({tuple(target.shape)}) that is different to the input size "
+            f"({tuple(input.shape)}) is deprecated. Please ensure they have the same size."
+        )
+    if input.dtype is not target.dtype:
+        raise RuntimeError(f"binary_cross_entropy: Found dtype {target.dtype} but expected {input.dtype}\n{describe(input=input, target=target)}")
+    if input.is_cpu and input.numel() and not ((input._a >= 0) & (input._a <= 1)).all():
+        raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
+    loss = binary_entropy.function(input, target)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _softplus(x):
+    return maximum(x, 0) + log1p(exp(-abs(x)))
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_common,
+    partials={"input": lambda input, target: sigmoid(input) - target, "target": lambda input: -input},
+    title="BinaryCrossEntropyWithLogitsBackward0",
+)
+def logit_entropy(input, target):
+    """`binary_entropy` of ``sigmoid(input)``, without its overflow."""
+    return (1 - target) * input + _softplus(-input)
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_common,
+    partials={
+        "input": lambda input, target, pos_weight: (1 - target) - ((pos_weight - 1) * target + 1) * sigmoid(-input),
+        "target": lambda input, pos_weight: (pos_weight - 1) * _softplus(-input) - input,
+        "pos_weight": lambda input, target: target * _softplus(-input),
+    },
+    title="BinaryCrossEntropyWithLogitsBackward0",
+)
+def weighted_logit_entropy(input, target, pos_weight):
+    """`logit_entropy` with positive targets weighing `pos_weight`."""
+    return (1 - target) * input + ((pos_weight - 1) * target + 1) * _softplus(-input)
+
+
+@composite(namespace=F)
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+):
+    """`binary_cross_entropy` of ``sigmoid(input)``, without its overflow, times `weight`, reduced.
+
+    Args:
+        pos_weight: what positive targets weigh; broadcasts against `target`.
+    Raises: ValueError unless `input` and `target` have one shape.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if input.shape != target.shape:
+        raise ValueError(
+            f"binary_cross_entropy_with_logits: Target size ({tuple(target.shape)}) must be the same as input size ({tuple(input.shape)})"
+        )
+    if pos_weight is None:
+        loss = logit_entropy.function(input, target)
+    else:
+        loss = weighted_logit_entropy.function(input, target, pos_weight)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@elementwise(
+    surface=0,
+    dtype=floating_common,
+    partials={"input": lambda input, target: -target * sigmoid(-target * input), "target": lambda input, target: -input * sigmoid(-target * input)},
+    title="SoftMarginLossBackward0",
+)
+def soft_margin(input, target):
+    """``log(1 + exp(-target * input))``."""
+    return _softplus(-target * input)
+
+
+@composite(namespace=F)
+def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced."""
+    return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))
+
+
+@composite(namespace=F)
+def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """The mean over classes of `binary_cross_entropy_with_logits`, each sample having any number of classes; reduced."""
+    reduction = reduction_of(reduction, size_average, reduce)
+    loss = logit_entropy.function(input, target)
+    if weight is not None:
+        loss = loss * weight
+    return reduced(loss.sum(-1) / input.shape[-1], reduction)
+
+
+# -- margins -------------------------------------------------------------------------------------------------------------
+
+
+def _positive(x: Tensor) -> Tensor:
+    return x.clamp_min(0)
+
+
+@composite(namespace=F)
+def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+    """`input` where `target` is 1, ``max(0, margin - input)`` where it is -1; reduced."""
+    reduction = reduction_of(reduction, size_average, reduce)
+    near = _positive(margin - input).where(target != 1, 0)
+    return reduced(near + input.where(target != -1, 0), reduction)
+
+
+@composite(namespace=F)
+def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced."""
+    reduction = reduction_of(reduction, size_average, reduce)
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes:\n"
+            f"{describe(input1=input1, input2=input2, target=target)}"
+        )
+    return reduced(_positive(-target * (input1 - input2) + margin), reduction)
+
+
+@composite(namespace=F)
+def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    """``1 - cos(input1, input2)`` where `target` is 1, ``max(0, cos(input1, input2) - margin)`` where it is -1; reduced.
+
+    Args:
+        input1, input2: ``(N, D)``, or ``(D)`` with a 0-d target.
+        target: ``(N)``.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if target.ndim > 1:
+        raise RuntimeError("cosine_embedding_loss: 0D or 1D target tensor expected, multi-target not supported")
+    if max(input1.ndim, input2.ndim) != target.ndim + 1 or min(input1.ndim, input2.ndim) != target.ndim + 1:
+        raise RuntimeError(
+            f"cosine_embedding_loss: {target.ndim}D target tensor expects {target.ndim + 1}D input tensors\n"
+            f"{describe(input1=input1, input2=input2, target=target)}"
+        )
+    tiny = 1e-12
+    size1, size2 = (input1 * input1).sum(-1) + tiny, (input2 * input2).sum(-1) + tiny
+    cosine = (input1 * input2).sum(-1) / (size1 * size2).sqrt()
+    apart = _positive(cosine - margin).where(target == -1, 0)
+    return reduced((1 - cosine).where(target == 1, 0) + apart, reduction)
+
+
+@composite(namespace=F)
+def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """The mean over classes of ``max(0, margin - input[target] + input) ** p``, without the target's own term; reduced.
+
+    Args:
+        input: scores ``(N, C)`` or ``(C)``.
+        target: classes ``(N)`` or ``()``.
+        p: 1 or 2.
+        weight: ``(C)``; each sample's loss is multiplied by its class's.
+    Raises: ValueError for another `p`; RuntimeError for shapes that do not fit.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise ValueError(f"multi_margin_loss: only p == 1 and p == 2 supported, got p={p}")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError(f"multi_margin_loss: weight must be one-dimensional, got shape {tuple(weight.shape)}")
+    rows = input if input.ndim == 2 else input.reshape(1, -1)
+    if input.ndim > 2 or target.ndim > 1 or rows.shape[1] == 0 or target.numel() != rows.shape[0] or input.ndim == 2 and target.ndim != 1:
+        raise RuntimeError(f"multi_margin_loss: inconsistent target size, expected one class for each row of input\n{describe(input=input, target=target)}")
+    classes = target._a.reshape(-1)
+    if classes.size and (classes.min() < 0 or classes.max() >= rows.shape[1]):
+        raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
+    own = wrap(classes[:, None] == np.arange(rows.shape[1]))
+    score = rows.where(own, 0).sum(1, keepdim=True)
+    over = margin - score + rows
+    over = over.where((over > 0) & ~own, 0)
+    if p == 2:
+        over = over * over
+    if weight is not None:
+        over = over * weight[target.reshape(-1)].unsqueeze(1)
+    loss = over.sum(1) / rows.shape[1]
+    return reduced(loss if target.ndim else loss.reshape(()), reduction)
+
+
+@composite(namespace=F)
+def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """The sum over a sample's classes y and all others i of ``max(0, 1 - input[y] + input[i])``, over the classes; reduced.
+
+    Args:
+        input: scores ``(N, C)`` or ``(C)``.
+        target: int64 of the same shape: in each row the sample's classes, ended by -1.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if input.ndim > 2 or input.ndim == 2 and input.shape[1] == 0 or tuple(input.shape) != tuple(target.shape):
+        raise RuntimeError(f"multilabel_margin_loss: inconsistent target size, expected that of input\n{describe(input=input, target=target)}")
+    rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
+    labels = target._a.reshape(rows.shape)
+    count = rows.shape[1]
+    if labels.size and (labels.min() < -1 or labels.max() >= count):
+        raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
+    listed = np.logical_and.accumulate(labels >= 0, axis=1)
+    chosen = np.where(listed, labels, 0)
+    belongs = np.zeros(labels.shape, bool)
+    np.logical_or.at(belongs, (np.arange(len(labels))[:, None], chosen), listed)
+    scores = rows.gather(1, wrap(chosen))  # (N, J)
+    over = 1 - scores.unsqueeze(2) + rows.unsqueeze(1)  # (N, J, C)
+    over = over.where((over > 0) & wrap(listed[:, :, None] & ~belongs[:, None, :]), 0)
+    loss = over.sum([1, 2]) / count
+    return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
+
+
+# -- distances as losses -------------------------------------------------------------------------------------------------
+
+
+@composite(namespace=F)
+def triplet_margin_loss(
+    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
+):
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with `pairwise_distance` d of order `p`; reduced.
+
+    Args:
+        swap: use ``d(positive, negative)`` where it is smaller than ``d(anchor, negative)``.
+    Raises: ValueError unless ``margin > 0``; RuntimeError for inputs of different dimensions.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    from .distance import pairwise_distance
+
+    return _triplet(
+        "triplet_margin_loss", anchor, positive, negative, lambda x, y: pairwise_distance.function(x, y, p, eps), margin, swap, reduction
+    )
+
+
+@composite(namespace=F)
+def triplet_margin_with_distance_loss(
+    anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"
+):
+    """`triplet_margin_loss` with a distance of one's own, by default `pairwise_distance`."""
+    reduction = reduction_of(reduction)
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    if distance_function is None:
+        from .distance import pairwise_distance
+
+        distance_function = pairwise_distance.function
+    return _triplet(
+        "triplet_margin_with_distance_loss", anchor, positive, negative, distance_function, margin, swap, reduction
+    )
+
+
+def _triplet(name: str, anchor: Tensor, positive: Tensor, negative: Tensor, distance: Any, margin: float, swap: bool, reduction: str) -> Tensor:
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise RuntimeError(
+            f"{name}: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got\n"
+            f"{describe(anchor=anchor, positive=positive, negative=negative)}"
+        )
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
+    return reduced(_positive(near - far + margin), reduction)

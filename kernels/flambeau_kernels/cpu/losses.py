@@ -1,0 +1,70 @@
+"""Negative log likelihood on arrays: picking, weighing and adding up the entries that targets name."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .softmax import narrow, widen
+
+__all__ = ["nll", "nll_grad", "picked_weights", "row_starts"]
+
+
+@lru_cache(maxsize=64)
+def row_starts(rows: int, columns: int) -> np.ndarray:
+    """Where each row begins in a C-contiguous ``(rows, columns)`` array."""
+    return np.arange(rows, dtype=np.int64) * columns
+
+
+def element_weights(target: np.ndarray, classes: int, weight: np.ndarray | None, ignored: int, dtype: Any) -> Any:
+    """For each target: whether it counts, the class to look up (0 where it does not), and its weight.
+
+    Raises: IndexError for a class outside ``[0, classes)`` that is not the ignored one.
+    """
+    counts = target != ignored
+    chosen = np.where(counts, target, 0)
+    if chosen.size and (chosen.min() < 0 or chosen.max() >= classes):
+        wrong = chosen[(chosen < 0) | (chosen >= classes)].flat[0]
+        raise IndexError(
+            f"nll_loss: Target {wrong} is out of bounds: there are {classes} classes, 0 to {classes - 1}, "
+            f"and ignore_index={ignored}"
+        )
+    weights = counts.astype(dtype) if weight is None else np.where(counts, weight[chosen], 0).astype(dtype, copy=False)
+    return counts, chosen, weights
+
+
+def nll(x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str) -> tuple[Any, Any]:
+    """``-weight[target] * x[target]`` along dimension 1, and what `nll_grad` needs.
+
+    Args:
+        x: log probabilities ``(N, C, *)``.
+        target: classes ``(N, *)``.
+        reduction: 'none', 'sum', or 'mean', which divides by the sum of the weights that count.
+    """
+    wide = widen(x)
+    counts, chosen, weights = element_weights(target, x.shape[1], None if weight is None else widen(weight), ignored, wide.dtype)
+    picked = np.take_along_axis(wide, np.expand_dims(chosen, 1), 1).squeeze(1)
+    made = np.where(counts, -picked * weights, 0).astype(wide.dtype, copy=False)
+    total = weights.sum() if reduction == "mean" else 1
+    if reduction != "none":
+        made = made.sum() / total
+    return narrow(np.asarray(made, wide.dtype), x.dtype), (chosen, weights, total)
+
+
+def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
+    """An array of `shape`: the weight over the total where a target points, zero elsewhere."""
+    chosen, weights, total = kept
+    made = np.zeros(shape, weights.dtype)
+    np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(weights / total, 1), 1)
+    return narrow(made, dtype)
+
+
+def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any) -> np.ndarray:
+    """The gradient of `nll` at its input of `shape`."""
+    chosen, weights, total = kept
+    values = -widen(grad) * (weights / total)
+    made = np.zeros(shape, grad.dtype)
+    np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(values, 1).astype(grad.dtype, copy=False), 1)
+    return made
