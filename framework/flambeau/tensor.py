@@ -28,7 +28,10 @@ def _registry_attribute(name: str) -> Any:
         return None
     from .ops import _derive
 
-    return _derive.method(name)
+    first = not _derive._loaded
+    found = _derive.method(name)
+    # Loading the op modules may have put it on the class directly.
+    return Tensor.__dict__.get(name) if found is None and first else found
 
 
 class TensorMeta(type):
@@ -38,7 +41,8 @@ class TensorMeta(type):
         found = _registry_attribute(name)
         if found is None:
             raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'")
-        setattr(Tensor, name, found)
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, found)
         return found
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +103,8 @@ class Tensor(metaclass=TensorMeta):
         found = _registry_attribute(name)
         if found is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        setattr(Tensor, name, found)
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, found)
         return getattr(self, name)
 
     def __dir__(self) -> list[str]:

@@ -18,7 +18,7 @@ __all__ = ["Formula", "backend", "launch", "set_backend"]
 
 _HALF = frozenset(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"))
 # Below this many elements numpy's own loops answer sooner than a compiled kernel is found and launched.
-COMPILED_FROM = 4096
+COMPILED_FROM = 1024
 
 _backend = os.environ.get("FLAMBEAU_BACKEND", "numba")
 _compiled: Any = None  # the engine's launch, once something large enough has asked for it

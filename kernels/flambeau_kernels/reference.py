@@ -35,10 +35,24 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _sign(x: Any) -> Any:
+    if x.dtype.kind == "b":
+        return x
     if np.iscomplexobj(x):
         size = np.abs(x)
         return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype, copy=False)
     return np.sign(np.where(np.isnan(x), 0, x)).astype(x.dtype, copy=False) if x.dtype.kind == "f" else np.sign(x)
+
+
+def _pow(x: Any, y: Any) -> Any:
+    if np.result_type(x, y).kind not in "iu":
+        return np.power(x, y)
+    # Integer powers below zero are 0, but for the two numbers whose inverse is an integer.
+    negative = np.asarray(y) < 0
+    if not negative.any():
+        return np.power(x, y)
+    whole = np.power(x, np.where(negative, 0, y))
+    inverse = np.where(x == 1, 1, np.where(x == -1, np.where(np.asarray(y) % 2 == 0, 1, -1), 0))
+    return np.where(negative, inverse, whole).astype(whole.dtype, copy=False)
 
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
@@ -58,7 +72,7 @@ WORDS_READ: dict[str, Any] = {
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _scipy("erf"),
-    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "sigmoid": _sigmoid, "pow": np.power, "lgamma": _scipy("gammaln"),
+    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "sigmoid": _sigmoid, "pow": _pow, "lgamma": _scipy("gammaln"),
     "digamma": _scipy("psi"), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": np.rint,
     "copysign": np.copysign, "fmod": np.fmod, "remainder": np.remainder, "floor_divide": np.floor_divide, "where": np.where,
     "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin, "fmax": np.fmax, "isnan": np.isnan, "isinf": np.isinf,

@@ -173,8 +173,12 @@ def _store(op: Any, target: Tensor, result: Tensor, tangents: Any) -> Tensor:
 def tangents_of_results(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
     """One tangent per result of `op`."""
     if op.kind == "elementwise":
-        return [op.jvp(args, tangents, result)]
-    if op.kind == "view":
+        if not op.differentiable:
+            return [None]
+        if not op.vjps or not any(isinstance(a, Tensor) and a.dtype.is_complex for a in args):
+            return [op.jvp(args, tangents, result)]
+        return through_vjp(op, args, tangents, result)  # a vjp need not be its own transpose for complex values
+    if op.kind == "view" and op.name != "as_strided":
         moved = op.run(tangents[0], *args[1:])
         return list(moved) if isinstance(moved, tuple) else [moved]
     if getattr(op, "jvp_rule", None) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 FAMILIES = ("unary", "binary", "ternary", "reduce", "shape", "index", "linalg", "create", "convert", "random", "activation",
-            "attention", "embedding", "functional", "norm", "loss", "conv", "pool", "vision", "select", "scan", "sort", "count", "triangle", "contract", "compare", "special", "misc", "sparse_ops")  # fmt: skip
+            "attention", "embedding", "distance", "functional", "norm", "loss", "conv", "pool", "vision", "select", "scan", "sort", "count", "triangle", "contract", "compare", "special", "misc", "sparse_ops")  # fmt: skip
 
 
 def load_families() -> None:
@@ -21,6 +21,8 @@ def install_operators() -> None:
     """Give `Tensor` its Python operators."""
     from . import _derive
 
+    for name in ("__getitem__", "__setitem__"):
+        _derive.install_item(name)
     install = _derive.install_operator
     for name, op in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("floordiv", "floor_divide"),
                      ("mod", "remainder"), ("pow", "pow"), ("matmul", "matmul"), ("and", "bitwise_and"), ("or", "bitwise_or"),

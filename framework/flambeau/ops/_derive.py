@@ -451,6 +451,18 @@ def install_operator(name: str, op_name: str, swapped: bool = False, inplace: bo
     setattr(Tensor, name, first_use)
 
 
+def install_item(name: str) -> None:
+    """Give `Tensor` the method `name`, which the index family replaces by the real one when it is loaded."""
+
+    def first_use(self: Any, *args: Any) -> Any:
+        load_all()
+        return getattr(self, name)(*args)
+
+    first_use.__name__ = name
+    if name not in Tensor.__dict__:
+        setattr(Tensor, name, first_use)
+
+
 def install_unary(name: str, op_name: str) -> None:
     """Give `Tensor` the operator method `name` of one operand, made on first use."""
 
@@ -566,10 +578,14 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
         if op is not None:
             words[word] = _number_or(op.function, word)
     sign = words["sign"]
-    words["conj"] = lambda x: x.conj() if isinstance(x, Tensor) and x.is_complex() else x
+    words["conj"] = _conj
     words["fma"] = lambda x, y, z: x * y + z
     words["where"] = _where
     words["sign"] = lambda x: x.sgn() if isinstance(x, Tensor) and x.is_complex() else sign(x)
+
+
+def _conj(x: Any) -> Any:
+    return x.conj() if isinstance(x, Tensor) else x.conjugate() if isinstance(x, complex) else x
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
@@ -596,10 +612,10 @@ def public(namespace: str, name: str) -> Any:
     """The public function `name` of `namespace`: an op's, or one of the plain functions op modules list; or None."""
     found = lookup(namespace, name)
     if found is None and not namespace:
-        from . import create, random, shape
+        from . import create, misc, random, shape
 
-        for functions in (create.FUNCTIONS, random.FUNCTIONS):
+        for functions in (create.FUNCTIONS, random.FUNCTIONS, misc.FUNCTIONS):
             found = found or functions.get(name)
-        if name.startswith("atleast_"):
+        if name.startswith("atleast_") or name == "broadcast_shapes":
             found = getattr(shape, name, None)
     return found

@@ -8,6 +8,7 @@ import numpy as np
 
 from flambeau_kernels.vocabulary import floor, isnan, log, real, trunc, where
 
+from ..tensor import Tensor
 from ._promote import common, floating, integral, like_input, only, real_common, real_floating, refuse, result_type, to_bool
 from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
 
@@ -27,8 +28,6 @@ def check_alpha(op: Any, input: Any, other: Any, alpha: Any) -> None:
 
 def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
     check_alpha(op, input, other, alpha)
-    from ..tensor import Tensor
-
     kinds = [x.dtype.category == 0 if isinstance(x, Tensor) else isinstance(x, bool) for x in (input, other)]
     if any(kinds) and (all(kinds) or any(k and isinstance(x, (Tensor, bool)) for k, x in zip(kinds, (input, other), strict=True))):
         raise RuntimeError(
@@ -107,8 +106,6 @@ def run_op(op: Any, *args: Any) -> Any:
 
 
 def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
-    from ..tensor import Tensor
-
     if result_type((input, other)).category < 2:
         zero = not other if not isinstance(other, Tensor) else other.is_cpu and not other._a.all()
         if zero:
@@ -230,8 +227,6 @@ def ge(input, other):
 
 
 def check_pow(op: Any, input: Any, exponent: Any) -> None:
-    from ..tensor import Tensor
-
     if isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0 and isinstance(input, Tensor):
         if result_type((input, exponent)).category < 2:
             raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
@@ -348,20 +343,26 @@ def copysign(input, other):
     return copysign(input, other)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=refuse("complex", "bool", "integer")(common))
+@elementwise(
+    surface=METHOD | FUNCTION | OUT | INPLACE,
+    dtype=refuse("complex", "bool", "integer")(common),
+    vjp={
+        "input": lambda grad, input, other: where(input == other, 0, grad),  # a step of fixed size, away from `other`
+        "other": lambda grad, input, other: where(input == other, grad, 0),
+    },
+)
 def nextafter(input, other):
     """The next representable value after `input` in the direction of `other`."""
     return nextafter(input, other)
 
 
-@elementwise(
-    surface=METHOD | FUNCTION | OUT | INPLACE,
-    dtype=common,
-    partials={"input": lambda other: pow(2, other), "other": lambda out: out * 0.6931471805599453},
-)
+@composite(surface=METHOD | FUNCTION | OUT | INPLACE)
 def ldexp(input, other):
-    """``input * 2 ** other``, elementwise."""
-    return input * pow(2, other)
+    """``input * 2 ** other``, elementwise; integers give the default floating dtype."""
+    for name, x in (("input", input), ("other", other)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"ldexp(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    return mul(input, pow(2.0, other))
 
 
 # -- logic and bits ------------------------------------------------------------------------------------------------------

@@ -444,7 +444,9 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         dtype = dtypes.get_default_dtype() if any(isinstance(x, float) for x in (start, end, step)) else dtypes.int64
     if dtype.category == dtypes.INTEGER:
         whole = (int(start), int(end), int(step))
-        count = max(0, -(-(whole[1] - whole[0]) // whole[2])) if whole[2] and all(isinstance(x, int) for x in (start, end, step)) else math.ceil((end - start) / step)  # fmt: skip
+        if whole[2] == 0:
+            raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
+        count = max(0, -(-(whole[1] - whole[0]) // whole[2]))
         values = np.arange(count, dtype=np.int64) * whole[2] + whole[0]
     else:
         count = max(0, math.ceil((end - start) / step))
@@ -472,6 +474,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`steps` values evenly spaced from `start` to `end`, both included."""
     start, end = _endpoints("linspace", start, end)
+    _check_steps("linspace", steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = dtype or (out.dtype if out is not None else None)
@@ -497,6 +500,11 @@ def _endpoints(name: str, *ends: Any) -> list[Any]:
     return made
 
 
+def _check_steps(name: str, steps: Any) -> None:
+    if not isinstance(steps, (int, np.integer)):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+
+
 def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
     """Counted from the nearer end, so that both ends come out exact."""
     if steps == 1:
@@ -515,9 +523,12 @@ def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
     """`base` to the powers from `start` to `end`, evenly spaced."""
     start, end = _endpoints("logspace", start, end)
+    _check_steps("logspace", steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    if d.category == dtypes.INTEGER:
+        start, end = int(start), int(end)
     if steps == 1:
         powers = np.array([float(base) ** start])
     else:

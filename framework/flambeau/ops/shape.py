@@ -12,7 +12,7 @@ from .._arrays import MetaArray, ndarray
 from ..devices import Size
 from ..dtypes import F4, F8
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, describe, primitive, view, wrap_dims
+from ._spec import FUNCTION, INPLACE, METHOD, OUT, PrimitiveOp, composite, describe, primitive, view, wrap_dims
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
 
@@ -663,8 +663,7 @@ def broadcast_tensors(tensors):
     return tuple(x.expand(shape) for x in tensors)
 
 
-@composite(surface=FUNCTION, spread="shapes")
-def broadcast_shapes(shapes):
+def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
     result: list[int] = []
     for s in shapes:
@@ -720,6 +719,19 @@ def cat(tensors, dim=0):
 
     One-dimensional empty tensors are skipped, as in PyTorch. Raises: RuntimeError for an empty list or shapes that differ.
     """
+
+
+def _cat_out(out: Any, tensors: Any, dim: Any) -> Tensor:
+    if isinstance(out, Tensor):
+        for i, x in enumerate(tensors):
+            if isinstance(x, Tensor) and _arrays.may_overlap(x._a, out._a):
+                raise RuntimeError(
+                    f"cat: unsupported operation: the input tensor number {i} and out share memory; clone() one of them"
+                )
+    return PrimitiveOp.run_out(cat, out, tensors, dim)
+
+
+cat.run_out = _cat_out  # type: ignore[method-assign]
 
 
 @cat.fast
@@ -1176,6 +1188,8 @@ def _view_as_complex(a):
         raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {d}")
     if a.ndim == 0 or a.shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2")
+    if a.size == 0:
+        return MetaArray(a.shape[:-1], d.to_complex().numpy) if type(a) is MetaArray else np.empty(a.shape[:-1], d.to_complex().numpy)
     if a.strides[-1] != a.itemsize:
         raise RuntimeError("Tensor must have a last dimension with stride 1")
     target = d.to_complex().numpy
@@ -1235,7 +1249,9 @@ def complex_of(real: Tensor, imag: Tensor) -> Tensor:
 @composite(surface=FUNCTION | OUT)
 def complex(real, imag):  # noqa: A001  # PyTorch's name
     """The complex tensor with parts `real` and `imag`, of one floating dtype."""
-    for x in (real, imag):
+    for name, x in (("real", real), ("imag", imag)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"complex(): argument '{name}' must be Tensor, not {type(x).__name__}")
         if x.dtype.name not in ("float16", "float32", "float64"):
             raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype} and {imag.dtype}")
     if real.dtype is not imag.dtype:
@@ -1267,10 +1283,16 @@ def conj(input):
 from ._spec import elementwise  # noqa: E402  # below the views it would shadow
 
 
-@elementwise(surface=FUNCTION | METHOD | INPLACE | OUT, vjp={"input": lambda grad: conj(grad)}, title="ConjPhysicalBackward0")
-def conj_physical(input):
-    """The complex conjugate, computed."""
+@elementwise(surface=0, vjp={"input": lambda grad: conj(grad)}, title="ConjPhysicalBackward0")
+def conjugate(input):
+    """The complex conjugate."""
     return conj(input)
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+def conj_physical(input):
+    """The complex conjugate; a real tensor as it is."""
+    return conjugate.function(input) if input.is_complex() else input
 
 
 def _matrix_transpose(self: Tensor) -> Tensor:

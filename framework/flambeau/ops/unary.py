@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels.vocabulary import conj, imag, nearbyint, real, special_polygamma, where
 
 from .. import dtypes
-from ._promote import common, floating, logical, only, refuse, to_real
+from ._promote import common, floating, logical, only, refuse, result_type, to_real
 from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
 
 NO_FOREACH = EVERYWHERE & ~16
@@ -29,15 +29,12 @@ def neg(input):
     return -input
 
 
-@elementwise(surface=METHOD | FUNCTION, check=lambda op, input: _refuse_bool_positive(op, input), partials={"input": lambda: 1})
+@composite(surface=METHOD | FUNCTION)
 def positive(input):
     """`input` itself. Raises: RuntimeError for bool."""
-    return input
-
-
-def _refuse_bool_positive(op: Any, input: Any) -> None:
     if input.dtype is dtypes.bool:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
 
 
 @elementwise(
@@ -96,7 +93,12 @@ def reciprocal(input):
     return 1 / input
 
 
-@elementwise(dtype=common, surface=NO_FOREACH, partials={"input": lambda input: 2 * input}, title="PowBackward0")
+def _square_dtype(op: Any, args: Any) -> Any:
+    d = result_type((*args, 2))  # as input ** 2, which makes int64 of bools
+    return d, d
+
+
+@elementwise(dtype=_square_dtype, surface=NO_FOREACH, partials={"input": lambda input: 2 * input}, title="PowBackward0")
 def square(input):
     """``input * input``."""
     return input * input

@@ -1,0 +1,142 @@
+"""Small compositions that other families have no place for: copying forms of views, sums to a size, and the like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor
+from ._promote import result_type
+from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, primitive, sum_tensor_to
+
+
+@composite(surface=METHOD, spread="size")
+def sum_to_size(self, size):
+    """`self` summed over what broadcasting from `size` would have repeated. Raises: RuntimeError if it would not."""
+    shape = tuple(size)
+    padded = (1,) * (self.ndim - len(shape)) + shape
+    if len(shape) > self.ndim or any(n not in (1, m) for n, m in zip(padded, self.shape, strict=True)):
+        raise RuntimeError(f"size {list(shape)} is not expandable to size {list(self.shape)}.")
+    return sum_tensor_to(self, shape)
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+def float_power(input, exponent):
+    """``input ** exponent`` computed in float64, or complex128."""
+    d = dtypes.complex128 if result_type((input, exponent)).is_complex else dtypes.float64
+    values = [x.to(d) if isinstance(x, Tensor) else (complex(x) if d.is_complex else float(x)) for x in (input, exponent)]
+    return OPS["pow"].function(*values)
+
+
+@composite(surface=FUNCTION | METHOD)
+def resolve_neg(input):
+    """`input`; negation is never deferred here."""
+    return input
+
+
+@composite(surface=METHOD, namespace="Tensor", aliases=("Tensor.resolve_conj",))
+def resolve_conj(input):
+    """`input`; conjugation is never deferred here."""
+    return input
+
+
+@composite(surface=FUNCTION | METHOD)
+def unsafe_chunk(input, chunks, dim=0):
+    """`chunk`; the pieces here always keep their tie to the whole."""
+    return input.chunk(chunks, dim)
+
+
+@composite(surface=FUNCTION | METHOD)
+def unsafe_split(tensor, split_size_or_sections, dim=0):
+    """`split`; the pieces here always keep their tie to the whole."""
+    return tensor.split(split_size_or_sections, dim)
+
+
+def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
+    """``name_copy``: what the view shows, in memory of its own."""
+    source = OPS[view] if isinstance(view, str) else view
+    parameters = ", ".join(
+        p if p not in source.defaults else f"{p}={source.defaults[p]!r}" for p in source.positional
+    )
+    given = ", ".join(source.positional)
+    scope: dict[str, Any] = {"view": lambda *args: source.function(*args) if source.spread is None else source.run(*args),
+                             "copies": _copies if several else _copy}  # fmt: skip
+    exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # noqa: S102  # our own text
+    made = scope[f"{name}_copy"]
+    made.__doc__ = f"`{name}`, in memory of its own."
+    return composite(surface=FUNCTION | OUT)(made)
+
+
+def _copy(x: Tensor) -> Tensor:
+    from ..devices import contiguous_format
+
+    return x.clone(memory_format=contiguous_format)
+
+
+def _copies(xs: Any) -> Any:
+    return tuple(_copy(x) for x in xs)
+
+
+for _name, _view in (
+    ("as_strided", "as_strided"), ("diagonal", "diagonal"), ("expand", "expand_shape"), ("narrow", "narrow"),
+    ("permute", "permute"), ("select", "select"), ("squeeze", "squeeze"), ("t", "t"), ("transpose", "transpose"),
+    ("unfold", "unfold"), ("unsqueeze", "unsqueeze"), ("view_as_real", "view_as_real"), ("view_as_complex", "view_as_complex"),
+    ("view", "view_shape"),
+):  # fmt: skip
+    from . import shape as _shape
+
+    _copy_form(_name, getattr(_shape, _view))
+_copy_form("unbind", "unbind", several=True)
+_copy_form("split_with_sizes", "split_with_sizes", several=True)
+
+
+@composite(surface=FUNCTION)
+def alias_copy(input):
+    """`input`, in memory of its own."""
+    return _copy(input)
+
+
+def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
+    """Uninitialised memory whose dimensions lie, slowest first, in the order `physical_layout`."""
+    from .create import empty
+
+    order = list(physical_layout)
+    if sorted(order) != list(range(len(size))):
+        raise RuntimeError(f"empty_permuted: {tuple(order)} is no permutation of the {len(size)} dimensions")
+    back = [0] * len(order)
+    for at, d in enumerate(order):
+        back[d] = at
+    return empty([size[d] for d in order], **options).permute(back)
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"))
+def frexp(input):
+    """`input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1)."""
+
+
+@frexp.kernel
+def _frexp(a):
+    if a.dtype.kind not in "fV" and a.dtype.name != "bfloat16":
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    mantissa, exponent = np.frexp(a.astype(np.float32) if a.dtype.isbuiltin != 1 else a)
+    return mantissa.astype(a.dtype), exponent.astype(np.int32)
+
+
+@frexp.vjp
+def _frexp_vjp(grad, out1):
+    return (grad[0] / OPS["pow"].function(2.0, out1).to(grad[0].dtype),)
+
+
+@composite(surface=FUNCTION | METHOD | OUT | INPLACE)
+def heaviside(input, values):
+    """0 below zero, 1 above, and `values` at zero."""
+    if input.dtype is not values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+    if input.is_complex():
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
+    return OPS["where"].function(input == 0, values, (input > 0).to(input.dtype))
+
+
+FUNCTIONS = {"empty_permuted": empty_permuted, "resize_as_": lambda t, like, memory_format=None: t.resize_as_(like, memory_format)}
