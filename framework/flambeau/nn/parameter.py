@@ -166,8 +166,8 @@ class UninitializedTensorMixin:
         """Become an ordinary parameter or buffer of `shape`, with uninitialised values, in place."""
         data = fb.empty(
             shape,
-            device=self.data.device if device is None else device,
-            dtype=self.data.dtype if dtype is None else dtype,
+            device=self.device if device is None else device,
+            dtype=self.dtype if dtype is None else dtype,
         )
         self.data = data
         self.__class__ = self.cls_to_become
@@ -222,7 +222,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
         if id(self) in memo:
             return memo[id(self)]
-        copied = type(self)(self.requires_grad, self.data.device, self.data.dtype)
+        copied = type(self)(self.requires_grad, self.device, self.dtype)
         memo[id(self)] = copied
         return copied
 
@@ -243,6 +243,6 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
         if id(self) not in memo:
             memo[id(self)] = type(self)(
-                self.requires_grad, self.data.device, self.data.dtype, self.persistent
+                self.requires_grad, self.device, self.dtype, self.persistent
             )
         return memo[id(self)]

@@ -10,6 +10,7 @@ import flambeau as fb
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
+from ._attention import multi_head_attention
 from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 
@@ -613,37 +614,9 @@ class MultiheadAttention(Module):
             key_t = query_t if key is query else key.transpose(1, 0)
             value_t = key_t if value is key else value.transpose(1, 0)
             query, key, value = query_t, key_t, value_t
-        separate = (
-            {}
-            if self._qkv_same_embed_dim
-            else {
-                "use_separate_proj_weight": True,
-                "q_proj_weight": self.q_proj_weight,
-                "k_proj_weight": self.k_proj_weight,
-                "v_proj_weight": self.v_proj_weight,
-            }
-        )
-        output, weights = F.multi_head_attention_forward(
-            query,
-            key,
-            value,
-            self.embed_dim,
-            self.num_heads,
-            self.in_proj_weight,
-            self.in_proj_bias,
-            self.bias_k,
-            self.bias_v,
-            self.add_zero_attn,
-            self.dropout,
-            self.out_proj.weight,
-            self.out_proj.bias,
-            training=self.training,
-            key_padding_mask=key_padding_mask,
-            need_weights=need_weights,
-            attn_mask=attn_mask,
-            average_attn_weights=average_attn_weights,
-            is_causal=is_causal,
-            **separate,
+        output, weights = multi_head_attention(
+            self, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights,
+            is_causal,
         )
         return (output.transpose(1, 0) if swap else output), weights
 

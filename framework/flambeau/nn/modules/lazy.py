@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from ..parameter import is_lazy
@@ -24,9 +23,6 @@ class LazyModuleMixin:
         super().__init__(*args, **kwargs)
         self._load_hook = self.register_load_state_dict_pre_hook(_materialize_for)
         self._initialize_hook = self.register_forward_pre_hook(_infer_parameters, with_kwargs=True)
-        warnings.warn(
-            "lazy modules are a feature under development: their behaviour may change", stacklevel=3
-        )
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         # Tensors without a shape are saved as they are: there is nothing to detach.

@@ -1212,7 +1212,7 @@ def _apply_to_parameter(param: Parameter, fn: Callable[[Tensor], Tensor]) -> Par
 def _apply_to_lazy(tensor: Any, fn: Callable[[Tensor], Tensor]) -> Any:
     """A tensor without a shape keeps its dtype and device in empty data, which `fn` changes."""
     with fb.no_grad():
-        tensor.data = fn(tensor.data)
+        tensor.data = fn(fb.empty(0, dtype=tensor.dtype, device=tensor.device))
     return tensor
 
 

@@ -17,6 +17,7 @@ import flambeau as fb
 
 from .. import functional as F
 from .. import init
+from ._attention import additive_mask
 from .activation import MultiheadAttention
 from .container import ModuleList
 from .dropout import Dropout
@@ -57,17 +58,6 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     if activation not in ("relu", "gelu"):
         raise RuntimeError(f"activation must be 'relu', 'gelu' or a function, got {activation!r}")
     return F.relu if activation == "relu" else F.gelu
-
-
-def _canonical(mask: Tensor | None, name: str, other: Tensor | None, dtype: Any) -> Tensor | None:
-    """A floating mask from a boolean one: minus infinity where True."""
-    if mask is None:
-        return None
-    if mask.dtype != fb.bool and not mask.is_floating_point():
-        raise AssertionError(f"{name} must be boolean or floating, got {mask.dtype}")
-    if mask.dtype != fb.bool:
-        return mask
-    return fb.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
 
 
 class _Layer(Module):
@@ -134,8 +124,8 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        padding = _canonical(src_key_padding_mask, "src_key_padding_mask", src_mask, src.dtype)
-        mask = _canonical(src_mask, "src_mask", None, src.dtype)
+        padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype)
+        mask = additive_mask(src_mask, "src_mask", src.dtype)
         x = src
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), mask, padding, is_causal)
@@ -299,8 +289,8 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        padding = _canonical(src_key_padding_mask, "src_key_padding_mask", mask, src.dtype)
-        mask = _canonical(mask, "mask", None, src.dtype)
+        padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype)
+        mask = additive_mask(mask, "mask", src.dtype)
         batch_first = self.layers[0].self_attn.batch_first if len(self.layers) else False
         causal = _is_causal(mask, is_causal, _sequence_length(src, batch_first))
         output = src

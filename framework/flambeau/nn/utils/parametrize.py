@@ -104,11 +104,15 @@ class ParametrizationList(ModuleList):
             self._check(original)
 
     def _invert(self, value: Any) -> Any:
-        """`value` through all `right_inverse`, last parametrization first. Raises RuntimeError if one has none."""
+        """`value` through all `right_inverse`, last parametrization first.
+
+        Raises: RuntimeError if one has none.
+        """
         for module in reversed(self):
             if not hasattr(module, "right_inverse"):
                 raise RuntimeError(
-                    f"{type(module).__name__} has no right_inverse, so the parametrized tensor cannot be assigned"
+                    f"{type(module).__name__} has no right_inverse, so the parametrized tensor "
+                    "cannot be assigned"
                 )
             value = module.right_inverse(value)
         return value

@@ -104,7 +104,10 @@ def _with_tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _home(module: Any, path: str) -> tuple[dict[str, Any], str]:
-    """The registry that holds the tensor at `path`, and its name there; plain attributes hold what is no member."""
+    """The registry that holds the tensor at `path`, and its name there.
+
+    What is no member goes to the plain attributes.
+    """
     owner_path, _, name = path.rpartition(".")
     owner = module.get_submodule(owner_path)
     for registry in (owner._parameters, owner._buffers):

@@ -1,0 +1,181 @@
+"""Every layer against the oracle: printed form, state for the same seed, and results in both modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+pytestmark = pytest.mark.oracle
+
+FLOAT, INDEX = "float", "index"
+
+# Class, arguments, keyword arguments, shapes of the inputs (an index input holds 0, 1 and 2).
+LAYERS: list[tuple[str, tuple[Any, ...], dict[str, Any], list[tuple[Any, ...]]]] = [
+    ("Identity", (7,), {"x": 1}, [(2, 3)]),
+    ("Linear", (3, 4), {}, [(2, 3)]),
+    ("Linear", (3, 4), {"bias": False}, [(3,)]),
+    ("Bilinear", (3, 4, 5), {}, [(2, 3), (2, 4)]),
+    ("Conv1d", (4, 6, 3), {"stride": 2, "padding": 1, "groups": 2}, [(2, 4, 9)]),
+    ("Conv2d", (4, 6, (3, 2)), {"padding": "same", "dilation": 2}, [(2, 4, 7, 6)]),
+    ("Conv2d", (4, 6, 3), {"padding": 1, "padding_mode": "reflect", "bias": False}, [(2, 4, 7, 6)]),
+    ("Conv2d", (4, 6, 3), {"padding": "same", "padding_mode": "circular"}, [(2, 4, 7, 6)]),
+    ("Conv3d", (2, 3, 2), {}, [(1, 2, 3, 4, 3)]),
+    ("ConvTranspose1d", (4, 6, 3), {"stride": 2, "output_padding": 1}, [(2, 4, 5)]),
+    ("ConvTranspose2d", (4, 6, 3), {"groups": 2, "dilation": 2, "padding": 1}, [(2, 4, 5, 4)]),
+    ("ConvTranspose3d", (2, 3, 2), {"bias": False}, [(1, 2, 3, 2, 2)]),
+    ("BatchNorm1d", (3,), {}, [(4, 3)]),
+    ("BatchNorm2d", (3,), {"momentum": None, "affine": False}, [(4, 3, 2, 2)]),
+    ("BatchNorm3d", (3,), {"track_running_stats": False, "bias": False}, [(2, 3, 2, 2, 2)]),
+    ("InstanceNorm1d", (3,), {}, [(2, 3, 5)]),
+    ("InstanceNorm2d", (3,), {"affine": True, "track_running_stats": True}, [(2, 3, 4, 4)]),
+    ("LayerNorm", ((3, 4),), {}, [(2, 3, 4)]),
+    ("LayerNorm", (4,), {"bias": False, "eps": 0.1}, [(2, 4)]),
+    ("GroupNorm", (2, 4), {}, [(2, 4, 3)]),
+    ("RMSNorm", (4,), {}, [(2, 4)]),
+    ("LocalResponseNorm", (2,), {}, [(2, 5, 3)]),
+    ("CrossMapLRN2d", (4,), {"alpha": 0.5}, [(2, 7, 2, 2)]),
+    ("Embedding", (5, 3), {"padding_idx": -1, "max_norm": 1.0}, [(INDEX, 4)]),
+    ("EmbeddingBag", (5, 3), {"mode": "sum"}, [(INDEX, 2, 4)]),
+    ("Dropout", (0.3,), {}, [(4, 5)]),
+    ("Dropout2d", (), {}, [(2, 3, 2, 2)]),
+    ("AlphaDropout", (0.2,), {}, [(4, 5)]),
+    ("MaxPool2d", (2,), {"stride": 1, "padding": 1, "ceil_mode": True}, [(1, 2, 5, 5)]),
+    ("AvgPool1d", (3,), {"count_include_pad": False}, [(1, 2, 9)]),
+    ("AvgPool2d", (2,), {"divisor_override": 3}, [(1, 2, 5, 5)]),
+    ("LPPool1d", (2, 3), {}, [(1, 2, 9)]),
+    ("AdaptiveAvgPool2d", ((3, None),), {}, [(1, 2, 5, 4)]),
+    ("AdaptiveMaxPool1d", (3,), {}, [(1, 2, 7)]),
+    ("ReflectionPad1d", (2,), {}, [(1, 2, 5)]),
+    ("ReplicationPad2d", ((1, 2, 0, 1),), {}, [(1, 2, 3, 3)]),
+    ("ConstantPad1d", (2, 3.5), {}, [(1, 2, 3)]),
+    ("ZeroPad2d", (1,), {}, [(1, 2, 3, 3)]),
+    ("CircularPad1d", (2,), {}, [(1, 2, 5)]),
+    ("ReLU", (), {"inplace": True}, [(2, 3)]),
+    ("ReLU6", (), {}, [(2, 3)]),
+    ("Hardtanh", (-0.5, 0.5), {}, [(2, 3)]),
+    ("ELU", (0.7,), {}, [(2, 3)]),
+    ("CELU", (0.7,), {}, [(2, 3)]),
+    ("SELU", (), {}, [(2, 3)]),
+    ("GELU", (), {"approximate": "tanh"}, [(2, 3)]),
+    ("GLU", (), {}, [(2, 4)]),
+    ("SiLU", (), {}, [(2, 3)]),
+    ("Mish", (), {}, [(2, 3)]),
+    ("Sigmoid", (), {}, [(2, 3)]),
+    ("Tanh", (), {}, [(2, 3)]),
+    ("LogSigmoid", (), {}, [(2, 3)]),
+    ("Hardsigmoid", (), {}, [(2, 3)]),
+    ("Hardswish", (), {}, [(2, 3)]),
+    ("Hardshrink", (), {}, [(2, 3)]),
+    ("Softshrink", (0.2,), {}, [(2, 3)]),
+    ("Softplus", (2.0,), {}, [(2, 3)]),
+    ("Softsign", (), {}, [(2, 3)]),
+    ("Tanhshrink", (), {}, [(2, 3)]),
+    ("LeakyReLU", (0.2,), {"inplace": True}, [(2, 3)]),
+    ("Threshold", (0.1, 20), {}, [(2, 3)]),
+    ("RReLU", (), {}, [(2, 3)]),
+    ("PReLU", (3,), {}, [(2, 3)]),
+    ("Softmax", (1,), {}, [(2, 3)]),
+    ("Softmin", (-1,), {}, [(2, 3)]),
+    ("LogSoftmax", (0,), {}, [(2, 3)]),
+    ("Softmax2d", (), {}, [(2, 3, 2, 2)]),
+    ("PixelShuffle", (2,), {}, [(1, 8, 2, 2)]),
+    ("PixelUnshuffle", (2,), {}, [(1, 2, 4, 4)]),
+    ("ChannelShuffle", (2,), {}, [(1, 4, 2, 2)]),
+    ("Upsample", (), {"scale_factor": 2, "mode": "nearest"}, [(1, 2, 3, 3)]),
+    ("UpsamplingBilinear2d", ((5, 4),), {}, [(1, 2, 3, 3)]),
+    ("Fold", ((4, 5), 2), {}, [(1, 8, 12)]),
+    ("Unfold", (2,), {"stride": 2}, [(1, 2, 4, 5)]),
+    ("Flatten", (), {}, [(2, 3, 4)]),
+    ("Unflatten", (1, (2, 3)), {}, [(2, 6)]),
+    ("CosineSimilarity", (), {}, [(2, 3), (2, 3)]),
+    ("PairwiseDistance", (3.0,), {"keepdim": True}, [(2, 3), (2, 3)]),
+    ("L1Loss", (), {}, [(2, 3), (2, 3)]),
+    ("MSELoss", (), {"reduction": "sum"}, [(2, 3), (2, 3)]),
+    ("HuberLoss", (), {"delta": 0.5}, [(2, 3), (2, 3)]),
+    ("CrossEntropyLoss", (), {"label_smoothing": 0.1}, [(4, 3), (INDEX, 4)]),
+    ("KLDivLoss", (), {"reduction": "batchmean", "log_target": True}, [(2, 3), (2, 3)]),
+    ("BCEWithLogitsLoss", (), {}, [(2, 3), (2, 3)]),
+    ("TripletMarginLoss", (), {}, [(2, 3), (2, 3), (2, 3)]),
+    ("RNN", (3, 4), {"nonlinearity": "relu"}, [(5, 2, 3)]),
+    ("GRU", (3, 4, 2), {"batch_first": True, "bias": False}, [(2, 5, 3)]),
+    ("LSTM", (3, 4), {"num_layers": 2, "bidirectional": True, "proj_size": 2, "dropout": 0.5}, [(5, 2, 3)]),
+    ("RNNCell", (3, 4), {"nonlinearity": "relu", "bias": False}, [(2, 3)]),
+    ("LSTMCell", (3, 4), {}, [(3,)]),
+    ("GRUCell", (3, 4), {}, [(2, 3)]),
+    ("MultiheadAttention", (4, 2), {}, [(5, 2, 4)] * 3),
+    (
+        "MultiheadAttention",
+        (4, 2),
+        {"kdim": 3, "vdim": 5, "add_bias_kv": True, "add_zero_attn": True, "batch_first": True},
+        [(2, 5, 4), (2, 6, 3), (2, 6, 5)],
+    ),
+    ("TransformerEncoderLayer", (4, 2, 8), {"norm_first": True, "activation": "gelu"}, [(5, 2, 4)]),
+    ("TransformerDecoderLayer", (4, 2, 8), {"batch_first": True, "bias": False}, [(2, 5, 4), (2, 3, 4)]),
+    (
+        "Transformer",
+        (4, 2, 1, 2, 8),
+        {"batch_first": True, "dropout": 0.0},
+        [(2, 5, 4), (2, 3, 4)],
+    ),
+    ("AdaptiveLogSoftmaxWithLoss", (8, 9, [1, 2, 5]), {"head_bias": True}, [(6, 8), (INDEX, 6)]),
+]
+IDS = [f"{name}-{i}" for i, (name, *_) in enumerate(LAYERS)]
+
+
+def make_both(oracle: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    made = []
+    for package in (fb, oracle):
+        package.manual_seed(0)
+        made.append(getattr(package.nn, name)(*args, **kwargs))
+    return made[0], made[1]
+
+
+def inputs(shapes: list[tuple[Any, ...]]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [
+        rng.integers(0, 3, shape[1:]) if shape[0] is INDEX else rng.normal(size=shape).astype(np.float32)
+        for shape in shapes
+    ]
+
+
+def flat(value: Any) -> list[np.ndarray]:
+    if value is None:
+        return []
+    if isinstance(value, (tuple, list)):
+        return [array for part in value for array in flat(part)]
+    return [value.detach().numpy()]
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs", "shapes"), LAYERS, ids=IDS)
+def test_a_layer_prints_and_starts_like_the_oracles(oracle, name, args, kwargs, shapes):
+    ours, theirs = make_both(oracle, name, args, kwargs)
+
+    assert repr(ours) == repr(theirs)
+    expected = theirs.state_dict()
+    assert list(ours.state_dict()) == list(expected)
+    for key, value in ours.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), expected[key].numpy(), err_msg=key)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize(("name", "args", "kwargs", "shapes"), LAYERS, ids=IDS)
+def test_a_layer_computes_like_the_oracles(oracle, name, args, kwargs, shapes, training):
+    ours, theirs = make_both(oracle, name, args, kwargs)
+    arrays = inputs(shapes)
+    ours.train(training)
+    theirs.train(training)
+
+    results = []
+    for package, layer in ((fb, ours), (oracle, theirs)):
+        package.manual_seed(1)
+        results.append(flat(layer(*(package.tensor(array) for array in arrays))))
+
+    for got, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+    for key, value in ours.state_dict().items():
+        np.testing.assert_allclose(value.numpy(), theirs.state_dict()[key].numpy(), rtol=1e-5, atol=1e-6)

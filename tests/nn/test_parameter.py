@@ -1,0 +1,128 @@
+"""Parameters, buffers, and those whose shape is not known yet."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import flambeau as fb
+from flambeau import _state, nn
+
+
+def test_a_parameter_is_a_tensor_whose_results_are_plain():
+    p = nn.Parameter(fb.ones(2))
+
+    assert isinstance(p, fb.Tensor)
+    assert p.requires_grad
+    assert p.is_leaf
+    assert type(p + 1) is fb.Tensor
+    assert not isinstance(p + 1, nn.Parameter)
+    assert repr(p) == "Parameter containing:\ntensor([1., 1.], requires_grad=True)"
+
+
+def test_a_parameter_shares_the_memory_of_its_data():
+    data = fb.zeros(2)
+    p = nn.Parameter(data)
+
+    data[0] = 5.0
+
+    assert p[0].item() == 5.0
+    assert nn.Parameter().numel() == 0
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies_of_parameters_are_parameters(duplicate):
+    p = nn.Parameter(fb.ones(2), requires_grad=False)
+    p.note = "kept"
+
+    other = duplicate(p)
+
+    assert type(other) is nn.Parameter
+    assert not other.requires_grad
+    assert other.data_ptr() != p.data_ptr()
+
+
+def test_integers_cannot_require_gradients():
+    with pytest.raises(RuntimeError):
+        nn.Parameter(fb.ones(2, dtype=fb.int32))
+    assert not nn.Parameter(fb.ones(2, dtype=fb.int32), requires_grad=False).requires_grad
+
+
+def test_a_buffer_is_a_marked_tensor():
+    b = nn.Buffer(fb.ones(1), persistent=False)
+
+    assert type(b) is fb.Tensor
+    assert isinstance(b, nn.Buffer)
+    assert not b.persistent
+    assert not isinstance(fb.ones(1), nn.Buffer)
+
+
+def test_an_uninitialized_parameter_refuses_to_be_used():
+    p = nn.UninitializedParameter()
+
+    with pytest.raises(ValueError, match="no values yet"):
+        p + 1
+    with pytest.raises(RuntimeError, match="no shape yet"):
+        p.shape  # noqa: B018 - reading it is the test
+    assert repr(p) == "<UninitializedParameter>"
+
+
+def test_materializing_ends_the_watch_over_all_operations():
+    p, b = nn.UninitializedParameter(dtype=fb.float64), nn.UninitializedBuffer()
+    assert _state.SLOW
+
+    p.materialize((2, 3))
+    b.materialize((4,), dtype=fb.int64)
+
+    assert not _state.SLOW
+    assert type(p) is nn.Parameter
+    assert (tuple(p.shape), p.dtype, p.requires_grad) == ((2, 3), fb.float64, True)
+    assert type(b) is fb.Tensor
+    assert b.dtype == fb.int64
+
+
+def test_dropping_an_uninitialized_parameter_ends_the_watch():
+    p = nn.UninitializedParameter()
+    del p
+
+    assert not _state.SLOW
+
+
+def test_a_lazy_module_becomes_an_ordinary_one():
+    m = nn.LazyLinear(3)
+    assert m.has_uninitialized_params()
+
+    m(fb.ones(2, 5))
+
+    assert type(m) is nn.Linear
+    assert repr(m) == "Linear(in_features=5, out_features=3, bias=True)"
+    assert not m._forward_pre_hooks
+    assert not m._load_state_dict_pre_hooks
+
+
+def test_a_lazy_module_converts_before_it_has_values():
+    m = nn.LazyLinear(3).double()
+
+    assert m(fb.ones(2, 5, dtype=fb.float64)).dtype == fb.float64
+
+
+def test_a_lazy_module_loads_the_state_of_an_initialized_one():
+    source, m = nn.Linear(5, 3), nn.LazyLinear(3)
+
+    m.load_state_dict(source.state_dict())
+
+    assert tuple(m.weight.shape) == (3, 5)
+    assert m(fb.ones(1, 5)).tolist() == source(fb.ones(1, 5)).tolist()
+
+
+def test_an_initialized_module_cannot_load_a_lazy_state():
+    with pytest.raises(RuntimeError, match="no shape yet"):
+        nn.Linear(5, 3).load_state_dict(nn.LazyLinear(3).state_dict())
+
+
+def test_lazy_modules_copy():
+    m = copy.deepcopy(nn.Sequential(nn.LazyLinear(3)))
+
+    assert tuple(m(fb.ones(2, 4)).shape) == (2, 3)
