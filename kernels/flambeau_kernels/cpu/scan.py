@@ -1,0 +1,77 @@
+"""Running sums, products, extremes and log-sum-exps along a dimension of an array.
+
+Half types are accumulated in float32; every element is rounded once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .softmax import widen
+
+__all__ = ["cumextreme", "cumprod", "cumsum", "logcumsumexp", "reverse_cumsum"]
+
+
+def _accumulated(ufunc: np.ufunc, a: np.ndarray, dim: int) -> np.ndarray:
+    if a.ndim == 0:
+        return a.copy()
+    return ufunc.accumulate(widen(a), dim, dtype=widen(a).dtype).astype(a.dtype, copy=False)
+
+
+def cumsum(a: np.ndarray, dim: int) -> np.ndarray:
+    """The sums of the elements up to each place, in the dtype of `a`."""
+    return _accumulated(np.add, a, dim)
+
+
+def cumprod(a: np.ndarray, dim: int) -> np.ndarray:
+    """The products of the elements up to each place, in the dtype of `a`."""
+    return _accumulated(np.multiply, a, dim)
+
+
+def reverse_cumsum(a: np.ndarray, dim: int) -> np.ndarray:
+    """The sums of the elements from each place on."""
+    if a.ndim == 0:
+        return a.copy()
+    return np.ascontiguousarray(np.flip(cumsum(np.flip(a, dim), dim), dim))
+
+
+def cumextreme(a: np.ndarray, dim: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The largest (or smallest) element up to each place and where it is, the last of equals; nan stays once met."""
+    if a.ndim == 0:
+        return a.copy(), np.zeros((), np.int64)
+    x = widen(a)
+    if x.dtype.kind == "b":
+        x = x.view(np.uint8)
+    found = (np.maximum if largest else np.minimum).accumulate(x, dim)
+    renewed = x == found
+    if x.dtype.kind == "f":
+        renewed |= np.isnan(x)
+    shape = [1] * a.ndim
+    shape[dim] = a.shape[dim]
+    # A place takes over where it equals what has been reached; in between the last such place stands.
+    at = np.where(renewed, np.arange(a.shape[dim]).reshape(shape), 0)
+    values = found.view(np.bool_) if a.dtype.kind == "b" else found.astype(a.dtype, copy=False)
+    return values, np.maximum.accumulate(at, dim)
+
+
+def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
+    """``log(cumsum(exp(a)))`` without overflow."""
+    if a.ndim == 0:
+        return a.copy()
+    x = widen(a)
+    if x.dtype.kind != "c":
+        return np.logaddexp.accumulate(x, dim, dtype=x.dtype).astype(a.dtype, copy=False)
+    made = np.empty_like(x)
+    rows, terms = np.moveaxis(made, dim, 0), np.moveaxis(x, dim, 0)
+    for i in range(len(terms)):
+        rows[i] = terms[0] if i == 0 else _add_logs(rows[i - 1], terms[i])
+    return made.astype(a.dtype, copy=False)
+
+
+def _add_logs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``log(exp(a) + exp(b))`` of complex values, measured from the one of larger modulus."""
+    first = a.real >= b.real
+    top, low = np.where(first, a, b), np.where(first, b, a)
+    moved = top + np.log1p(np.exp(low - top))
+    # exp(-inf) adds nothing, also where -inf - -inf would be nan.
+    return np.where(np.isneginf(low.real), top, moved)
