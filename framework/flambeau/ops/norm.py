@@ -603,12 +603,12 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
         raise ValueError(f"local_response_norm: Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
     if input.numel() == 0:
         return input
-    from .pool import window_sum
+    from .pool import running_mean
     from .vision import pad_constant
 
     squares = (input * input).reshape(input.shape[0], input.shape[1], -1)
     around = pad_constant(squares, ((size // 2, (size - 1) // 2), (0, 0)), 0)
-    mean = window_sum(around, (1,), (size,), (1,)) / size
+    mean = running_mean(around, (size, 1))
     return input / (mean.reshape(input.shape) * alpha + k) ** beta
 
 

@@ -1,0 +1,756 @@
+"""Pooling: means, maxima and norms over windows, and the way back."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import _state, dtypes
+from ..tensor import Tensor, wrap
+from ._spec import FUNCTION, OUT, composite, describe, primitive
+from .conv import as_ints
+from .norm import link
+
+Ints = tuple[int, ...]
+Windows = Any  # a tuple of flambeau_kernels.cpu.pool.Window, one for each pooled dimension
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------------
+
+
+def _check_input(op: str, input: Any, n: int, what: str) -> None:  # noqa: A002
+    """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with order or means."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{op}(): argument 'input' must be Tensor, not {type(input).__name__}")
+    if input.ndim not in (n + 1, n + 2):
+        raise RuntimeError(f"{op}: Expected {n + 1}D or {n + 2}D input, but it has {input.ndim} dimensions\n{describe(input=input)}")
+    if any(size == 0 for size in input.shape[-n - 1 :]) and not (input.ndim == n + 1 and 0 not in input.shape[1:]):
+        raise RuntimeError(
+            f"{op}: Expected input to have non-zero size in all but the batch dimension, but got {tuple(input.shape)}\n{describe(input=input)}"
+        )
+    refused = input.is_complex() or input.dtype is dtypes.bool
+    if what == "mean":
+        refused = refused or (input.dtype.category < dtypes.FLOATING and input.dtype is not dtypes.int64)
+    elif what == "floating":
+        refused = refused or input.dtype.category < dtypes.FLOATING
+    if refused:
+        raise NotImplementedError(f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+
+
+def _windows(op: str, input: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, n: int) -> Windows:  # noqa: A002
+    from flambeau_kernels.cpu.pool import Window
+
+    kernel = as_ints(op, "kernel_size", kernel, n)
+    stride = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else as_ints(op, "stride", stride, n)
+    padding, dilation = as_ints(op, "padding", padding, n), as_ints(op, "dilation", dilation, n)
+    windows = []
+    for size, k, s, p, d in zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True):
+        if k <= 0 or s <= 0 or d <= 0:
+            what = "kernel size" if k <= 0 else "stride" if s <= 0 else "dilation"
+            raise RuntimeError(f"{op}: {what} should be greater than zero; kernel_size {kernel}, stride {stride}, dilation {dilation}")
+        if p < 0 or p > ((k - 1) * d + 1) // 2:
+            raise RuntimeError(
+                f"{op}: pad should be at least 0 and at most half of effective kernel size, but got padding={p}, kernel_size={k}, dilation={d}"
+            )
+        count = _window_count(size, k, s, p, d, ceil_mode)
+        if count < 1:
+            raise RuntimeError(f"{op}: Output size is too small: no window of {k} (dilation {d}) fits into {size} + 2 * {p}\n{describe(input=input)}")
+        windows.append(Window(size, k, s, p, d, count))
+    return tuple(windows)
+
+
+def _window_count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
+    span = size + 2 * p - d * (k - 1) - 1
+    if not ceil_mode:
+        return span // s + 1
+    count = -(-span // s) + 1
+    # The last window has to start inside the input or its left padding.
+    return count - 1 if (count - 1) * s >= size + p else count
+
+
+def _planes(a: Any, n: int) -> Any:
+    """``(*, *spatial)`` as ``(planes, *spatial)``."""
+    return a.reshape(prod(a.shape[: a.ndim - n]), *a.shape[a.ndim - n :])
+
+
+def _restored(made: Any, a: Any, n: int) -> Any:
+    return made.reshape(*a.shape[: a.ndim - n], *made.shape[1:])
+
+
+def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:  # noqa: A002
+    return (*input.shape[: input.ndim - len(windows)], *(w.count for w in windows))
+
+
+# -- means -------------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, linear_in=("input",))
+def window_mean(input, windows, include_padding, divisor):
+    """The sum of each window over `divisor`, or over the number of elements it has."""
+
+
+def _divisor(windows: Windows, include_padding: bool, divisor: Any, kind: np.dtype) -> Any:
+    from flambeau_kernels.cpu.pool import window_counts
+
+    if divisor is not None:
+        return kind.type(divisor)
+    counts = window_counts(windows, include_padding)
+    return kind.type(counts.flat[0]) if counts.size and (counts == counts.flat[0]).all() else counts.astype(kind)
+
+
+def _wide(a: Any) -> Any:
+    return a.astype(np.float32) if a.dtype.name in ("float16", "bfloat16") else a
+
+
+@window_mean.kernel
+def _window_mean(x, windows, include_padding, divisor):
+    from flambeau_kernels.cpu.pool import window_sum
+
+    n = len(windows)
+    made = window_sum(_wide(_planes(x, n)), windows)
+    over = _divisor(windows, include_padding, divisor, made.dtype)
+    if made.dtype.kind == "i":
+        made = np.trunc(made / over).astype(x.dtype)
+    else:
+        made /= over
+    return _restored(made.astype(x.dtype, copy=False), x, n)
+
+
+@window_mean.shape
+def _window_mean_shape(input, windows, include_padding, divisor):
+    return _pooled_shape(input, windows), input.dtype
+
+
+@window_mean.vjp
+def _window_mean_vjp(grad, input, windows, include_padding, divisor):
+    return link(spread_mean(grad, windows, include_padding, divisor), input)
+
+
+@window_mean.raw
+def _window_mean_raw(grad, windows, include_padding, divisor):
+    return _spread_mean(grad, windows, include_padding, divisor)
+
+
+@primitive(surface=0, linear_in=("grad",))
+def spread_mean(grad, windows, include_padding, divisor):
+    """The transpose of `window_mean`."""
+
+
+@spread_mean.kernel
+def _spread_mean(grad, windows, include_padding, divisor):
+    from flambeau_kernels.cpu.pool import window_spread
+
+    n = len(windows)
+    planes = _wide(_planes(grad, n))
+    made = window_spread(planes / _divisor(windows, include_padding, divisor, planes.dtype), windows)
+    return _restored(made.astype(grad.dtype, copy=False), grad, n)
+
+
+@spread_mean.shape
+def _spread_mean_shape(grad, windows, include_padding, divisor):
+    return (*grad.shape[: grad.ndim - len(windows)], *(w.size for w in windows)), grad.dtype
+
+
+@spread_mean.vjp
+def _spread_mean_vjp(grad, windows, include_padding, divisor):
+    return window_mean(grad, windows, include_padding, divisor)
+
+
+def _avg_pool(
+    op: str, n: int, input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: Any  # noqa: A002
+) -> Tensor:
+    _check_input(op, input, n, "mean")
+    if divisor is not None and divisor == 0:
+        raise RuntimeError(f"{op}: divisor must be not zero")
+    windows = _windows(op, input, kernel_size, stride, padding, 1, ceil_mode, n)
+    return window_mean(input, windows, bool(count_include_pad), divisor)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.avg_pool1d",))
+def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    """The mean over windows of the last dimension of ``(N, C, L)`` or ``(C, L)``.
+
+    Args:
+        stride: `kernel_size` by default.
+        ceil_mode: let a last window stick out at the end.
+        count_include_pad: whether padding counts as zeros in the mean.
+    """
+    return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@composite(namespace="nn.functional")
+def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    """The mean over windows of the last two dimensions; see `avg_pool1d`. `divisor_override` replaces the counts."""
+    return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@composite(namespace="nn.functional")
+def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    """The mean over windows of the last three dimensions; see `avg_pool1d`. `divisor_override` replaces the counts."""
+    return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def running_mean(input: Tensor, kernel: Ints) -> Tensor:  # noqa: A002
+    """Means over windows of the last dimensions at stride 1, without padding; integers round towards zero."""
+    from flambeau_kernels.cpu.pool import Window
+
+    n = len(kernel)
+    windows = tuple(Window(size, k, 1, 0, 1, size - k + 1) for size, k in zip(input.shape[-n:], kernel, strict=True))
+    return window_mean(input, windows, True, None)
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------------
+
+
+def _lp_pool(op: str, n: int, input: Any, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:  # noqa: A002
+    """``(sum of x ** p) ** (1 / p)`` over windows; the gradient is 0 where the sum is not positive."""
+    from .activation import relu
+
+    _check_input(op, input, n, "mean")
+    kernel = as_ints(op, "kernel_size", kernel_size, n)
+    windows = _windows(op, input, kernel, stride, 0, 1, ceil_mode, n)
+    total = window_mean(input**norm_type, windows, True, None)
+    return (total.sign() * relu(total.abs()) * prod(kernel)) ** (1.0 / norm_type)
+
+
+@composite(namespace="nn.functional")
+def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """The `norm_type`-norm over windows of the last dimension, without absolute values."""
+    return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+@composite(namespace="nn.functional")
+def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """The `norm_type`-norm over windows of the last two dimensions, without absolute values."""
+    return _lp_pool("lp_pool2d", 2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+@composite(namespace="nn.functional")
+def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """The `norm_type`-norm over windows of the last three dimensions, without absolute values."""
+    return _lp_pool("lp_pool3d", 3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+# -- maxima ------------------------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """Where the maxima were, left by the kernel for the way back when `wanted`."""
+
+    __slots__ = ("wanted", "indices")
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+        self.indices: Any = None
+
+
+@primitive(surface=0)
+def window_max(input, windows, keep):
+    """The maximum of each window."""
+
+
+def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
+    """Values and indices; `windows` are regular ones, or arrays that list the members of each."""
+    from flambeau_kernels.cpu import pool as kernels
+
+    n = len(windows)
+    regular = isinstance(windows[0], kernels.Window)
+    values, at = (kernels.max_at if regular else kernels.max_of_windows)(_planes(x, n), windows)
+    return _restored(values, x, n), _restored(at, x, n)
+
+
+@window_max.kernel
+def _window_max(x, windows, keep):
+    from flambeau_kernels.cpu import pool as kernels
+
+    if keep.wanted or not isinstance(windows[0], kernels.Window):
+        values, keep.indices = _max_with_indices(x, windows)
+        return values
+    return _restored(kernels.max_values(_planes(x, len(windows)), windows), x, len(windows))
+
+
+def _max_shape(input: Tensor, windows: Windows) -> tuple[int, ...]:  # noqa: A002
+    counts = [len(w) if isinstance(w, np.ndarray) else w.count for w in windows]
+    return (*input.shape[: input.ndim - len(windows)], *counts)
+
+
+@window_max.shape
+def _window_max_shape(input, windows, keep):
+    return _max_shape(input, windows), input.dtype
+
+
+@window_max.vjp
+def _window_max_vjp(grad, input, windows, keep):
+    at = keep.indices if keep.indices is not None else _max_with_indices(input._a, windows)[1]
+    return put_plane(grad, wrap(at), input, len(windows))
+
+
+@window_max.raw
+def _window_max_raw(grad, input, windows, keep):
+    at = keep.indices if keep.indices is not None else _max_with_indices(input, windows)[1]
+    return _put_plane(grad, at, input, len(windows))
+
+
+@primitive(surface=0)
+def window_max_with_indices(input, windows):
+    """The maximum of each window, and its index in the plane of the pooled dimensions."""
+
+
+window_max_with_indices.kernel(_max_with_indices)
+
+
+@window_max_with_indices.shape
+def _window_max_with_indices_shape(input, windows):
+    shape = _max_shape(input, windows)
+    return [(shape, input.dtype), (shape, dtypes.int64)]
+
+
+@window_max_with_indices.vjp
+def _window_max_with_indices_vjp(grad, input, out1, windows):
+    return put_plane(grad[0], out1, input, len(windows))
+
+
+@primitive(surface=0, tensors=("grad", "indices", "input"))
+def put_plane(grad, indices, input, n):
+    """Zeros shaped as `input` with `grad` added at `indices` of the plane of its last `n` dimensions."""
+
+
+@put_plane.kernel
+def _put_plane(grad, at, x, n):
+    from flambeau_kernels.cpu.pool import put_plane as kernel
+
+    planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
+    count = prod(grad.shape[grad.ndim - n :])
+    return kernel(grad.reshape(planes, count), at.reshape(planes, count), size, True).reshape(x.shape)
+
+
+@put_plane.shape
+def _put_plane_shape(grad, indices, input, n):
+    return input.shape, grad.dtype
+
+
+@put_plane.vjp
+def _put_plane_vjp(grad, indices, n):
+    return take_plane(grad, indices, n), None, None
+
+
+@primitive(surface=0, tensors=("input", "indices"))
+def take_plane(input, indices, n):
+    """Elements `indices` of the plane of the last `n` dimensions."""
+
+
+@take_plane.kernel
+def _take_plane(x, at, n):
+    from flambeau_kernels.cpu.pool import take_plane as kernel
+
+    planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
+    return kernel(x.reshape(planes, size), at.reshape(planes, prod(at.shape[at.ndim - n :]))).reshape(at.shape)
+
+
+@take_plane.shape
+def _take_plane_shape(input, indices, n):
+    return indices.shape, input.dtype
+
+
+@take_plane.vjp
+def _take_plane_vjp(grad, indices, input, n):
+    return put_plane(grad, indices, input, n), None
+
+
+def _max(input: Tensor, windows: Windows, return_indices: bool) -> Any:  # noqa: A002
+    if return_indices:
+        return window_max_with_indices(input, windows)
+    return window_max(input, windows, Kept(input._n is not None and _state.grad_enabled()))
+
+
+def _max_pool(
+    op: str, n: int, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool  # noqa: A002
+) -> Any:
+    _check_input(op, input, n, "order")
+    return _max(input, _windows(op, input, kernel_size, stride, padding, dilation, ceil_mode, n), return_indices)
+
+
+@composite(namespace="nn.functional")
+def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """The maximum over windows of the last dimension of ``(N, C, L)`` or ``(C, L)``; nan wins.
+
+    Args:
+        stride: `kernel_size` by default.
+        padding: at most half a window; it never is the maximum.
+        ceil_mode: let a last window stick out at the end.
+        return_indices: return the index of each maximum too.
+    """
+    return _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@composite(namespace="nn.functional")
+def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """The maximum over windows of the last two dimensions; see `max_pool1d`. Indices count through the plane."""
+    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@composite(namespace="nn.functional")
+def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """The maximum over windows of the last three dimensions; see `max_pool1d`. Indices count through the volume."""
+    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def _with_indices(n: int) -> Any:
+    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):  # noqa: A002
+        """`nn.functional.max_pool` with indices."""
+        return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+
+    pool.__name__ = f"max_pool{n}d_with_indices"
+    return composite(namespace="nn.functional", aliases=("max_pool1d_with_indices",) if n == 1 else ())(pool)
+
+
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (_with_indices(n) for n in (1, 2, 3))
+
+
+def _top_level(n: int) -> Any:
+    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):  # noqa: A002
+        """`nn.functional.max_pool` without indices."""
+        return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, False)
+
+    pool.__name__ = f"max_pool{n}d"
+    return composite(surface=FUNCTION)(pool)
+
+
+for _n in (1, 2, 3):
+    _top_level(_n)
+
+
+# -- adaptive ----------------------------------------------------------------------------------------------------------------
+
+
+def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:  # noqa: A002
+    _check_input(op, input, n, what)
+    if isinstance(output_size, (tuple, list)):
+        if len(output_size) not in (1, n):
+            raise RuntimeError(f"{op}: output_size must be one int or {n} of them, got {tuple(output_size)}")
+        given = tuple(output_size) if len(output_size) == n else (output_size[0],) * n
+    else:
+        given = (output_size,) * n
+    sizes = as_ints(op, "output_size", tuple(have if m is None else m for m, have in zip(given, input.shape[-n:], strict=True)), n)
+    if min(sizes) < 0:
+        raise RuntimeError(f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}")
+    return sizes
+
+
+@primitive(surface=0, linear_in=("input",))
+def adaptive_mean(input, sizes):
+    """The mean over `sizes` ranges along each of the last dimensions."""
+
+
+@adaptive_mean.kernel
+def _adaptive_mean(x, sizes):
+    from flambeau_kernels.cpu import pool as kernels
+
+    n = len(sizes)
+    planes = _wide(_planes(x, n))
+    if prod(sizes) == 1:
+        flat = planes.reshape(len(planes), -1)
+        made = (flat @ np.full(flat.shape[1], 1 / flat.shape[1], planes.dtype)).reshape(len(planes), *sizes)
+    elif all(m and size % m == 0 for size, m in zip(planes.shape[1:], sizes, strict=True)):
+        windows = tuple(kernels.Window(size, size // m, size // m, 0, 1, m) for size, m in zip(planes.shape[1:], sizes, strict=True))
+        made = kernels.window_sum(planes, windows)
+        made /= prod(w.kernel for w in windows)
+    else:
+        made = kernels.adaptive_mean(planes, sizes)
+    return _restored(made.astype(x.dtype), x, n)
+
+
+@adaptive_mean.shape
+def _adaptive_mean_shape(input, sizes):
+    return (*input.shape[: input.ndim - len(sizes)], *sizes), input.dtype
+
+
+@adaptive_mean.vjp
+def _adaptive_mean_vjp(grad, input, sizes):
+    return link(adaptive_spread(grad, tuple(input.shape[input.ndim - len(sizes) :])), input)
+
+
+@adaptive_mean.raw
+def _adaptive_mean_raw(grad, input_shape, sizes):
+    return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
+
+
+@primitive(surface=0, linear_in=("grad",))
+def adaptive_spread(grad, sizes):
+    """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
+
+
+@adaptive_spread.kernel
+def _adaptive_spread(grad, sizes):
+    from flambeau_kernels.cpu.pool import adaptive_spread as kernel
+
+    n = len(sizes)
+    planes = _wide(_planes(grad, n))
+    if planes[0:1].size == 1:
+        made = np.repeat(planes.reshape(-1) / planes.dtype.type(prod(sizes)), prod(sizes)).reshape(len(planes), *sizes)
+    else:
+        made = kernel(planes, sizes)
+    return _restored(made.astype(grad.dtype, copy=False), grad, n)
+
+
+@adaptive_spread.shape
+def _adaptive_spread_shape(grad, sizes):
+    return (*grad.shape[: grad.ndim - len(sizes)], *sizes), grad.dtype
+
+
+@adaptive_spread.vjp
+def _adaptive_spread_vjp(grad, grad_shape, sizes):
+    return adaptive_mean(grad, tuple(grad_shape[len(grad_shape) - len(sizes) :]))
+
+
+@composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",))
+def adaptive_avg_pool1d(input, output_size):
+    """Means over `output_size` ranges, as even as possible, of the last dimension."""
+    return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating"))
+
+
+@composite(namespace="nn.functional")
+def adaptive_avg_pool2d(input, output_size):
+    """Means over `output_size` ranges of the last two dimensions; None keeps the size of a dimension."""
+    return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating"))
+
+
+@composite(namespace="nn.functional")
+def adaptive_avg_pool3d(input, output_size):
+    """Means over `output_size` ranges of the last three dimensions; None keeps the size of a dimension."""
+    return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
+
+
+def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:  # noqa: A002
+    from flambeau_kernels.cpu.pool import Window, adaptive_ranges
+
+    sizes = _sizes(op, input, output_size, n, "floating")
+    extents = tuple(input.shape[-n:])
+    if all(m and size % m == 0 for size, m in zip(extents, sizes, strict=True)):
+        windows: Any = tuple(Window(size, size // m, size // m, 0, 1, m) for size, m in zip(extents, sizes, strict=True))
+    else:
+        windows = [_members(adaptive_ranges(size, m)) for size, m in zip(extents, sizes, strict=True)]
+    return _max(input, windows, return_indices)
+
+
+def _members(ranges: list[tuple[int, int]]) -> Any:
+    """Elements of each range, ``(ranges, longest)``; short ones repeat their last."""
+    longest = max((high - low for low, high in ranges), default=1)
+    members = [np.minimum(np.arange(low, low + longest), high - 1) for low, high in ranges]
+    return np.array(members, np.int64).reshape(len(ranges), longest)
+
+
+@composite(namespace="nn.functional")
+def adaptive_max_pool1d(input, output_size, return_indices=False):
+    """Maxima over `output_size` ranges, as even as possible, of the last dimension."""
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
+
+
+@composite(namespace="nn.functional")
+def adaptive_max_pool2d(input, output_size, return_indices=False):
+    """Maxima over `output_size` ranges of the last two dimensions."""
+    return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
+
+
+@composite(namespace="nn.functional")
+def adaptive_max_pool3d(input, output_size, return_indices=False):
+    """Maxima over `output_size` ranges of the last three dimensions."""
+    return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+@composite(surface=FUNCTION)
+def adaptive_max_pool1d__(input, output_size):
+    """`nn.functional.adaptive_max_pool1d` and the indices of the maxima."""
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, True)
+
+
+# -- fractional --------------------------------------------------------------------------------------------------------------
+
+
+def _starts(sample: float, size: int, count: int, kernel: int) -> Any:
+    """Where the windows along one axis begin: steps of one of two lengths in pseudorandom order.
+
+    Source: Graham 2014, "Fractional Max-Pooling", section 2.
+    """
+    if count == 1:
+        return np.array([size - kernel])
+    alpha = (size - kernel) / (count - 1)
+    at = np.arange(count)
+    starts = ((at + sample) * alpha).astype(np.int64) - int(sample * alpha)
+    starts[-1] = size - kernel
+    return starts
+
+
+def _fractional_max(
+    op: str, n: int, input: Any, kernel_size: Any, output_size: Any, output_ratio: Any, return_indices: bool, samples: Any  # noqa: A002
+) -> Any:
+    if output_size is None and output_ratio is None:
+        raise ValueError(f"{op} requires specifying either an output_size or an output_ratio")
+    _check_input(op, input, n, "order")
+    extents = tuple(input.shape[-n:])
+    if output_size is None:
+        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
+        output_size = tuple(int(size * r) for size, r in zip(extents, ratios, strict=True))
+    kernel, sizes = as_ints(op, "kernel_size", kernel_size, n), as_ints(op, "output_size", output_size, n)
+    for size, k, m in zip(extents, kernel, sizes, strict=True):
+        if m + k - 1 > size or k < 1 or m < 1:
+            raise RuntimeError(f"{op}: {m} windows of {k} do not fit into {size} elements\n{describe(input=input)}")
+    batched = input if input.ndim == n + 2 else input.unsqueeze(0)
+    samples = _samples(op, batched, n, samples)
+    made = [_fractional_image(batched, image, kernel, sizes, samples) for image in range(batched.shape[0])]
+    return _stacked(batched, made, input.ndim == n + 2, sizes, return_indices)
+
+
+def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:  # noqa: A002
+    wanted = (*input.shape[:2], n)
+    if samples is None:
+        from .random import rand
+
+        samples = rand(*wanted, dtype=input.dtype if input.dtype.is_floating_point else None)
+    if samples.ndim != 3 or samples.shape[0] < wanted[0] or samples.shape[1] < wanted[1] or samples.shape[2] != n:
+        raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
+    return samples._a.astype(np.float64)
+
+
+def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:  # noqa: A002
+    """Windows of each channel of one image: their lengths are fixed, their starts are drawn."""
+    extents = tuple(input.shape[2:])
+    made = []
+    for channel in range(input.shape[1]):
+        # Samples are given from the last dimension backwards.
+        draws = samples[image, channel][::-1]
+        made.append(
+            [
+                _starts(float(u), size, m, k)[:, None] + np.arange(k)
+                for u, size, m, k in zip(draws, extents, sizes, kernel, strict=True)
+            ]
+        )
+    return made
+
+
+def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_indices: bool) -> Any:  # noqa: A002
+    from .shape import stack
+
+    if not input.shape[0]:
+        empty = input.new_zeros((0, input.shape[1], *sizes))
+        return (empty, empty.to(dtypes.int64)) if return_indices else empty
+    pairs = [
+        [_max(input[i, c].unsqueeze(0), windows[i][c], True) for c in range(input.shape[1])] for i in range(input.shape[0])
+    ]
+    values, indices = (stack([stack([pair[part].squeeze(0) for pair in row]) for row in pairs]) for part in (0, 1))
+    if not batched:
+        values, indices = values.squeeze(0), indices.squeeze(0)
+    return (values, indices) if return_indices else values
+
+
+@composite(namespace="nn.functional")
+def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    """Maxima over windows whose starts are drawn at random, so that the reduction need not be a whole number.
+
+    Args:
+        output_size: how many windows; or `output_ratio`, their number as a fraction of the size.
+    Raises: ValueError without either.
+    Source: Graham 2014, "Fractional Max-Pooling".
+    """
+    return _fractional_max("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+@composite(namespace="nn.functional")
+def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    """`fractional_max_pool2d` over the last three dimensions."""
+    return _fractional_max("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+def _fractional_with_indices(n: int) -> Any:
+    def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):  # noqa: A002
+        """`fractional_max_pool` with indices."""
+        return _fractional_max(f"fractional_max_pool{n}d", n, input, kernel_size, output_size, output_ratio, True, _random_samples)
+
+    pool.__name__ = f"fractional_max_pool{n}d_with_indices"
+    return composite(namespace="nn.functional")(pool)
+
+
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (_fractional_with_indices(n) for n in (2, 3))
+
+
+# -- unpooling ---------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("input", "indices"))
+def unpool(input, indices, sizes):
+    """Zeros with last dimensions `sizes` and `input` at `indices` of their plane."""
+
+
+@unpool.kernel
+def _unpool(x, at, sizes):
+    from flambeau_kernels.cpu.pool import put_plane as kernel
+
+    n = len(sizes)
+    planes, count = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
+    made = kernel(x.reshape(planes, count), at.reshape(planes, count), prod(sizes), False)
+    return made.reshape(*x.shape[: x.ndim - n], *sizes)
+
+
+@unpool.shape
+def _unpool_shape(input, indices, sizes):
+    return (*input.shape[: input.ndim - len(sizes)], *sizes), input.dtype
+
+
+@unpool.vjp
+def _unpool_vjp(grad, indices, sizes):
+    return take_plane(grad, indices, len(sizes)), None
+
+
+def _max_unpool(op: str, n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Tensor:  # noqa: A002
+    kernel = as_ints(op, "kernel_size", kernel_size, n)
+    stride = kernel if stride is None else as_ints(op, "stride", stride, n)
+    padding = as_ints(op, "padding", padding, n)
+    if indices.dtype is not dtypes.int64:
+        raise RuntimeError(f"{op}: elements in indices should be type int64 but got: {indices.dtype}")
+    if input.ndim not in (n + 1, n + 2):
+        raise RuntimeError(f"{op}: Input to {op} should be a {n + 1}d or {n + 2}d Tensor, but got {input.ndim} dimensions")
+    if tuple(indices.shape) != tuple(input.shape):
+        raise RuntimeError(f"{op}: Expected shape of indices to be same as that of the input tensor\n{describe(input=input, indices=indices)}")
+    least = tuple((size - 1) * s + k - 2 * p for size, k, s, p in zip(input.shape[-n:], kernel, stride, padding, strict=True))
+    sizes = least if output_size is None else _unpooled_size(op, n, output_size, least, stride)
+    if indices._a.size and indices.is_cpu:
+        low, high = int(indices._a.min()), int(indices._a.max())
+        if low < 0 or high >= prod(sizes):
+            raise RuntimeError(f"{op}: Found an invalid max index: {low if low < 0 else high} (output volumes are of size {sizes})")
+    return unpool(input, indices, sizes)
+
+
+def _unpooled_size(op: str, n: int, output_size: Any, least: Ints, stride: Ints) -> Ints:
+    sizes = tuple(output_size)
+    if len(sizes) == n + 2:
+        sizes = sizes[2:]
+    if len(sizes) != n:
+        raise ValueError(f"{op}: output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(sizes)}'")
+    for at, (m, low, s) in enumerate(zip(sizes, least, stride, strict=True)):
+        if not low - s < m < low + s:
+            raise ValueError(f'{op}: invalid output_size "{sizes}" (dim {at} must be between {low - s} and {low + s})')
+    return tuple(int(m) for m in sizes)
+
+
+@composite(namespace="nn.functional")
+def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """The partial inverse of `max_pool1d`: maxima back at their `indices`, zeros elsewhere.
+
+    Args:
+        output_size: which of the sizes that pool to the size of `input`.
+    """
+    return _max_unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
+
+
+@composite(namespace="nn.functional")
+def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """The partial inverse of `max_pool2d`; see `max_unpool1d`."""
+    return _max_unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
+
+
+@composite(namespace="nn.functional")
+def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """The partial inverse of `max_pool3d`; see `max_unpool1d`."""
+    return _max_unpool("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)

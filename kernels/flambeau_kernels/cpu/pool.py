@@ -1,0 +1,236 @@
+"""Pooling on numpy arrays: sums and maxima over windows of the last axes of ``(planes, *spatial)``.
+
+A window is the product of its extents along each axis, so sums and maxima are taken one axis at a time, each as a few
+shifted slices added or compared. Index arrays count positions of a plane in row-major order.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "Window", "adaptive_ranges", "adaptive_spread", "adaptive_mean", "max_at", "max_of_windows", "max_values", "put_plane",
+    "take_plane", "window_counts", "window_spread", "window_sum",
+]  # fmt: skip
+
+# Bytes of input worked on at a time.
+BLOCK_BYTES = 1 << 19
+
+
+class Window(NamedTuple):
+    """How windows move along one axis of `size`: element `t` of window `j` is at ``j * stride - padding + t * dilation``."""
+
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    count: int
+
+    def slices(self, t: int) -> tuple[slice, slice]:
+        """Which windows have an element `t` inside the axis, and where those elements are."""
+        shift = t * self.dilation - self.padding
+        first = max(0, -(shift // self.stride)) if shift < 0 else 0
+        last = min(self.count, (self.size - 1 - shift) // self.stride + 1)
+        if last <= first:
+            return slice(0, 0), slice(0, 0)
+        start = first * self.stride + shift
+        return slice(first, last), slice(start, start + (last - first - 1) * self.stride + 1, self.stride)
+
+    def starts(self) -> Any:
+        """The first element of each window that is inside the axis."""
+        at = np.arange(self.count) * self.stride - self.padding
+        return np.where(at < 0, at + -(at // self.dilation) * self.dilation, at)
+
+    def counts(self, include_padding: bool) -> Any:
+        """Elements of each window, those in the padding counted or not; what lies beyond the padding never counts."""
+        low = np.arange(self.count) * self.stride - self.padding
+        high = np.minimum(low + self.kernel, self.size + self.padding)
+        return high - low if include_padding else np.minimum(high, self.size) - np.maximum(low, 0)
+
+
+def _wide(a: Any) -> Any:
+    return a.astype(np.float32) if a.dtype.name in ("float16", "bfloat16") else a
+
+
+def _blocks(x: Any) -> Any:
+    step = max(1, BLOCK_BYTES // max(1, prod(x.shape[1:]) * x.itemsize))
+    return (slice(i, min(i + step, len(x))) for i in range(0, len(x), step))
+
+
+def _at(ndim: int, axis: int, where: slice) -> Any:
+    return (*(slice(None),) * axis, where, *(slice(None),) * (ndim - axis - 1))
+
+
+def _along(x: Any, axis: int, window: Window, combine: Any, start: Any) -> Any:
+    """Windows of one axis combined by a ufunc."""
+    out = np.full((*x.shape[:axis], window.count, *x.shape[axis + 1 :]), start, x.dtype)
+    for t in range(window.kernel):
+        to, source = window.slices(t)
+        part = out[_at(x.ndim, axis, to)]
+        combine(part, x[_at(x.ndim, axis, source)], out=part)
+    return out
+
+
+def window_sum(x: Any, windows: tuple[Window, ...]) -> Any:
+    """The sum of each window: ``(planes, *spatial) -> (planes, *counts)``."""
+    out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
+    for part in _blocks(x):
+        made = x[part]
+        for axis, window in enumerate(windows, 1):
+            made = _along(made, axis, window, np.add, 0)
+        out[part] = made
+    return out
+
+
+def window_spread(grad: Any, windows: tuple[Window, ...]) -> Any:
+    """The transpose of `window_sum`: each window's number added to all its elements."""
+    out = np.empty((len(grad), *(w.size for w in windows)), grad.dtype)
+    for part in _blocks(out):
+        made = grad[part]
+        for axis, window in reversed(list(enumerate(windows, 1))):
+            spread = np.zeros((*made.shape[:axis], window.size, *made.shape[axis + 1 :]), grad.dtype)
+            for t in range(window.kernel):
+                source, to = window.slices(t)
+                spread[_at(made.ndim, axis, to)] += made[_at(made.ndim, axis, source)]
+            made = spread
+        out[part] = made
+    return out
+
+
+def window_counts(windows: tuple[Window, ...], include_padding: bool) -> Any:
+    """How many elements each window averages over, ``(*counts)``."""
+    total: Any = np.ones((), np.int64)
+    for window in windows:
+        total = total[..., None] * window.counts(include_padding)
+    return total
+
+
+# -- maxima ----------------------------------------------------------------------------------------------------------------
+
+
+def _lowest(dtype: np.dtype) -> Any:
+    return -np.inf if dtype.kind not in "iu" else np.iinfo(dtype).min
+
+
+def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
+    """The maximum of each window; nan wins."""
+    if x.dtype.name == "bfloat16":
+        return max_values(_wide(x), windows).astype(x.dtype)
+    out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
+    for part in _blocks(x):
+        made = x[part]
+        for axis, window in enumerate(windows, 1):
+            made = _along(made, axis, window, np.maximum, _lowest(x.dtype))
+        out[part] = made
+    return out
+
+
+def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
+    """The maximum of each window and its index in the plane: the first of equal ones; of several nan the last."""
+    wide = _wide(x)
+    shape = (len(x), *(w.count for w in windows))
+    best = np.full(shape, _lowest(wide.dtype), wide.dtype)
+    first: Any = np.zeros((), np.int64)
+    for window in windows:
+        first = first[..., None] * window.size + window.starts()
+    at = np.empty(shape, np.int64)
+    at[...] = first
+    for part in _blocks(wide):
+        _scan(wide[part], windows, best[part], at[part])
+    return best.astype(x.dtype, copy=False), at
+
+
+def _scan(x: Any, windows: tuple[Window, ...], best: Any, at: Any) -> None:
+    """Walk every offset of the windows, keeping the best value so far and where it was."""
+    with_nan = x.dtype.kind == "f" and bool(np.isnan(x).any())
+    for offset in product(*(range(w.kernel) for w in windows)):
+        pairs = [w.slices(t) for w, t in zip(windows, offset, strict=True)]
+        to = (slice(None), *(a for a, _ in pairs))
+        source = x[(slice(None), *(b for _, b in pairs))]
+        better = source > best[to]
+        if with_nan:
+            better |= np.isnan(source)
+        index: Any = np.zeros((), np.int64)
+        for window, (_, b) in zip(windows, pairs, strict=True):
+            index = index[..., None] * window.size + np.arange(window.size)[b]
+        np.copyto(best[to], source, where=better)
+        np.copyto(at[to], index, where=better)
+
+
+def max_of_windows(x: Any, members: list[Any]) -> tuple[Any, Any]:
+    """As `max_at`, for windows of any shape: `members[a]` lists, for each window along axis `a`, the elements in it."""
+    n = len(members)
+    key = tuple(m.reshape(*(1,) * (2 * a), *m.shape, *(1,) * (2 * (n - a - 1))) for a, m in enumerate(members))
+    sizes = x.shape[1:]
+    order = [0, *(1 + 2 * a for a in range(n)), *(2 + 2 * a for a in range(n))]
+    gathered = _wide(x)[(slice(None), *key)].transpose(order)
+    depth = prod(m.shape[1] for m in members)
+    rows = gathered.reshape(*gathered.shape[: n + 1], depth)
+    at = rows.argmax(-1)
+    nans = rows != rows
+    if nans.any():
+        at = np.where(nans.any(-1), depth - 1 - nans[..., ::-1].argmax(-1), at)
+    flat: Any = np.zeros((1,) * (2 * n), np.int64)
+    for size, part in zip(sizes, key, strict=True):
+        flat = flat * size + part
+    flat = flat.transpose([o - 1 for o in order[1:]]).reshape(*(m.shape[0] for m in members), depth)
+    index = np.take_along_axis(np.broadcast_to(flat, rows.shape), at[..., None], -1)[..., 0]
+    values = np.take_along_axis(rows, at[..., None], -1)[..., 0]
+    return values.astype(x.dtype, copy=False), np.ascontiguousarray(index)
+
+
+def put_plane(values: Any, at: Any, size: int, add: bool) -> Any:
+    """Zeros ``(planes, size)`` with `values` at the indices `at`, both ``(planes, n)``; equal indices add up or overwrite."""
+    wide = _wide(values) if add else values
+    out = np.zeros((len(values), size), wide.dtype)
+    places = (at + (np.arange(len(at)) * size)[:, None]).reshape(-1)
+    if add:
+        np.add.at(out.reshape(-1), places, wide.reshape(-1))
+    else:
+        out.reshape(-1)[places] = wide.reshape(-1)
+    return out.astype(values.dtype, copy=False)
+
+
+def take_plane(x: Any, at: Any) -> Any:
+    """Elements `at` of each plane: ``(planes, size), (planes, n) -> (planes, n)``."""
+    return np.take_along_axis(x, at, 1)
+
+
+# -- adaptive --------------------------------------------------------------------------------------------------------------
+
+
+def adaptive_ranges(size: int, count: int) -> list[tuple[int, int]]:
+    """`count` ranges that cover an axis, as even as possible; neighbours share an element where they must."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+def adaptive_mean(x: Any, counts: tuple[int, ...]) -> Any:
+    """The mean over each of ``counts`` ranges along each axis."""
+    for axis, count in enumerate(counts, 1):
+        size = x.shape[axis]
+        if size == count:
+            continue
+        made = np.empty((*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
+        for i, (low, high) in enumerate(adaptive_ranges(size, count)):
+            total = np.add.reduce(x[_at(x.ndim, axis, slice(low, high))], axis=axis)
+            made[_at(x.ndim, axis, slice(i, i + 1))] = np.expand_dims(total / (high - low), axis)
+        x = made
+    return x
+
+
+def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
+    """The transpose of `adaptive_mean`."""
+    for axis, size in enumerate(sizes, 1):
+        count = grad.shape[axis]
+        if size == count:
+            continue
+        made = np.zeros((*grad.shape[:axis], size, *grad.shape[axis + 1 :]), grad.dtype)
+        for i, (low, high) in enumerate(adaptive_ranges(size, count)):
+            made[_at(grad.ndim, axis, slice(low, high))] += grad[_at(grad.ndim, axis, slice(i, i + 1))] / (high - low)
+        grad = made
+    return grad
