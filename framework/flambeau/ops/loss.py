@@ -12,12 +12,11 @@ from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
 from .. import _state, dtypes
-from .._arrays import ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from . import _promote
 from ._promote import common, only
-from ._spec import FUNCTION, Op, _new, composite, describe, elementwise, primitive
+from ._spec import _new, composite, constant_along, describe, elementwise, primitive
 
 F = "nn.functional"
 floating_common = only("floating")(common)
@@ -62,7 +61,7 @@ def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
 
 
 @primitive(surface=0, tensors=("input", "target", "weight"), keeps=True)
-def nll(input, target, weight, ignore_index, reduction):
+def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
 
 
@@ -80,9 +79,9 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
 
 
 @nll.vjp
-def _nll_vjp(grad, kept, input_shape, input_dtype, reduction):
-    picked = wrap(kernels.picked_weights(input_shape, input_dtype.numpy, kept))
-    return -(grad.unsqueeze(1) if reduction == "none" else grad) * picked, None, None
+def _nll_vjp(grad, input, kept, reduction):
+    picked = wrap(kernels.picked_weights(input._a.shape, input.dtype.numpy, kept))
+    return constant_along(-(grad.unsqueeze(1) if reduction == "none" else grad) * picked, [input]), None, None
 
 
 @nll.raw
@@ -262,7 +261,7 @@ _SMALL = 1 << 15  # elements; beyond, what is recorded here would weigh more tha
 
 @cross_entropy.fast
 def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
-    if weight is not None or label_smoothing or size_average is not None or reduce is not None:
+    if weight is not None or label_smoothing or size_average is not None or reduce is not None or ignore_index >= 0:
         return None
     try:
         x, t = input._a, target._a
@@ -354,8 +353,8 @@ def _mse_vjp(grad, input, target):
 
 @mean_squared_error.raw
 def _mse_raw(grad, input, target):
-    slope = (input - target) * (grad * (2 / input.size))
-    return slope, lambda: -slope
+    slope = np.asarray((input - target) * (grad * (2 / input.size)))
+    return slope, lambda: np.asarray(-slope)
 
 
 @mse_loss.fast

@@ -25,8 +25,9 @@ def element_weights(target: np.ndarray, classes: int, weight: np.ndarray | None,
     """
     counts = target != ignored
     chosen = np.where(counts, target, 0)
-    if chosen.size and (chosen.min() < 0 or chosen.max() >= classes):
-        wrong = chosen[(chosen < 0) | (chosen >= classes)].flat[0]
+    wild = counts & ((chosen < 0) | (chosen >= classes))
+    if wild.any():
+        wrong = chosen[wild].flat[0]
         raise IndexError(
             f"nll_loss: Target {wrong} is out of bounds: there are {classes} classes, 0 to {classes - 1}, "
             f"and ignore_index={ignored}"
@@ -45,7 +46,10 @@ def nll(x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction:
     """
     wide = widen(x)
     counts, chosen, weights = element_weights(target, x.shape[1], None if weight is None else widen(weight), ignored, wide.dtype)
-    picked = np.take_along_axis(wide, np.expand_dims(chosen, 1), 1).squeeze(1)
+    if x.shape[1]:
+        picked = np.take_along_axis(wide, np.expand_dims(chosen, 1), 1).squeeze(1)
+    else:
+        picked = np.zeros(target.shape, wide.dtype)  # no classes, so every target is an ignored one
     made = np.where(counts, -picked * weights, 0).astype(wide.dtype, copy=False)
     total = weights.sum() if reduction == "mean" else 1
     if reduction != "none":
@@ -57,7 +61,8 @@ def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
     """An array of `shape`: the weight over the total where a target points, zero elsewhere."""
     chosen, weights, total = kept
     made = np.zeros(shape, weights.dtype)
-    np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(weights / total, 1), 1)
+    if shape[1]:
+        np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(weights / total, 1), 1)
     return narrow(made, dtype)
 
 
@@ -66,5 +71,6 @@ def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any) -> np.ndarray:
     chosen, weights, total = kept
     values = -widen(grad) * (weights / total)
     made = np.zeros(shape, grad.dtype)
-    np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(values, 1).astype(grad.dtype, copy=False), 1)
+    if shape[1]:
+        np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(values, 1).astype(grad.dtype, copy=False), 1)
     return made

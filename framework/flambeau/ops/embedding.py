@@ -1,0 +1,289 @@
+"""Embeddings: rows of a table by index, bags of them, and one-hot vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import rows as kernels
+from flambeau_kernels.cpu.softmax import widen
+
+from .. import dtypes
+from ..tensor import Tensor, bump, wrap
+from ._spec import FUNCTION, composite, describe, primitive
+
+F = "nn.functional"
+
+
+# -- reading rows, and adding rows up ------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("weight", "indices"))
+def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
+    """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
+
+
+rows_at.node_class.title = "EmbeddingBackward0"
+
+
+@rows_at.kernel
+def _rows_at(table, indices, padding_idx, scale_grad_by_freq):
+    return kernels.take_rows(table, indices)
+
+
+@rows_at.shape
+def _rows_at_shape(weight, indices, padding_idx, scale_grad_by_freq):
+    return (*indices.shape, *weight.shape[1:]), weight.dtype
+
+
+@rows_at.vjp
+def _rows_at_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
+    return rows_added.function(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
+
+
+@rows_at.raw
+def _rows_at_raw(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
+    return _added(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
+
+
+def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) -> Any:
+    flat, values = indices.reshape(-1), grad.reshape(indices.size, *grad.shape[indices.ndim :])
+    if padding_idx >= 0:
+        kept = flat != padding_idx
+        flat, values = flat[kept], values[kept]
+    return kernels.add_rows(values, flat, rows, by_freq)
+
+
+@primitive(surface=0, tensors=("values", "indices"))
+def rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
+    """The transpose of `rows_at`: a table of `rows` rows in which the `values` of each index are added up."""
+
+
+@rows_added.kernel
+def _rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
+    return _added(values, indices, rows, padding_idx, scale_grad_by_freq)
+
+
+@rows_added.shape
+def _rows_added_shape(values, indices, rows, padding_idx, scale_grad_by_freq):
+    return (rows, *values.shape[indices.ndim :]), values.dtype
+
+
+@rows_added.vjp
+def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
+    back = rows_at.function(grad, indices, -1, False)
+    at = indices._a
+    factor = np.ones(at.shape, grad.dtype.numpy)
+    if scale_grad_by_freq:
+        factor = (1 / np.bincount(at.reshape(-1))[at]).astype(factor.dtype)
+    if padding_idx >= 0:
+        factor = np.where(at == padding_idx, factor.dtype.type(0), factor)
+    return back * wrap(factor.reshape(factor.shape + (1,) * (back.ndim - at.ndim))), None
+
+
+def _check_indices(name: str, input: Any) -> None:
+    if not isinstance(input, Tensor) or input.dtype.name not in ("int64", "int32"):
+        said = input.dtype if isinstance(input, Tensor) else type(input).__name__
+        raise RuntimeError(
+            f"{name}: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {said} "
+            "instead; use .long()"
+        )
+
+
+def _check_sparse(name: str, sparse: bool, weight: Tensor) -> None:
+    if sparse and weight.requires_grad:
+        raise NotImplementedError(f"{name}: sparse gradients (sparse=True) are not supported; use sparse=False")
+
+
+def _padding(padding_idx: int | None, rows: int) -> int:
+    """`padding_idx` counted from the front, -1 for none. Raises: AssertionError, as PyTorch does, outside the table."""
+    if padding_idx is None:
+        return -1
+    if padding_idx and not -rows <= padding_idx < rows:
+        raise AssertionError(f"embedding: Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
+    return padding_idx + rows if padding_idx < 0 else padding_idx
+
+
+def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
+    """Scale the rows of `weight` that `indices` name and whose norm exceeds `max_norm` down to it, in place."""
+    kernels.check_indices(indices, weight.shape[0])
+    if not indices.size:
+        return
+    used = np.unique(indices)
+    table = weight._a
+    wide = widen(table[used])
+    norms = np.linalg.norm(wide, ord=norm_type, axis=1)
+    large = norms > max_norm
+    # The slack is PyTorch's, and keeps a row that was scaled from being scaled again.
+    table[used[large]] = (wide[large] * (max_norm / (norms[large] + 1e-7))[:, None]).astype(table.dtype)
+    bump(weight)
+
+
+@composite(namespace=F)
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """The rows of `weight` that `input` names: ``(*) , (V, D) -> (*, D)``.
+
+    Args:
+        input: int32 or int64 indices into the rows.
+        padding_idx: a row whose gradient stays zero; counts from the back when negative.
+        max_norm: rows of a larger norm of order `norm_type` are first scaled down to it, in place.
+        scale_grad_by_freq: divide a row's gradient by the number of times it is named.
+        sparse: not supported for a weight that requires grad.
+    Raises: IndexError for an index outside the table; RuntimeError for indices of another dtype.
+    """
+    if not isinstance(input, Tensor):
+        raise TypeError(f"embedding(): argument 'indices' (position 2) must be Tensor, not {type(input).__name__}")
+    if weight.ndim != 2:
+        raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
+    padding = _padding(padding_idx, weight.shape[0])
+    _check_indices("embedding", input)
+    _check_sparse("embedding", sparse, weight)
+    if max_norm is not None:
+        _renormalize(weight, input._a, max_norm, norm_type)
+    return rows_at.function(weight, input, padding, scale_grad_by_freq)
+
+
+def _package_embedding() -> None:
+    def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+        """The rows of `weight` that `indices` name."""
+        _check_indices("embedding", indices)
+        _check_sparse("embedding", sparse, weight)
+        return rows_at.function(weight, indices, padding_idx, scale_grad_by_freq)
+
+    composite(surface=FUNCTION)(embedding)
+
+
+_package_embedding()
+
+
+# -- bags ----------------------------------------------------------------------------------------------------------------
+
+
+def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, Any, int]:
+    """Flat indices, the bag each belongs to, and the number of bags. Raises: ValueError, RuntimeError."""
+    if input.ndim == 2:
+        if offsets is not None:
+            raise ValueError(
+                f"embedding_bag: if input is 2D, then offsets has to be None, as input is treated as a mini-batch of fixed length "
+                f"sequences. However, found offsets of type {type(offsets)}"
+            )
+        count, length = input.shape
+        return input._a.reshape(-1), np.repeat(np.arange(count), length), count
+    if input.ndim != 1:
+        raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
+    if offsets is None:
+        raise ValueError("embedding_bag: offsets has to be a 1D Tensor but got None")
+    if offsets.ndim != 1:
+        raise ValueError(f"embedding_bag: offsets has to be a 1D Tensor, but got shape {tuple(offsets.shape)}")
+    _check_indices("embedding_bag offsets", offsets)
+    starts, length = offsets._a, input.shape[0]
+    count = len(starts) - 1 if include_last_offset else len(starts)
+    if include_last_offset and not len(starts):
+        raise RuntimeError("embedding_bag: include_last_offset: number of offset should be at least 1")
+    if len(starts) and starts[0] != 0:
+        raise RuntimeError(f"embedding_bag: offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0; got {starts[0]}")
+    if len(starts) and starts[-1] > length:
+        raise RuntimeError(f"embedding_bag: offsets[-1] can not be greater than input's length({length}), got offsets[-1] of {starts[-1]}")
+    ends = starts[1:] if include_last_offset else np.append(starts[1:], length)
+    return input._a[: ends[-1] if count else 0], np.repeat(np.arange(count), np.diff(np.append(starts[:1], ends)) if count else 0), count
+
+
+@composite(namespace=F)
+def embedding_bag(
+    input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
+    per_sample_weights=None, include_last_offset=False, padding_idx=None,
+):  # fmt: skip
+    """The sum, mean or largest of the rows of `weight` in each bag of indices: ``(B, N), (V, D) -> (B, D)``.
+
+    Args:
+        input: indices ``(B, N)``, a bag a row; or ``(N)``, where bags begin at `offsets`.
+        mode: 'sum', 'mean' or 'max'; an empty bag gives zeros.
+        per_sample_weights: of the shape of `input`, with mode 'sum': what each row is multiplied by.
+        include_last_offset: `offsets` ends with where the last bag ends.
+        padding_idx: indices that do not count.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as for `embedding`.
+    """
+    if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
+        raise TypeError("embedding_bag(): arguments 'input' and 'weight' must be Tensors")
+    # The order of the first two arguments was once the other way round.
+    if weight.dtype.category < dtypes.FLOATING and input.dtype.is_floating_point:
+        input, weight = weight, input
+    _check_bag_weights(input, per_sample_weights, mode)
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"embedding_bag: mode has to be one of sum, mean or max, got {mode!r}")
+    _check_indices("embedding_bag", input)
+    if weight.ndim != 2:
+        raise RuntimeError(f"embedding_bag: 'weight' must be 2-D\n{describe(weight=weight)}")
+    if mode == "max" and scale_grad_by_freq:
+        raise ValueError("embedding_bag: max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("embedding_bag: max mode does not support sparse weights")
+    _check_sparse("embedding_bag", sparse, weight)
+    indices, bags, count = _bags(input, offsets, include_last_offset)
+    padding = _padding(padding_idx, weight.shape[0])
+    samples = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    if padding >= 0:
+        kernels.check_indices(indices, weight.shape[0])
+        kept = np.flatnonzero(indices != padding)
+        indices, bags = indices[kept], bags[kept]
+        samples = None if samples is None else samples[wrap(kept)]
+    if max_norm is not None:
+        _renormalize(weight, indices, max_norm, norm_type)
+    picked = rows_at.function(weight, wrap(np.ascontiguousarray(indices)), -1, scale_grad_by_freq)
+    if samples is not None:
+        picked = picked * samples[: len(indices)].unsqueeze(1)
+    return _combined(picked, bags, count, mode)
+
+
+def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
+    if weights is None:
+        return
+    if weights.shape != input.shape:
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({tuple(weights.shape)}) is not None, then it must have the same shape as the input "
+            f"({tuple(input.shape)})"
+        )
+    if mode != "sum":
+        raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}')")
+
+
+def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
+    """The rows ``(n, D)`` of each bag made one: ``(count, D)``."""
+    if mode == "max":
+        at = kernels.segment_argmax(picked._a, bags, count)
+        if not picked.shape[0]:
+            return picked.new_zeros((count, picked.shape[1]))
+        return picked.gather(0, wrap(np.maximum(at, 0))).where(wrap(at >= 0), 0)
+    made = rows_added.function(picked, wrap(bags), count, -1, False)
+    if mode == "sum":
+        return made
+    sizes = np.maximum(np.bincount(bags, minlength=count), 1).astype(widen(picked._a[:0]).dtype)
+    return made / wrap(sizes.astype(picked._a.dtype)[:, None])
+
+
+# -- one-hot -------------------------------------------------------------------------------------------------------------
+
+
+@composite(namespace=F)
+def one_hot(tensor, num_classes=-1):
+    """Zeros with a one at each class: ``(*) -> (*, num_classes)``, int64; by default one more class than the largest.
+
+    Raises: RuntimeError for another dtype than int64 and for a class outside ``[0, num_classes)``.
+    """
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}")
+    classes = tensor._a
+    if not tensor.numel():
+        if num_classes <= 0:
+            raise RuntimeError(f"one_hot: Can not infer total number of classes from empty tensor; give num_classes > 0, got {num_classes}")
+        return tensor.new_zeros((*tensor.shape, num_classes))
+    if classes.min() < 0:
+        raise RuntimeError(f"one_hot: Class values must be non-negative, got {classes.min()}")
+    if num_classes == -1:
+        num_classes = int(classes.max()) + 1
+    elif num_classes < 1:
+        raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
+    elif classes.max() >= num_classes:
+        raise RuntimeError(f"one_hot: Class values must be smaller than num_classes, got {classes.max()} for {num_classes} classes")
+    return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64))
