@@ -7,7 +7,7 @@ name is used and keep the answer on the class.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,6 +127,47 @@ class Tensor(metaclass=TensorMeta):
         return made
 
     # -- what it is ------------------------------------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+        # The op registry makes these; type checkers are told that they exist.
+        __add__: Any
+        __radd__: Any
+        __iadd__: Any
+        __sub__: Any
+        __rsub__: Any
+        __isub__: Any
+        __mul__: Any
+        __rmul__: Any
+        __imul__: Any
+        __truediv__: Any
+        __rtruediv__: Any
+        __itruediv__: Any
+        __floordiv__: Any
+        __rfloordiv__: Any
+        __mod__: Any
+        __rmod__: Any
+        __pow__: Any
+        __rpow__: Any
+        __matmul__: Any
+        __rmatmul__: Any
+        __and__: Any
+        __rand__: Any
+        __or__: Any
+        __ror__: Any
+        __xor__: Any
+        __rxor__: Any
+        __lshift__: Any
+        __rshift__: Any
+        __lt__: Any
+        __le__: Any
+        __gt__: Any
+        __ge__: Any
+        __neg__: Any
+        __pos__: Any
+        __abs__: Any
+        __invert__: Any
+        __getitem__: Any
+        __setitem__: Any
 
     @property
     def shape(self) -> Size:

@@ -7,6 +7,8 @@ formulas can be read, linted and navigated like any other Python.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 WORDS = (
     "abs sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
     "erf erfc erfinv sigmoid pow lgamma digamma floor ceil trunc nearbyint copysign fmod remainder floor_divide where "
@@ -36,6 +38,11 @@ class Word:
 
     def __repr__(self) -> str:
         return f"<word {self.name}>"
+
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
 
 
 globals().update({name: Word(name) for name in (*WORDS, *HOST_WORDS)})
