@@ -952,6 +952,7 @@ class PrimitiveOp(Op):
         self.raw_rule: Any = None
         self.jvp_rule: Any = None
         self.batch_rule: Any = None
+        self.not_differentiable = ""  # why there is no vjp, where there is none
         self.vjp_names: tuple[str, ...] = ()
         self.raw_names: tuple[str, ...] = ()
         self.saved_names: tuple[str, ...] = ()

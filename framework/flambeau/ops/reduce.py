@@ -203,6 +203,7 @@ def argmin(input, dim=None, keepdim=False):
 
 argmin.kernel(_argument("argmin", np.argmin))
 argmin.shape(_index_shape)
+argmax.not_differentiable = argmin.not_differentiable = "an index is piecewise constant"
 
 
 def _extreme(name: str, pick: Any) -> Any:
@@ -351,8 +352,13 @@ def _sqrt(x: Tensor) -> Tensor:
 from ._spec import elementwise  # noqa: E402  # the one scalar formula among the reductions
 
 
-@elementwise(surface=0, vjp={"input": lambda grad, out: where(out == 0, 0, grad / (2 * where(out == 0, 1, out)))}, title="StdBackward0",
-             ufunc=np.sqrt)  # fmt: skip
+@elementwise(
+    surface=0,
+    vjp={"input": lambda grad, out: where(out == 0, 0, grad / (2 * where(out == 0, 1, out)))},
+    title="StdBackward0",
+    ufunc=np.sqrt,
+    samples=(0.1, 4.0),
+)
 def root(input):
     """The square root with derivative 0 at 0, as the deviation of constant values has."""
     return sqrt(input)

@@ -150,6 +150,9 @@ def view_dtype(self, dtype):
     """The bytes of `self` as another dtype."""
 
 
+view_dtype.not_differentiable = "bytes have no derivative"
+
+
 @view_dtype.kernel
 def _view_dtype(a, dtype):
     old, new = a.itemsize, dtype.itemsize
