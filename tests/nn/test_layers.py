@@ -121,7 +121,7 @@ LAYERS: list[tuple[str, tuple[Any, ...], dict[str, Any], list[tuple[Any, ...]]]]
         {"batch_first": True, "dropout": 0.0},
         [(2, 5, 4), (2, 3, 4)],
     ),
-    ("AdaptiveLogSoftmaxWithLoss", (8, 9, [1, 2, 5]), {"head_bias": True}, [(6, 8), (INDEX, 6)]),
+    ("AdaptiveLogSoftmaxWithLoss", (8, 9, [1, 2, 5]), {"head_bias": True, "div_value": 2.0}, [(6, 8), (INDEX, 6)]),
 ]
 IDS = [f"{name}-{i}" for i, (name, *_) in enumerate(LAYERS)]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import flambeau as fb
 
+from ... import _state
 from .. import init
 from ..parameter import Parameter
 from ..utils.rnn import PackedSequence
@@ -156,7 +157,8 @@ class RNNBase(Module):
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """Raises ValueError for a wrong dtype, RuntimeError for a wrong number of dimensions or features."""
         weight = getattr(self, self._all_weights[0][0])
-        if input.dtype != weight.dtype and not fb.is_autocast_enabled():
+        # Under autocast, one of the unusual modes, the products convert both.
+        if input.dtype != weight.dtype and not _state.SLOW:
             raise ValueError(
                 f"{self.mode}: input is {input.dtype}, the weights are {weight.dtype}; convert one with .to()"
             )
