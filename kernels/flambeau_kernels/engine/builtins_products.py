@@ -1,4 +1,8 @@
-"""Builtins around matrix products, computed by the BLAS that numpy brought along."""
+"""Builtins around matrix products, computed by the BLAS that numpy brought along.
+
+They answer only where numpy calls the same routine in the same way, so that results have numpy's bits: a product
+with a single row or column is numpy's gemv, and one of a matrix with itself its syrk.
+"""
 from __future__ import annotations
 
 import dataclasses
@@ -33,7 +37,8 @@ class Matrix:
 def matmul(module: Module, name: str, transposed: Sequence[bool]) -> None:
     """Add the builtin of a 2-D product; `transposed` says of each operand whether its transpose is meant.
 
-    Operands may lie in memory row by row or column by column; a product without elements is refused.
+    Operands may lie in memory row by row or column by column; a result of fewer than two rows or columns is
+    refused, and so is the product of a matrix with itself.
     """
     module.functions += [_matmul_part(name, real, transposed) for real in REALS]
     module.functions.append(entry(name, 2))
@@ -44,11 +49,12 @@ def _matmul_part(name: str, real: Real, transposed: Sequence[bool]) -> str:
     shape = code.let("alloca [2 x i64]")
     a, b = (_matrix(code, code.argument(k), transposed[k]) for k in range(2))
     code.require(code.let(f"icmp eq i64 {a.columns}, {b.rows}"))
+    code.require(code.let(f"icmp ne ptr {a.data}, {b.data}"))
     _require_product_size(code, a.rows, b.columns, a.columns)
     code.do(f"store i64 {a.rows}, ptr {shape}")
     code.do(f"store i64 {b.columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 1')}")
     made = code.new_array(2, shape)
-    _gemm(code, a, b, code.data(made), add_to="0.0")
+    _gemm(code, a, b, code.data(made))
     code.do(f"ret ptr {made}")
     return code.text()
 
@@ -72,20 +78,20 @@ def _matrix(code: Part, item: str, transposed: bool) -> Matrix:
 
 
 def _require_product_size(code: Code, rows: str, columns: str, inner: str) -> None:
-    """Neither empty nor large; a length is bounded before it is multiplied, so nothing overflows."""
-    for length in (rows, columns, inner):
-        below = code.let(f"sub i64 {length}, 1")
-        code.require(code.let(f"icmp ult i64 {below}, {MOST_ELEMENTS}"))
+    """Neither thin nor large; a length is bounded before it is multiplied, so nothing overflows."""
+    for length, least in ((rows, 2), (columns, 2), (inner, 1)):
+        above = code.let(f"sub i64 {length}, {least}")
+        code.require(code.let(f"icmp ult i64 {above}, {MOST_ELEMENTS}"))
     products = code.let(f"mul i64 {code.let(f'mul i64 {rows}, {columns}')}, {inner}")
     code.require(code.let(f"icmp sle i64 {products}, {MOST_PRODUCTS}"))
 
 
-def _gemm(code: Part, a: Matrix, b: Matrix, out: str, add_to: str) -> None:
-    """out = a @ b + add_to * out, on row-major `out`."""
+def _gemm(code: Part, a: Matrix, b: Matrix, out: str) -> None:
+    """out = a @ b, on row-major `out`."""
     llvm = code.real.llvm
     code.do(f"call void {code.slot(code.real.gemm)}(i32 {ROW_MAJOR}, i32 {a.layout}, i32 {b.layout}, "
             f"i64 {a.rows}, i64 {b.columns}, i64 {a.columns}, {llvm} 1.0, ptr {a.data}, i64 {a.leading}, "
-            f"ptr {b.data}, i64 {b.leading}, {llvm} {add_to}, ptr {out}, i64 {b.columns})")
+            f"ptr {b.data}, i64 {b.leading}, {llvm} 0.0, ptr {out}, i64 {b.columns})")
 
 
 def linear(module: Module, name: str) -> None:
@@ -119,25 +125,30 @@ def _linear_part(name: str, real: Real) -> str:
             f"store i64 {w.columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 {last}')}")
     made = code.new_array(ndim, shape)
     out = code.data(made)
-    arguments = f"ptr {out}, ptr {code.data(bias)}, i64 {rows}, i64 {w.columns}"
-    code.do(f"call void @{name}.bias.{real.name}({arguments})")
     left = Matrix(rows, w.rows, str(AS_IS), w.rows, code.data(x))
-    _gemm(code, left, w, out, add_to="1.0")
-    code.do(f"ret ptr {made}")
+    _gemm(code, left, w, out)
+    arguments = f"ptr {out}, ptr {code.data(bias)}, i64 {rows}, i64 {w.columns}"
+    code.do(f"call void @{name}.bias.{real.name}({arguments})", f"ret ptr {made}")
     return code.text()
 
 
 def _bias_rows(real: Real, name: str) -> str:
-    """The bias in every row of the output, for the product to be added to."""
-    code = Code(f"internal void @{name}.bias.{real.name}(ptr %out, ptr %bias, i64 %rows, i64 %columns)")
-    size = code.let(f"mul i64 %columns, {real.size}")
+    """Add the bias to every row of the product. BLAS could start from it, but would round in another order."""
+    llvm = real.llvm
+    code = Code(f"internal void @{name}.bias.{real.name}(ptr noalias %out, ptr noalias %bias, i64 %rows, i64 %columns)")
     code.do("br label %row")
     code.label("row")
-    code.do("%r = phi i64 [0, %entry], [%next, %row]")
-    place = code.let(f"getelementptr {real.llvm}, ptr %out, i64 {code.let('mul i64 %r, %columns')}")
-    code.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr %bias, i64 {size}, i1 false)",
-            "%next = add nuw nsw i64 %r, 1", "%more = icmp slt i64 %next, %rows",
-            "br i1 %more, label %row, label %done")
+    code.do("%r = phi i64 [0, %entry], [%r.next, %row.end]", "%base = mul i64 %r, %columns", "br label %column")
+    code.label("column")
+    code.do("%c = phi i64 [0, %row], [%c.next, %column]", "%at = add i64 %base, %c")
+    place = code.let(f"getelementptr {llvm}, ptr %out, i64 %at")
+    product = code.let(f"load {llvm}, ptr {place}")
+    total = code.let(f"fadd {llvm} {product}, {code.element('%bias', '%c', llvm)}")
+    code.do(f"store {llvm} {total}, ptr {place}", "%c.next = add nuw nsw i64 %c, 1",
+            "%c.more = icmp slt i64 %c.next, %columns", "br i1 %c.more, label %column, label %row.end")
+    code.label("row.end")
+    code.do("%r.next = add nuw nsw i64 %r, 1", "%r.more = icmp slt i64 %r.next, %rows",
+            "br i1 %r.more, label %row, label %done")
     code.label("done")
     code.do("ret void")
     return code.text()

@@ -4,57 +4,90 @@ from __future__ import annotations
 from flambeau_kernels.engine import pyabi
 from flambeau_kernels.engine.fastcall import REALS, Code, Module, Part, Real, entry
 
-BLOCK = 1024                                          # elements added in the array's own precision
+LEAF = 128                                            # elements numpy adds up without halving further
+LANES = 8                                             # partial sums within a leaf
+MOST_SUMMED = 4096                                    # larger arrays are the general path's
 STRIP = 512                                           # columns whose float64 sums are kept on the stack
 
 
 def total(module: Module, name: str, mean: bool = False) -> None:
-    """Add a builtin that sums all elements (of an empty array: 0), or averages them (nan), to a 0-d array."""
-    parts = []
+    """Add a builtin that sums all elements (of an empty array: 0), or averages them (nan), to a 0-d array.
+
+    Elements are added in numpy's order, so the result has its bits: halves, down to leaves of 128 elements, in
+    which eight partial sums take turns.
+    """
     for real in REALS:
-        module.functions.append(_block_sum(real, name))
-        parts.append(_total_part(name, real, mean))
-    module.functions += [*parts, entry(name, 1)]
+        module.functions += [_few(real, name), _leaf(real, name), _pairwise(real, name)]
+    module.functions += [*(_total_part(name, real, mean) for real in REALS), entry(name, 1)]
 
 
-def _block_sum(real: Real, name: str) -> str:
-    """The sum of elements [lo, hi) in any order: that is what makes vectors of them."""
+def _few(real: Real, name: str) -> str:
+    """`%start` and the elements [lo, hi), one after another."""
     llvm = real.llvm
-    code = Code(f"internal {llvm} @{name}.block.{real.name}(ptr %p, i64 %lo, i64 %hi)")
+    code = Code(f"internal {llvm} @{name}.few.{real.name}(ptr %p, i64 %lo, i64 %hi, {llvm} %start)")
     code.branch(code.let("icmp slt i64 %lo, %hi"), "body", "done")
     code.label("body")
-    code.do("%i = phi i64 [%lo, %entry], [%next, %body]", f"%s = phi {llvm} [0.0, %entry], [%sum, %body]")
-    code.do(f"%sum = fadd reassoc {llvm} %s, {code.element('%p', '%i', llvm)}",
-            "%next = add nuw nsw i64 %i, 1", "%more = icmp slt i64 %next, %hi",
-            "br i1 %more, label %body, label %done")
+    code.do("%i = phi i64 [%lo, %entry], [%next, %body]", f"%s = phi {llvm} [%start, %entry], [%sum, %body]")
+    code.do(f"%sum = fadd {llvm} %s, {code.element('%p', '%i', llvm)}", "%next = add nuw nsw i64 %i, 1",
+            "%more = icmp slt i64 %next, %hi", "br i1 %more, label %body, label %done")
     code.label("done")
-    code.do(f"%result = phi {llvm} [0.0, %entry], [%sum, %body]", f"ret {llvm} %result")
+    code.do(f"%result = phi {llvm} [%start, %entry], [%sum, %body]", f"ret {llvm} %result")
+    return code.text()
+
+
+def _leaf(real: Real, name: str) -> str:
+    """The sum of 8 to 128 elements: eight lanes, added in pairs, then the elements left over."""
+    llvm, lanes = real.llvm, f"<{LANES} x {real.llvm}>"
+    code = Code(f"internal {llvm} @{name}.leaf.{real.name}(ptr %p, i64 %n)")
+    code.do(f"%whole = and i64 %n, {-LANES}", f"%first = load {lanes}, ptr %p, align {real.size}")
+    code.branch(code.let(f"icmp sgt i64 %whole, {LANES}"), "body", "pairs")
+    code.label("body")
+    code.do(f"%i = phi i64 [{LANES}, %entry], [%next, %body]", f"%s = phi {lanes} [%first, %entry], [%sum, %body]",
+            f"%at = getelementptr {llvm}, ptr %p, i64 %i", f"%x = load {lanes}, ptr %at, align {real.size}",
+            f"%sum = fadd {lanes} %s, %x", f"%next = add nuw nsw i64 %i, {LANES}",
+            "%more = icmp slt i64 %next, %whole", "br i1 %more, label %body, label %pairs")
+    code.label("pairs")
+    code.do(f"%r = phi {lanes} [%first, %entry], [%sum, %body]")
+    sums = [code.let(f"extractelement {lanes} %r, i64 {k}") for k in range(LANES)]
+    while len(sums) > 1:
+        sums = [code.let(f"fadd {llvm} {a}, {b}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    result = code.let(f"call {llvm} @{name}.few.{real.name}(ptr %p, i64 %whole, i64 %n, {llvm} {sums[0]})")
+    code.do(f"ret {llvm} {result}")
+    return code.text()
+
+
+def _pairwise(real: Real, name: str) -> str:
+    llvm, own = real.llvm, f"@{name}.pairwise.{real.name}"
+    code = Code(f"internal {llvm} {own}(ptr %p, i64 %n)")
+    code.branch(code.let(f"icmp slt i64 %n, {LANES}"), "few", "more")
+    code.label("few")
+    code.do(f"%a = call {llvm} @{name}.few.{real.name}(ptr %p, i64 0, i64 %n, {llvm} -0.0)", f"ret {llvm} %a")
+    code.label("more")
+    code.branch(code.let(f"icmp sle i64 %n, {LEAF}"), "leaf", "halves")
+    code.label("leaf")
+    code.do(f"%b = call {llvm} @{name}.leaf.{real.name}(ptr %p, i64 %n)", f"ret {llvm} %b")
+    code.label("halves")
+    code.do("%middle = lshr i64 %n, 1", f"%half = and i64 %middle, {-LANES}",
+            f"%q = getelementptr {llvm}, ptr %p, i64 %half", "%rest = sub i64 %n, %half",
+            f"%c = call {llvm} {own}(ptr %p, i64 %half)", f"%d = call {llvm} {own}(ptr %q, i64 %rest)",
+            f"%e = fadd {llvm} %c, %d", f"ret {llvm} %e")
     return code.text()
 
 
 def _total_part(name: str, real: Real, mean: bool) -> str:
+    llvm = real.llvm
     code = Part(name, real)
     first = code.argument(0)
     code.require_array(first)
     count = code.count(first)
+    code.require(code.let(f"icmp sle i64 {count}, {MOST_SUMMED}"))
     data = code.data(first)
     made = code.new_array(0, "null")
-    start = code.fresh("start")
-    code.do(f"br label %{start}")
-    code.label(start)
-    code.do("br label %head")
-    code.label("head")
-    # Across blocks in float64: 64 partial sums of 1024 would else cost float32 another six bits.
-    code.do(f"%lo = phi i64 [0, %{start}], [%hi, %step]", f"%acc = phi double [0.0, %{start}], [%sum, %step]")
-    code.branch(code.let(f"icmp slt i64 %lo, {count}"), "step", "done")
-    code.label("step")
-    code.do(f"%ahead = add i64 %lo, {BLOCK}", f"%inside = icmp slt i64 %ahead, {count}",
-            f"%hi = select i1 %inside, i64 %ahead, i64 {count}")
-    part = code.let(f"call {real.llvm} @{name}.block.{real.name}(ptr {data}, i64 %lo, i64 %hi)")
-    code.do(f"%sum = fadd double %acc, {code.as_double(part, real)}", "br label %head, !llvm.loop !0")
-    code.label("done")
-    result = code.let(f"fdiv double %acc, {code.let(f'sitofp i64 {count} to double')}") if mean else "%acc"
-    code.do(f"store {real.llvm} {code.from_double(result, real)}, ptr {code.data(made)}", f"ret ptr {made}")
+    total = code.let(f"call {llvm} @{name}.pairwise.{real.name}(ptr {data}, i64 {count})")
+    result = code.let(f"fadd {llvm} 0.0, {total}")    # numpy adds to zero: -0.0 becomes 0.0
+    if mean:
+        result = code.let(f"fdiv {llvm} {result}, {code.let(f'sitofp i64 {count} to {llvm}')}")
+    code.do(f"store {llvm} {result}, ptr {code.data(made)}", f"ret ptr {made}")
     return code.text()
 
 

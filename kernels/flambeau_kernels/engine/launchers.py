@@ -21,7 +21,7 @@ import flambeau_kernels
 from flambeau_kernels.engine import llvm, pyabi
 from flambeau_kernels.vocabulary import exp, log, sigmoid, sqrt, tanh, where
 
-__all__ = ["available", "load", "module_text"]
+__all__ = ["available", "compile_ahead", "load", "module_text"]
 
 
 def available() -> tuple[bool, str]:
@@ -46,8 +46,10 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
     In place, returning the first argument, which must be writable: add_ sub_ mul_ div_ add_scaled_ relu_;
         fill_ (array, number or 0-d array); sgd_ (param, grad, lr). An operand may be exactly the first
         argument; one that shares a part of its memory is refused.
-    Others: sum mean (array) to 0-d; column_sum (array) over all dimensions but the last; matmul (a, b),
-        matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D, stored by rows or by columns; linear (x, weight, bias).
+    Others: sum mean (array) to 0-d, of up to 4,096 elements; column_sum (array) over all dimensions but the
+        last; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D, stored by rows or by columns;
+        linear (x, weight, bias). Products of one row or column are refused.
+    All but exp, log, tanh, sigmoid and column_sum have the bits of numpy's functions.
     """
     global _loaded, _failure
     if not available()[0]:
@@ -57,8 +59,12 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         if body is None:
             return {}
         made = _builtins(body)
-        # Only running them shows whether objects are made and counted as this interpreter does it.
-        _failure = _self_test(made)
+        # Only running them shows whether objects are made and counted as this interpreter does it. Other threads may
+        # use the objects whose references are counted, so one bad count proves nothing.
+        for _ in range(3):
+            _failure = _self_test(made)
+            if _failure is None:
+                break
         _loaded = {} if _failure else made
     return _loaded
 
@@ -161,12 +167,22 @@ def _object_code(compile: bool) -> bytes | None:
     It is found by the sources that write it: writing its text takes ten times as long as loading the object.
     """
     machine = llvm.machine()
+    global _body
     key = hashlib.sha256(f"launchers|{machine.fingerprint}|{_sources()}".encode()).hexdigest()
-    body = llvm.disk().get(key)
+    body = _body or llvm.disk().get(key)
     if body is None and compile:
-        body = machine.emit_object(module_text(machine.scales))
+        body = _body = machine.emit_object(module_text(machine.scales))
         llvm.disk().put(key, body)
     return body
+
+
+_body: bytes | None = None                            # compiled in this process
+
+
+def compile_ahead() -> None:
+    """Compile the launchers if no cache has them, so that `load(compile=False)` finds them; for another thread."""
+    if available()[0] and _loaded is None:
+        _object_code(compile=True)
 
 
 def _sources() -> str:
