@@ -1,0 +1,380 @@
+"""Scaled dot-product attention, and multi-head attention made of it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import attention as kernels
+
+from .. import dtypes
+from ..tensor import Tensor, wrap
+from ._spec import composite, describe, primitive, sum_tensor_to
+
+F = "nn.functional"
+
+
+# -- one attention over batches of heads ---------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("query", "key", "value", "mask"), keeps=True)
+def attend(query, key, value, mask=None, scale=1.0, causal=False):
+    """``softmax(scale * query @ key.T + mask) @ value``: ``(B, L, E), (B, S, E), (B, S, V) -> (B, L, V)``.
+
+    The ``L x S`` scores are never held at once, unless a second derivative is asked for.
+    """
+
+
+attend.node_class.title = "ScaledDotProductFlashAttentionForCpuBackward0"
+
+
+@attend.kernel
+def _attend(q, k, v, mask, scale, causal):
+    return kernels.attend(q, k, v, mask, scale, causal)
+
+
+@attend.shape
+def _attend_shape(query, key, value, mask, scale, causal):
+    return (*query.shape[:-1], value.shape[-1]), query.dtype
+
+
+@attend.vjp
+def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
+    weights = _weights(query, key, mask, scale, causal)
+    slopes = weights * (grad @ value.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
+    floating = mask is not None and mask.dtype is not dtypes.bool
+    return (
+        (slopes @ key) * scale,
+        (slopes.transpose(-2, -1) @ query) * scale,
+        weights.transpose(-2, -1) @ grad,
+        (lambda: sum_tensor_to(slopes, tuple(mask.shape)).to(mask.dtype)) if floating else None,
+    )
+
+
+@attend.raw
+def _attend_raw(grad, out, query, key, value, mask, scale, causal, kept, needs_mask):
+    return kernels.attend_grad(grad, query, key, value, mask, out, kept, scale, causal, needs_mask)
+
+
+def _weights(query: Tensor, key: Tensor, mask: Any, scale: float, causal: bool) -> Tensor:
+    """The whole of ``softmax(scale * query @ key.T + mask)``; a row that sees nothing is zero."""
+    scores = (query @ key.transpose(-2, -1)) * scale
+    if causal:
+        queries, keys = np.ogrid[: query.shape[-2], : key.shape[-2]]
+        scores = scores.where(wrap(keys <= queries), -math.inf)
+    if mask is not None:
+        scores = scores.where(mask, -math.inf) if mask.dtype is dtypes.bool else scores + mask
+    if not scores.shape[-1]:
+        return scores
+    blind = (scores == -math.inf).all(-1, keepdim=True)
+    return scores.where(~blind, 0).softmax(-1).where(~blind, 0)
+
+
+def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: float, is_causal: bool) -> None:
+    operands = {"query": query, "key": key, "value": value}
+    if not query.dtype is key.dtype is value.dtype:
+        raise RuntimeError(f"scaled_dot_product_attention: Expected query, key, and value to have the same dtype, but got\n{describe(**operands)}")
+    if min(x.ndim for x in operands.values()) < 2:
+        raise RuntimeError(
+            f"scaled_dot_product_attention: Expected query, key, and value to all be at least 2 dimensional, but got\n{describe(**operands)}"
+        )
+    if not query.dtype.is_floating_point:
+        kind = NotImplementedError if query.is_complex() else RuntimeError
+        raise kind(f"scaled_dot_product_attention: expected a floating dtype, but got\n{describe(**operands)}")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise RuntimeError(
+            "scaled_dot_product_attention: query and key must agree in their last dimension, key and value in the one before\n"
+            f"{describe(**operands)}"
+        )
+    if mask is not None:
+        if is_causal:
+            raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        if mask.dtype not in (dtypes.bool, dtypes.float32, query.dtype):
+            raise RuntimeError(
+                f"scaled_dot_product_attention: Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
+                f"{mask.dtype} and query.dtype: {query.dtype} instead."
+            )
+        if mask.ndim < 2:
+            raise IndexError(f"scaled_dot_product_attention: attn_mask needs at least 2 dimensions, got shape {tuple(mask.shape)}")
+    if not 0 <= dropout_p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+
+
+@composite(namespace=F, autocast="lower")
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
+):
+    """``softmax(query @ key.T * scale + attn_mask) @ value``: ``(*, L, E), (*, S, E), (*, S, V) -> (*, L, V)``.
+
+    Args:
+        attn_mask: bool, where True takes part, or floating, which is added; broadcasts to ``(*, L, S)``.
+        dropout_p: probability with which weights are dropped, here and now; there is no training flag.
+        is_causal: query i sees keys 0 to i; excludes `attn_mask`.
+        scale: ``1 / sqrt(E)`` by default.
+        enable_gqa: heads (the third dimension from the end) of key and value serve several heads of query each.
+    Returns: zeros for a query that sees no key.
+    Raises: RuntimeError for dtypes or shapes that do not go together.
+    """
+    _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
+    scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf) if scale is None else scale
+    if enable_gqa:
+        key, value = _grouped(query, key, value)
+    width, out_width = query.shape[-1], value.shape[-1]
+    batch = _common_batch(query, key, value)
+    length, keys = query.shape[-2], key.shape[-2]
+    if not keys or not length:
+        return query.new_zeros((*batch, length, out_width)) + 0 * query.sum()
+    count = math.prod(batch)
+    q = query.expand(*batch, length, width).reshape(count, length, width)
+    k = key.expand(*batch, keys, width).reshape(count, keys, width)
+    v = value.expand(*batch, keys, out_width).reshape(count, keys, out_width)
+    mask = None if attn_mask is None else _flat_mask(attn_mask, batch, length, keys)
+    if dropout_p > 0:
+        from .functional import _drop
+
+        made = _drop(_weights(q, k, mask, scale, is_causal), dropout_p, True, False) @ v
+    else:
+        made = attend.function(q, k, v, mask, scale, is_causal)
+    return made.reshape(*batch, length, out_width)
+
+
+def _common_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    """The shape before the last two dimensions, to which all three broadcast."""
+    try:
+        return np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    except ValueError:
+        raise RuntimeError(
+            "scaled_dot_product_attention: batch dimensions of query, key and value do not broadcast\n"
+            f"{describe(query=query, key=key, value=value)}"
+        ) from None
+
+
+def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Key and value with each head repeated for the heads of query it serves."""
+    heads = query.shape[-3] if query.ndim > 2 else 1
+    made = []
+    for x in (key, value):
+        own = x.shape[-3] if x.ndim > 2 else 1
+        if not own or heads % own:
+            raise RuntimeError(
+                "scaled_dot_product_attention: Number of heads in key and value must divide the number of heads in query\n"
+                f"{describe(query=query, key=key, value=value)}"
+            )
+        if own != heads:
+            x = x.unsqueeze(-3).expand(*x.shape[:-2], heads // own, *x.shape[-2:]).reshape(*x.shape[:-3], heads, *x.shape[-2:])
+        made.append(x)
+    return made[0], made[1]
+
+
+def _flat_mask(mask: Tensor, batch: tuple[int, ...], length: int, keys: int) -> Tensor:
+    """The mask as ``(B or 1, L or 1, S or 1)``."""
+    if mask.ndim - 2 > len(batch):
+        raise RuntimeError(f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {(*batch, length, keys)}")
+    lead = (1,) * (len(batch) - (mask.ndim - 2)) + tuple(mask.shape[:-2])
+    for n, want in zip((*lead, *mask.shape[-2:]), (*batch, length, keys), strict=True):
+        if n not in (1, want):
+            raise RuntimeError(f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {(*batch, length, keys)}")
+    if all(n == 1 for n in lead):
+        return mask.reshape(1, *mask.shape[-2:])
+    return mask.expand(*batch, *mask.shape[-2:]).reshape(math.prod(batch), *mask.shape[-2:])
+
+
+# -- multi-head attention ------------------------------------------------------------------------------------------------
+
+
+def _linear(*args: Any) -> Tensor:
+    from .linalg import linear
+
+    return linear.function(*args)
+
+
+def _require(condition: bool, words: str) -> None:
+    """Raise AssertionError with `words` unless `condition`: the type PyTorch raises for these."""
+    if not condition:
+        raise AssertionError(f"multi_head_attention_forward: {words}")
+
+
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, heads: int) -> bool:
+    """Whether the inputs have a batch dimension. Raises: AssertionError when they do not go together."""
+    if query.ndim not in (2, 3):
+        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor")
+    batched = query.ndim == 3
+    operands = describe(query=query, key=key, value=value)
+    _require(key.ndim == query.ndim and value.ndim == query.ndim, f"key and value need as many dimensions as query\n{operands}")
+    _require(padding is None or padding.ndim == query.ndim - 1, f"key_padding_mask needs {query.ndim - 1} dimensions")
+    _require(mask is None or mask.ndim in (2, 3), "attn_mask needs 2 or 3 dimensions")
+    if not batched and mask is not None and mask.ndim == 3:
+        expected = (heads, query.shape[0], key.shape[0])
+        _require(tuple(mask.shape) == expected, f"attn_mask should have shape {expected}, got {tuple(mask.shape)}")
+    return batched
+
+
+def _additive(mask: Any, name: str, other: Any, dtype: Any, check_other: bool = True) -> Any:
+    """`mask` in floating form, to be added to scores. Raises: AssertionError for integers."""
+    if mask is None:
+        return None
+    floating = mask.dtype.is_floating_point
+    _require(floating or mask.dtype is dtypes.bool, f"only bool and floating types of {name} are supported, got {mask.dtype}")
+    if check_other and other is not None and other.dtype is not mask.dtype:
+        warnings.warn(f"Support for mismatched {name} and attn_mask is deprecated. Use same type for both instead.", stacklevel=4)
+    if floating:
+        return mask
+    return wrap(np.zeros(tuple(mask.shape), dtype.numpy)).where(~mask, -math.inf)
+
+
+def _projected(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Any) -> Any:
+    """Query, key and value through their thirds of one packed weight ``(3 E, E)``."""
+    if query is key and key is value:
+        return _linear(query, weight, bias).chunk(3, -1)
+    thirds = weight.chunk(3)
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    return [_linear(x, w, b) for x, w, b in zip((query, key, value), thirds, biases, strict=True)]
+
+
+def _projected_apart(query: Tensor, key: Tensor, value: Tensor, weights: Any, bias: Any) -> Any:
+    """Query, key and value through weights of their own, ``(E, E), (E, key width), (E, value width)``."""
+    width = query.shape[-1]
+    for name, x, w in zip(("q", "k", "v"), (query, key, value), weights, strict=True):
+        _require(w is not None, f"use_separate_proj_weight is True but {name}_proj_weight is None")
+        _require(tuple(w.shape) == (width, x.shape[-1]), f"expecting {name}_proj_weight of shape {(width, x.shape[-1])}, got {tuple(w.shape)}")
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    return [_linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
+
+
+def _append(x: Any, columns: int, value: float = 0.0) -> Any:
+    """`x` with `columns` more entries of `value` along the last dimension."""
+    from .shape import cat
+
+    return None if x is None else cat.function([x, x.new_full((*x.shape[:-1], columns), value)], -1)
+
+
+def _heads(x: Tensor, batch: int, heads: int) -> Tensor:
+    """``(L, N, E) -> (N * heads, L, E / heads)``."""
+    return x.reshape(x.shape[0], batch * heads, x.shape[-1] // heads).transpose(0, 1)
+
+
+def _given_heads(name: str, given: Tensor, count: int, width: int) -> Tensor:
+    _require(given.shape[0] == count, f"expecting {name}.size(0) of {count}, but got {given.shape[0]}")
+    _require(given.shape[2] == width, f"expecting {name}.size(2) of {width}, but got {given.shape[2]}")
+    return given
+
+
+@composite(namespace=F)
+def multi_head_attention_forward(
+    query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p,
+    out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
+    use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None,
+    average_attn_weights=True, is_causal=False,
+):  # fmt: skip
+    """Attention of several heads: ``(L, N, E), (S, N, Ek), (S, N, Ev) -> (L, N, E)``, and the weights.
+
+    Args:
+        query, key, value: as above, or each without the batch dimension N.
+        in_proj_weight, in_proj_bias: ``(3 E, E), (3 E)``; with `use_separate_proj_weight` the weights are
+            `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
+        bias_k, bias_v: ``(1, 1, E)``, appended to keys and values; `add_zero_attn` appends zeros.
+        key_padding_mask: ``(N, S)``: bool, True for keys to leave out, or floating, added to the scores.
+        attn_mask: ``(L, S)`` or ``(N * num_heads, L, S)``: bool, True for pairs to leave out, or floating, added.
+        is_causal: a hint that `attn_mask` is the causal mask; needs `attn_mask`.
+        static_k, static_v: ``(N * num_heads, S, E / num_heads)``, in place of the projected key and value.
+    Returns: ``(output, weights)``; weights ``(N, L, S)`` averaged over heads, ``(N, num_heads, L, S)`` with
+        `average_attn_weights` False, None with `need_weights` False.
+    Raises: AssertionError, RuntimeError for shapes or dtypes that do not go together.
+    Source: Vaswani et al. 2017, "Attention Is All You Need".
+    """
+    batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
+    if not batched:
+        same_key, same_value = key is query, value is key
+        query = query.unsqueeze(1)
+        key = query if same_key else key.unsqueeze(1)
+        value = key if same_value else value.unsqueeze(1)
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    length, batch, width = query.shape
+    key_padding_mask = _additive(key_padding_mask, "key_padding_mask", attn_mask, query.dtype)
+    if is_causal and attn_mask is None:
+        raise RuntimeError("multi_head_attention_forward: Need attn_mask if specifying the is_causal hint.")
+    if is_causal and key_padding_mask is None and not need_weights:
+        attn_mask = None
+    else:
+        attn_mask = _additive(attn_mask, "attn_mask", None, query.dtype, False)
+        is_causal = is_causal and key_padding_mask is None
+    _require(width == embed_dim_to_check, f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}")
+    head_width = width // num_heads
+    _require(head_width * num_heads == width, f"embed_dim {width} not divisible by num_heads {num_heads}")
+    if use_separate_proj_weight:
+        _require(tuple(key.shape[:2]) == tuple(value.shape[:2]), f"key and value differ\n{describe(key=key, value=value)}")
+        q, k, v = _projected_apart(query, key, value, (q_proj_weight, k_proj_weight, v_proj_weight), in_proj_bias)
+    else:
+        _require(tuple(key.shape) == tuple(value.shape), f"key and value differ\n{describe(key=key, value=value)}")
+        _require(in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is None")
+        q, k, v = _projected(query, key, value, in_proj_weight, in_proj_bias)
+    if attn_mask is not None:
+        attn_mask = _shaped_mask(attn_mask, batch * num_heads, length, k.shape[0])
+    k, v, attn_mask, key_padding_mask = _with_bias(k, v, bias_k, bias_v, static_k, static_v, batch, attn_mask, key_padding_mask)
+    q = _heads(q, batch, num_heads)
+    count = batch * num_heads
+    k = _heads(k, batch, num_heads) if static_k is None else _given_heads("static_k", static_k, count, head_width)
+    v = _heads(v, batch, num_heads) if static_v is None else _given_heads("static_v", static_v, count, head_width)
+    if add_zero_attn:
+        from .shape import cat
+
+        k, v = (cat.function([x, x.new_zeros((count, 1, head_width))], 1) for x in (k, v))
+        attn_mask, key_padding_mask = _append(attn_mask, 1), _append(key_padding_mask, 1)
+    keys = k.shape[1]
+    if key_padding_mask is not None:
+        _require(tuple(key_padding_mask.shape) == (batch, keys), f"expecting key_padding_mask of shape {(batch, keys)}, got {tuple(key_padding_mask.shape)}")
+        spread = key_padding_mask.reshape(batch, 1, 1, keys).expand(batch, num_heads, 1, keys).reshape(count, 1, keys)
+        attn_mask = spread if attn_mask is None else attn_mask + spread
+    dropped = dropout_p if training else 0.0
+    if need_weights:
+        _require(not (is_causal and attn_mask is None), "is_causal not implemented for need_weights")
+        made, weights = _with_weights(q, k, v, attn_mask, dropped)
+        weights = weights.reshape(batch, num_heads, length, keys)
+        weights = weights.mean(1) if average_attn_weights else weights
+        weights = weights if batched else weights.squeeze(0)
+    else:
+        made = scaled_dot_product_attention.function(q, k, v, attn_mask, dropped, is_causal and attn_mask is None)
+        weights = None
+    made = made.transpose(0, 1).reshape(length * batch, width)
+    made = _linear(made, out_proj_weight, out_proj_bias)
+    made = made.reshape(length, batch, made.shape[1])
+    return (made if batched else made.squeeze(1)), weights
+
+
+def _shaped_mask(mask: Tensor, count: int, length: int, keys: int) -> Tensor:
+    """The mask with a dimension for batches and heads. Raises: RuntimeError for another shape."""
+    expected = (length, keys) if mask.ndim == 2 else (count, length, keys)
+    if tuple(mask.shape) != expected:
+        raise RuntimeError(
+            f"multi_head_attention_forward: The shape of the {mask.ndim}D attn_mask is {tuple(mask.shape)}, but should be {expected}."
+        )
+    return mask.unsqueeze(0) if mask.ndim == 2 else mask
+
+
+def _with_bias(
+    k: Tensor, v: Tensor, bias_k: Any, bias_v: Any, static_k: Any, static_v: Any, batch: int, mask: Any, padding: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Keys and values with their biases appended as one more position, and masks that let it be seen."""
+    if bias_k is None or bias_v is None:
+        _require(bias_k is None and bias_v is None, "bias_k and bias_v go together")
+        return k, v, mask, padding
+    _require(static_k is None and static_v is None, "bias cannot be added to static key or value")
+    from .shape import cat
+
+    k = cat.function([k, bias_k.expand(1, batch, bias_k.shape[-1])], 0)
+    v = cat.function([v, bias_v.expand(1, batch, bias_v.shape[-1])], 0)
+    return k, v, _append(mask, 1), _append(padding, 1)
+
+
+def _with_weights(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float) -> tuple[Tensor, Tensor]:
+    """Attention with all of its weights, which `need_weights` asks for."""
+    scores = (q * math.sqrt(1 / q.shape[-1])) @ k.transpose(-2, -1)
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    if dropout_p > 0:
+        from .functional import _drop
+
+        weights = _drop(weights, dropout_p, True, False)
+    return weights @ v, weights
