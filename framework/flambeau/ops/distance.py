@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -190,8 +191,9 @@ def bilinear(input1, input2, weight, bias=None):
             f"bilinear(): sizes of inputs, weight and bias do not match\n"
             f"{describe(input1=input1, input2=input2, weight=weight, bias=bias)}"
         )
-    rows1, rows2 = input1.reshape(-1, left), input2.reshape(-1, right)
-    forms = (rows1 @ weight.permute(1, 0, 2).reshape(left, outputs * right)).reshape(-1, outputs, right)  # (B, O, J)
+    count = math.prod(input1.shape[:-1])
+    rows1, rows2 = input1.reshape(count, left), input2.reshape(count, right)
+    forms = (rows1 @ weight.permute(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)  # (B, O, J)
     made = (forms @ rows2.unsqueeze(-1)).squeeze(-1)
     if bias is not None:
         made = made + bias
