@@ -251,8 +251,16 @@ def pow(input, exponent):
     return pow(input, exponent)
 
 
+def check_tensors(op: Any, *args: Any) -> None:
+    """Raise TypeError for a number where PyTorch takes Tensors only."""
+    for name, x in zip(op.params, args, strict=True):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{op.name}(): argument '{name}' must be Tensor, not {type(x).__name__}")
+
+
 @elementwise(
     dtype=real_floating,
+    check=check_tensors,
     ufunc=np.arctan2,
     aliases=("arctan2",),
     partials={
@@ -266,6 +274,7 @@ def atan2(input, other):
 
 
 @elementwise(
+    check=check_tensors,
     surface=METHOD | FUNCTION | OUT,
     dtype=real_common,
     ufunc=np.maximum,
@@ -281,6 +290,7 @@ def maximum(input, other):
 
 
 @elementwise(
+    check=check_tensors,
     surface=METHOD | FUNCTION | OUT,
     dtype=real_common,
     ufunc=np.minimum,
@@ -295,6 +305,7 @@ def minimum(input, other):
 
 
 @elementwise(
+    check=check_tensors,
     surface=METHOD | FUNCTION | OUT,
     dtype=real_common,
     vjp={
@@ -308,6 +319,7 @@ def fmax(input, other):
 
 
 @elementwise(
+    check=check_tensors,
     surface=METHOD | FUNCTION | OUT,
     dtype=real_common,
     vjp={
@@ -321,6 +333,7 @@ def fmin(input, other):
 
 
 @elementwise(
+    check=check_tensors,
     surface=METHOD | FUNCTION | OUT | INPLACE,
     dtype=refuse("complex", "bool", "integer")(common),
     partials={"input": lambda input, out: input / out, "other": lambda other, out: other / out},
@@ -344,6 +357,7 @@ def copysign(input, other):
 
 
 @elementwise(
+    check=check_tensors,
     surface=METHOD | FUNCTION | OUT | INPLACE,
     dtype=refuse("complex", "bool", "integer")(common),
     vjp={
@@ -416,13 +430,13 @@ def bitwise_right_shift(input, other):
     return input >> other
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd)
+@elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd)
 def gcd(input, other):
     """Greatest common divisor, elementwise; never negative."""
     return gcd(input, other)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.lcm)
+@elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.lcm)
 def lcm(input, other):
     """Least common multiple, elementwise; never negative."""
     return lcm(input, other)

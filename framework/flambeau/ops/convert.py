@@ -8,7 +8,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 
-from .. import _arrays, devices, dtypes
+from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray
 from ..devices import device, memory_format
 from ..dtypes import dtype
@@ -245,6 +245,10 @@ def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tenso
         raise RuntimeError(
             f"copy_: source of shape {tuple(source.shape)} does not broadcast to the target's {tuple(target.shape)}"
         )
+    if _state.SLOW:
+        from . import _slow
+
+        return _slow.call_inplace(_spec.OPS["Tensor.overwrite"], (target, source))
     return _spec.OPS["Tensor.overwrite"].run_inplace(target, source)
 
 

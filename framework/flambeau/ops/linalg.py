@@ -254,8 +254,6 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
 
 def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * made``; a zero `beta` ignores `input`, nan and all."""
-    if made.dtype.category < dtypes.FLOATING and any(isinstance(x, float) and x != int(x) for x in (beta, alpha)):
-        raise RuntimeError(f"{name}: For integral input tensors, argument beta and alpha must not be floating point numbers.")
     if made.dtype is dtypes.bool:
         return (input.expand(made.shape) & bool(beta)) | (made & bool(alpha))
     if made.dtype.category < dtypes.FLOATING:

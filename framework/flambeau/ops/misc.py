@@ -19,7 +19,8 @@ def sum_to_size(self, size):
     padded = (1,) * (self.ndim - len(shape)) + shape
     if len(shape) > self.ndim or any(n not in (1, m) for n, m in zip(padded, self.shape, strict=True)):
         raise RuntimeError(f"size {list(shape)} is not expandable to size {list(self.shape)}.")
-    return sum_tensor_to(self, shape)
+    made = sum_tensor_to(self.to(dtypes.int64) if self.dtype.category < dtypes.FLOATING else self, shape)
+    return made.clone() if made._v is self._v else made
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT)
@@ -61,12 +62,18 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
         p if p not in source.defaults else f"{p}={source.defaults[p]!r}" for p in source.positional
     )
     given = ", ".join(source.positional)
-    scope: dict[str, Any] = {"view": lambda *args: source.function(*args) if source.spread is None else source.run(*args),
-                             "copies": _copies if several else _copy}  # fmt: skip
+    scope: dict[str, Any] = {"view": _caller(source), "copies": _copies if several else _copy}
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # noqa: S102  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own."
     return composite(surface=FUNCTION | OUT)(made)
+
+
+def _caller(source: Any) -> Any:
+    """The public function of `source`, taking what it spreads over several arguments as one sequence."""
+    if source.spread is None:
+        return source.function
+    return lambda input, sizes: source.function(input, **{source.spread: sizes})
 
 
 def _copy(x: Tensor) -> Tensor:
@@ -92,7 +99,7 @@ _copy_form("unbind", "unbind", several=True)
 _copy_form("split_with_sizes", "split_with_sizes", several=True)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION | OUT)
 def alias_copy(input):
     """`input`, in memory of its own."""
     return _copy(input)
