@@ -26,7 +26,8 @@ def _check_input(op: str, input: Any, n: int, what: str) -> None:  # noqa: A002
         raise TypeError(f"{op}(): argument 'input' must be Tensor, not {type(input).__name__}")
     if input.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"{op}: Expected {n + 1}D or {n + 2}D input, but it has {input.ndim} dimensions\n{describe(input=input)}")
-    if any(size == 0 for size in input.shape[-n - 1 :]) and not (input.ndim == n + 1 and 0 not in input.shape[1:]):
+    needed = input.shape[-n - 1 :] if what == "order" or input.ndim == n + 2 else input.shape[-n:]
+    if 0 in needed:
         raise RuntimeError(
             f"{op}: Expected input to have non-zero size in all but the batch dimension, but got {tuple(input.shape)}\n{describe(input=input)}"
         )
@@ -180,13 +181,13 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", surface=FUNCTION | OUT)
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The mean over windows of the last two dimensions; see `avg_pool1d`. `divisor_override` replaces the counts."""
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", surface=FUNCTION | OUT)
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The mean over windows of the last three dimensions; see `avg_pool1d`. `divisor_override` replaces the counts."""
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -426,12 +427,15 @@ for _n in (1, 2, 3):
 
 
 def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:  # noqa: A002
-    _check_input(op, input, n, what)
     if isinstance(output_size, (tuple, list)):
+        if isinstance(input, Tensor) and n > 1 and input.ndim <= len(output_size):
+            raise ValueError(f"{op}: Input dimension should be at least {len(output_size) + 1}, one more than output_size has; it is {input.ndim}")
+        _check_input(op, input, n, what)
         if len(output_size) not in (1, n):
             raise RuntimeError(f"{op}: output_size must be one int or {n} of them, got {tuple(output_size)}")
         given = tuple(output_size) if len(output_size) == n else (output_size[0],) * n
     else:
+        _check_input(op, input, n, what)
         given = (output_size,) * n
     sizes = as_ints(op, "output_size", tuple(have if m is None else m for m, have in zip(given, input.shape[-n:], strict=True)), n)
     if min(sizes) < 0:
@@ -701,6 +705,12 @@ def _unpool_shape(input, indices, sizes):
 @unpool.vjp
 def _unpool_vjp(grad, indices, sizes):
     return take_plane(grad, indices, len(sizes)), None
+
+
+@unpool.jvp
+def _unpool_jvp(args, tangents, out):
+    # Of equal indices the last wins, in the tangent as in the value.
+    return unpool(tangents[0], *args[1:])
 
 
 def _max_unpool(op: str, n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Tensor:  # noqa: A002

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
+from math import prod
 from typing import Any
 
-from ..tensor import Tensor
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap
 from ._spec import FUNCTION, composite, describe, primitive
+from .conv import as_ints
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -170,3 +177,511 @@ def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:  #
         raise RuntimeError(
             f"pad: Expected the padded dimension {dim} to have elements: size {size}, padding ({a}, {b})\n{describe(input=input)}"
         )
+
+
+# -- interpolation -----------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, linear_in=("input",))
+def resample(input, maps, transposed):
+    """One `AxisMap` applied along each of the last dimensions, or its transpose."""
+
+
+@resample.kernel
+def _resample(x, maps, transposed):
+    from flambeau_kernels.cpu.resample import apply_maps
+
+    n = len(maps)
+    planes = x.reshape(prod(x.shape[: x.ndim - n]), *x.shape[x.ndim - n :])
+    made = apply_maps(planes, maps, transposed)
+    return made.reshape(*x.shape[: x.ndim - n], *made.shape[1:])
+
+
+@resample.shape
+def _resample_shape(input, maps, transposed):
+    sizes = tuple(m.size if transposed else m.count for m in maps)
+    return (*input.shape[: input.ndim - len(maps)], *sizes), input.dtype
+
+
+@resample.vjp
+def _resample_vjp(grad, maps, transposed):
+    return resample(grad, maps, not transposed)
+
+
+@resample.raw
+def _resample_raw(grad, maps, transposed):
+    return _resample(grad, maps, not transposed)
+
+
+_LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
+
+
+def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], Any]:  # noqa: A002
+    """The output extents, and the scale factors if they were given."""
+    n = input.ndim - 2
+    if size is not None and scale_factor is not None:
+        raise ValueError(f"{op}: only one of size or scale_factor should be defined, got size={size}, scale_factor={scale_factor}")
+    if size is None and scale_factor is None:
+        raise ValueError(f"{op}: either size or scale_factor should be defined")
+    name, given = ("size", size) if size is not None else ("scale_factor", scale_factor)
+    if isinstance(given, Tensor):
+        given = given.tolist()
+    if isinstance(given, (tuple, list)):
+        if len(given) != n:
+            raise ValueError(
+                f"{op}: Input and {name} must have the same number of spatial dimensions, but got input with spatial dimensions of "
+                f"{list(input.shape[2:])} and {name} of {given}"
+            )
+        each = tuple(given)
+    else:
+        each = (given,) * n
+    if size is not None:
+        for x in each:
+            if isinstance(x, float) or isinstance(x, bool):
+                raise TypeError(f"{op}(): argument 'size' must be int or tuple of ints, not {x!r}")
+        return tuple(int(x) for x in each), None
+    factors = tuple(float(x) for x in each)
+    return tuple(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)), factors
+
+
+@composite(namespace="nn.functional", aliases=("nn.functional.upsample",))
+def interpolate(
+    input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False
+):
+    """``(N, C, *spatial)`` resampled to `size`, or by `scale_factor`.
+
+    Args:
+        mode: 'nearest', 'nearest-exact', 'area', 'linear' (3-d input), 'bilinear', 'bicubic' (4-d), 'trilinear' (5-d).
+        align_corners: for the last four: whether corner elements, rather than corners, coincide.
+        recompute_scale_factor: use the ratio of the sizes rather than the given factor.
+        antialias: for 'bilinear' and 'bicubic': average over what an output element covers.
+    Raises: ValueError, NotImplementedError, RuntimeError for settings that do not go together.
+    """
+    if not isinstance(input, Tensor):
+        raise TypeError(f"interpolate(): argument 'input' must be Tensor, not {type(input).__name__}")
+    if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
+        raise ValueError(f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, not with mode='{mode}'")
+    if input.ndim < 3:
+        raise ValueError(f"interpolate: expected (N, C, spatial...), got {input.ndim} dimensions")
+    sizes, factors = _output_size("interpolate", input, size, scale_factor)
+    if recompute_scale_factor:
+        if size is not None:
+            raise ValueError("interpolate: recompute_scale_factor is not meaningful with an explicit size")
+        factors = None
+    if antialias and not (mode in ("bilinear", "bicubic") and input.ndim == 4):
+        raise ValueError("interpolate: Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
+    if mode not in ("nearest", "nearest-exact", "area", *_LINEAR) or input.ndim > 5 or _LINEAR.get(mode, input.ndim) != input.ndim:
+        raise NotImplementedError(
+            f"interpolate: Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | linear | "
+            f"bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
+        )
+    if mode == "area":
+        return _area(input, sizes)
+    return _interpolated(input, sizes, factors, mode, bool(align_corners), antialias)
+
+
+def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:  # noqa: A002
+    from . import pool
+
+    return (pool.adaptive_avg_pool1d, pool.adaptive_avg_pool2d, pool.adaptive_avg_pool3d)[len(sizes) - 1](input, sizes)
+
+
+def _interpolated(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool) -> Tensor:  # noqa: A002
+    extents = tuple(input.shape[2:])
+    if min(sizes) < 1 or 0 in extents or (input.shape[1] == 0):
+        raise RuntimeError(f"interpolate: Input and output sizes should be greater than 0, but got input {tuple(input.shape)} and output {tuple(sizes)}")
+    if input.is_complex() or (not input.is_floating_point() and input.dtype is not dtypes.uint8):
+        raise NotImplementedError(f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+    maps = tuple(
+        _axis_map(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
+        for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
+    )
+    return resample(input, maps, False)
+
+
+def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bool, dtype: Any) -> Any:
+    from flambeau_kernels.cpu import resample as kernels
+
+    kind = np.float64 if dtype is dtypes.float64 else np.float32
+    ratio = 1.0 / factor if factor is not None and factor > 0 else n / m
+    if mode in ("nearest", "nearest-exact"):
+        return kernels.nearest_map(n, m, ratio if factor is not None else kind(n) / kind(m), mode == "nearest-exact", kind)
+    scale = (n - 1) / (m - 1) if align and m > 1 else 0.0 if align else ratio
+    if antialias:
+        return kernels.antialias_map(n, m, scale, mode == "bicubic", np.float64)
+    if mode == "bicubic":
+        return kernels.cubic_map(n, m, scale, align, kind)
+    return kernels.linear_map(n, m, scale, align, kind)
+
+
+@composite(namespace="nn.functional")
+def upsample_nearest(input, size=None, scale_factor=None):
+    """`interpolate` with mode 'nearest'."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+@composite(namespace="nn.functional")
+def upsample_bilinear(input, size=None, scale_factor=None):
+    """`interpolate` with mode 'bilinear' and aligned corners."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+# -- sampling at a grid --------------------------------------------------------------------------------------------------------
+
+
+@composite(namespace="nn.functional")
+def affine_grid(theta, size, align_corners=None):
+    """Sampling points of affine maps: ``(N, 2, 3)`` with size (N, C, H, W) gives ``(N, H, W, 2)``; ``(N, 3, 4)`` the same in 3-d.
+
+    Args:
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer edges.
+    """
+    if not theta.is_floating_point():
+        raise ValueError(f"affine_grid: Expected theta to have floating point type, but got {theta.dtype}")
+    sizes = tuple(int(n) for n in size)
+    n = len(sizes) - 2
+    if n not in (2, 3):
+        raise NotImplementedError(f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size {sizes}")
+    if theta.ndim != 3 or tuple(theta.shape[1:]) != (n, n + 1):
+        raise ValueError(f"affine_grid: Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {sizes}. Got {tuple(theta.shape)}.")
+    if min(sizes) <= 0:
+        raise ValueError(f"affine_grid: Expected non-zero, positive output size. Got {sizes}")
+    if theta.shape[0] != sizes[0]:
+        raise RuntimeError(f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}")
+    points = wrap(_base_grid(sizes[2:], bool(align_corners), theta._a.dtype if theta.is_cpu else np.dtype(np.float32)))
+    made = points.to(theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
+    return made.view(sizes[0], *sizes[2:], n)
+
+
+def _base_grid(extents: tuple[int, ...], align: bool, dtype: Any) -> Any:
+    """Homogeneous coordinates of every position, x first: ``(positions, n + 1)``."""
+    wide = np.float32 if dtype.itemsize <= 2 else dtype
+    axes = []
+    for m in extents:
+        line = np.linspace(-1, 1, m, dtype=wide) if m > 1 else np.zeros(1, wide)
+        axes.append(line if align else (line * ((m - 1) / m)).astype(wide))
+    mesh = np.meshgrid(*axes, indexing="ij")
+    return np.stack([*(c.reshape(-1) for c in reversed(mesh)), np.ones(mesh[0].size, wide)], -1).astype(dtype)
+
+
+@composite(surface=FUNCTION)
+def affine_grid_generator(theta, size, align_corners):
+    """`nn.functional.affine_grid`."""
+    return affine_grid(theta, size, align_corners)
+
+
+_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+_PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+@composite(namespace="nn.functional")
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    """``(N, C, H, W)`` looked up at the points of ``(N, H', W', 2)``, x first, -1 and 1 being the edges; 3-d likewise.
+
+    Args:
+        mode: 'bilinear' (also for 3-d input), 'nearest' or 'bicubic' (2-d only).
+        padding_mode: outside are 'zeros', the 'border' element, or the mirror image ('reflection').
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer edges.
+    Raises: ValueError for unknown modes; RuntimeError for operands that do not fit.
+    """
+    if mode not in _MODES:
+        raise ValueError(f"grid_sample: expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
+    if padding_mode not in _PADDINGS:
+        raise ValueError(f"grid_sample: expected padding_mode to be 'zeros', 'border', or 'reflection', but got: '{padding_mode}'")
+    return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
+
+
+def _by_number(op: str, input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:  # noqa: A002
+    modes, paddings = ({v: k for k, v in table.items()} for table in (_MODES, _PADDINGS))
+    if interpolation_mode not in modes or padding_mode not in paddings:
+        raise RuntimeError(f"{op}: no interpolation_mode {interpolation_mode} or no padding_mode {padding_mode}; each is 0, 1 or 2")
+    return _grid_sample(op, input, grid, modes[interpolation_mode], paddings[padding_mode], bool(align_corners))
+
+
+@composite(surface=FUNCTION)
+def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+    """`nn.functional.grid_sample` with modes by number."""
+    return _by_number("grid_sampler", input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+@composite(surface=FUNCTION)
+def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
+    """`nn.functional.grid_sample` of images with modes by number."""
+    return _by_number("grid_sampler_2d", input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+@composite(surface=FUNCTION)
+def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
+    """`nn.functional.grid_sample` of volumes with modes by number."""
+    return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:  # noqa: A002
+    given = describe(input=input, grid=grid)
+    n = input.ndim - 2
+    if n not in (2, 3) or grid.ndim != input.ndim:
+        raise RuntimeError(f"{op}(): expected 4D or 5D input and grid with the same number of dimensions\n{given}")
+    if input.shape[0] != grid.shape[0]:
+        raise RuntimeError(f"{op}(): expected grid and input to have same batch size\n{given}")
+    if grid.shape[-1] != n:
+        raise RuntimeError(f"{op}(): expected grid to have size {n} in last dimension\n{given}")
+    if 0 in input.shape[1:]:
+        raise RuntimeError(f"{op}(): expected input to have non-empty spatial dimensions\n{given}")
+    if n == 3 and mode == "bicubic":
+        raise RuntimeError(f"{op}(): bicubic interpolation only supports 4D input\n{given}")
+    if input.dtype is not grid.dtype:
+        raise RuntimeError(f"{op}(): expected input and grid to have the same dtype\n{given}")
+    if not input.is_floating_point():
+        raise NotImplementedError(f'"{op}" not implemented for {input.dtype}; convert the operands with .to(dtype) first')
+
+
+def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:  # noqa: A002
+    _check_grid(op, input, grid, mode)
+    if input.dtype in (dtypes.float16, dtypes.bfloat16):
+        return _grid_sample(op, input.float(), grid.float(), mode, padding, align).to(input.dtype)
+    extents = tuple(input.shape[2:])
+    n = len(extents)
+    points = grid.reshape(grid.shape[0], -1, n)
+    # Coordinates in elements, first spatial dimension first; (N, L) each.
+    at = [_unnormalized(points.select(2, n - 1 - d), size, align) for d, size in enumerate(extents)]
+    if mode != "bicubic":
+        at = [_inside(x, size, padding, align) for x, size in zip(at, extents, strict=True)]
+    planes = input.reshape(*input.shape[:2], -1)
+    taps = _taps(at, mode)
+    total = None
+    for corner in product(*taps):
+        places = [place for place, _ in corner]
+        if mode == "bicubic":
+            places = [_inside(x, size, padding, align).round() for x, size in zip(places, extents, strict=True)]
+        value = _look_up(planes, places, extents)
+        weight = _product([w for _, w in corner if w is not None])
+        term = value if weight is None else value * weight.unsqueeze(1)
+        total = term if total is None else total + term
+    if not grid.shape[0]:
+        return input.new_zeros((0, input.shape[1], *grid.shape[1:-1]))
+    return total.view(*input.shape[:2], *grid.shape[1:-1])
+
+
+def _product(weights: list[Tensor]) -> Tensor | None:
+    made = None
+    for w in weights:
+        made = w if made is None else made * w
+    return made
+
+
+def _unnormalized(x: Tensor, size: int, align: bool) -> Tensor:
+    """From -1 .. 1 to elements."""
+    return (x + 1) * ((size - 1) / 2) if align else ((x + 1) * size - 1) / 2
+
+
+def _inside(x: Tensor, size: int, padding: str, align: bool) -> Tensor:
+    """Coordinates outside moved to where the padding looks; the gradient of what is clipped is zero."""
+    if padding == "zeros":
+        return x
+    if padding == "reflection":
+        x = _reflected(x, 0.0, size - 1.0) if align else _reflected(x, -0.5, size - 0.5)
+    x = _where_finite(x)
+    low, high = x <= 0, x >= size - 1
+    return x.masked_fill(low, 0.0).masked_fill(high, float(size - 1))
+
+
+def _where_finite(x: Tensor) -> Tensor:
+    """PyTorch looks up nan coordinates at the first element."""
+    return x.masked_fill(x != x, 0.0)
+
+
+def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+    """Folded back into low .. high as often as it takes."""
+    span = high - low
+    if span <= 0:
+        return x * 0
+    off = (x - low).abs()
+    times = (off.detach() / span).floor()
+    rest = off - times * span
+    odd = times.remainder(2) == 1
+    return rest.where(~odd, span - rest) + low
+
+
+def _taps(at: list[Tensor], mode: str) -> list[list[tuple[Tensor, Tensor | None]]]:
+    """For each dimension the elements to look at, with their weights."""
+    if mode == "nearest":
+        return [[(x.detach().round(), None)] for x in at]
+    taps = []
+    for x in at:
+        low = x.detach().floor()
+        part = x - low
+        if mode == "bilinear":
+            taps.append([(low, 1 - part), (low + 1, part)])
+        else:
+            taps.append([(low + (i - 1), _cubic_weight(part, i)) for i in range(4)])
+    return taps
+
+
+def _cubic_weight(t: Tensor, i: int) -> Tensor:
+    """Weight of neighbour `i` of four at distance t + 1, t, 1 - t, 2 - t, by Keys' kernel with a = -0.75."""
+    a = -0.75
+    if i in (1, 2):
+        x = t if i == 1 else 1 - t
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    x = t + 1 if i == 0 else 2 - t
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+
+def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> Tensor:
+    """Elements of ``(N, C, size)`` at whole-numbered `places` ``(N, L)``, zero outside: ``(N, C, L)``."""
+    from .pool import take_plane
+
+    flat = np.zeros((1,), np.int64)
+    valid: Any = True
+    for x, size in zip(places, extents, strict=True):
+        a = x.detach()._a
+        ok = (a >= 0) & (a <= size - 1)
+        valid = ok & valid
+        flat = flat * size + np.where(ok, a, 0).astype(np.int64)
+    shape = (*planes.shape[:2], flat.shape[-1])
+    taken = take_plane(planes, wrap(np.ascontiguousarray(np.broadcast_to(flat[:, None], shape))), 1)
+    if valid.all():
+        return taken
+    return taken.masked_fill(wrap(~valid[:, None]), 0)
+
+
+# -- rearrangement -------------------------------------------------------------------------------------------------------------
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",))
+def pixel_shuffle(input, upscale_factor):
+    """``(*, C * r * r, H, W)`` to ``(*, C, H * r, W * r)``: channels become pixels."""
+    r = upscale_factor
+    if input.ndim < 3:
+        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)")
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    *lead, c, h, w = input.shape
+    if c % (r * r):
+        raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
+    split = input.reshape(*lead, c // (r * r), r, r, h, w)
+    b = len(lead)
+    return split.permute(*range(b), b, b + 3, b + 1, b + 4, b + 2).reshape(*lead, c // (r * r), h * r, w * r)
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",))
+def pixel_unshuffle(input, downscale_factor):
+    """``(*, C, H * r, W * r)`` to ``(*, C * r * r, H, W)``: pixels become channels."""
+    r = downscale_factor
+    if input.ndim < 3:
+        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)")
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    *lead, c, h, w = input.shape
+    if h % r or w % r:
+        raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but {h} x {w} is not divisible by {r}")
+    split = input.reshape(*lead, c, h // r, r, w // r, r)
+    b = len(lead)
+    return split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3).reshape(*lead, c * r * r, h // r, w // r)
+
+
+@composite(surface=FUNCTION, aliases=("native_channel_shuffle", "nn.functional.channel_shuffle", "nn.functional.native_channel_shuffle"))
+def channel_shuffle(input, groups):
+    """``(N, C, *)`` with channels of `groups` groups interleaved."""
+    if input.ndim < 3:
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
+    if groups <= 0:
+        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups: {groups}")
+    n, c = input.shape[:2]
+    if c % groups:
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")
+    if input.numel() == 0:
+        return input.clone()
+    return input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2).reshape(input.shape)
+
+
+# -- windows as columns --------------------------------------------------------------------------------------------------------
+
+
+def _columns_settings(op: str, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    made = []
+    for name, value, least in (("kernel_size", kernel_size, 1), ("dilation", dilation, 1), ("padding", padding, 0), ("stride", stride, 1)):
+        numbers = as_ints(op, name, value, 2)
+        if min(numbers) < least:
+            raise RuntimeError(f"{op}: {name} should be {'greater than zero' if least else 'non-negative'}, but got {numbers}")
+        made.append(numbers)
+    return made
+
+
+@primitive(surface=0, linear_in=("input",))
+def gather_columns(input, kernel, dilation, padding, stride):
+    """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
+
+
+@gather_columns.kernel
+def _gather_columns(x, kernel, dilation, padding, stride):
+    from flambeau_kernels.cpu.conv import gather_windows
+
+    made = gather_windows(x, kernel, stride, padding, dilation)
+    return made.reshape(x.shape[0], x.shape[1] * prod(kernel), prod(made.shape[4:]))
+
+
+@gather_columns.vjp
+def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
+    return fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride)
+
+
+@primitive(surface=0, linear_in=("input",))
+def fold_columns(input, extents, kernel, dilation, padding, stride):
+    """Columns ``(N, C * KH * KW, L)`` added up where they came from in ``(N, C, *extents)``."""
+
+
+@fold_columns.kernel
+def _fold_columns(x, extents, kernel, dilation, padding, stride):
+    from flambeau_kernels.cpu.conv import fold_windows, widened
+
+    positions = _positions(extents, kernel, dilation, padding, stride)
+    (wide,) = widened(x)
+    windows = wide.reshape(x.shape[0], x.shape[1] // prod(kernel), *kernel, *positions)
+    made = fold_windows(windows, tuple(extents), stride, padding, dilation)
+    return np.ascontiguousarray(made.astype(x.dtype, copy=False))
+
+
+@fold_columns.vjp
+def _fold_columns_vjp(grad, kernel, dilation, padding, stride):
+    return gather_columns(grad, kernel, dilation, padding, stride)
+
+
+def _positions(extents: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> tuple[int, ...]:
+    from flambeau_kernels.cpu.conv import output_size
+
+    return tuple(output_size(n, k, s, p, p, d) for n, k, s, p, d in zip(extents, kernel, stride, padding, dilation, strict=True))
+
+
+@composite(namespace="nn.functional")
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """Windows of ``(N, C, H, W)`` or ``(C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
+    kernel, dilation, padding, stride = _columns_settings("unfold", kernel_size, dilation, padding, stride)
+    if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
+        raise RuntimeError(f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}")
+    positions = _positions(input.shape[-2:], kernel, dilation, padding, stride)
+    if min(positions) < 1:
+        raise RuntimeError(f"unfold: no window fits: kernel_size {kernel}, dilation {dilation}, padding {padding}, output {positions}\n{describe(input=input)}")
+    x = input if input.ndim == 4 else input.unsqueeze(0)
+    made = gather_columns(x, kernel, dilation, padding, stride)
+    return made if input.ndim == 4 else made.squeeze(0)
+
+
+@composite(namespace="nn.functional")
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """Columns ``(N, C * KH * KW, L)`` added up into ``(N, C, *output_size)``; the transpose of `unfold`."""
+    kernel, dilation, padding, stride = _columns_settings("fold", kernel_size, dilation, padding, stride)
+    extents = as_ints("fold", "output_size", output_size, 2)
+    if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
+        raise RuntimeError(f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: {list(input.shape)}")
+    if input.shape[-2] % prod(kernel):
+        raise RuntimeError(f"fold: Expected size of input's dimension 1 to be divisible by the product of kernel_size {kernel}, but got input.size(1)={input.shape[-2]}")
+    positions = _positions(extents, kernel, dilation, padding, stride)
+    if min(positions) < 1 or prod(positions) != input.shape[-1]:
+        raise RuntimeError(
+            f"fold: Given output_size={extents}, kernel_size={kernel}, dilation={dilation}, padding={padding}, stride={stride}, expected size of "
+            f"input's dimension 2 to match the calculated number of sliding blocks {positions[0]} * {positions[1]}, but got {input.shape[-1]}"
+        )
+    x = input if input.ndim == 3 else input.unsqueeze(0)
+    made = fold_columns(x, extents, kernel, dilation, padding, stride)
+    return made if input.ndim == 3 else made.squeeze(0)
