@@ -79,10 +79,10 @@ def refuse_shared_out(op: Any) -> None:
     general = op.run_out
 
     def run_out(out: Any, *args: Any) -> Any:
-        if isinstance(out, Tensor):
-            if out.dtype is not args[0].dtype:
-                raise RuntimeError(f"{op.name}(): Expected out tensor to have dtype {args[0].dtype}, but got {out.dtype} instead")
-            if any(isinstance(a, Tensor) and a._a.size and may_overlap(a._a, out._a) for a in args):
+        if isinstance(out, Tensor) and out.dtype is not args[0].dtype:
+            raise RuntimeError(f"{op.name}(): Expected out tensor to have dtype {args[0].dtype}, but got {out.dtype} instead")
+        for target in out if isinstance(out, (tuple, list)) else (out,):
+            if any(isinstance(a, Tensor) and a._a.size and may_overlap(a._a, target._a) for a in args):
                 raise RuntimeError(
                     f"{op.name}(): unsupported operation: some elements of an operand and of out refer to a single memory "
                     "location; give another out, or clone() the operand"

@@ -1,0 +1,395 @@
+"""Distinct elements, places in sorted sequences, and histograms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import sort as kernel
+from flambeau_kernels.cpu.softmax import widen
+
+from .. import dtypes
+from .._arrays import MetaArray
+from ..tensor import Tensor, wrap, wrap_dim
+from ._spec import FUNCTION, METHOD, OUT, composite, primitive
+
+
+def _needs_values(name: str, *tensors: Any) -> None:
+    if any(isinstance(t, Tensor) and type(t._a) is MetaArray for t in tensors):
+        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
+
+
+# -- distinct elements -------------------------------------------------------------------------------------------------------
+
+
+def _check_unique(input, consecutive, dim):
+    _needs_values("unique", input)
+    if input.is_complex():
+        raise NotImplementedError(f'"unique" not implemented for {input.dtype}: complex values have no order')
+    if dim is None:
+        return input, consecutive, None
+    d = wrap_dim(dim, input.ndim)
+    others = [n for k, n in enumerate(input.shape) if k != d]
+    if input.ndim and 0 in others:
+        raise RuntimeError(
+            f"unique: There are 0 sized dimensions other than dim {d} in shape {tuple(input.shape)}, so unique cannot be applied"
+        )
+    return input, consecutive, d
+
+
+@primitive(surface=0, check=_check_unique)
+def distinct(input, consecutive, dim):
+    """The distinct elements (or slices along `dim`), the place of each element among them, and how often each occurs.
+
+    With `consecutive` only equal neighbours are merged; otherwise the distinct ones come in ascending order.
+    """
+
+
+@distinct.kernel
+def _distinct(a, consecutive, dim):
+    flat = dim is None or not a.ndim
+    lines = a.reshape(-1) if flat else np.moveaxis(a, dim, 0)
+    rows = lines if flat else np.ascontiguousarray(lines).reshape(lines.shape[0], math.prod(lines.shape[1:]))
+    if consecutive:
+        first, run, counts = kernel.runs(rows)
+        inverse = run
+        picked = first
+    else:
+        order = np.argsort(widen(rows), kind="stable") if flat else kernel.order_rows(rows)
+        first, run, counts = kernel.runs(rows[order])
+        inverse = np.empty(len(order), np.int64)
+        inverse[order] = run
+        picked = order[first]
+    values = lines[picked] if flat else np.ascontiguousarray(np.moveaxis(lines[picked], 0, dim))
+    return values, inverse.reshape(a.shape if flat else -1), counts.astype(np.int64)
+
+
+def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, return_counts: bool, dim: Any) -> Any:
+    found = distinct.function(input.detach(), consecutive, dim)
+    kept = tuple(x for x, wanted in zip(found, (True, return_inverse, return_counts), strict=True) if wanted)
+    return kept if len(kept) > 1 else kept[0]
+
+
+@composite(surface=FUNCTION | METHOD)
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The distinct elements in ascending order, whether `sorted` is set or not; with `dim`, the distinct slices along it.
+
+    Returns: the elements; with `return_inverse` also the place of each element of `input` among them, with `return_counts`
+    also how often each occurs. Every nan is distinct.
+    """
+    return _distinct_results(input, False, return_inverse, return_counts, dim)
+
+
+@composite(surface=FUNCTION | METHOD)
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """`input` with each run of equal neighbours replaced by one of them; results as of `unique`."""
+    return _distinct_results(input, True, return_inverse, return_counts, dim)
+
+
+# -- places in sorted sequences ------------------------------------------------------------------------------------------------
+
+
+def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None:
+    for t in (sequence, values):
+        if isinstance(t, Tensor) and (t.dtype is dtypes.bool or t.is_complex()):
+            raise NotImplementedError(f'"{name}" not implemented for {t.dtype}')
+    if sequence.ndim == 0:
+        raise RuntimeError(f"{name}(): boundaries tensor should have positive dimension, but got 0 dimension")
+    shape = tuple(values.shape) if isinstance(values, Tensor) else ()
+    if not shape and sequence.ndim != 1:
+        raise RuntimeError(
+            f"{name}(): input value can be a scalar only when boundaries tensor dimension is 1, but it has {sequence.ndim} dimensions"
+        )
+    if sequence.ndim != 1 and (len(shape) != sequence.ndim or shape[:-1] != tuple(sequence.shape[:-1])):
+        raise RuntimeError(
+            f"{name}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value "
+            f"tensor must match, but got boundaries {tuple(sequence.shape)} and input value {shape}"
+        )
+    if sorter is not None:
+        if sorter.shape != sequence.shape:
+            raise RuntimeError(
+                f"{name}(): boundary and sorter must have the same size, but got boundary {tuple(sequence.shape)} and sorter {tuple(sorter.shape)}"
+            )
+        if sorter.dtype is not dtypes.int64:
+            raise RuntimeError(f"{name}(): sorter must be a tensor of long dtype but got dtype {sorter.dtype}")
+        if sorter.numel() and not sorter.is_meta and (sorter._a.min() < 0 or sorter._a.max() >= sequence.shape[-1]):
+            raise RuntimeError(f"{name}(): sorter index out of range for a sequence of {sequence.shape[-1]}")
+
+
+@primitive(surface=0, tensors=("sequence", "values", "sorter"))
+def places_in_sorted(sequence, values, out_int32, right, sorter=None):
+    """Where each of `values` belongs in the sorted last dimension of `sequence`."""
+
+
+@places_in_sorted.kernel
+def _places(sequence, values, out_int32, right, sorter):
+    ordered = sequence if sorter is None else np.take_along_axis(sequence, sorter, -1)
+    x, y = widen(ordered), widen(values)
+    # numpy's search puts nan last; where the sequence holds nan elsewhere the comparisons decide, as in any bisection.
+    if x.ndim == 1 and (x.dtype.kind != "f" or x.size and x[-1] == x[-1]):
+        found = np.searchsorted(x, y, "right" if right else "left")
+    else:
+        found = kernel.bisect(x, y, right)
+    return np.asarray(found, np.int32 if out_int32 else np.int64)
+
+
+@places_in_sorted.shape
+def _places_shape(sequence, values, out_int32, right, sorter):
+    return values.shape, dtypes.int32 if out_int32 else dtypes.int64
+
+
+def _value_tensor(value: Any, like: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    kind = like.dtype if isinstance(value, int) or like.dtype.is_floating_point else dtypes.float32
+    made = wrap(np.full((), value, np.float64 if kind.is_floating_point else np.int64))
+    return made.to("meta") if like.is_meta else made
+
+
+@composite(surface=FUNCTION | OUT)
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    """Where each of `input` would be inserted in the last dimension of `sorted_sequence` so that it stays sorted.
+
+    Args:
+        sorted_sequence: a vector, or of the shape of `input` apart from the last dimension.
+        right: among equals the last place rather than the first, as does ``side='right'``.
+        sorter: the order that sorts an unsorted `sorted_sequence`.
+    Returns: int64, or int32 with `out_int32`; the shape of `input`.
+    """
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side!r}")
+    if side == "left" and right:
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+    _check_search("searchsorted", sorted_sequence, input, sorter)
+    values = _value_tensor(input, sorted_sequence)
+    return places_in_sorted.function(sorted_sequence.detach(), values, out_int32, bool(right or side == "right"), sorter)
+
+
+_general_search = searchsorted.run_out
+
+
+def _search_out(out: Any, *args: Any) -> Any:
+    wanted = dtypes.int32 if args[searchsorted.params.index("out_int32")] else dtypes.int64
+    if isinstance(out, Tensor) and out.dtype is not wanted:
+        raise RuntimeError(f"torch.searchsorted(): output tensor's dtype is wrong, it must be {wanted}, but we got {out.dtype}")
+    return _general_search(out, *args)
+
+
+searchsorted.run_out = _search_out
+
+
+@composite(surface=FUNCTION | OUT)
+def bucketize(input, boundaries, *, out_int32=False, right=False):
+    """The number of the bucket between ascending `boundaries` (a vector) that each of `input` falls into.
+
+    With `right` a value equal to a boundary goes above it, otherwise below.
+    """
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    _check_search("bucketize", boundaries, input, None)
+    return places_in_sorted.function(boundaries.detach(), _value_tensor(input, boundaries), out_int32, bool(right), None)
+
+
+# -- histograms ----------------------------------------------------------------------------------------------------------------
+
+
+def _check_bincount(input, weights, minlength):
+    _needs_values("bincount", input)
+    if input.dtype.category != dtypes.INTEGER:
+        raise NotImplementedError(f'"bincount" not implemented for {input.dtype}; it counts integers')
+    if input.ndim != 1 or (input.numel() and input._a.min() < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if minlength < 0:
+        raise RuntimeError(f"bincount: minlength should be >= 0, got {minlength}")
+    if weights is not None and weights.shape != input.shape:
+        raise RuntimeError(
+            f"bincount: weights should be 1-d and have the same length as input, got {tuple(weights.shape)} and {tuple(input.shape)}"
+        )
+
+
+@primitive(surface=FUNCTION | METHOD, tensors=("input", "weights"), check=_check_bincount)
+def bincount(input, weights=None, minlength=0):
+    """How often each of 0, 1, 2, ... occurs in the integers `input`, or the total of the `weights` where it does."""
+
+
+@bincount.kernel
+def _bincount(a, weights, minlength):
+    a = a.astype(np.int64, copy=False)
+    if weights is None:
+        return np.bincount(a, minlength=minlength).astype(np.int64)
+    if weights.dtype != np.float32:
+        weights = weights.astype(np.float64)
+    made = np.zeros(max(minlength, int(a.max()) + 1 if a.size else 0), weights.dtype)
+    np.add.at(made, a, weights)
+    return made
+
+
+def _edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
+    from .create import linspace
+
+    return widen(linspace(low, high, bins + 1, dtype=dtypes.from_numpy_dtype(dtype))._a)
+
+
+def _bounds(name: str, x: np.ndarray, low: float, high: float, given: bool) -> tuple[float, float]:
+    """The range to count in: as given, or that of the elements. Raises: RuntimeError for one that is not finite."""
+    if not given and x.size:
+        low, high = float(x.min()), float(x.max())
+    if not np.isfinite([low, high]).all():
+        raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"{name}: min should not exceed max, but got min {low} max {high}")
+    return (low - 1, high + 1) if low == high and name == "torch.histc" else (low, high)
+
+
+def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """The bin of each element, -1 outside all; bins hold their left edge, the last one both."""
+    at = np.searchsorted(edges, x, "right") - 1
+    at[x == edges[-1]] = len(edges) - 2
+    at[~((x >= edges[0]) & (x <= edges[-1]))] = -1
+    return at
+
+
+def _check_bins(name: str, bins: Any, dim: int = 0) -> None:
+    if bins <= 0:
+        raise RuntimeError(f"{name}(): bins must be > 0, but got {bins} for dimension {dim}")
+
+
+def _check_histc(input, bins, min, max):  # noqa: A002
+    if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
+        raise TypeError(f"histc(): argument 'bins' (position 2) must be int, not {type(bins).__name__}")
+    if not input.is_floating_point():
+        raise NotImplementedError(f'"histc" not implemented for {input.dtype}; convert it with .float()')
+    _check_bins("torch.histc", bins)
+    low, high = (float(v) for v in (min, max))
+    if not np.isfinite([low, high]).all():
+        raise RuntimeError(f"torch.histc: range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"torch.histc: max must be larger than min, got min {low} and max {high}")
+    return input, int(bins), low, high
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_histc)
+def histc(input, bins=100, min=0, max=0):  # noqa: A002  # PyTorch's names
+    """How many elements fall into each of `bins` equal bins between `min` and `max`, in the dtype of `input`.
+
+    Without a range, that of the elements is taken. Elements outside it, and nan, are not counted.
+    """
+
+
+@histc.kernel
+def _histc(a, bins, low, high):
+    x = widen(a).reshape(-1)
+    low, high = _bounds("torch.histc", x, low, high, low != high)
+    at = _bin_of(x, _edges(low, high, bins, x.dtype))
+    return np.bincount(at[at >= 0], minlength=bins).astype(a.dtype)
+
+
+@histc.shape
+def _histc_shape(input, bins, low, high):
+    return (bins,), input.dtype
+
+
+def _check_histogram(input: Tensor, edges: Any, weight: Any) -> None:
+    name = "torch.histogramdd"
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise NotImplementedError(f'"histogramdd" not implemented for {input.dtype}; convert it with .float()')
+    for d, e in enumerate(edges):
+        if isinstance(e, Tensor):
+            if e.ndim != 1:
+                raise RuntimeError(f"{name}: bins tensor should have one dimension, but got {e.ndim} dimensions for dimension {d}")
+            if e.dtype is not input.dtype:
+                raise RuntimeError(
+                    f"{name}: input tensor and bins tensors should have the same dtype, but got {input.dtype} and, for dimension {d}, {e.dtype}"
+                )
+            if not e.numel():
+                raise RuntimeError(f"{name}: bins tensor should have at least 1 element for dimension {d}")
+        else:
+            _check_bins("torch.histogram", e, d)
+    if weight is not None:
+        if weight.dtype is not input.dtype:
+            raise RuntimeError(f"{name}: input tensor and weight tensor should have the same dtype, but got {input.dtype} and {weight.dtype}")
+        if weight.shape != input.shape[:-1]:
+            raise RuntimeError(
+                f"{name}: if weight tensor is provided it should have the same shape as the input tensor excluding its innermost "
+                f"dimension, but got weight {tuple(weight.shape)} for input {tuple(input.shape)}"
+            )
+
+
+def _counted(points: np.ndarray, edges: list[np.ndarray], weight: Any, density: bool) -> np.ndarray:
+    """The histogram of `points`, one a row, over the grid of `edges`."""
+    shape = [len(e) - 1 for e in edges]
+    flat = np.zeros(points.shape[0], np.int64)
+    inside = np.ones(points.shape[0], np.bool_)
+    for d, e in enumerate(edges):
+        at = _bin_of(points[:, d], e)
+        inside &= at >= 0
+        flat = flat * shape[d] + at
+    made = np.zeros(int(np.prod(shape)), points.dtype)
+    np.add.at(made, flat[inside], points.dtype.type(1) if weight is None else weight.reshape(-1)[inside])
+    made = made.reshape(shape)
+    if density:
+        made = made / made.sum()
+        for d, e in enumerate(edges):
+            made = made / np.diff(e).reshape([-1 if k == d else 1 for k in range(len(edges))])
+    return made.astype(points.dtype, copy=False)
+
+
+def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: bool) -> tuple[Tensor, list[Tensor]]:
+    _check_histogram(input, bins, weight)
+    _needs_values("histogram", input)
+    count = input.shape[-1]
+    if span is not None and len(span) != 2 * count:
+        raise RuntimeError(
+            f"torch.histogramdd: for a {count}-dimensional histogram range should have {2 * count} elements, but got {len(span)}"
+        )
+    points = input._a.reshape(-1, count)
+    edges = []
+    for d, b in enumerate(bins):
+        if isinstance(b, Tensor):
+            edges.append(np.array(b._a))
+            continue
+        low, high = (0.0, 1.0) if span is None else (float(span[2 * d]), float(span[2 * d + 1]))
+        low, high = _bounds(f"torch.histogramdd: dimension {d}", points[:, d], low, high, span is not None)
+        # A single value is given a bin of width 1 around it.
+        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+        edges.append(_edges(low, high, b, points.dtype))
+    return wrap(_counted(points, edges, None if weight is None else weight._a, density)), [wrap(e) for e in edges]
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def histogram(input, bins, *, range=None, weight=None, density=False):
+    """How many elements, or how much `weight`, each bin holds: ``(hist, bin_edges)``.
+
+    Args:
+        bins: a number of equal bins, or a vector of their ascending edges.
+        range: ``(low, high)`` for equal bins; that of the elements by default.
+        density: whether to divide by the total and the widths, so that the area is 1.
+    """
+    from . import _derive
+
+    if isinstance(bins, Tensor) and range is not None:
+        raise TypeError("histogram() received an invalid combination of arguments: 'range' goes with a number of bins only")
+    weights = None if weight is None else weight.reshape(-1) if weight.shape == input.shape else weight
+    hist, edges = _histogram(input.detach().reshape(-1, 1), [bins], range, weights, density)
+    return _derive.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
+
+
+@composite(surface=FUNCTION)
+def histogramdd(input, bins, range=None, weight=None, density=False):
+    """The histogram of points, the last dimension of `input`: ``(hist, bin_edges)``, edges a tuple with one vector each.
+
+    Args:
+        bins: a number of bins, or one per coordinate, or a vector of edges per coordinate.
+        range: ``(low, high)`` of each coordinate, one after the other.
+    """
+    from . import _derive
+
+    if input.ndim < 2:
+        raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, got {input.ndim}")
+    each = [bins] * input.shape[-1] if isinstance(bins, int) else list(bins)
+    if len(each) != input.shape[-1]:
+        raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+    hist, edges = _histogram(input.detach(), each, range, weight, density)
+    return _derive.return_type("histogramdd", ("hist", "bin_edges"))((hist, tuple(edges)))

@@ -1,0 +1,324 @@
+"""Order along a dimension: sorting, ranks, medians, quantiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import sort as kernel
+
+from .. import dtypes
+from ..tensor import Tensor, wrap_dim
+from ._spec import FUNCTION, METHOD, OUT, check_nonempty, composite, primitive, reduced_shape
+from .reduce import put_along
+from .select import refuse_shared_out
+
+PAIR = ("values", "indices")
+EVERY = FUNCTION | METHOD | OUT
+
+
+def _ordered(name: str, input: Tensor) -> None:
+    if input.is_complex():
+        raise RuntimeError(f"{name}: complex values have no order, so {input.dtype} is not supported; sort input.abs() or a part")
+
+
+def _pair_shape(shape: Any, input: Tensor) -> Any:
+    return [(tuple(shape), input.dtype), (tuple(shape), dtypes.int64)]
+
+
+def _selecting(grad, out1, input_shape, dim):
+    """The gradient of ops that pick elements: back to where they came from."""
+    return (put_along(grad[0], out1, input_shape, dim, True),)
+
+
+def _selecting_reduced(grad, out1, input_shape, dim, keepdim):
+    return (put_along(grad[0], out1, input_shape, dim, keepdim),)
+
+
+# -- sorting -----------------------------------------------------------------------------------------------------------------
+
+
+def _check_sort(input, dim, descending):
+    _ordered("sort", input)
+    return input, wrap_dim(dim, input.ndim), descending
+
+
+@primitive(surface=0, returns=PAIR, check=_check_sort)
+def sort_pair(input, dim, descending):
+    """The elements in order along `dim`, equal ones in the order they had, and where they were."""
+
+
+sort_pair.name = "sort"
+sort_pair.node_class.title = "SortBackward0"
+sort_pair.kernel(lambda a, dim, descending: kernel.sort(a, dim, descending))
+sort_pair.shape(lambda input, dim, descending: _pair_shape(input.shape, input))
+sort_pair.vjp(_selecting)
+
+
+@composite(surface=EVERY)
+def sort(input, dim=-1, descending=False, *, stable=False):
+    """The elements in ascending (or descending) order along `dim` and where they were: ``(values, indices)``.
+
+    Equal elements keep their order whether `stable` is set or not; nan counts as largest.
+    Raises: RuntimeError for complex values.
+    """
+    return sort_pair.function(input, dim, bool(descending))
+
+
+@composite(surface=EVERY)
+def argsort(input, dim=-1, descending=False, *, stable=False):
+    """The indices that put `input` in order along `dim`."""
+    return sort_pair.function(input.detach(), dim, bool(descending))[1]
+
+
+@composite(surface=EVERY)
+def msort(input):
+    """`input` sorted along its first dimension."""
+    return sort_pair.function(input, 0, False)[0]
+
+
+def _check_topk(input, k, dim, largest):
+    _ordered("topk", input)
+    d = wrap_dim(dim, input.ndim)
+    n = input.shape[d] if input.ndim else 1
+    if not 0 <= k <= n:
+        raise RuntimeError(f"topk(): selected index k out of range: k={k}, but dimension {d} has {n} elements")
+    return input, int(k), d, largest
+
+
+@primitive(surface=0, returns=PAIR, check=_check_topk)
+def topk_pair(input, k, dim, largest):
+    """The `k` largest or smallest elements along `dim`, and where they are."""
+
+
+topk_pair.name = "topk"
+topk_pair.node_class.title = "TopkBackward0"
+topk_pair.kernel(lambda a, k, dim, largest: kernel.topk(a, k, dim, largest))
+topk_pair.vjp(_selecting)
+
+
+@topk_pair.shape
+def _topk_shape(input, k, dim, largest):
+    return _pair_shape((*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.ndim else (), input)
+
+
+@composite(surface=EVERY)
+def topk(input, k, dim=-1, largest=True, sorted=True):
+    """The `k` largest (or smallest) elements along `dim`, the best first, and where they are: ``(values, indices)``."""
+    return topk_pair.function(input, k, dim, bool(largest))
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------------
+
+
+def _check_kth(input, k, dim, keepdim):
+    _ordered("kthvalue", input)
+    d = wrap_dim(dim, input.ndim)
+    n = input.shape[d] if input.ndim else 1
+    if input.ndim and not n:
+        raise IndexError(f"kthvalue(): Expected reduction dim {d} to have non-zero size.")
+    if not 1 <= k <= n:
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}: k={k}, but there are {n} elements")
+    return input, int(k), d, keepdim
+
+
+def _ranked(a: Any, rank: Any, dim: int, keepdim: bool) -> Any:
+    if not a.ndim:
+        return a.copy(), np.zeros((), np.int64)
+    return _reduced_pair(*kernel.kth(a, rank, dim), dim, keepdim)
+
+
+def _reduced_pair(values: Any, at: Any, dim: int, keepdim: bool) -> Any:
+    return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+
+
+def _reduced_shape(input: Tensor, dim: int, keepdim: bool) -> Any:
+    return _pair_shape(reduced_shape(tuple(input.shape), (dim,) if input.ndim else (), keepdim), input)
+
+
+@primitive(surface=EVERY, returns=PAIR, check=_check_kth)
+def kthvalue(input, k, dim=-1, keepdim=False):
+    """The `k`-th smallest element (from 1) along `dim` and where it is: ``(values, indices)``."""
+
+
+refuse_shared_out(kthvalue)
+kthvalue.kernel(lambda a, k, dim, keepdim: _ranked(a, k - 1, dim, keepdim))
+kthvalue.shape(lambda input, k, dim, keepdim: _reduced_shape(input, dim, keepdim))
+kthvalue.vjp(_selecting_reduced)
+
+
+def _check_median(name: str) -> Any:
+    def check(input, dim, keepdim):
+        if input.dtype is dtypes.bool or input.is_complex():
+            raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')
+        d = wrap_dim(dim, input.ndim)
+        if input.ndim:
+            check_nonempty(name, tuple(input.shape), (d,))
+        return input, d, keepdim
+
+    return check
+
+
+def _median_kernel(skip_nan: bool) -> Any:
+    def median(a, dim, keepdim):
+        if not a.ndim:
+            return a.copy(), np.zeros((), np.int64)
+        n = a.shape[dim]
+        rank: Any = np.full([1 if d == dim else m for d, m in enumerate(a.shape)], (n - 1) // 2)
+        if a.dtype.kind not in "iub":
+            missing = np.isnan(a).sum(dim, keepdims=True)
+            # nan sorts last: skipped, it shortens the line; met, the first of it is the median.
+            rank = np.where(missing == n, 0, (n - missing - 1) // 2) if skip_nan else np.where(missing > 0, n - missing, rank)
+        return _reduced_pair(*kernel.kth(a, rank, dim), dim, keepdim)
+
+    return median
+
+
+def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
+    def along(input, dim, keepdim):
+        pass
+
+    along.__name__, along.__doc__ = f"{name}_along", doc
+    pair = primitive(surface=0, returns=PAIR, check=_check_median(name))(along)
+    pair.name = name
+    pair.node_class.title = f"{name.title()}Backward1"
+    pair.kernel(_median_kernel(skip_nan))
+    pair.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
+    pair.vjp(_selecting_reduced)
+
+    def whole(input):
+        pass
+
+    whole.__name__, whole.__doc__ = f"{name}_whole", doc
+    single = primitive(surface=0)(whole)
+    single.node_class.title = f"{name.title()}Backward0"
+
+    @single.kernel
+    def _whole(a):
+        if not a.size:
+            return np.full((), np.nan if a.dtype.kind not in "iu" else np.iinfo(a.dtype).min, a.dtype)
+        return _median_kernel(skip_nan)(a.reshape(-1), 0, False)[0]
+
+    single.shape(lambda input: ((), input.dtype))
+
+    @single.vjp
+    def _whole_vjp(grad, out, input):
+        at = (input == out) | ((input != input) & (out != out))
+        # Elements equal to the median share its gradient.
+        return (at * (grad / at.sum()),)
+
+    def public(input, dim=None, keepdim=False):
+        if dim is not None:
+            return pair.function(input, dim, keepdim)
+        if input.dtype is dtypes.bool or input.is_complex():
+            raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')
+        return single.function(input)
+
+    public.__name__, public.__doc__ = name, doc
+    return composite(surface=EVERY)(public)
+
+
+median = _declare_median(
+    "median", False, "The lower median; along `dim`, values and indices. nan if any element is nan.")  # fmt: skip
+nanmedian = _declare_median(
+    "nanmedian", True, "The lower median of the elements that are not nan; along `dim`, values and indices.")  # fmt: skip
+
+
+def _check_mode(input, dim, keepdim):
+    _ordered("mode", input)
+    d = wrap_dim(dim, input.ndim)
+    if input.ndim:
+        check_nonempty("mode", tuple(input.shape), (d,))
+    return input, d, keepdim
+
+
+@primitive(surface=EVERY, returns=PAIR, check=_check_mode)
+def mode(input, dim=-1, keepdim=False):
+    """The most frequent element along `dim`, the smallest of several, and its last place: ``(values, indices)``."""
+
+
+@mode.kernel
+def _mode(a, dim, keepdim):
+    if not a.ndim:
+        return a.copy(), np.zeros((), np.int64)
+    return _reduced_pair(*kernel.mode(a, dim), dim, keepdim)
+
+
+mode.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
+mode.vjp(_selecting_reduced)
+
+
+# -- quantiles ---------------------------------------------------------------------------------------------------------------
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: str) -> None:
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise RuntimeError(f"{name}() input tensor must be either float or double dtype, got {input.dtype}")
+    if not input.numel():
+        raise RuntimeError(f"{name}() input tensor must be non-empty, got shape {tuple(input.shape)}")
+    if interpolation not in _INTERPOLATIONS:
+        raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}")
+    if isinstance(q, Tensor):
+        if q.ndim > 1:
+            raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, got shape {tuple(q.shape)}")
+        if q.dtype is not input.dtype:
+            raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor, got {q.dtype} and {input.dtype}")
+        if not q.is_meta and q.numel() and not bool(((q._a >= 0) & (q._a <= 1)).all()):
+            raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+    elif not 0 <= q <= 1:
+        raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
+
+
+def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, skip_nan: bool) -> Tensor:
+    _check_quantile(name, input, q, dim, interpolation)
+    d = 0 if dim is None else wrap_dim(dim, input.ndim)
+    x = input.reshape(-1) if dim is None or not input.ndim else input.movedim(d, -1)
+    values = sort_pair.function(x, -1, False)[0]                # (*rest, n)
+    n = values.shape[-1]
+    levels = q if isinstance(q, Tensor) else input.new_full((), q)
+    if skip_nan:
+        places = levels.reshape(-1) * ((values == values).sum(-1, True) - 1).clamp(min=0)
+    else:
+        last = values.narrow(-1, n - 1, 1)
+        # nan sorts last, and one of them makes the quantile nan.
+        places = (levels.reshape(-1) * (n - 1)).masked_fill(last != last, n - 1)
+    made = _at_places(values, places, interpolation).movedim(-1, 0)          # (quantiles, *rest)
+    if keepdim:
+        made = made.reshape([-1] + [1] * input.ndim) if dim is None or not input.ndim else made.unsqueeze(d + 1)
+    return made if levels.ndim else made.squeeze(0)
+
+
+def _at_places(values: Tensor, places: Tensor, interpolation: str) -> Tensor:
+    if interpolation == "lower":
+        places = places.floor()
+    elif interpolation == "higher":
+        places = places.ceil()
+    elif interpolation == "nearest":
+        places = places.round()
+    below = places.detach().floor().long()
+    low = values.gather(-1, below)
+    if interpolation in ("lower", "higher", "nearest"):
+        return low
+    weight = places - below.to(places.dtype) if interpolation == "linear" else values.new_full((), 0.5).expand(places.shape)
+    high = values.gather(-1, places.detach().ceil().long())
+    return low.lerp(high, weight)
+
+
+@composite(surface=EVERY)
+def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+    """The `q`-quantiles (numbers in [0, 1]) along `dim`, or of all elements; nan if any element is nan.
+
+    Args:
+        q: a number, or a vector, whose dimension then comes first in the result.
+        interpolation: between neighbours: 'linear', 'lower', 'higher', 'midpoint' or 'nearest'.
+    """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
+
+
+@composite(surface=EVERY)
+def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+    """`quantile` of the elements that are not nan."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
