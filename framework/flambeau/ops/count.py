@@ -217,7 +217,7 @@ def bincount(input, weights=None, minlength=0):
 @bincount.kernel
 def _bincount(a, weights, minlength):
     a = a.astype(np.int64, copy=False)
-    if weights is None:
+    if weights is None or not a.size:
         return np.bincount(a, minlength=minlength).astype(np.int64)
     if weights.dtype != np.float32:
         weights = weights.astype(np.float64)
@@ -392,4 +392,6 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     if len(each) != input.shape[-1]:
         raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
     hist, edges = _histogram(input.detach(), each, range, weight, density)
-    return _derive.return_type("histogramdd", ("hist", "bin_edges"))((hist, tuple(edges)))
+    return _derive.return_type("histogramdd", ("hist", "bin_edges"))(
+        (hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True)))
+    )

@@ -1,0 +1,158 @@
+"""Repetitions, products of sets, and grids."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap, wrap_dim
+from ._spec import FUNCTION, METHOD, OUT, composite
+from .shape import cat, stack
+
+
+def _check_vectors(name: str, tensors: Any) -> None:
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name}(): expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
+
+
+def _grids(tensors: Any, indexing: str) -> tuple[Tensor, ...]:
+    if not tensors:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    _check_vectors("meshgrid", tensors)
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    for i, t in enumerate(tensors):
+        if t.ndim > 1:
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but tensor {i} has shape {tuple(t.shape)}")
+        if t.dtype is not tensors[0].dtype:
+            raise RuntimeError(f"torch.meshgrid expects all tensors to have the same dtype, got {tensors[0].dtype} and {t.dtype}")
+        if t.device != tensors[0].device:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same device")
+    swap = indexing == "xy" and len(tensors) > 1
+    order = [1, 0, *range(2, len(tensors))] if swap else list(range(len(tensors)))
+    sizes = [tensors[k].numel() for k in order]
+    made: list[Any] = [None] * len(tensors)
+    for d, k in enumerate(order):
+        made[k] = tensors[k].reshape([sizes[d] if e == d else 1 for e in range(len(order))]).expand(sizes)
+    return tuple(made)
+
+
+@composite(surface=FUNCTION, spread="tensors")
+def meshgrid(tensors, *, indexing=None):
+    """For each vector a view of it over the grid they span together.
+
+    Args:
+        indexing: 'ij' (the first vector runs along rows; the default) or 'xy' (along columns).
+    """
+    return _grids(tuple(tensors), "ij" if indexing is None else indexing)
+
+
+@composite(surface=FUNCTION, spread="tensors")
+def cartesian_prod(tensors):
+    """All combinations of one element from each vector, one a row, the last running fastest; of one vector, itself."""
+    _check_vectors("cartesian_prod", tensors)
+    for t in tensors:
+        if t.ndim != 1:
+            raise RuntimeError(f"cartesian_prod: Expect a 1D vector, but got shape {list(t.shape)}")
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack(_grids(tuple(tensors), "ij"), -1).reshape(-1, len(tensors))
+
+
+@composite(surface=FUNCTION)
+def combinations(input, r=2, with_replacement=False):
+    """All combinations of `r` elements of a vector in their order, one a row; as ``itertools.combinations``."""
+    if input.ndim != 1:
+        raise RuntimeError(f"combinations: Expect a 1D vector, but got shape {list(input.shape)}")
+    if r < 0:
+        raise RuntimeError(f"combinations: Expect a non-negative number, but got {r}")
+    if r == 0:
+        return input.new_empty((0,))
+    draw = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    chosen = np.array(list(draw(range(input.shape[0]), r)), np.int64).reshape(-1, r)
+    return input.index_select(0, wrap(chosen.reshape(-1))).reshape(chosen.shape)
+
+
+# -- repeating ---------------------------------------------------------------------------------------------------------------
+
+
+def _check_repeats(repeats: Tensor) -> None:
+    if repeats.dtype not in (dtypes.int64, dtypes.int32):
+        raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; they are torch.int64 or torch.int32')
+    if repeats.ndim > 1:
+        raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {tuple(repeats.shape)}")
+    if repeats.numel() and repeats._a.min() < 0:
+        raise RuntimeError("repeat_interleave: repeats can not be negative")
+
+
+def _check_total(total: int, output_size: Any) -> None:
+    if output_size is not None and output_size != total:
+        raise RuntimeError(f"repeat_interleave: allocated size does not match required size: output_size={output_size}, needed {total}")
+
+
+@composite(surface=FUNCTION | METHOD)
+def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
+    """Each element (or slice along `dim`) repeated in place, `repeats` times or as often as its entry there says.
+
+    With one argument, a vector of counts: each position repeated that often.
+    """
+    if input is None or repeats is None:
+        counts = repeats if input is None else input
+        if not isinstance(counts, Tensor):
+            raise TypeError(f"repeat_interleave(): argument 'repeats' must be Tensor, not {type(counts).__name__}")
+        _check_repeats(counts)
+        found = np.repeat(np.arange(counts.numel(), dtype=counts._a.dtype), counts._a.reshape(-1))
+        _check_total(found.size, output_size)
+        return wrap(found)
+    x = input.reshape(-1) if dim is None else input.reshape(1) if not input.ndim else input
+    d = 0 if dim is None else wrap_dim(dim, input.ndim)
+    n = x.shape[d]
+    if isinstance(repeats, Tensor):
+        _check_repeats(repeats)
+        if repeats.numel() != 1 and repeats.numel() != n:
+            raise RuntimeError(
+                f"repeat_interleave: repeats must have the same size as input along dim, but got repeats.size(0) = {repeats.numel()} "
+                f"and input.size({d}) = {n}"
+            )
+        counts = repeats._a.reshape(-1)
+    else:
+        if repeats < 0:
+            raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
+        counts = np.array([repeats])
+    at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
+    if n:
+        _check_total(at.size, output_size)
+    return x.index_select(d, wrap(at))
+
+
+# -- matrices made of a vector -------------------------------------------------------------------------------------------------
+
+
+@composite(surface=FUNCTION)
+def vander(x, N=None, increasing=False):  # noqa: N803  # PyTorch's name
+    """The matrix with the powers of each element of a vector in a row, falling ones unless `increasing`; `N` columns."""
+    if x.ndim != 1:
+        raise RuntimeError(f"vander: x must be a one-dimensional tensor, got shape {tuple(x.shape)}")
+    n = x.shape[0] if N is None else N
+    if n < 0:
+        raise RuntimeError(f"vander: N must be non-negative, got {N}")
+    if x.dtype.category < dtypes.FLOATING:
+        x = x.to(dtypes.int64)
+    columns = x.new_ones((x.shape[0], min(n, 1)))
+    if n > 1:
+        columns = cat([columns, x.unsqueeze(1).expand(x.shape[0], n - 1).cumprod(1)], 1)
+    return columns if increasing else columns.flip(1)
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def kron(input, other):
+    """The Kronecker product: `other` scaled by each element of `input`, laid out in blocks."""
+    ndim = max(input.ndim, other.ndim)
+    a = [1] * (ndim - input.ndim) + list(input.shape)
+    b = [1] * (ndim - other.ndim) + list(other.shape)
+    blocks = input.reshape([n for m in a for n in (m, 1)]) * other.reshape([n for m in b for n in (1, m)])
+    return blocks.reshape([n * m for n, m in zip(a, b, strict=True)])

@@ -1,0 +1,140 @@
+"""Triangles and diagonals of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap_dim
+from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
+
+EVERY = FUNCTION | METHOD | INPLACE | OUT
+
+
+def _check_matrices(name: str) -> Any:
+    def check(input, diagonal):
+        if input.ndim < 2:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got shape {tuple(input.shape)}")
+
+    return check
+
+
+@primitive(surface=EVERY, check=_check_matrices("tril"))
+def tril(input, diagonal=0):
+    """The matrices of `input` with 0 above the diagonal number `diagonal` (positive ones lie above the main one)."""
+
+
+tril.kernel(np.tril)
+tril.shape(lambda input, diagonal: (input.shape, input.dtype))
+tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
+tril.raw(lambda grad, diagonal: (np.tril(grad, diagonal),))
+
+
+@primitive(surface=EVERY, check=_check_matrices("triu"))
+def triu(input, diagonal=0):
+    """The matrices of `input` with 0 below the diagonal number `diagonal` (positive ones lie above the main one)."""
+
+
+triu.kernel(np.triu)
+triu.shape(lambda input, diagonal: (input.shape, input.dtype))
+triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
+triu.raw(lambda grad, diagonal: (np.triu(grad, diagonal),))
+
+
+@composite(surface=FUNCTION | METHOD)
+def trace(input):
+    """The sum of the main diagonal of a matrix. Raises: RuntimeError unless `input` has 2 dimensions."""
+    if input.ndim != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    if input.dtype is dtypes.bool:
+        raise NotImplementedError(f'"trace" not implemented for {input.dtype}')
+    return input.diagonal().sum()
+
+
+@composite(surface=FUNCTION | METHOD)
+def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+    """Matrices over `dim1` and `dim2` that are 0 apart from a diagonal, the last dimension of `input`."""
+    ndim = input.ndim + 1
+    i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if i == j:
+        raise RuntimeError(f"diag_embed: diagonal dimensions cannot be identical {dim1}, {dim2}")
+    n = input.shape[-1] + abs(offset)
+    rest = iter(input.shape[:-1])
+    shape = [n if d in (i, j) else next(rest) for d in range(ndim)]
+    return input.new_zeros(shape).diagonal_scatter(input, offset, i, j)
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def diag(input, diagonal=0):
+    """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix."""
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.ndim == 2:
+        return input.diagonal(diagonal).clone()
+    raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+
+
+@composite(surface=FUNCTION | METHOD)
+def diagflat(input, offset=0):
+    """The elements of `input` as the diagonal of a matrix of zeros."""
+    return diag_embed(input.reshape(-1), offset)
+
+
+@composite(surface=FUNCTION, spread="tensors")
+def block_diag(tensors):
+    """The matrices (vectors count as rows) along the diagonal of one matrix of zeros."""
+    blocks = []
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"block_diag(): expected Tensor as element {i} in argument 'tensors', but got {type(t).__name__}")
+        if t.ndim > 2:
+            raise RuntimeError(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {t.ndim} dimensions"
+            )
+        blocks.append(t.reshape([1] * (2 - t.ndim) + list(t.shape)))
+    from .create import zeros
+    from .shape import cat
+
+    if not blocks:
+        return zeros(1, 0)
+    width = sum(b.shape[1] for b in blocks)
+    rows, before = [], 0
+    for b in blocks:
+        left, right = b.new_zeros(b.shape[0], before), b.new_zeros(b.shape[0], width - before - b.shape[1])
+        rows.append(cat([left, b, right], 1))
+        before += b.shape[1]
+    return cat(rows, 0)
+
+
+# -- indices of triangles ----------------------------------------------------------------------------------------------------
+
+
+def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, options: dict[str, Any]) -> Tensor:
+    from .create import _check_layout, _place, finish
+
+    for label, n in (("row", row), ("col", col)):
+        if n < 0:
+            raise RuntimeError(f"{name}: {label} must be non-negative, got {n}")
+    d = options["dtype"]
+    if d not in (dtypes.int64, dtypes.int32):
+        raise NotImplementedError(f'"{name}" not implemented for {d}; indices are torch.int64 or torch.int32')
+    _check_layout(options["layout"])
+    rows, columns = np.ogrid[:row, :col]
+    found = np.stack(np.nonzero(np.broadcast_to(keep(columns - rows, offset), (row, col)))).astype(d.numpy)
+    return finish(found, False, _place(options["device"]))
+
+
+@composite(surface=FUNCTION)
+def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
+    """The places on and below the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
+    return _triangle_indices("tril_indices", row, col, offset, np.less_equal, {"dtype": dtype, "device": device, "layout": layout})
+
+
+@composite(surface=FUNCTION)
+def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
+    """The places on and above the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
+    return _triangle_indices("triu_indices", row, col, offset, np.greater_equal, {"dtype": dtype, "device": device, "layout": layout})
+
+
