@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from ._spec import FUNCTION, composite, describe, primitive
 from .conv import as_ints
@@ -302,7 +303,7 @@ def _interpolated(input: Tensor, sizes: Any, factors: Any, mode: str, align: boo
 def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bool, dtype: Any) -> Any:
     from flambeau_kernels.cpu import resample as kernels
 
-    kind = np.float64 if dtype is dtypes.float64 else np.float32
+    kind = np.float64 if dtype in (dtypes.float64, dtypes.uint8) else np.float32
     ratio = 1.0 / factor if factor is not None and factor > 0 else n / m
     if mode in ("nearest", "nearest-exact"):
         return kernels.nearest_map(n, m, ratio if factor is not None else kind(n) / kind(m), mode == "nearest-exact", kind)
@@ -437,16 +438,14 @@ def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:  # noq
 
 def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:  # noqa: A002
     _check_grid(op, input, grid, mode)
-    if input.dtype in (dtypes.float16, dtypes.bfloat16):
-        return _grid_sample(op, input.float(), grid.float(), mode, padding, align).to(input.dtype)
     extents = tuple(input.shape[2:])
     n = len(extents)
-    points = grid.reshape(grid.shape[0], -1, n)
+    points = grid.reshape(grid.shape[0], prod(grid.shape[1:-1]), n)
     # Coordinates in elements, first spatial dimension first; (N, L) each.
     at = [_unnormalized(points.select(2, n - 1 - d), size, align) for d, size in enumerate(extents)]
     if mode != "bicubic":
         at = [_inside(x, size, padding, align) for x, size in zip(at, extents, strict=True)]
-    planes = input.reshape(*input.shape[:2], -1)
+    planes = input.reshape(*input.shape[:2], prod(extents))
     taps = _taps(at, mode)
     total = None
     for corner in product(*taps):
@@ -459,7 +458,26 @@ def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, 
         total = term if total is None else total + term
     if not grid.shape[0]:
         return input.new_zeros((0, input.shape[1], *grid.shape[1:-1]))
+    if mode == "nearest":
+        total = without_slope(total, grid)
     return total.view(*input.shape[:2], *grid.shape[1:-1])
+
+
+@primitive(surface=0, tensors=("value", "other"))
+def without_slope(value, other):
+    """`value`, as a function of `other` whose derivative is zero."""
+
+
+@without_slope.kernel
+def _without_slope(value, other):
+    return value
+
+
+@without_slope.vjp
+def _without_slope_vjp(grad, other):
+    from .norm import link
+
+    return grad, lambda: link(other.new_zeros(other.shape), other)
 
 
 def _product(weights: list[Tensor]) -> Tensor | None:
@@ -561,7 +579,7 @@ def pixel_shuffle(input, upscale_factor):
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
     split = input.reshape(*lead, c // (r * r), r, r, h, w)
     b = len(lead)
-    return split.permute(*range(b), b, b + 3, b + 1, b + 4, b + 2).reshape(*lead, c // (r * r), h * r, w * r)
+    return split.permute(*range(b), b, b + 3, b + 1, b + 4, b + 2).clone(memory_format=contiguous_format).reshape(*lead, c // (r * r), h * r, w * r)
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",))
@@ -575,9 +593,11 @@ def pixel_unshuffle(input, downscale_factor):
     *lead, c, h, w = input.shape
     if h % r or w % r:
         raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but {h} x {w} is not divisible by {r}")
+    if input.numel() == 0:
+        return input.clone()
     split = input.reshape(*lead, c, h // r, r, w // r, r)
     b = len(lead)
-    return split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3).reshape(*lead, c * r * r, h // r, w // r)
+    return split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3).clone(memory_format=contiguous_format).reshape(*lead, c * r * r, h // r, w // r)
 
 
 @composite(surface=FUNCTION, aliases=("native_channel_shuffle", "nn.functional.channel_shuffle", "nn.functional.native_channel_shuffle"))
@@ -592,7 +612,8 @@ def channel_shuffle(input, groups):
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")
     if input.numel() == 0:
         return input.clone()
-    return input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2).reshape(input.shape)
+    split = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
+    return split.clone(memory_format=contiguous_format).reshape(input.shape)
 
 
 # -- windows as columns --------------------------------------------------------------------------------------------------------

@@ -75,11 +75,13 @@ def _add_rows(total: Any, indices: Any, part: Any) -> None:
 
 
 def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
-    """One map for each of the last axes of ``(planes, *spatial)``; halves are computed on in float32."""
+    """One map for each of the last axes of ``(planes, *spatial)``; halves are computed on in float32, uint8 in fixed point."""
     kind = x.dtype
-    out_sizes = tuple(m.size if transposed else m.count for m in maps)
-    wide = np.dtype(np.float32) if kind.name in ("float16", "bfloat16", "uint8") else kind
     only_copies = not transposed and all(m.weights is None for m in maps)
+    if kind == np.uint8 and not only_copies:
+        return _in_fixed_point(x, maps)
+    out_sizes = tuple(m.size if transposed else m.count for m in maps)
+    wide = np.dtype(np.float32) if kind.name in ("float16", "bfloat16") else kind
     out = np.empty((len(x), *out_sizes), kind)
     per_plane = max(1, int(np.prod(out_sizes)) * wide.itemsize)
     step = max(1, BLOCK_BYTES // per_plane)
@@ -89,10 +91,30 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
         made = x[start : start + step] if only_copies else x[start : start + step].astype(wide, copy=False)
         for axis in order:
             made = maps[axis - 1].transpose(made, axis) if transposed else maps[axis - 1].apply(made, axis)
-        if kind.name == "uint8" and not only_copies:
-            made = np.clip(np.floor(made + 0.5), 0, 255)
         out[start : start + step] = made
     return out
+
+
+def _in_fixed_point(x: Any, maps: tuple[AxisMap, ...]) -> Any:
+    """Images of bytes: weights become 16-bit fractions, and each pass, the last axis first, rounds to a byte."""
+    for axis in range(x.ndim - 1, 0, -1):
+        indices, weights = maps[axis - 1].indices, maps[axis - 1].weights
+        bits = _fraction_bits(float(np.abs(weights).max(initial=0)))
+        scaled = weights.astype(np.float64) * (1 << bits)
+        whole = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
+        total = np.full((*x.shape[:axis], maps[axis - 1].count, *x.shape[axis + 1 :]), 1 << (bits - 1), np.int32)
+        for at, w in zip(indices, whole, strict=True):
+            total += np.take(x, at, axis).astype(np.int32) * w.reshape(-1, *(1,) * (x.ndim - axis - 1))
+        x = np.clip(total >> bits, 0, 255).astype(np.uint8)
+    return x
+
+
+def _fraction_bits(largest: float) -> int:
+    """The most bits after the point, up to 22, with which a weight still fits 16 bits."""
+    for bits in range(22):
+        if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15:
+            return bits
+    return 22
 
 
 # -- the maps ----------------------------------------------------------------------------------------------------------------
