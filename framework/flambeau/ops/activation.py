@@ -12,10 +12,12 @@ import numpy as np
 from flambeau_kernels.cpu import softmax as softmax_kernels
 from flambeau_kernels.vocabulary import erfc, exp, expm1, log1p, maximum, minimum, sigmoid, tanh, where
 
-from .. import dtypes
-from ..tensor import Tensor, wrap_dim
+from .. import _state, dtypes
+from .._arrays import ndarray
+from ..dtypes import F4, F8
+from ..tensor import Tensor, wrap, wrap_dim
 from ._promote import like_input, only, refuse
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, describe, elementwise, primitive
+from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, _new, composite, describe, elementwise, primitive
 
 NO_FOREACH = EVERYWHERE & ~16
 F = "nn.functional"
@@ -351,6 +353,37 @@ def _softmax_kernel(a, dim):
     return softmax_kernels.softmax(a, dim)
 
 
+def _small_along(op: Any, compute: Any) -> Any:
+    """The short cut of `op` for few elements of one floating dtype."""
+
+    def fast(input, dim):
+        try:
+            a = input._a
+            d, n = a.dtype, a.ndim
+            if (d is not F4 and d is not F8) or not -n <= dim < n or not 0 < a.size < _SMALL or type(a) is not ndarray:
+                return None
+            made = wrap(compute(a, dim))
+        except (AttributeError, TypeError, RuntimeWarning):  # no tensor, no dimension; not finite, with warnings as errors
+            return None
+        parent = input._n
+        if parent is not None and (_state.GRAD or _state.local.grad):
+            node = made._n = _new(op.node_class)
+            node.seq = _state.next_seq()
+            node.parents = (parent,)
+            node.hooks = None
+            node.saved = (made._a, dim % n)
+            node.versions = (made._v, None)
+            node.shape = 0
+        return made
+
+    return op.fast(fast)
+
+
+_SMALL = 1 << 15  # elements; beyond, the calls saved do not show
+
+_small_along(softmax_along, softmax_kernels.softmax)
+
+
 @softmax_along.shape
 def _softmax_shape(input, dim):
     return input.shape, input.dtype
@@ -378,6 +411,9 @@ log_softmax_along.node_class.title = "LogSoftmaxBackward0"
 @log_softmax_along.kernel
 def _log_softmax_kernel(a, dim):
     return softmax_kernels.log_softmax(a, dim)
+
+
+_small_along(log_softmax_along, softmax_kernels.log_softmax)
 
 
 @log_softmax_along.shape
