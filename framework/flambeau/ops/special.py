@@ -1,0 +1,399 @@
+"""Special functions: Bessel and gamma functions, the normal distribution, orthogonal polynomials."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.vocabulary import (
+    cos,
+    exp,
+    isinf,
+    isnan,
+    lgamma,
+    log,
+    sin,
+    special_airy_ai,
+    special_bessel_j0,
+    special_bessel_j1,
+    special_bessel_y0,
+    special_bessel_y1,
+    special_erfcx,
+    special_i0,
+    special_i0e,
+    special_i1,
+    special_i1e,
+    special_log_ndtr,
+    special_modified_bessel_k0,
+    special_modified_bessel_k1,
+    special_ndtri,
+    special_polygamma,
+    special_scaled_modified_bessel_k0,
+    special_scaled_modified_bessel_k1,
+    special_spherical_bessel_j0,
+    special_zeta,
+    where,
+)  # fmt: skip
+
+from .. import dtypes
+from ..tensor import Tensor
+from ._promote import common, floating, only, refuse
+from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, elementwise
+
+PLAIN = FUNCTION | OUT
+SQRT_2_OVER_PI, SQRT_HALF, SQRT_2PI = sqrt(2 / pi), sqrt(0.5), sqrt(2 * pi)
+TWO_OVER_SQRT_PI = 2 / sqrt(pi)
+INFINITY, NAN = float("inf"), float("nan")
+real_floating = refuse("complex")(floating)
+
+
+def _two_dtype(op: Any, args: Any) -> Any:
+    if not any(isinstance(a, Tensor) for a in args):
+        raise TypeError(f"{op.name}(): one of '{op.params[0]}' and '{op.params[1]}' must be Tensor, got two numbers")
+    return real_floating(op, args)
+
+
+# -- modified Bessel functions of the first kind, with derivatives ---------------------------------------------------------
+
+
+def _sign_of(x):
+    return where(x > 0, 1, where(x < 0, -1, 0))
+
+
+@elementwise(surface=FUNCTION | METHOD | INPLACE | OUT, dtype=real_floating, aliases=("special.i0",),
+             partials={"input": lambda input: special_i1(input)})
+def i0(input):
+    """The modified Bessel function of the first kind of order 0."""
+    return special_i0(input)
+
+
+@elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialI0EBackward0",
+             partials={"input": lambda input, out: special_i1e(input) - _sign_of(input) * out})  # fmt: skip
+def i0e(input):
+    """``exp(-|input|) * i0(input)``."""
+    return special_i0e(input)
+
+
+# i1(x) / x and i1e(x) / x tend to 1/2 at 0.
+@elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialI1Backward0",
+             partials={"input": lambda input, out: where(input == 0, 0.5, special_i0(input) - out / where(input == 0, 1, input))})  # fmt: skip  # noqa: E501
+def i1(input):
+    """The modified Bessel function of the first kind of order 1."""
+    return special_i1(input)
+
+
+@elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialI1EBackward0",
+             partials={"input": lambda input, out: where(
+                 input == 0, 0.5, special_i0e(input) - out * (_sign_of(input) + 1 / where(input == 0, 1, input)))})  # fmt: skip
+def i1e(input):
+    """``exp(-|input|) * i1(input)``."""
+    return special_i1e(input)
+
+
+# -- error and normal distribution functions -----------------------------------------------------------------------------
+
+
+@elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialErfcxBackward0",
+             partials={"input": lambda input, out: 2 * input * out - TWO_OVER_SQRT_PI})  # fmt: skip
+def erfcx(input):
+    """``exp(input**2) * erfc(input)``, the scaled complementary error function."""
+    return special_erfcx(input)
+
+
+@composite(surface=PLAIN, namespace="special")
+def ndtr(input):
+    """The probability that a standard normal variable is at most `input`."""
+    return (1 + (input * SQRT_HALF).erf()) * 0.5
+
+
+@elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialLogNdtrBackward0",
+             partials={"input": lambda input: SQRT_2_OVER_PI / special_erfcx(-input * SQRT_HALF)})  # fmt: skip
+def log_ndtr(input):
+    """The logarithm of `ndtr`, accurate far below zero."""
+    return special_log_ndtr(input)
+
+
+@elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialNdtriBackward0", samples=(0.05, 0.95),
+             partials={"input": lambda out: SQRT_2PI * exp(0.5 * out * out)})  # fmt: skip
+def ndtri(input):
+    """The inverse of `ndtr` on (0, 1)."""
+    return special_ndtri(input)
+
+
+@elementwise(
+    surface=FUNCTION | METHOD | INPLACE | OUT,
+    dtype=floating,
+    aliases=("special.sinc",),
+    partials={
+        "input": lambda input: where(
+            input == 0, 0, (pi * input * cos(pi * input) - sin(pi * input)) / (pi * where(input == 0, 1, input * input))
+        )
+    },
+)
+def sinc(input):
+    """``sin(pi * input) / (pi * input)``, and 1 at 0."""
+    return where(input == 0, 1, sin(pi * input) / where(input == 0, 1, pi * input))
+
+
+# -- gamma functions -----------------------------------------------------------------------------------------------------
+
+
+def _check_tensors(op: Any, input: Any, other: Any) -> None:
+    for name, x in (("input", input), ("other", other)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{op.name}(): argument '{name}' must be Tensor, not {type(x).__name__}")
+
+
+@elementwise(
+    surface=FUNCTION | METHOD | INPLACE | OUT,
+    dtype=only("floating")(common),
+    aliases=("special.gammainc",),
+    check=_check_tensors,
+    partials={"other": lambda input, other: exp((input - 1) * log(other) - other - lgamma(input))},
+    samples=(0.2, 4.0),
+)
+def igamma(input, other):
+    """The regularized lower incomplete gamma function of `other`, with parameter `input`."""
+    # At the ends of its range the result does not depend on the parameter, not even on nan.
+    unknown = isnan(input)
+    late = isinf(input) & (input > 0) & isnan(other)
+    return where(unknown & (other == 0) | late, 0, where(unknown & (other == INFINITY), 1, igamma(input, other)))
+
+
+@elementwise(
+    surface=FUNCTION | METHOD | INPLACE | OUT,
+    dtype=only("floating")(common),
+    aliases=("special.gammaincc",),
+    check=_check_tensors,
+    partials={"other": lambda input, other: -exp((input - 1) * log(other) - other - lgamma(input))},
+    samples=(0.2, 4.0),
+)
+def igammac(input, other):
+    """The regularized upper incomplete gamma function of `other`, with parameter `input`: ``1 - igamma``."""
+    unknown = isnan(input)
+    late = isinf(input) & (input > 0) & isnan(other)
+    return where(unknown & (other == 0) | late, 1, where(unknown & (other == INFINITY), 0, igammac(input, other)))
+
+
+@elementwise(surface=PLAIN, namespace="special", dtype=_two_dtype, scalar_first=True, title="SpecialZetaBackward0", samples=(1.1, 4.0),
+             partials={"other": lambda input, other: -input * special_zeta(input + 1, other)})  # fmt: skip
+def zeta(input, other):
+    """The Hurwitz zeta function: the sum over k >= 0 of ``(k + other) ** -input``."""
+    return where((other == INFINITY) & (input > 1), NAN, special_zeta(input, other))
+
+
+def _trigamma(x):
+    # Reflection below 1/2, as the pole terms of pi * x in the working precision.
+    reflected = x < 0.5
+    around = pi / where(reflected, sin(pi * x), 1)
+    return where(reflected, around * around - special_polygamma(1, 1 - x), special_polygamma(1, x))
+
+
+@elementwise(surface=0, dtype=real_floating, title="PolygammaBackward0", partials={"input": lambda input: special_polygamma(2, input)})
+def trigamma(input):
+    """The second derivative of ``lgamma``."""
+    return _trigamma(input)
+
+
+@elementwise(surface=0, dtype=lambda op, args: real_floating(op, args[:1]), title="PolygammaBackward0",
+             partials={"input": lambda input, n: special_polygamma(n + 1, input)})  # fmt: skip
+def polygamma_of(input, n):
+    """The derivative of order `n`, at least 2, of ``digamma``."""
+    return where(input == INFINITY, NAN, special_polygamma(n, input))
+
+
+def _polygamma(n: Any, input: Any) -> Tensor:
+    if isinstance(n, Tensor) or not isinstance(n, (int, np.integer)):
+        raise TypeError(f"polygamma(): argument 'n' must be int, not {type(n).__name__}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"polygamma(): argument 'input' must be Tensor, not {type(input).__name__}")
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, got n={n}; the order is 0 or more")
+    if n == 0:
+        return OPS["digamma"].function(input)
+    return trigamma.function(input) if n == 1 else polygamma_of.function(input, int(n))
+
+
+@composite(surface=PLAIN, aliases=("special.polygamma",))
+def polygamma(n, input):
+    """The derivative of order `n` of ``digamma`` at `input`. Raises: RuntimeError for negative `n`."""
+    return _polygamma(n, input)
+
+
+def _method(self, n):
+    """The derivative of order `n` of ``digamma``."""
+    return _polygamma(n, self)
+
+
+_method.__name__ = "polygamma"
+composite(surface=METHOD | INPLACE, namespace="Tensor")(_method)
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",))
+def mvlgamma(input, p):
+    """The logarithm of the multivariate gamma function of dimension `p`, elementwise.
+
+    Raises: RuntimeError unless `p` is at least 1, or for complex and bool input.
+    """
+    if isinstance(p, Tensor) or not isinstance(p, int):
+        raise TypeError(f"mvlgamma(): argument 'p' must be int, not {type(p).__name__}")
+    if p < 1:
+        raise RuntimeError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
+    if input.is_complex() or input.dtype is dtypes.bool:
+        raise RuntimeError(f'"mvlgamma" not implemented for {input.dtype}; convert the input to a floating dtype')
+    x = input if input.is_floating_point() else input.to(dtypes.get_default_dtype())
+    wide = x.float() if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
+    total = wide.lgamma()
+    for j in range(1, p):
+        total = total + (wide - 0.5 * j).lgamma()
+    return (total + p * (p - 1) / 4 * float(np.log(pi))).to(x.dtype)
+
+
+# -- further Bessel functions; PyTorch defines no derivatives for these --------------------------------------------------------
+
+
+def _without_derivative(name: str, formula: Any, doc: str) -> None:
+    formula.__name__ = formula.__qualname__ = name
+    formula.__doc__ = doc
+    elementwise(surface=PLAIN, namespace="special", dtype=real_floating)(formula)
+
+
+# scipy gives nan for magnitudes it cannot reduce, where the function has long been 0.
+_without_derivative("airy_ai", lambda input: where((abs(input) > 1e20) & (abs(input) < INFINITY), 0, special_airy_ai(input)),
+                    "The Airy function Ai.")  # fmt: skip
+_without_derivative("bessel_j0", lambda input: special_bessel_j0(input), "The Bessel function of the first kind of order 0.")
+_without_derivative("bessel_j1", lambda input: special_bessel_j1(input), "The Bessel function of the first kind of order 1.")
+_without_derivative("bessel_y0", lambda input: special_bessel_y0(input), "The Bessel function of the second kind of order 0.")
+_without_derivative("bessel_y1", lambda input: special_bessel_y1(input), "The Bessel function of the second kind of order 1.")
+_without_derivative("modified_bessel_i0", lambda input: special_i0(input), "The modified Bessel function of the first kind of order 0.")
+_without_derivative("modified_bessel_i1", lambda input: special_i1(input), "The modified Bessel function of the first kind of order 1.")
+_without_derivative("modified_bessel_k0", lambda input: special_modified_bessel_k0(input),
+                    "The modified Bessel function of the second kind of order 0.")  # fmt: skip
+_without_derivative("modified_bessel_k1", lambda input: special_modified_bessel_k1(input),
+                    "The modified Bessel function of the second kind of order 1.")  # fmt: skip
+_without_derivative("scaled_modified_bessel_k0", lambda input: special_scaled_modified_bessel_k0(input),
+                    "``exp(input) * modified_bessel_k0(input)``.")  # fmt: skip
+_without_derivative("scaled_modified_bessel_k1", lambda input: special_scaled_modified_bessel_k1(input),
+                    "``exp(input) * modified_bessel_k1(input)``.")  # fmt: skip
+_without_derivative("spherical_bessel_j0", lambda input: special_spherical_bessel_j0(input),
+                    "The spherical Bessel function of the first kind of order 0, ``sin(input) / input``.")  # fmt: skip
+
+
+# -- orthogonal polynomials ----------------------------------------------------------------------------------------------
+
+
+class Polynomials:
+    """A family of orthogonal polynomials, evaluated on arrays by its three-term recurrence.
+
+    Args:
+        first: the polynomial of degree 1, of x.
+        step: ``step(k, x, p, q)`` is the polynomial of degree k + 1, from those of degree k, `p`, and k - 1, `q`.
+        inside: for long recurrences ``inside(n, x)``, the polynomial of degree `n` where ``|x| < 1``.
+
+    Degrees are truncated to integers; a negative one, also what nan and infinite degrees become, gives 0.
+    """
+
+    def __init__(self, first: Any, step: Any, inside: Any = None, shifted: bool = False) -> None:
+        self.first, self.step, self.inside, self.shifted = first, step, inside, shifted
+
+    def __call__(self, x: Any, n: Any) -> Any:
+        if not isinstance(x, (np.ndarray, np.generic)):
+            raise TypeError("a polynomial of any degree is evaluated on arrays only")
+        x, n = np.broadcast_arrays(x, n)
+        degree = np.where(np.abs(n) < 2.0**63, n, -1).astype(np.int64)
+        if self.shifted:
+            x = x + x - 1
+        out = np.where(degree < 0, 0, np.where(degree == 0, 1, self.first(x))).astype(x.dtype)
+        left = degree > 1
+        if self.inside is not None:
+            closed = left & (degree > 6) & (np.abs(x) < 1)
+            out[closed] = self.inside(degree[closed], x[closed])
+            left &= ~closed
+        out[left] = self._recur(x[left], degree[left])
+        return out
+
+    def _recur(self, x: Any, degree: Any) -> Any:
+        out = np.empty_like(x)
+        order = np.argsort(degree)
+        x, last = x[order], degree[order]
+        wide = x.astype(np.float64)
+        q, p = np.ones_like(x), self.first(x)
+        k, done = 1, 0
+        while done < x.size:
+            # In float64 the leading product of float32 values is exact, so the step rounds as a fused one does.
+            q, p = p, self.step(k, wide[done:], p.astype(np.float64), q).astype(x.dtype)
+            k += 1
+            # Once nan, always nan: the rest of the recurrence cannot change what is left.
+            stop = x.size if np.isnan(p).all() else int(np.searchsorted(last, k, "right"))
+            out[order[done:stop]] = p[: stop - done]
+            q, p = q[stop - done :], p[stop - done :]
+            done = stop
+        return out
+
+
+def _chebyshev_step(k: int, x: Any, p: Any, q: Any) -> Any:
+    return (x + x) * p - q
+
+
+def _angles(n: Any, x: Any) -> Any:
+    return np.arccos(x), n.astype(x.dtype)
+
+
+def _inside_t(n: Any, x: Any) -> Any:
+    angle, n = _angles(n, x)
+    return np.cos(n * angle)
+
+
+def _inside_u(n: Any, x: Any) -> Any:
+    angle, n = _angles(n, x)
+    return np.sin((n + 1) * angle) / np.sin(angle)
+
+
+def _inside_v(n: Any, x: Any) -> Any:
+    angle, n = _angles(n, x)
+    return np.cos((n + 0.5) * angle) / np.cos(angle / 2)
+
+
+def _inside_w(n: Any, x: Any) -> Any:
+    angle, n = _angles(n, x)
+    return np.sin((n + 0.5) * angle) / np.sin(angle / 2)
+
+
+def _chebyshev(first: Any, inside: Any) -> tuple[Polynomials, Polynomials]:
+    return Polynomials(first, _chebyshev_step, inside), Polynomials(first, _chebyshev_step, inside, shifted=True)
+
+
+chebyshev_t, shifted_chebyshev_t = _chebyshev(lambda x: x, _inside_t)
+chebyshev_u, shifted_chebyshev_u = _chebyshev(lambda x: x + x, _inside_u)
+chebyshev_v, shifted_chebyshev_v = _chebyshev(lambda x: x + x - 1, _inside_v)
+chebyshev_w, shifted_chebyshev_w = _chebyshev(lambda x: x + x + 1, _inside_w)
+hermite_h = Polynomials(lambda x: x + x, lambda k, x, p, q: (x + x) * p - 2 * k * q)
+hermite_he = Polynomials(lambda x: x, lambda k, x, p, q: x * p - k * q)
+laguerre = Polynomials(lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1))
+legendre = Polynomials(lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
+
+
+def _polynomial(name: str, formula: Any, doc: str) -> None:
+    formula.__name__ = formula.__qualname__ = name
+    formula.__doc__ = f"{doc} of degree `n`, which is truncated to an integer; 0 for negative degrees."
+    elementwise(surface=PLAIN, namespace="special", dtype=_two_dtype, scalar_first=True)(formula)
+
+
+_polynomial("chebyshev_polynomial_t", lambda input, n: chebyshev_t(input, n), "The Chebyshev polynomial of the first kind")
+_polynomial("chebyshev_polynomial_u", lambda input, n: chebyshev_u(input, n), "The Chebyshev polynomial of the second kind")
+_polynomial("chebyshev_polynomial_v", lambda input, n: chebyshev_v(input, n), "The Chebyshev polynomial of the third kind")
+_polynomial("chebyshev_polynomial_w", lambda input, n: chebyshev_w(input, n), "The Chebyshev polynomial of the fourth kind")
+_polynomial("shifted_chebyshev_polynomial_t", lambda input, n: shifted_chebyshev_t(input, n),
+            "The Chebyshev polynomial of the first kind in ``2 * input - 1``,")  # fmt: skip
+_polynomial("shifted_chebyshev_polynomial_u", lambda input, n: shifted_chebyshev_u(input, n),
+            "The Chebyshev polynomial of the second kind in ``2 * input - 1``,")  # fmt: skip
+_polynomial("shifted_chebyshev_polynomial_v", lambda input, n: shifted_chebyshev_v(input, n),
+            "The Chebyshev polynomial of the third kind in ``2 * input - 1``,")  # fmt: skip
+_polynomial("shifted_chebyshev_polynomial_w", lambda input, n: shifted_chebyshev_w(input, n),
+            "The Chebyshev polynomial of the fourth kind in ``2 * input - 1``,")  # fmt: skip
+_polynomial("hermite_polynomial_h", lambda input, n: hermite_h(input, n), "The physicists' Hermite polynomial")
+_polynomial("hermite_polynomial_he", lambda input, n: hermite_he(input, n), "The probabilists' Hermite polynomial")
+_polynomial("laguerre_polynomial_l", lambda input, n: laguerre(input, n), "The Laguerre polynomial")
+_polynomial("legendre_polynomial_p", lambda input, n: legendre(input, n), "The Legendre polynomial")
