@@ -126,7 +126,7 @@ def selu(input):
 
 
 def _check_celu(op: Any, input: Any, alpha: Any) -> None:
-    if alpha == 0:
+    if not isinstance(alpha, Tensor) and alpha == 0:
         raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
 
 
@@ -291,7 +291,7 @@ def hardshrink(input, lambd=0.5):
 
 
 def _check_softshrink(op: Any, input: Any, lambd: Any) -> None:
-    if lambd < 0:
+    if not isinstance(lambd, Tensor) and lambd < 0:
         raise RuntimeError(f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}")
 
 

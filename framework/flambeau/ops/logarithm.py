@@ -35,6 +35,7 @@ def _x_times(x, y, logarithm):
         "input": lambda grad, input, other: where((input == 0) & (other <= 0), 0, grad * log(other)),
         "other": lambda grad, input, other: grad * input / other,
     },
+    samples=(0.2, 3.0),
 )
 def xlogy(input, other):
     """``input * log(other)``, and 0 where `input` is 0 unless `other` is nan."""
@@ -52,6 +53,7 @@ def xlogy(input, other):
         "other": lambda grad, input, other: grad * input / (other + 1),
     },
     title="SpecialXlog1PyBackward0",
+    samples=(0.2, 3.0),
 )
 def xlog1py(input, other):
     """``input * log1p(other)``, and 0 where `input` is 0 unless `other` is nan."""
@@ -64,6 +66,7 @@ def xlog1py(input, other):
     dtype=real_floating,
     vjp={"input": lambda grad, input: grad * (-log(input) - 1)},
     title="SpecialEntrBackward0",
+    samples=(0.2, 3.0),
 )
 def entr(input):
     """``-input * log(input)``: the entropy of a probability; 0 at 0 and -inf below."""
@@ -78,6 +81,7 @@ float_inf = float("inf")
     dtype=real_floating,
     vjp={"input": lambda grad, input: where((input < 0) | (input > 1), grad * float_nan, grad / (input * (1 - input)))},
     title="LogitBackward0",
+    samples=(0.1, 0.9),
 )
 def logit_of(input):
     """``log(input / (1 - input))``."""
@@ -96,6 +100,7 @@ float_nan = float("nan")
         )
     },
     title="LogitBackward0",
+    samples=(0.1, 0.9),
 )
 def logit_within(input, low, high):
     """`logit_of` `input`, raised to `low` and then cut to `high`."""

@@ -15,7 +15,6 @@ from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 from .. import _state, dtypes
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
-from . import _promote
 from ._promote import common, only
 from ._spec import _new, composite, constant_along, describe, elementwise, primitive
 
@@ -229,14 +228,23 @@ def _smooth_cross_entropy(
 
 @primitive(surface=0, tensors=("input",))
 def cross_entropy_rows(input, kept):
-    """What `cross_entropy` records for rows of scores: ``kept = (index, scale, shape)`` of its targets.
+    """``-scale * sum(input[index])`` of log probabilities ``(N, C)``: what `cross_entropy` records for rows of scores.
 
-    As `input` its log probabilities are kept. They differ from the scores by a constant in each row, along which the loss
-    does not change, so every derivative is the same at both.
+    Its derivatives are those of the scores. These differ from the log probabilities by a constant in each row, along which
+    the loss does not change, so that every derivative is the same at both.
+
+    Args:
+        kept: ``(index, scale)``, the targets' places in the flattened input.
     """
 
 
 cross_entropy_rows.node_class.title = "NllLossBackward0"
+
+
+@cross_entropy_rows.kernel
+def _rows(logs, kept):
+    index, scale = kept
+    return np.asarray(_total(logs.reshape(-1)[index]) * -scale, logs.dtype)
 
 
 @cross_entropy_rows.vjp
@@ -264,6 +272,8 @@ _SMALL = 1 << 15  # elements; beyond, what is recorded here would weigh more tha
 def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
     if weight is not None or label_smoothing or size_average is not None or reduce is not None or ignore_index >= 0:
         return None
+    if reduction not in ("mean", "sum"):
+        return None
     try:
         x, t = input._a, target._a
         d = x.dtype
@@ -276,25 +286,17 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
         logs = x - _largest(x, 1, None, None, True)
         logs -= _log(_total(_exp(logs), 1, None, None, True))
         index = t + kernels.row_starts(n, classes)
-        picked = logs.reshape(-1)[index]
-        scale = -1.0 / n if reduction == "mean" else -1.0
-        if reduction == "none":
-            made = wrap(-picked)
-        elif reduction in ("mean", "sum"):
-            made = wrap(np.asarray(_total(picked) * scale, d))
-        else:
-            return None
+        kept = (index, 1.0 / n if reduction == "mean" else 1.0)
+        made = wrap(_rows(logs, kept))
     except (AttributeError, RuntimeWarning):  # not tensors; not finite, with warnings as errors
         return None
     parent = input._n
     if parent is not None and (_state.GRAD or _state.local.grad):
-        if reduction == "none":
-            return None
         node = made._n = _new(cross_entropy_rows.node_class)
         node.seq = _state.next_seq()
         node.parents = (parent,)
         node.hooks = None
-        node.saved = (logs, (index, -scale))
+        node.saved = (logs, kept)
         node.versions = ([0, 0, None, None], None)
         node.shape = 0
     return made
@@ -346,6 +348,12 @@ def mean_squared_error(input, target):
 mean_squared_error.node_class.title = "MseLossBackward0"
 
 
+@mean_squared_error.kernel
+def _mse(a, b):
+    difference = (a - b).reshape(-1)
+    return np.asarray(np.dot(difference, difference) / a.size, a.dtype)
+
+
 @mean_squared_error.vjp
 def _mse_vjp(grad, input, target):
     slope = (input - target) * (grad * (2 / input.numel()))
@@ -367,8 +375,7 @@ def _mse_fast(input, target, size_average, reduce, reduction, weight):
         d = a.dtype
         if (d is not F4 and d is not F8) or b.dtype is not d or a.shape != b.shape or not 0 < a.size < _SMALL:
             return None
-        difference = (a - b).reshape(-1)
-        made = wrap(np.asarray(np.dot(difference, difference) / a.size, d))
+        made = wrap(_mse(a, b))
     except (AttributeError, RuntimeWarning):
         return None
     n, m = input._n, target._n
@@ -395,6 +402,7 @@ def _clipped_slope(error, beta):
         "target": lambda grad, input, target, beta: grad * _clipped_slope(target - input, beta),
     },
     title="SmoothL1LossBackward0",
+    samples=(0.5, 3.0),
 )
 def smooth_absolute_error(input, target, beta):
     """Quadratic within `beta` of the target, of slope 1 beyond."""
@@ -429,6 +437,7 @@ def _huber_slope(error, delta):
         "target": lambda grad, input, target, delta: grad * _huber_slope(target - input, delta),
     },
     title="HuberLossBackward0",
+    samples=(0.5, 3.0),
 )
 def huber_error(input, target, delta):
     """Quadratic within `delta` of the target, of slope `delta` beyond."""
@@ -522,19 +531,24 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         elif tuple(input.shape[:-1]) != tuple(var.shape[:-1]) or var.shape[-1] != 1:
             raise ValueError(f"gaussian_nll_loss: var is of incorrect size\n{describe(input=input, var=var)}")
     reduction = reduction_of(reduction)
-    var = _raised(var, eps)
+    var = raise_to.function(var, eps)
     loss = 0.5 * (var.log() + (input - target) * (input - target) / var)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@elementwise(surface=0, dtype=_promote.like_input, vjp={"input": lambda grad: grad})
+@primitive(surface=0)
 def raise_to(input, low):
-    """``max(input, low)`` with the derivative of `input`."""
-    return maximum(input, low)
+    """``max(input, low)``, but the gradient passes as if `input` had not been raised."""
 
 
-def _raised(x: Tensor, low: float) -> Tensor:
-    return raise_to.function(x, low)
+@raise_to.kernel
+def _raise_to(a, low):
+    return np.maximum(a, a.dtype.type(low))
+
+
+@raise_to.vjp
+def _raise_to_vjp(grad):
+    return (grad,)
 
 
 # -- two classes per element ---------------------------------------------------------------------------------------------
@@ -548,6 +562,7 @@ def _raised(x: Tensor, low: float) -> Tensor:
         "target": lambda grad, input: grad * (log1p(-input) - log(input)),
     },
     title="BinaryCrossEntropyBackward0",
+    samples=(0.1, 0.9),
 )
 def binary_entropy(input, target):
     """``-(target log(input) + (1 - target) log(1 - input))``, with logarithms of at least -100."""
