@@ -395,7 +395,9 @@ class Tensor(metaclass=TensorMeta):
         if gradient is None and inputs is None and not create_graph and not _state.SLOW and self._a.size == 1:
             node = self._n
             if node is not None and type(self._a) is ndarray and self._a.dtype.kind == "f":
-                engine.run_backward([(node, np.ones(self._a.shape, self._a.dtype))], bool(retain_graph), False)
+                one = np.empty(self._a.shape, self._a.dtype)
+                one[...] = 1
+                engine.run_backward([(node, one)], bool(retain_graph), False)
                 return
         from .autograd import backward
 
@@ -558,8 +560,7 @@ class Tensor(metaclass=TensorMeta):
             return bool((self == element).any().item())
         raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__
 
     def __format__(self, spec: str) -> str:
         if self._a.ndim == 0 and type(self._a) is not MetaArray and type(self) is Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 from .formula import Formula
 from .reference import WORDS_READ
 
-__all__ = ["Formula", "backend", "launch", "set_backend"]
+__all__ = ["Formula", "backend", "launch", "set_backend", "small"]
 
 _HALF = frozenset(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"))
 # Below this many elements numpy's own loops answer sooner than a compiled kernel is found and launched.
@@ -35,6 +35,7 @@ def set_backend(name: str) -> None:
     if name not in ("numba", "numpy", "cuda") and name not in plugin_names():
         raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy, cuda {plugin_names()}")
     _backend, _compiled = name, None
+    small.start_over()
 
 
 def plugin_names() -> list[str]:
@@ -114,3 +115,6 @@ def cast(x: Any, dtype: np.dtype) -> Any:
         array = array.astype(np.complex64)
         array = array if dtype.kind in "cb" else array.real
     return array.astype(dtype)
+
+
+from . import small  # noqa: E402  # needs the names above

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
+
 from .. import _state
 from .tape import Leaf, Node, OutputNode
 
 ndarray = np.ndarray
 _wrap: Any = None  # tensor.wrap, set by tensor.py to keep imports one-way
 _add: Any = None  # ops' add on Tensors, set by ops
-_SLOW_FREED = "freed"
 
 
 class Freed:
@@ -46,7 +47,7 @@ def run_backward(
     """
     found: list[Any] = [None] * (len(targets) if targets else 0)
     wanted = None if targets is None else nodes_leading_to(roots, targets)
-    before = _state.set_grad(create_graph)
+    before = _state.local.grad
     try:
         _run(roots, keep_graph, create_graph, targets, wanted, accumulate, found)
     finally:
@@ -57,16 +58,18 @@ def run_backward(
 def _run(
     roots: Any, keep_graph: bool, create_graph: bool, targets: Any, wanted: Any, accumulate: bool, found: list[Any]
 ) -> None:
+    # Rules on arrays do not care whether operations are recorded; what runs on Tensors switches that itself.
     pending: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
-    owned: set[Node] = set()
+    owned: set[Node] = set()  # nodes whose pending array was made here
     for node, grad in roots:
         if wanted is None or node in wanted:
             _arrive(pending, heap, owned, node, grad, create_graph)
+    roots = grad = None  # a reference kept here would look like somebody else's
     while heap:
         node = heappop(heap)[1]
         grad = pending.pop(node)
-        kind = type(node)
+        kind = node.__class__
         if node.hooks:
             grad = _before(node, grad, create_graph)
         if targets is not None and node in targets:
@@ -75,7 +78,7 @@ def _run(
                 continue
         if kind is Leaf:
             if accumulate:
-                accumulate_grad(node, grad, create_graph, node in owned)
+                accumulate_grad(node, grad, create_graph)
             continue
         if kind is OutputNode:
             multi = node.parents[0]
@@ -90,10 +93,10 @@ def _run(
                 f"Trying to backward through the graph a second time: what {node.name()} saved was freed by the first. "
                 "Give retain_graph=True to the first backward() or autograd.grad() to keep it"
             )
-        if create_graph or not node.has_raw:
-            grads = _through_tensors(node, grad, create_graph)
-        else:
+        if node.has_raw and not create_graph:
             grads = node.raw(grad)
+        else:
+            grads = through_tensors(node, grad, create_graph)
         if node.hooks and "post" in node.hooks:
             grads = _after(node, grads, grad, create_graph)
         if not keep_graph:
@@ -104,11 +107,9 @@ def _run(
                 if have is None:
                     pending[parent] = arriving
                     heappush(heap, (-parent.seq, parent))
-                elif parent in owned and arriving.__class__ is ndarray and have.dtype == arriving.dtype:
-                    np.add(have, arriving, have)
-                else:
+                elif parent not in owned or small.add_(have, arriving) is None:
                     _arrive(pending, heap, owned, parent, arriving, create_graph)
-        grad = grads = arriving = None
+        grad = grads = arriving = have = None
 
 
 def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensors: bool) -> None:
@@ -120,17 +121,20 @@ def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tenso
     elif as_tensors:
         pending[node] = _add(have, grad)
     elif type(have) is not ndarray or type(grad) is not ndarray:
+        _state.set_grad(False)
         pending[node] = _add(_wrap(have), _wrap(grad))._a
     elif node in owned and have.dtype == grad.dtype:
         np.add(have, grad, out=have)
     else:
-        pending[node] = total = np.asarray(have + grad)
+        total = small.add(have, grad)
+        pending[node] = total = np.asarray(have + grad) if total is None else total
         if total.dtype == have.dtype:
             owned.add(node)
 
 
-def _through_tensors(node: Node, grad: Any, create_graph: bool) -> Any:
+def through_tensors(node: Node, grad: Any, create_graph: bool) -> Any:
     """Run the rule on Tensors; without `create_graph` arrays are wrapped on the way in and unwrapped on the way out."""
+    _state.set_grad(create_graph)
     if create_graph:
         return node.vjp(grad)
     if type(grad) is list:
@@ -171,7 +175,7 @@ def _by_seq(node: Node) -> int:
 # -- leaves --------------------------------------------------------------------------------------------------------------
 
 
-def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool, owned: bool) -> None:
+def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
     """Add `grad` to the gradient of `leaf`'s tensor."""
     tensor = leaf.tensor()
     if tensor is None:
@@ -180,24 +184,46 @@ def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool, owned: bool) -> None
     if as_tensor:
         tensor._g = grad if have is None else _add(have, grad)
     elif have is None:
-        tensor._g = _wrap(_own(grad, tensor._a, owned))
+        if type(grad) is ndarray:
+            alone = sys.getrefcount(grad) <= _REFERENCES_ALONE and grad.base is None and grad.flags.writeable
+            grad = grad if alone else _copy(grad, tensor._a)
+        tensor._g = _wrap(grad)
+    elif small.add_(have._a, grad) is not None:
+        have._v[0] += 1
     elif type(have._a) is ndarray and type(grad) is ndarray and have._a.dtype == grad.dtype:
         np.add(have._a, grad, out=have._a)
         have._v[0] += 1
     else:
+        _state.set_grad(False)
         tensor._g = _add(have.detach(), _wrap(grad))
     if leaf.hooks and "accumulated" in leaf.hooks:
+        _state.set_grad(as_tensor)
         for fn in list(leaf.hooks["accumulated"].values()):
             fn(tensor)
 
 
-def _own(grad: Any, like: Any, owned: bool) -> Any:
-    """`grad`, copied unless nobody else can see its memory."""
-    if type(grad) is not ndarray:
-        return grad
-    # Referenced by this frame's argument, the caller's argument and the engine's local, and nowhere else.
-    if (owned or sys.getrefcount(grad) <= 4) and grad.base is None and grad.flags.writeable:
-        return grad
+def _references_alone() -> int:
+    """What `sys.getrefcount` says in `accumulate_grad` of an array that only `_run` and `accumulate_grad` refer to.
+
+    The count depends on how an interpreter passes arguments, so it is taken from calls of the same form.
+    """
+
+    def accumulate(leaf: Any, grad: Any, as_tensor: bool) -> int:
+        return sys.getrefcount(grad)
+
+    def run() -> int:
+        pending = {0: np.empty(1)}
+        grad = pending.pop(0)
+        return accumulate(None, grad, False)
+
+    return run()
+
+
+_REFERENCES_ALONE = _references_alone()
+
+
+def _copy(grad: Any, like: Any) -> Any:
+    """`grad` in memory of its own, laid out as the tensor it belongs to."""
     if like.shape == grad.shape and not like.flags.c_contiguous:
         made = np.empty_like(like, dtype=grad.dtype)
         made[...] = grad
@@ -209,6 +235,7 @@ def _own(grad: Any, like: Any, owned: bool) -> Any:
 
 
 def _before(node: Node, grad: Any, as_tensors: bool) -> Any:
+    _state.set_grad(as_tensors)
     hooks = node.hooks
     if "tensor" in hooks or "retain" in hooks:
         value = grad if as_tensors else _wrap(grad)
@@ -229,6 +256,7 @@ def _before(node: Node, grad: Any, as_tensors: bool) -> Any:
 
 
 def _after(node: Node, grads: Any, arrived: Any, as_tensors: bool) -> Any:
+    _state.set_grad(as_tensors)
     given = tuple(_as_tensor(g, as_tensors) for g in grads)
     outs = tuple(_as_tensor(g, as_tensors) for g in (arrived if type(arrived) is list else [arrived]))
     for fn in list(node.hooks["post"].values()):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import small
 from flambeau_kernels.formula import rebind
 
 from .. import _state
@@ -25,11 +26,19 @@ from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "F4": F4, "F8": F8,
-    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "Leaf": Leaf,
+    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "Leaf": Leaf, "small": small,
     "maximum": np.maximum, "ZERO": {d: np.zeros((), d) for d in (F4, F8)},
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
 _state.share(_scope)
+
+
+# Ufuncs that `small` has, by its name for them. A native launcher may stand for these: it gives the same bits.
+_SMALL = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.negative: "neg", np.sqrt: "sqrt",
+}  # fmt: skip
+# Whole gradients that have a launcher, and what it takes after the incoming gradient.
+_SMALL_GRADS = {"mul": ("mul_grad", ("input", "other")), "tanh": ("tanh_grad", ("out",)), "relu": ("relu_grad", ("out",))}
 
 
 def accept_on_fast_path(parameter_class: type) -> None:
@@ -143,62 +152,79 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _fast_elementwise(op: ElementwiseOp) -> str:
-    """The common case of a ufunc: Tensors (or a Tensor and a float) of one floating dtype, few elements."""
+    """The common case of a ufunc: Tensors (or a Tensor and a number) of one floating dtype, few elements."""
     first, *rest = op.positional
-    extras = [f"{n} == {op.defaults[n]!r}" for n in op.keyword_only]
-    guard = " and ".join(["", *extras])
+    guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
     to_bool = op.dtype_rule.__name__ in ("to_bool", "logical")
     differentiable = op.differentiable and not to_bool
-    lines = []
+    own = f"({first}.__class__ is Tensor or {first}.__class__ is Parameter)"
     if not rest:
-        lines += [
-            f"if {first}.__class__ is Tensor{guard}:",
+        lines = [
+            f"if {own}{guard}:",
             f"    a = {first}._a",
-            "    d = a.dtype",
-            "    if (d is F4 or d is F8) and a.size < LARGE:",
-            f"        o = {op.small or 'ufunc(a)'}",
-            *_finish_fast(op, (first,), differentiable, "        "),
+            *_compute(op, ("a",), _finish_fast(op, (first,), differentiable)),
         ]
     else:
         second = rest[0]
-        number = f"a.ndim and (kind is float or kind is int and -16777216 <= {second} <= 16777216)"
-        lines += [
+        lines = [
             f"kind = {second}.__class__",
-            f"own = {first}.__class__",
-            f"if (own is Tensor or own is Parameter) and (kind is Tensor or kind is Parameter){guard}:",
+            f"if (kind is Tensor or kind is Parameter) and {own}{guard}:",
             f"    a = {first}._a",
             f"    b = {second}._a",
-            "    d = a.dtype",
-            "    if (d is F4 or d is F8) and b.dtype is d and a.size < LARGE and b.size < LARGE:",
-            "        try:",
-            "            o = ufunc(a, b)",
-            "        except (ValueError, RuntimeWarning):",
-            f"            return run({', '.join(op.params)})",
-            *_finish_fast(op, (first, second), differentiable, "        "),
-            f"elif (kind is float or kind is int) and own is Tensor{guard}:",
+            *_compute(op, ("a", "b"), _finish_fast(op, (first, second), differentiable)),
+            f"elif {_plain_number(second)} and {own}{guard}:",
             f"    a = {first}._a",
-            "    d = a.dtype",
-            f"    if (d is F4 or d is F8) and a.size < LARGE and {number}:",
-            f"        o = ufunc(a, {second})",
-            *_finish_fast(op, (first, second), differentiable, "        ", number=True),
+            *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=True)),
         ]
     return "".join(f"        {line}\n" for line in lines)
 
 
-def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool, pad: str, number: bool = False) -> list[str]:
+def _plain_number(name: str) -> str:
+    """Text that tests for a number which is exact, or rounded once, in every floating dtype; `kind` is its class."""
+    return f"(kind is float or kind is int and -16777216 <= {name} <= 16777216)"
+
+
+def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) -> list[str]:
+    """Lines that make the array `o` of small `operands` and go on with `finish`, or fall through."""
+    name = _SMALL.get(op.ufunc)
+    args = ", ".join(operands)
+    if name:
+        lines = [
+            f"o = small.{name}({args})",
+            "if o is None:",
+            f"    o = small.numpy_{name}({args})",
+            "if o is not None:",
+            *(f"    {line}" for line in finish),
+        ]
+    else:
+        fits = "(d is F4 or d is F8) and a.size < LARGE"
+        fits += " and b.dtype is d and b.size < LARGE" if "b" in operands else " and a.ndim" if len(operands) == 2 else ""
+        lines = [
+            "d = a.dtype",
+            f"if {fits}:",
+            "    try:",
+            f"        o = {op.small or f'ufunc({args})'}",
+            "    except (ValueError, RuntimeWarning):",
+            "        o = None",
+            "    if o is not None:",
+            "        if o.__class__ is not ndarray:",
+            "            o = asarray(o)",
+            *(f"        {line}" for line in finish),
+        ]
+    return [f"    {line}" for line in lines]
+
+
+def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool, number: bool = False) -> list[str]:
     """Wrap `o`, and record when an operand has history. `a`, `b` are the operands' arrays."""
     arrays = ("a", "b")
     lines = [
-        "if o.__class__ is not ndarray:",
-        "    o = asarray(o)",
         "t = new(Tensor)",
         "t._a = o",
         "v = t._v = [0, 0, None, None]",
         "t._b = None",
     ]
     if not differentiable:
-        lines += ["t._n = None", "return t"]
-        return [pad + line for line in lines]
+        return [*lines, "t._n = None", "return t"]
     tensors = names[:1] if number else names
     nodes = ("n", "m")[: len(tensors)]
     lines += [f"{node} = {name}._n" for node, name in zip(nodes, tensors, strict=True)]
@@ -210,6 +236,8 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         "node.seq = next_seq()",
         "node.hooks = None",
     ]
+    if op.ufunc in _SMALL:
+        lines.append("d = a.dtype")
     parents = (*nodes, "None") if number else nodes
     of = dict(zip(tensors, nodes, strict=True))
     saved, versions = ([text] for text in _kept(op, "out", of, "o", "v"))
@@ -228,7 +256,8 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         versions.append("None")
         shapes.append("None")
         kinds.append("None")
-    lines += [
+    return [
+        *lines,
         f"node.parents = ({', '.join(parents)},)",
         f"node.saved = ({', '.join(saved)},)",
         f"node.versions = ({', '.join(versions)},)",
@@ -236,7 +265,6 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         f"node.dtype = ({', '.join(kinds)},)",
         "return t",
     ]
-    return [pad + line for line in lines]
 
 
 def make_raw(op: ElementwiseOp, general: Any) -> Any:
@@ -244,50 +272,32 @@ def make_raw(op: ElementwiseOp, general: Any) -> Any:
     names = ("out", *op.params)
     constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "plain": (ndarray, float, int)}
     lines = [
-        "d = grad.dtype",
-        "if grad.__class__ is not ndarray or (d is not F4 and d is not F8) or grad.size >= LARGE:",
-        "    return general(self, grad)",
         "seq = self.seq",
         "for record in self.versions:",
         "    if record is not None and record[1] > seq:",
         "        return general(self, grad)",
         f"{', '.join(f'v{i}' for i in range(len(names)))}, = self.saved",
         f"{', '.join(f'p{i}' for i in range(len(op.params)))}, = self.parents",
+    ]
+    if op.name in _SMALL_GRADS and not op.namespace:
+        launcher, reads = _SMALL_GRADS[op.name]
+        wanted = " and ".join(f"p{i} is not None" for i in range(len(op.params)))
+        made = f"small.{launcher}(grad, {', '.join(f'v{names.index(r)}' for r in reads)})"
+        lines += [
+            f"if {wanted}:",
+            f"    made = {made}",
+            "    if made is not None:",
+            f"        return {'made' if len(op.params) > 1 else '(made,)'}",
+        ]
+    lines += [
+        "d = grad.dtype",
+        "if grad.__class__ is not ndarray or (d is not F4 and d is not F8) or grad.size >= LARGE:",
+        "    return general(self, grad)",
         "shapes = self.shape",
         "kinds = self.dtype",
     ]
     for i, name in enumerate(op.params):
-        rule = op.vjps.get(name) or (op.partials or {}).get(name)
-        if rule is None:
-            lines += [f"if p{i} is not None:", "    return general(self, grad)", f"g{i} = None"]
-            continue
-        reads = [names.index(r) for r in op.reads_of(name)]
-        args = ", ".join(f"v{r}" for r in reads)
-        constants[f"f{i}"] = rebind(rule, real_words(), {})
-        if name in op.vjps:
-            made = f"f{i}({', '.join(['grad', *(f'v{r}' for r in reads)])})"
-        elif not reads and rule() == 1:
-            made = "grad"
-        else:
-            made = f"grad * f{i}({args})"
-        lines += [f"if p{i} is None:", f"    g{i} = None", "else:"]
-        for r in reads:
-            lines += [
-                f"    kind = v{r}.__class__",
-                f"    if kind is ndarray and v{r}.dtype is not d or kind not in plain:",
-                "        return general(self, grad)",
-            ]
-        lines += [
-            f"    if kinds[{i}] is not d:",
-            "        return general(self, grad)",
-            f"    g{i} = {made}",
-            f"    if g{i}.__class__ is not ndarray:",
-            f"        g{i} = asarray(g{i}, d)",
-            f"    if g{i}.shape != shapes[{i}]:",
-            f"        g{i} = sum_to(g{i}, shapes[{i}])",
-            f"    if g{i}.dtype is not d:",
-            "        return general(self, grad)",
-        ]
+        lines += _raw_of(op, i, name, names, constants)
     text = (
         f"def make({', '.join(constants)}):\n    def raw(self, grad):\n        try:\n"
         + "".join(f"            {line}\n" for line in lines)
@@ -295,6 +305,39 @@ def make_raw(op: ElementwiseOp, general: Any) -> Any:
         + f"        return ({', '.join(f'g{i}' for i in range(len(op.params)))},)\n    return raw\n"
     )
     return compile_text(text, f"{op.name}_backward", constants)
+
+
+def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], constants: dict[str, Any]) -> list[str]:
+    """Lines that make ``g<i>``, the gradient of parameter `name`."""
+    rule = op.vjps.get(name) or (op.partials or {}).get(name)
+    if rule is None:
+        return [f"if p{i} is not None:", "    return general(self, grad)", f"g{i} = None"]
+    reads = [names.index(r) for r in op.reads_of(name)]
+    args = ", ".join(f"v{r}" for r in reads)
+    constants[f"f{i}"] = rebind(rule, real_words(), {})
+    lines = [f"if p{i} is None:", f"    g{i} = None", "else:"]
+    for r in reads:
+        lines += [
+            f"    kind = v{r}.__class__",
+            f"    if kind is ndarray and v{r}.dtype is not d or kind not in plain:",
+            "        return general(self, grad)",
+        ]
+    lines += [f"    if kinds[{i}] is not d:", "        return general(self, grad)"]
+    if name in op.vjps:
+        lines += [f"    g{i} = f{i}({', '.join(['grad', *(f'v{r}' for r in reads)])})"]
+    elif not reads and rule() == 1:
+        lines += [f"    g{i} = grad"]
+    else:
+        lines += [f"    factor = f{i}({args})", f"    g{i} = small.mul(grad, factor)", f"    if g{i} is None:", f"        g{i} = grad * factor"]
+    return [
+        *lines,
+        f"    if g{i}.__class__ is not ndarray:",
+        f"        g{i} = asarray(g{i}, d)",
+        f"    if g{i}.shape != shapes[{i}]:",
+        f"        g{i} = sum_to(g{i}, shapes[{i}])",
+        f"    if g{i}.dtype is not d:",
+        "        return general(self, grad)",
+    ]
 
 
 _real_words: dict[str, Any] = {}
@@ -345,21 +388,22 @@ def make_inplace(op: Op) -> Any:
 
 
 def _fast_inplace(op: ElementwiseOp) -> str:
-    if len(op.positional) != 2:
+    """Two plain tensors of one shape, or a tensor and a number, where nothing is recorded."""
+    name = _SMALL.get(op.ufunc)
+    if len(op.positional) != 2 or not name:
         return ""
     first, second = op.positional
-    guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
+    guard = "".join(f"{n} == {op.defaults[n]!r} and " for n in op.keyword_only)
+    done = ["    v = {}._v", "    v[0] += 1", "    v[1] = next_seq()", "    return {}"]
+    done = [line.format(first) for line in done]
     lines = [
-        f"if {second}.__class__ is Tensor and {first}._n is None and {second}._n is None{guard}:",
-        f"    a = {first}._a",
-        f"    b = {second}._a",
-        "    d = a.dtype",
-        "    if (d is F4 or d is F8) and b.dtype is d and a.shape == b.shape and a.size < LARGE and a.flags.carray:",
-        "        ufunc(a, b, a)",
-        f"        v = {first}._v",
-        "        v[0] += 1",
-        "        v[1] = next_seq()",
-        f"        return {first}",
+        f"kind = {second}.__class__",
+        f"if {guard}{first}._n is None:",
+        "    if kind is Tensor:",
+        f"        if {second}._n is None and small.{name}_({first}._a, {second}._a) is not None:",
+        *(f"        {line}" for line in done),
+        f"    elif {_plain_number(second)} and small.{name}_({first}._a, {second}) is not None:",
+        *(f"    {line}" for line in done),
     ]
     return "".join(f"        {line}\n" for line in lines)
 
@@ -576,7 +620,8 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
         key = _OTHER_NAMES.get(word, word)
         op = OPS.get(key) or OPS.get(key.replace("special_", "special.", 1))
         if op is not None:
-            words[word] = _number_or(op.function, word)
+            tensors_only = getattr(getattr(op, "check", None), "__name__", "") == "check_tensors"
+            words[word] = _number_or(op.function, word, tensors_only)
     sign = words["sign"]
     words["conj"] = _conj
     words["fma"] = lambda x, y, z: x * y + z
@@ -594,11 +639,14 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return OPS["where"].function(condition, x, y)
 
 
-def _number_or(fn: Any, word: str) -> Any:
-    """`fn`, except that numbers alone are answered by numpy."""
+def _number_or(fn: Any, word: str, tensors_only: bool = False) -> Any:
+    """`fn`, except that numbers alone are answered by numpy, and made Tensors beside one if `tensors_only`."""
 
     def call(*args: Any) -> Any:
-        if any(isinstance(a, Tensor) for a in args):
+        found = next((a for a in args if isinstance(a, Tensor)), None)
+        if found is not None:
+            if tensors_only:
+                args = tuple(a if isinstance(a, Tensor) else found.new_tensor(a) for a in args)
             return fn(*args)
         from flambeau_kernels.reference import WORDS_READ
 

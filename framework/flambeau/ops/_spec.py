@@ -32,6 +32,7 @@ VIEWED = FUNCTION | METHOD
 
 OPS: dict[str, Op] = {}
 _new = object.__new__
+_next_seq = _state.next_seq
 
 
 class Op:
@@ -873,12 +874,11 @@ class PrimitiveNode(Node):
     """A node whose rule is written on Tensors (`op.vjp_rule`), and perhaps on arrays too (`op.raw_rule`)."""
 
     __slots__ = ()
-
-    @property
-    def has_raw(self) -> bool:  # type: ignore[override]
-        return self.op.raw_rule is not None and not self.shape
+    lengths: Any = None  # where arguments are lists of tensors: how many each has
 
     def raw(self, grad: Any) -> Any:
+        if self.shape:  # raw rules are for a single output
+            return engine.through_tensors(self, grad, False)
         check_versions(self)
         op = self.op
         saved = self.saved
@@ -940,6 +940,7 @@ class PrimitiveOp(Op):
     node_base = PrimitiveNode
     is_view = False
     keeps = False
+    saves_plainly = False
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, linear_in: Any, returns: Any,
                  tensors: Any, check: Any) -> None:  # fmt: skip
@@ -979,6 +980,7 @@ class PrimitiveOp(Op):
         """The vjp on arrays, for first-order gradients of ops with one output."""
         self.raw_rule = fn
         self.raw_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        self.node_class.has_raw = True
         self._collect()
         return fn
 
@@ -993,14 +995,14 @@ class PrimitiveOp(Op):
     def _collect(self) -> None:
         names = dict.fromkeys((*self.vjp_names, *self.raw_names))
         self.saved_names = tuple(n for n in names if n != "grad" and n[:6] != "needs_")
+        # A view whose rules read nothing but its first argument's shape and plain arguments saves all of these, in order.
+        plain = (self.params[0] + "_shape", *self.params[1:])
+        self.saves_plainly = self.is_view and all(n in plain for n in self.saved_names)
+        if self.saves_plainly:
+            self.saved_names = plain
         index = {n: i for i, n in enumerate(self.saved_names)}
         # Where each argument of the raw rule comes from: None is the gradient, an int a saved value, a name a need.
         self.raw_sources = [None if n == "grad" else index.get(n, n) for n in self.raw_names]
-        # For views: where saved values stand among the arguments after the first, -1 for its shape; None if not all do.
-        shape_name = self.params[0] + "_shape"
-        self.plain_saves: list[int] | None = None
-        if all(n == shape_name or n in self.params[1:] for n in self.saved_names):
-            self.plain_saves = [-1 if n == shape_name else self.params.index(n) - 1 for n in self.saved_names]
 
     # -- forward
 
@@ -1112,7 +1114,7 @@ class PrimitiveOp(Op):
         else:
             outs[0]._n = node
         if self._has_lists(args):
-            node.__dict__["lengths"] = {
+            node.lengths = {
                 n: (len(a) if isinstance(a, (list, tuple)) else 1) for n, a in named.items() if n in self.tensor_params
             }
         return node
@@ -1144,7 +1146,7 @@ class PrimitiveOp(Op):
 
     def tensor_index(self, node: Node, name: str) -> int:
         """Where the parents of parameter `name` start."""
-        lengths = node.__dict__.get("lengths")
+        lengths = node.lengths
         at = 0
         for p in self.params:
             if p in self.tensor_params:
@@ -1157,7 +1159,7 @@ class PrimitiveOp(Op):
         """Line up what a rule returned with the node's parents; thunks run only where somebody needs the result."""
         if not isinstance(grads, (tuple, list)):
             grads = (grads,)
-        lengths = node.__dict__.get("lengths")
+        lengths = node.lengths
         if lengths is not None:
             flat: list[Any] = []
             for g, p in zip(grads, (p for p in self.params if p in self.tensor_params), strict=True):
@@ -1233,10 +1235,24 @@ def primitive(
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 
+class ViewNode(PrimitiveNode):
+    """A node of one parent whose rule on arrays mostly reads a shape and plain arguments."""
+
+    __slots__ = ()
+
+    def raw(self, grad: Any) -> Any:
+        if self.versions:
+            return super().raw(grad)
+        op = self.op
+        saved = self.saved
+        return op.raw_rule(*[grad if at is None else saved[at] for at in op.raw_sources])
+
+
 class ViewOp(PrimitiveOp):
     """A primitive whose kernel returns a view of its first argument's memory."""
 
     kind = "view"
+    node_base = ViewNode
     is_view = True
 
     def finish(self, args: Any, result: Any) -> Any:
@@ -1249,20 +1265,27 @@ class ViewOp(PrimitiveOp):
     def of(self, source: Tensor, array: Any, rest: Any, part: int | None = None) -> Tensor:
         """The view of `source` whose array is `array`; `rest` are the op's other arguments, `part` which of several it is."""
         made = _new(Tensor)
-        record = source._v
         made._a = array
-        made._v = record
         made._n = None
+        record = made._v = source._v
         before = source._b
         op: Any = self if part is None else _Part(self, part)
-        made._b = (source if before is None else before[0], op, rest, before)
+        made._b = (source, op, rest, None) if before is None else (before[0], op, rest, before)
         if _state.GRAD or _state.local.grad:
             parent = source._n
             if parent is not None:
                 if part is not None:
                     op.record(made, (source, *rest))
+                elif self.saves_plainly:
+                    node = made._n = _new(self.node_class)
+                    node.seq = _next_seq()
+                    node.parents = (parent,)
+                    node.hooks = None
+                    node.saved = (source._a.shape, *rest)
+                    node.versions = ()
+                    node.shape = 0
                 elif self.vjp_rule is not None:
-                    self.record_view(made, source, parent, rest)
+                    self.record((made,), (source, *rest), False)
             views = record[3]
             if views is None:
                 record[3] = [_ref(made)]
@@ -1271,19 +1294,6 @@ class ViewOp(PrimitiveOp):
             else:
                 register_view(made)
         return made
-
-    def record_view(self, made: Tensor, source: Tensor, parent: Node, rest: Any) -> None:
-        """`record` for one view of one tensor, lean where the rule reads only the shape and plain arguments."""
-        if self.plain_saves is None:
-            self.record((made,), (source, *rest), False)
-            return
-        node = made._n = _new(self.node_class)
-        node.seq = _state.next_seq()
-        node.parents = (parent,)
-        node.hooks = None
-        node.versions = ()
-        node.shape = 0
-        node.saved = tuple([source._a.shape if at < 0 else rest[at] for at in self.plain_saves])
 
     def run(self, *args: Any) -> Any:
         if not isinstance(args[0], Tensor):
@@ -1370,15 +1380,14 @@ class ReductionNode(Node):
     has_raw = True
 
     def raw(self, grad: Any) -> Any:
-        op = self.op
-        if op.spreads_only and type(grad) is ndarray and grad.dtype == self.dtype:
+        if self.op.spreads_only and type(grad) is ndarray and grad.dtype == self.dtype:
             shape, axes, keepdim = self.shape
-            if not keepdim and axes:
+            if grad.ndim and not keepdim:
                 grad = grad.reshape([1 if d in axes else n for d, n in enumerate(shape)])
             made = np.empty(shape, grad.dtype)
             made[...] = grad
             return (made,)
-        return [g if g is None else g._a for g in self.vjp(wrap(grad))]
+        return engine.through_tensors(self, grad, False)
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)

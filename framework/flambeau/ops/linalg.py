@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
 
 from .. import _state, devices, dtypes
 from .._arrays import ndarray
@@ -31,7 +32,10 @@ def _same_dtypes(name: str, **operands: Any) -> None:
 def product(a: Any, b: Any) -> Any:
     """``a @ b`` on arrays; halves accumulate in float32 and are rounded once."""
     if a.dtype is F4 or a.dtype is F8:
-        return np.matmul(a, b)
+        made = small.matmul(a, b)
+        if made is None:
+            made = small.numpy_matmul(a, b)
+        return np.matmul(a, b) if made is None else made
     if a.dtype.isbuiltin == 1 and a.dtype.kind != "b" and a.dtype.itemsize > 2 or a.dtype.kind in "iu":
         return np.matmul(a, b)
     if a.dtype.kind == "b":
@@ -66,13 +70,19 @@ def _mm_fast(input, mat2):
     """Two matrices of one floating dtype."""
     try:
         a, b = input._a, mat2._a
-        d = a.dtype
-        if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim != 2 or b.ndim != 2:
-            return None
-        made = wrap(np.matmul(a, b))
-    except (AttributeError, ValueError):  # not tensors, shapes that do not fit
+        o = small.matmul(a, b)
+        if o is None:
+            o = small.numpy_matmul(a, b)
+            if o is None:
+                return None
+        n, m = input._n, mat2._n
+    except AttributeError:  # not tensors
         return None
-    n, m = input._n, mat2._n
+    made = _new(Tensor)
+    made._a = o
+    made._n = None
+    made._v = [0, 0, None, None]
+    made._b = None
     if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
         node = made._n = _new(mm.node_class)
         node.seq = _state.next_seq()
@@ -96,7 +106,19 @@ def _mm_vjp(grad, input, mat2):
 
 @mm.raw
 def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
-    return product(grad, _transposed(mat2)) if needs_input else None, product(_transposed(input), grad) if needs_mat2 else None
+    return _product_nt(grad, mat2) if needs_input else None, _product_tn(input, grad) if needs_mat2 else None
+
+
+def _product_nt(a: Any, b: Any) -> Any:
+    """``a @ b.mH`` of matrices."""
+    made = small.matmul_nt(a, b)
+    return product(a, _transposed(b)) if made is None else made
+
+
+def _product_tn(a: Any, b: Any) -> Any:
+    """``a.mH @ b`` of matrices."""
+    made = small.matmul_tn(a, b)
+    return product(_transposed(a), b) if made is None else made
 
 
 def _transposed(a: Any) -> Any:
@@ -340,7 +362,7 @@ def _linear(a, w, b):
         made = np.matmul(rows.astype(np.float32), w.T.astype(np.float32))
         made = (made if b is None else made + b.astype(np.float32)).astype(a.dtype)
     else:
-        made = np.matmul(rows, w.T)
+        made = product(rows, w.T)
         if b is not None:
             made = np.add(made, b, out=made) if type(made) is ndarray and made.ndim and made.shape[-1] == b.size else made + b
     return made if a.ndim <= 2 else made.reshape(*a.shape[:-1], w.shape[0])
@@ -351,16 +373,20 @@ def _linear_fast(input, weight, bias):
     """Rows of one floating dtype through a weight matrix."""
     try:
         a, w = input._a, weight._a
-        d = a.dtype
-        if (d is not F4 and d is not F8) or w.dtype is not d or a.ndim != 2 or w.ndim != 2 or a.__class__ is not ndarray:
+        if a.ndim != 2:
             return None
-        o = np.matmul(a, w.T)
-        if bias is not None:
+        if bias is None:
+            o = small.matmul_nt(a, w)
+            if o is None:
+                o = small.numpy_matmul_nt(a, w)
+        else:
             b = bias._a
-            if b.dtype is not d or b.shape != o.shape[1:]:
-                return None
-            o += b
-    except (AttributeError, ValueError):  # not tensors, shapes that do not fit
+            o = small.linear(a, w, b)
+            if o is None:
+                o = small.numpy_linear(a, w, b)
+        if o is None:
+            return None
+    except AttributeError:  # not tensors
         return None
     made = wrap(o)
     n, m, k = input._n, weight._n, None if bias is None else bias._n
@@ -420,6 +446,6 @@ def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, need
         flat, weight = flat.conj(), weight.conj()
     return (
         product(grad, weight) if needs_input else None,
-        product(rows.T, flat) if needs_weight else None,
+        (product(rows.T, flat) if grad.dtype.kind == "c" else _product_tn(rows, flat)) if needs_weight else None,
         sum_to(grad, bias_shape) if needs_bias else None,
     )

@@ -105,11 +105,6 @@ view_shape.node_class.title = "ViewBackward0"
 
 @view_shape.kernel
 def _view(a, size):
-    if type(a) is ndarray:
-        try:
-            return a.reshape(size, copy=False)
-        except (ValueError, TypeError):
-            pass  # said better below
     shape = infer_shape("view", size, a.size)
     made = viewed(a, shape)
     if made is None:
@@ -133,6 +128,18 @@ def _view_raw(grad, self_shape):
 
 def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
+    if dtype is None and size and not _state.SLOW and self._a.__class__ is ndarray:
+        a = self._a
+        try:
+            made = a.reshape(*size)
+        except (ValueError, TypeError):  # said better below; or a dtype
+            made = a
+        base = made.base
+        # A reshape that had to copy looks at neither of these.
+        if base is not None and (base is a or base is a.base):
+            shape = made.shape
+            if shape == size or shape == size[0]:  # nothing to infer; numpy takes any negative size for -1
+                return view_shape.of(self, made, (shape,))
     if dtype is None and size and isinstance(size[0], dtypes.dtype):
         dtype = size[0]
     if dtype is not None:
@@ -740,23 +747,17 @@ cat.run_out = _cat_out  # type: ignore[method-assign]
 @cat.fast
 def _cat_fast(tensors, dim):
     """Plain tensors of one floating dtype, none of them recorded."""
-    arrays = []
-    kind = None
-    for x in tensors:
-        if x.__class__ is not Tensor or x._n is not None:
-            return None
-        a = x._a
-        d = a.dtype
-        if kind is None:
-            if d is not F4 and d is not F8 or not a.ndim:
-                return None
-            kind = d
-        elif d is not kind:
-            return None
-        arrays.append(a)
     try:
+        arrays = [x._a for x in tensors if x._n is None and x.__class__ is Tensor]
+        d = arrays[0].dtype
+        if (d is not F4 and d is not F8) or len(arrays) != len(tensors) or not arrays[0].ndim:
+            return None
+        for a in arrays:
+            if a.dtype is not d:
+                return None
         return wrap(np.concatenate(arrays, dim))
-    except (ValueError, TypeError):  # 1-d empties, shapes or dims that do not fit
+    # not tensors; none; 1-d empties, shapes or dims that do not fit
+    except (AttributeError, IndexError, ValueError, TypeError):
         return None
 
 

@@ -1,0 +1,217 @@
+"""The operations that dispatch is made of, on small float32 and float64 arrays, as fast as Python can call them.
+
+Each function answers for the arguments it was made for and returns None for all others, before having written anything;
+the caller then takes its general way. At first they are numpy's functions; after a few hundred calls the native launchers
+of the engine take their names, if a cache has them (otherwise they are compiled in the background once a process has
+proved to be a long one). Launchers have numpy's bits, so which of the two answers makes no difference but to time.
+
+Use them as attributes of this module (``small.add(a, b)``): names are rebound when launchers arrive. A launcher takes
+C-contiguous operands of one shape, and numbers; ``numpy_add`` and so on stay, for what launchers refuse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from . import COMPILED_FROM
+
+ndarray = np.ndarray
+F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
+Call = Callable[..., Any]
+
+# Calls after which cached launchers are loaded (35 ms with LLVM's library), and after which missing ones are compiled
+# (two seconds of another thread, which the end of the process waits for). Without a cache every process would pay that.
+LOAD_AFTER, COMPILE_AFTER, COMPILE_UNCACHED_AFTER = 300, 20_000, 1_000_000
+
+
+# -- by numpy ------------------------------------------------------------------------------------------------------------
+
+
+def _fit(a: Any, b: Any) -> bool:
+    """Whether `a` is a small float array and `b` one of its dtype, or a number."""
+    if a.__class__ is not ndarray:
+        return False
+    d = a.dtype
+    if (d is not F4 and d is not F8) or a.size >= COMPILED_FROM:
+        return False
+    kind = b.__class__
+    return b.dtype is d and b.size < COMPILED_FROM if kind is ndarray else kind is float or kind is int
+
+
+def _of_two(ufunc: Any) -> Call:
+    def run(a: Any, b: Any) -> Any:
+        if not _fit(a, b):
+            return None
+        try:
+            made = ufunc(a, b)
+        except (ValueError, RuntimeWarning):  # shapes that do not fit; a warning that the user made an error
+            return None
+        return made if made.__class__ is ndarray else np.asarray(made)
+
+    return run
+
+
+def _of_one(ufunc: Any) -> Call:
+    def run(a: Any) -> Any:
+        if not _fit(a, 0):
+            return None
+        try:
+            made = ufunc(a)
+        except RuntimeWarning:
+            return None
+        return made if made.__class__ is ndarray else np.asarray(made)
+
+    return run
+
+
+def _in_place(ufunc: Any) -> Call:
+    def run(a: Any, b: Any) -> Any:
+        if not _fit(a, b) or not a.flags.carray or (b.__class__ is ndarray and b.shape != a.shape):
+            return None
+        with contextlib.suppress(RuntimeWarning):  # raised when everything is written
+            ufunc(a, b, a)
+        return a
+
+    return run
+
+
+def _two_matrices(a: Any, b: Any) -> bool:
+    if a.__class__ is not ndarray or b.__class__ is not ndarray:
+        return False
+    d = a.dtype
+    return (d is F4 or d is F8) and b.dtype is d and a.ndim == 2 and b.ndim == 2
+
+
+def numpy_matmul(a: Any, b: Any) -> Any:
+    """``a @ b`` of matrices. `dot` calls the BLAS routine `matmul` calls, in a third of the time."""
+    return a.dot(b) if _two_matrices(a, b) and a.shape[1] == b.shape[0] else None
+
+
+def numpy_matmul_nt(a: Any, b: Any) -> Any:
+    """``a @ b.T`` of matrices."""
+    return a.dot(b.T) if _two_matrices(a, b) and a.shape[1] == b.shape[1] else None
+
+
+def numpy_matmul_tn(a: Any, b: Any) -> Any:
+    """``a.T @ b`` of matrices."""
+    return a.T.dot(b) if _two_matrices(a, b) and a.shape[0] == b.shape[0] else None
+
+
+def numpy_linear(x: Any, weight: Any, bias: Any) -> Any:
+    """``x @ weight.T + bias`` of matrices and a vector."""
+    made = numpy_matmul_nt(x, weight)
+    if made is None or bias.__class__ is not ndarray or bias.dtype is not x.dtype or bias.shape != made.shape[1:]:
+        return None
+    with contextlib.suppress(RuntimeWarning):
+        np.add(made, bias, made)
+    return made
+
+
+def numpy_sum(a: Any) -> Any:
+    """The sum of all elements, 0-d."""
+    if not _fit(a, 0):
+        return None
+    try:
+        return np.asarray(np.add.reduce(a, None))
+    except RuntimeWarning:
+        return None
+
+
+def refuse(*args: Any) -> None:
+    """Stands for a launcher that only saves steps: the caller has its own way with numpy."""
+
+
+numpy_add, numpy_sub, numpy_mul, numpy_div = map(_of_two, (np.add, np.subtract, np.multiply, np.true_divide))
+numpy_neg, numpy_sqrt = map(_of_one, (np.negative, np.sqrt))
+numpy_add_, numpy_sub_, numpy_mul_, numpy_div_ = map(_in_place, (np.add, np.subtract, np.multiply, np.true_divide))
+
+_BY_NUMPY: dict[str, Call] = {
+    "add": numpy_add, "sub": numpy_sub, "mul": numpy_mul, "div": numpy_div, "neg": numpy_neg, "sqrt": numpy_sqrt,
+    "add_": numpy_add_, "sub_": numpy_sub_, "mul_": numpy_mul_, "div_": numpy_div_, "matmul": numpy_matmul,
+    "matmul_nt": numpy_matmul_nt, "matmul_tn": numpy_matmul_tn, "linear": numpy_linear, "sum": numpy_sum,
+    "mul_grad": refuse, "tanh_grad": refuse, "relu_grad": refuse,
+}  # fmt: skip
+
+
+# -- by launchers, once there are some -----------------------------------------------------------------------------------
+
+_calls = count(1).__next__
+_turn = LOAD_AFTER  # the number of calls at which launchers are looked for next
+_looking = threading.Lock()
+_compiler: threading.Thread | None = None
+
+
+def _counted(fn: Call) -> Call:
+    def call(*args: Any) -> Any:
+        if _calls() >= _turn:
+            _look_for_launchers()
+        return fn(*args)
+
+    return call
+
+
+def _look_for_launchers() -> None:
+    """Bind the names to launchers if there are some, or to numpy's functions for good if there will be none."""
+    global _turn, _compiler
+    if not _looking.acquire(blocking=False):
+        return
+    try:
+        from .engine import launchers, llvm
+
+        found = launchers.load(compile=False) if launchers.available()[0] else {}
+        if found:
+            globals().update({name: found.get(name, fn) for name, fn in _BY_NUMPY.items()})
+        elif not launchers.available()[0] or (_compiler is not None and not _compiler.is_alive()):
+            globals().update(_BY_NUMPY)
+        elif _turn == LOAD_AFTER:
+            _turn = COMPILE_AFTER if llvm.disk().why_off is None else COMPILE_UNCACHED_AFTER
+        else:
+            _turn += COMPILE_AFTER
+            if _compiler is None:
+                _compiler = threading.Thread(target=_compile, name="flambeau launchers")
+                _compiler.start()
+    finally:
+        _looking.release()
+
+
+def _compile() -> None:
+    from .engine import launchers
+
+    with contextlib.suppress(AttributeError, OSError):  # Linux has priorities of threads
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+    launchers.compile_ahead()
+
+
+def start_over() -> None:
+    """Begin with numpy's functions again; for a new choice of backend."""
+    global _turn, _calls
+    _calls, _turn = count(1).__next__, LOAD_AFTER
+    globals().update({name: fn if fn is refuse else _counted(fn) for name, fn in _BY_NUMPY.items()})
+
+
+add: Call
+sub: Call
+mul: Call
+div: Call
+neg: Call
+sqrt: Call
+add_: Call
+sub_: Call
+mul_: Call
+div_: Call
+matmul: Call
+matmul_nt: Call
+matmul_tn: Call
+linear: Call
+sum: Call  # noqa: A001  # used as an attribute of this module
+mul_grad: Call
+tanh_grad: Call
+relu_grad: Call
+start_over()
