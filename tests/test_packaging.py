@@ -41,14 +41,14 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(wheel, tmp_path_factory) -> Path:
-    """A site folder that holds the unpacked wheel and nothing else, and Python's way of starting with it."""
+def site(wheel, tmp_path_factory) -> tuple[Path, Path]:
+    """What to put on the path so that Python starts as if the wheel, and no other Flambeau, were installed."""
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "packages")
     # As for a folder of installed packages, the start-up files in it are read.
     (folder / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(folder / 'packages')!r})\n")
-    return folder
+    return folder, folder / "packages"
 
 
 def test_the_wheel_is_pure_python(wheel):
@@ -87,15 +87,15 @@ fb.optim.SGD([w], lr=0.5).step()
 print(fb.__file__, w.tolist())
 """
 
-    out = fresh_python("-c", program, path=(site,))
+    out = fresh_python("-c", program, path=site)
 
-    assert out.split(maxsplit=1) == [str(site / "packages" / "flambeau" / "__init__.py"), "[0.0, -0.5]\n"]
+    assert out.split(maxsplit=1) == [str(site[1] / "flambeau" / "__init__.py"), "[0.0, -0.5]\n"]
 
 
 def test_an_installed_wheel_stands_in_for_torch_when_asked_to(site, fresh_python):
     program = "import torch; print(torch.__version__, torch.ones(2).sum().item())"
 
-    version, total = fresh_python("-c", program, path=(site,), FLAMBEAU_AS_TORCH="1").split()
+    version, total = fresh_python("-c", program, path=site, FLAMBEAU_AS_TORCH="1").split()
 
     assert version.endswith("+flambeau")
     assert total == "2.0"
@@ -104,7 +104,7 @@ def test_an_installed_wheel_stands_in_for_torch_when_asked_to(site, fresh_python
 def test_start_up_loads_nothing_of_ours_unless_asked(site, fresh_python):
     program = "import sys; print([name for name in sys.modules if 'flambeau' in name])"
 
-    assert fresh_python("-c", program, path=(site,)) == "[]\n"
+    assert fresh_python("-c", program, path=site) == "[]\n"
 
 
 @pytest.mark.slow
