@@ -17,7 +17,18 @@ from .._arrays import ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._promote import like_input, only, refuse
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, _new, composite, describe, elementwise, primitive
+from ._spec import (
+    EVERYWHERE,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    _new,
+    composite,
+    describe,
+    elementwise,
+    primitive,
+)
 
 NO_FOREACH = EVERYWHERE & ~16
 F = "nn.functional"

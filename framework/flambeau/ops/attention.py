@@ -76,10 +76,12 @@ def _weights(query: Tensor, key: Tensor, mask: Any, scale: float, causal: bool) 
 def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: float, is_causal: bool) -> None:
     operands = {"query": query, "key": key, "value": value}
     if not query.dtype is key.dtype is value.dtype:
-        raise RuntimeError(f"scaled_dot_product_attention: Expected query, key, and value to have the same dtype, but got\n{describe(**operands)}")
+        raise RuntimeError(
+            f"scaled_dot_product_attention: Expected query, key, and value to have the same dtype\n{describe(**operands)}"
+        )
     if min(x.ndim for x in operands.values()) < 2:
         raise RuntimeError(
-            f"scaled_dot_product_attention: Expected query, key, and value to all be at least 2 dimensional, but got\n{describe(**operands)}"
+            f"scaled_dot_product_attention: query, key and value need at least 2 dimensions\n{describe(**operands)}"
         )
     if not query.dtype.is_floating_point:
         kind = NotImplementedError if query.is_complex() else RuntimeError
@@ -94,8 +96,8 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropo
             raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
         if mask.dtype not in (dtypes.bool, dtypes.float32, query.dtype):
             raise RuntimeError(
-                f"scaled_dot_product_attention: Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
-                f"{mask.dtype} and query.dtype: {query.dtype} instead."
+                "scaled_dot_product_attention: Expected attn_mask dtype to be bool or float or to match query dtype, "
+                f"but got attn_mask.dtype: {mask.dtype} and query.dtype: {query.dtype} instead."
             )
         if mask.ndim < 2:
             raise IndexError(f"scaled_dot_product_attention: attn_mask needs at least 2 dimensions, got shape {tuple(mask.shape)}")
@@ -171,12 +173,13 @@ def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]
 
 def _flat_mask(mask: Tensor, batch: tuple[int, ...], length: int, keys: int) -> Tensor:
     """The mask as ``(B or 1, L or 1, S or 1)``."""
-    if mask.ndim - 2 > len(batch):
-        raise RuntimeError(f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {(*batch, length, keys)}")
-    lead = (1,) * (len(batch) - (mask.ndim - 2)) + tuple(mask.shape[:-2])
-    for n, want in zip((*lead, *mask.shape[-2:]), (*batch, length, keys), strict=True):
-        if n not in (1, want):
-            raise RuntimeError(f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {(*batch, length, keys)}")
+    whole = (*batch, length, keys)
+    lead = (1,) * (len(whole) - mask.ndim) + tuple(mask.shape[:-2])
+    sizes = (*lead, *mask.shape[-2:])
+    if len(sizes) != len(whole) or any(n not in (1, want) for n, want in zip(sizes, whole, strict=True)):
+        raise RuntimeError(
+            f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {whole}"
+        )
     if all(n == 1 for n in lead):
         return mask.reshape(1, *mask.shape[-2:])
     return mask.expand(*batch, *mask.shape[-2:]).reshape(math.prod(batch), *mask.shape[-2:])
@@ -239,7 +242,8 @@ def _projected_apart(query: Tensor, key: Tensor, value: Tensor, weights: Any, bi
     width = query.shape[-1]
     for name, x, w in zip(("q", "k", "v"), (query, key, value), weights, strict=True):
         _require(w is not None, f"use_separate_proj_weight is True but {name}_proj_weight is None")
-        _require(tuple(w.shape) == (width, x.shape[-1]), f"expecting {name}_proj_weight of shape {(width, x.shape[-1])}, got {tuple(w.shape)}")
+        expected = (width, x.shape[-1])
+        _require(tuple(w.shape) == expected, f"expecting {name}_proj_weight of shape {expected}, got {tuple(w.shape)}")
     biases = (None,) * 3 if bias is None else bias.chunk(3)
     return [_linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
 
@@ -325,7 +329,8 @@ def multi_head_attention_forward(
         attn_mask, key_padding_mask = _append(attn_mask, 1), _append(key_padding_mask, 1)
     keys = k.shape[1]
     if key_padding_mask is not None:
-        _require(tuple(key_padding_mask.shape) == (batch, keys), f"expecting key_padding_mask of shape {(batch, keys)}, got {tuple(key_padding_mask.shape)}")
+        given = tuple(key_padding_mask.shape)
+        _require(given == (batch, keys), f"expecting key_padding_mask of shape {(batch, keys)}, got {given}")
         spread = key_padding_mask.reshape(batch, 1, 1, keys).expand(batch, num_heads, 1, keys).reshape(count, 1, keys)
         attn_mask = spread if attn_mask is None else attn_mask + spread
     dropped = dropout_p if training else 0.0

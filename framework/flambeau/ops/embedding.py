@@ -182,7 +182,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     if include_last_offset and not len(starts):
         raise RuntimeError("embedding_bag: include_last_offset: number of offset should be at least 1")
     if len(starts) and starts[0] != 0:
-        raise RuntimeError(f"embedding_bag: offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0; got {starts[0]}")
+        raise RuntimeError(f"embedding_bag: offsets[0] has to be 0, where the first bag begins; got {starts[0]}")
     if len(starts) and starts[-1] > length:
         raise RuntimeError(f"embedding_bag: offsets[-1] can not be greater than input's length({length}), got offsets[-1] of {starts[-1]}")
     ends = starts[1:] if include_last_offset else np.append(starts[1:], length)
@@ -245,7 +245,7 @@ def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
             f"({tuple(input.shape)})"
         )
     if mode != "sum":
-        raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}')")
+        raise NotImplementedError(f"embedding_bag: per_sample_weights is only supported for mode='sum' (got mode={mode!r})")
 
 
 def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:

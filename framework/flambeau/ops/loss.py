@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import ctc as ctc_kernels
 from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
@@ -125,7 +124,9 @@ def _check_class_weight(name: str, input: Tensor, weight: Any) -> None:
             f"shape: {list(weight.shape)}"
         )
     if weight.dtype is not input.dtype:
-        raise RuntimeError(f"{name}: expected weight of dtype {input.dtype} but found {weight.dtype}\n{describe(input=input, weight=weight)}")
+        raise RuntimeError(
+            f"{name}: expected weight of dtype {input.dtype} but found {weight.dtype}\n{describe(input=input, weight=weight)}"
+        )
 
 
 def _likelihood(name: str, input: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str) -> Tensor:
@@ -583,7 +584,9 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
             f"({tuple(input.shape)}) is deprecated. Please ensure they have the same size."
         )
     if input.dtype is not target.dtype:
-        raise RuntimeError(f"binary_cross_entropy: Found dtype {target.dtype} but expected {input.dtype}\n{describe(input=input, target=target)}")
+        raise RuntimeError(
+            f"binary_cross_entropy: Found dtype {target.dtype} but expected {input.dtype}\n{describe(input=input, target=target)}"
+        )
     if input.is_cpu and input.numel() and not ((input._a >= 0) & (input._a <= 1)).all():
         raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
     loss = binary_entropy.function(input, target)
@@ -645,7 +648,10 @@ def binary_cross_entropy_with_logits(
 @elementwise(
     surface=0,
     dtype=floating_common,
-    partials={"input": lambda input, target: -target * sigmoid(-target * input), "target": lambda input, target: -input * sigmoid(-target * input)},
+    partials={
+        "input": lambda input, target: -target * sigmoid(-target * input),
+        "target": lambda input, target: -input * sigmoid(-target * input),
+    },
     title="SoftMarginLossBackward0",
 )
 def soft_margin(input, target):
@@ -667,282 +673,3 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     if weight is not None:
         loss = loss * weight
     return reduced(loss.sum(-1) / input.shape[-1], reduction)
-
-
-# -- margins -------------------------------------------------------------------------------------------------------------
-
-
-def _positive(x: Tensor) -> Tensor:
-    return x.clamp_min(0)
-
-
-@composite(namespace=F)
-def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
-    """`input` where `target` is 1, ``max(0, margin - input)`` where it is -1; reduced."""
-    reduction = reduction_of(reduction, size_average, reduce)
-    near = _positive(margin - input).where(target != 1, 0)
-    return reduced(near + input.where(target != -1, 0), reduction)
-
-
-@composite(namespace=F)
-def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-    """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced."""
-    reduction = reduction_of(reduction, size_average, reduce)
-    if not input1.ndim == input2.ndim == target.ndim:
-        raise RuntimeError(
-            "margin_ranking_loss : All input tensors should have same dimension but got sizes:\n"
-            f"{describe(input1=input1, input2=input2, target=target)}"
-        )
-    return reduced(_positive(-target * (input1 - input2) + margin), reduction)
-
-
-@composite(namespace=F)
-def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-    """``1 - cos(input1, input2)`` where `target` is 1, ``max(0, cos(input1, input2) - margin)`` where it is -1; reduced.
-
-    Args:
-        input1, input2: ``(N, D)``, or ``(D)`` with a 0-d target.
-        target: ``(N)``.
-    """
-    reduction = reduction_of(reduction, size_average, reduce)
-    if target.ndim > 1:
-        raise RuntimeError("cosine_embedding_loss: 0D or 1D target tensor expected, multi-target not supported")
-    if max(input1.ndim, input2.ndim) != target.ndim + 1 or min(input1.ndim, input2.ndim) != target.ndim + 1:
-        raise RuntimeError(
-            f"cosine_embedding_loss: {target.ndim}D target tensor expects {target.ndim + 1}D input tensors\n"
-            f"{describe(input1=input1, input2=input2, target=target)}"
-        )
-    tiny = 1e-12
-    size1, size2 = (input1 * input1).sum(-1) + tiny, (input2 * input2).sum(-1) + tiny
-    cosine = (input1 * input2).sum(-1) / (size1 * size2).sqrt()
-    apart = _positive(cosine - margin).where(target == -1, 0)
-    return reduced((1 - cosine).where(target == 1, 0) + apart, reduction)
-
-
-@composite(namespace=F)
-def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """The mean over classes of ``max(0, margin - input[target] + input) ** p``, without the target's own term; reduced.
-
-    Args:
-        input: scores ``(N, C)`` or ``(C)``.
-        target: classes ``(N)`` or ``()``.
-        p: 1 or 2.
-        weight: ``(C)``; each sample's loss is multiplied by its class's.
-    Raises: ValueError for another `p`; RuntimeError for shapes that do not fit.
-    """
-    reduction = reduction_of(reduction, size_average, reduce)
-    if p not in (1, 2):
-        raise ValueError(f"multi_margin_loss: only p == 1 and p == 2 supported, got p={p}")
-    if weight is not None and weight.ndim != 1:
-        raise ValueError(f"multi_margin_loss: weight must be one-dimensional, got shape {tuple(weight.shape)}")
-    rows = input if input.ndim == 2 else input.reshape(1, -1)
-    if input.ndim > 2 or target.ndim > 1 or rows.shape[1] == 0 or target.numel() != rows.shape[0] or input.ndim == 2 and target.ndim != 1:
-        raise RuntimeError(f"multi_margin_loss: inconsistent target size, expected one class for each row of input\n{describe(input=input, target=target)}")
-    classes = target._a.reshape(-1)
-    if classes.size and (classes.min() < 0 or classes.max() >= rows.shape[1]):
-        raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
-    own = wrap(classes[:, None] == np.arange(rows.shape[1]))
-    score = rows.where(own, 0).sum(1, keepdim=True)
-    over = margin - score + rows
-    over = over.where((over > 0) & ~own, 0)
-    if p == 2:
-        over = over * over
-    if weight is not None:
-        over = over * weight[target.reshape(-1)].unsqueeze(1)
-    loss = over.sum(1) / rows.shape[1]
-    return reduced(loss if target.ndim else loss.reshape(()), reduction)
-
-
-@composite(namespace=F)
-def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    """The sum over a sample's classes y and all others i of ``max(0, 1 - input[y] + input[i])``, over the classes; reduced.
-
-    Args:
-        input: scores ``(N, C)`` or ``(C)``.
-        target: int64 of the same shape: in each row the sample's classes, ended by -1.
-    """
-    reduction = reduction_of(reduction, size_average, reduce)
-    if input.ndim > 2 or input.ndim == 2 and input.shape[1] == 0 or tuple(input.shape) != tuple(target.shape):
-        raise RuntimeError(f"multilabel_margin_loss: inconsistent target size, expected that of input\n{describe(input=input, target=target)}")
-    rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
-    labels = target._a.reshape(rows.shape)
-    count = rows.shape[1]
-    if labels.size and (labels.min() < -1 or labels.max() >= count):
-        raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
-    listed = np.logical_and.accumulate(labels >= 0, axis=1)
-    chosen = np.where(listed, labels, 0)
-    belongs = np.zeros(labels.shape, bool)
-    np.logical_or.at(belongs, (np.arange(len(labels))[:, None], chosen), listed)
-    scores = rows.gather(1, wrap(chosen))  # (N, J)
-    over = 1 - scores.unsqueeze(2) + rows.unsqueeze(1)  # (N, J, C)
-    over = over.where((over > 0) & wrap(listed[:, :, None] & ~belongs[:, None, :]), 0)
-    loss = over.sum([1, 2]) / count
-    return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
-
-
-# -- distances as losses -------------------------------------------------------------------------------------------------
-
-
-@composite(namespace=F)
-def triplet_margin_loss(
-    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
-):
-    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with `pairwise_distance` d of order `p`; reduced.
-
-    Args:
-        swap: use ``d(positive, negative)`` where it is smaller than ``d(anchor, negative)``.
-    Raises: ValueError unless ``margin > 0``; RuntimeError for inputs of different dimensions.
-    """
-    reduction = reduction_of(reduction, size_average, reduce)
-    if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
-    from .distance import pairwise_distance
-
-    return _triplet(
-        "triplet_margin_loss", anchor, positive, negative, lambda x, y: pairwise_distance.function(x, y, p, eps), margin, swap, reduction
-    )
-
-
-@composite(namespace=F)
-def triplet_margin_with_distance_loss(
-    anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"
-):
-    """`triplet_margin_loss` with a distance of one's own, by default `pairwise_distance`."""
-    reduction = reduction_of(reduction)
-    if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
-    if distance_function is None:
-        from .distance import pairwise_distance
-
-        distance_function = pairwise_distance.function
-    return _triplet(
-        "triplet_margin_with_distance_loss", anchor, positive, negative, distance_function, margin, swap, reduction
-    )
-
-
-def _triplet(name: str, anchor: Tensor, positive: Tensor, negative: Tensor, distance: Any, margin: float, swap: bool, reduction: str) -> Tensor:
-    if not anchor.ndim == positive.ndim == negative.ndim:
-        raise RuntimeError(
-            f"{name}: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got\n"
-            f"{describe(anchor=anchor, positive=positive, negative=negative)}"
-        )
-    near, far = distance(anchor, positive), distance(anchor, negative)
-    if swap:
-        far = far.minimum(distance(positive, negative))
-    return reduced(_positive(near - far + margin), reduction)
-
-
-# -- connectionist temporal classification -------------------------------------------------------------------------------
-
-
-@primitive(surface=0, tensors=("log_probs",), keeps=True)
-def ctc(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    """The loss of each sample: ``(T, N, C) -> (N)``; targets ``(N, S)`` and lengths are arrays."""
-
-
-ctc.node_class.title = "CtcLossBackward0"
-
-
-@ctc.kernel
-def _ctc(logs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    return ctc_kernels.ctc(logs, targets, input_lengths, target_lengths, blank)
-
-
-@ctc.vjp
-def _ctc_vjp(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
-    return (ctc_gradient.function(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity),)
-
-
-@primitive(surface=0, tensors=("grad", "log_probs"))
-def ctc_gradient(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
-    """The gradient of `ctc` at the scores."""
-
-
-@ctc_gradient.kernel
-def _ctc_gradient(grad, logs, input_lengths, target_lengths, kept, zero_infinity):
-    return ctc_kernels.ctc_grad(grad, logs, input_lengths, target_lengths, kept, zero_infinity)
-
-
-@ctc_gradient.vjp
-def _ctc_gradient_vjp(grad):
-    raise NotImplementedError("ctc_loss: its second derivative is not implemented, as in PyTorch; differentiate it once only")
-
-
-def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
-    """Lengths as an int64 array. Raises: RuntimeError for others than `batch` integers up to `most`."""
-    if isinstance(given, Tensor):
-        if given.dtype.category != dtypes.INTEGER:
-            raise RuntimeError(f"ctc_loss: {name} must be integral, got {given.dtype}")
-        made = given._a.reshape(-1).astype(np.int64)
-    else:
-        made = np.asarray([given] if isinstance(given, int) else [_whole(name, n) for n in given], np.int64)
-    if made.size != batch:
-        raise RuntimeError(f"ctc_loss: {name} must be of size batch_size ({batch}), got {made.size}")
-    if made.size and (made.min() < 0 or most is not None and made.max() > most):
-        raise RuntimeError(f"ctc_loss: Expected {name} to have values between 0 and {most}, but got {made.tolist()}")
-    return made
-
-
-def _whole(name: str, n: Any) -> int:
-    if not isinstance(n, (int, np.integer)):
-        raise TypeError(f"ctc_loss(): {name} must be integers, got {n!r}")
-    return int(n)
-
-
-def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
-    """Targets as ``(N, S)``. Raises: RuntimeError where the lengths do not fit."""
-    a = targets._a.astype(np.int64)
-    most = int(lengths.max()) if lengths.size else 0
-    if a.ndim == 2 and a.shape[0] == lengths.size:
-        if a.shape[1] < most:
-            raise RuntimeError(f"ctc_loss: Expected tensor to have size at least {most} at dimension 1, but got size {a.shape[1]} for argument #2 'targets'")
-        return a[:, :most]
-    if a.ndim != 1:
-        raise RuntimeError(f"ctc_loss: targets must be (N, S) or one-dimensional, got shape {tuple(targets.shape)} for {lengths.size} samples")
-    if a.size != lengths.sum():
-        raise RuntimeError(f"ctc_loss: Expected targets of {lengths.sum()} labels in all, the sum of target_lengths, but got {a.size}")
-    made = np.zeros((lengths.size, most), np.int64)
-    made[np.arange(most) < lengths[:, None]] = a
-    return made
-
-
-@composite(namespace=F, autocast="float32")
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
-    """The negative log likelihood of label sequences, summed over all their alignments with the input.
-
-    Args:
-        log_probs: log probabilities ``(T, N, C)``, or ``(T, C)`` for one sample.
-        targets: labels ``(N, S)``, or all samples' one after the other; never `blank`.
-        input_lengths, target_lengths: ``(N)``, Tensors or tuples of integers.
-        reduction: 'mean' divides each sample's loss by its target length first.
-        zero_infinity: make infinite losses (input shorter than target) and their gradients zero.
-    Raises: RuntimeError for lengths, shapes and labels that do not go together.
-    Source: Graves et al. 2006, "Connectionist Temporal Classification", ICML.
-    """
-    reduction = reduction_of(reduction)
-    if log_probs.dtype.name not in ("float32", "float64"):
-        raise NotImplementedError(f'"ctc_loss" not implemented for {log_probs.dtype}; use float32 or float64')
-    if log_probs.ndim not in (2, 3):
-        raise RuntimeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C), got shape {tuple(log_probs.shape)}")
-    single = log_probs.ndim == 2
-    logs = log_probs.unsqueeze(1) if single else log_probs
-    steps, batch, classes = logs.shape
-    if not 0 <= blank < classes:
-        raise RuntimeError(f"ctc_loss: blank must be in label range, got {blank} for {classes} classes")
-    inputs = _lengths("input_lengths", input_lengths, batch, steps)
-    lengths = _lengths("target_lengths", target_lengths, batch, None)
-    labels = _padded(targets.unsqueeze(0) if single and targets.ndim == 1 else targets, lengths)
-    if labels.size and (labels.min() < 0 or labels.max() >= classes):
-        inside = np.arange(labels.shape[1]) < lengths[:, None]
-        if ((labels < 0) | (labels >= classes))[inside].any():
-            raise RuntimeError(f"ctc_loss: labels must lie in [0, {classes}), got {labels[inside].min()} to {labels[inside].max()}")
-        labels = np.where(inside, labels, blank)
-    loss = ctc.function(logs, labels, inputs, lengths, blank, zero_infinity)
-    if zero_infinity:
-        loss = loss.where(loss != math.inf, 0)
-    if single:
-        loss = loss.squeeze(0)
-    if reduction == "mean":
-        counts = np.maximum(lengths, 1).astype(loss._a.dtype)
-        return (loss / wrap(counts.reshape(loss._a.shape))).mean()
-    return reduced(loss, reduction)

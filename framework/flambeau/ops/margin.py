@@ -1,0 +1,181 @@
+"""Losses of rankings and embeddings: what is compared must differ by a margin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor, wrap
+from ._spec import composite, describe
+from .loss import reduced, reduction_of
+
+F = "nn.functional"
+
+
+def _positive(x: Tensor) -> Tensor:
+    return x.clamp_min(0)
+
+
+@composite(namespace=F)
+def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+    """`input` where `target` is 1, ``max(0, margin - input)`` where it is -1; reduced."""
+    reduction = reduction_of(reduction, size_average, reduce)
+    near = _positive(margin - input).where(target != 1, 0)
+    return reduced(near + input.where(target != -1, 0), reduction)
+
+
+@composite(namespace=F)
+def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced."""
+    reduction = reduction_of(reduction, size_average, reduce)
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes:\n"
+            f"{describe(input1=input1, input2=input2, target=target)}"
+        )
+    return reduced(_positive(-target * (input1 - input2) + margin), reduction)
+
+
+@composite(namespace=F)
+def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    """``1 - cos(input1, input2)`` where `target` is 1, ``max(0, cos(input1, input2) - margin)`` where it is -1; reduced.
+
+    Args:
+        input1, input2: ``(N, D)``, or ``(D)`` with a 0-d target.
+        target: ``(N)``.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if target.ndim > 1:
+        raise RuntimeError("cosine_embedding_loss: 0D or 1D target tensor expected, multi-target not supported")
+    if max(input1.ndim, input2.ndim) != target.ndim + 1 or min(input1.ndim, input2.ndim) != target.ndim + 1:
+        raise RuntimeError(
+            f"cosine_embedding_loss: {target.ndim}D target tensor expects {target.ndim + 1}D input tensors\n"
+            f"{describe(input1=input1, input2=input2, target=target)}"
+        )
+    tiny = 1e-12
+    size1, size2 = (input1 * input1).sum(-1) + tiny, (input2 * input2).sum(-1) + tiny
+    cosine = (input1 * input2).sum(-1) / (size1 * size2).sqrt()
+    apart = _positive(cosine - margin).where(target == -1, 0)
+    return reduced((1 - cosine).where(target == 1, 0) + apart, reduction)
+
+
+@composite(namespace=F)
+def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """The mean over classes of ``max(0, margin - input[target] + input) ** p``, without the target's own term; reduced.
+
+    Args:
+        input: scores ``(N, C)`` or ``(C)``.
+        target: classes ``(N)`` or ``()``.
+        p: 1 or 2.
+        weight: ``(C)``; each sample's loss is multiplied by its class's.
+    Raises: ValueError for another `p`; RuntimeError for shapes that do not fit.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise ValueError(f"multi_margin_loss: only p == 1 and p == 2 supported, got p={p}")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError(f"multi_margin_loss: weight must be one-dimensional, got shape {tuple(weight.shape)}")
+    rows = input if input.ndim == 2 else input.reshape(1, -1)
+    fits = input.ndim == target.ndim + 1 if input.ndim == 2 else input.ndim < 2 and target.ndim < 2
+    if not fits or rows.shape[1] == 0 or target.numel() != rows.shape[0]:
+        raise RuntimeError(
+            "multi_margin_loss: inconsistent target size, expected one class for each row of input\n"
+            f"{describe(input=input, target=target)}"
+        )
+    classes = target._a.reshape(-1)
+    if classes.size and (classes.min() < 0 or classes.max() >= rows.shape[1]):
+        raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
+    own = wrap(classes[:, None] == np.arange(rows.shape[1]))
+    score = rows.where(own, 0).sum(1, keepdim=True)
+    over = margin - score + rows
+    over = over.where((over > 0) & ~own, 0)
+    if p == 2:
+        over = over * over
+    if weight is not None:
+        over = over * weight[target.reshape(-1)].unsqueeze(1)
+    loss = over.sum(1) / rows.shape[1]
+    return reduced(loss if target.ndim else loss.reshape(()), reduction)
+
+
+@composite(namespace=F)
+def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """The sum over a sample's classes y and all others i of ``max(0, 1 - input[y] + input[i])``, over the classes; reduced.
+
+    Args:
+        input: scores ``(N, C)`` or ``(C)``.
+        target: int64 of the same shape: in each row the sample's classes, ended by -1.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if input.ndim > 2 or input.ndim == 2 and input.shape[1] == 0 or tuple(input.shape) != tuple(target.shape):
+        raise RuntimeError(
+            f"multilabel_margin_loss: inconsistent target size, expected that of input\n{describe(input=input, target=target)}"
+        )
+    rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
+    labels = target._a.reshape(rows.shape)
+    count = rows.shape[1]
+    if labels.size and (labels.min() < -1 or labels.max() >= count):
+        raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
+    listed = np.logical_and.accumulate(labels >= 0, axis=1)
+    chosen = np.where(listed, labels, 0)
+    belongs = np.zeros(labels.shape, bool)
+    np.logical_or.at(belongs, (np.arange(len(labels))[:, None], chosen), listed)
+    scores = rows.gather(1, wrap(chosen))  # (N, J)
+    over = 1 - scores.unsqueeze(2) + rows.unsqueeze(1)  # (N, J, C)
+    over = over.where((over > 0) & wrap(listed[:, :, None] & ~belongs[:, None, :]), 0)
+    loss = over.sum([1, 2]) / count
+    return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
+
+
+# -- distances as losses -------------------------------------------------------------------------------------------------
+
+
+@composite(namespace=F)
+def triplet_margin_loss(
+    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
+):
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with `pairwise_distance` d of order `p`; reduced.
+
+    Args:
+        swap: use ``d(positive, negative)`` where it is smaller than ``d(anchor, negative)``.
+    Raises: ValueError unless ``margin > 0``; RuntimeError for inputs of different dimensions.
+    """
+    reduction = reduction_of(reduction, size_average, reduce)
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    from .distance import pairwise_distance
+
+    return _triplet(
+        "triplet_margin_loss", anchor, positive, negative, lambda x, y: pairwise_distance.function(x, y, p, eps), margin, swap, reduction
+    )
+
+
+@composite(namespace=F)
+def triplet_margin_with_distance_loss(
+    anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"
+):
+    """`triplet_margin_loss` with a distance of one's own, by default `pairwise_distance`."""
+    reduction = reduction_of(reduction)
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    if distance_function is None:
+        from .distance import pairwise_distance
+
+        distance_function = pairwise_distance.function
+    return _triplet(
+        "triplet_margin_with_distance_loss", anchor, positive, negative, distance_function, margin, swap, reduction
+    )
+
+
+def _triplet(
+    name: str, anchor: Tensor, positive: Tensor, negative: Tensor, distance: Any, margin: float, swap: bool, reduction: str
+) -> Tensor:
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise RuntimeError(
+            f"{name}: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got\n"
+            f"{describe(anchor=anchor, positive=positive, negative=negative)}"
+        )
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
+    return reduced(_positive(near - far + margin), reduction)
