@@ -1,0 +1,332 @@
+"""Discrete Fourier transforms: three kernels (complex, real to half a spectrum, half a spectrum to real) and their names.
+
+The kernels do not normalise; `scale` carries the factor that the norm mode asks for.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap, wrap_dim
+from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive
+
+BOTH = FUNCTION | OUT
+
+
+# -- kernels -------------------------------------------------------------------------------------------------------------
+
+
+def _scaled(made: Any, scale: float, dtype: Any) -> Any:
+    made = np.asarray(made, dtype)
+    if scale != 1:
+        made = np.multiply(made, made.real.dtype.type(scale))
+    return made
+
+
+def _complex_of(d: Any) -> np.dtype:
+    return np.dtype(np.complex128 if d in (np.float64, np.complex128) else np.complex64)
+
+
+def _real_of(d: Any) -> np.dtype:
+    return np.dtype(np.float64 if d in (np.float64, np.complex128) else np.float32)
+
+
+@primitive(surface=0, linear_in=("input",))
+def transform(input, dims, scale, inverse):
+    """The complex transform of complex `input` over `dims`, with exponent sign + if `inverse`, times `scale`."""
+
+
+transform.node_class.title = "FftC2CBackward0"
+
+
+@transform.kernel
+def _transform(a, dims, scale, inverse):
+    import scipy.fft
+
+    if not a.size or not dims:
+        return _scaled(a.copy(), scale, a.dtype)
+    rule = scipy.fft.ifftn if inverse else scipy.fft.fftn
+    return _scaled(rule(a, axes=dims, norm="forward" if inverse else "backward"), scale, a.dtype)
+
+
+@transform.shape
+def _transform_shape(input, dims, scale, inverse):
+    return input.shape, input.dtype
+
+
+@transform.vjp
+def _transform_vjp(grad, dims, scale, inverse):
+    return transform(grad, dims, scale, not inverse)
+
+
+@primitive(surface=0, linear_in=("input",))
+def real_transform(input, dims, scale):
+    """The transform of real `input` over `dims`, only the first ``n // 2 + 1`` values along the last of them."""
+
+
+real_transform.node_class.title = "FftR2CBackward0"
+
+
+@real_transform.kernel
+def _real_transform(a, dims, scale):
+    import scipy.fft
+
+    shape = _half_shape(a.shape, dims[-1])
+    if not a.size:
+        return np.zeros(shape, _complex_of(a.dtype))
+    return _scaled(scipy.fft.rfftn(a, axes=dims), scale, _complex_of(a.dtype))
+
+
+def _half_shape(shape: Any, d: int) -> tuple[int, ...]:
+    return (*shape[:d], shape[d] // 2 + 1, *shape[d + 1 :])
+
+
+@real_transform.shape
+def _real_transform_shape(input, dims, scale):
+    return _half_shape(input.shape, dims[-1]), input.dtype.to_complex()
+
+
+@real_transform.vjp
+def _real_transform_vjp(grad, input_shape, dims, scale):
+    # The values left out of the result have no gradient; the adjoint of the whole transform does the rest.
+    whole = resize(grad, dims[-1], input_shape[dims[-1]])
+    return transform(whole, dims, scale, True).real
+
+
+@primitive(surface=0, linear_in=("input",))
+def inverse_to_real(input, dims, n, scale):
+    """Real values of length `n` along the last of `dims`, whose transform begins with `input`; not normalised."""
+
+
+inverse_to_real.node_class.title = "FftC2RBackward0"
+
+
+@inverse_to_real.kernel
+def _inverse_to_real(a, dims, n, scale):
+    import scipy.fft
+
+    shape = [*a.shape]
+    shape[dims[-1]] = n
+    if not a.size:
+        return np.zeros(shape, _real_of(a.dtype))
+    made = scipy.fft.irfftn(a, s=[shape[d] for d in dims], axes=dims, norm="forward")
+    return _scaled(made, scale, _real_of(a.dtype))
+
+
+@inverse_to_real.shape
+def _inverse_to_real_shape(input, dims, n, scale):
+    d = dims[-1]
+    return (*input.shape[:d], n, *input.shape[d + 1 :]), input.dtype.to_real()
+
+
+@inverse_to_real.vjp
+def _inverse_to_real_vjp(grad, dims, n, scale):
+    half = real_transform(grad, dims, scale)
+    # Each value between the ends stands for itself and its mirror image.
+    weights = np.ones(n // 2 + 1, _real_of(grad._a.dtype))
+    weights[1 : n - n // 2] = 2
+    return half * wrap(weights.reshape([-1 if d == dims[-1] else 1 for d in range(half.ndim)]))
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------------
+
+
+def resize(x: Tensor, dim: int, n: int) -> Tensor:
+    """`x` cut, or padded with zeros, to length `n` along `dim`."""
+    have = x.shape[dim]
+    if have > n:
+        return x.narrow(dim, 0, n)
+    if have == n:
+        return x
+    shape = [*x.shape]
+    shape[dim] = n - have
+    return OPS["cat"].function([x, x.new_zeros(shape)], dim)
+
+
+def _operand(name: str, input: Any, want: str) -> Tensor:
+    """`input` in a dtype transforms work in. Raises: TypeError, RuntimeError for what has no transform."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"fft_{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
+    d = input.dtype
+    if d in (dtypes.float16, dtypes.bfloat16, dtypes.complex32) or d.name.startswith("float8"):
+        raise RuntimeError(f"{name}: Unsupported dtype {d.name}; transforms take float32, float64, complex64 and complex128")
+    if want == "real":
+        if d.is_complex:
+            raise RuntimeError(f"{name} expects a real input tensor, but got {d.name}\n{describe(input=input)}")
+        return input if d.is_floating_point else input.to(dtypes.get_default_dtype())
+    if d.is_complex:
+        return input
+    wide = d if d.is_floating_point else dtypes.get_default_dtype()
+    return input.to(wide.to_complex())
+
+
+def _check_length(n: int) -> int:
+    if n < 1:
+        raise RuntimeError(f"Invalid number of data points ({n}) specified; a transform needs at least 1")
+    return n
+
+
+def _factor(norm: Any, inverse: bool, count: int) -> float:
+    """What the norm mode multiplies a transform of `count` values by."""
+    if norm not in (None, "backward", "forward", "ortho"):
+        raise RuntimeError(f'Invalid normalization mode: "{norm}"; there are "forward", "backward" and "ortho"')
+    if norm == "ortho":
+        return 1.0 / float(count) ** 0.5
+    return 1.0 / count if (norm == "forward") != inverse else 1.0
+
+
+def _dim(x: Tensor, dim: int) -> int:
+    if not x.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return wrap_dim(dim, x.ndim)
+
+
+def _layout(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int]]:
+    """The dimensions to transform, and the length to give each (-1 for the one it has)."""
+    if isinstance(dim, int):
+        dim = (dim,)
+    if isinstance(s, int):
+        s = (s,)
+    if s is not None and dim is None and len(s) > x.ndim:
+        raise RuntimeError(f"{name}: Got shape with {len(s)} values but input tensor only has {x.ndim} dimensions.")
+    if dim is None:
+        dims = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
+    else:
+        dims = tuple(wrap_dim(d, x.ndim) for d in dim)
+    if len(set(dims)) != len(dims):
+        raise RuntimeError(f"{name}: FFT dims must be unique, got {tuple(dim)}")
+    if s is not None and len(s) != len(dims):
+        raise RuntimeError(f"{name}: When given, dim and shape arguments must have the same length, got {len(dims)} and {len(s)}")
+    return dims, [-1] * len(dims) if s is None else [int(n) for n in s]
+
+
+# -- transforms over given dimensions --------------------------------------------------------------------------------------
+
+
+def _to_complex(name: str, input: Any, s: Any, dim: Any, norm: Any, inverse: bool) -> Tensor:
+    x = _operand(name, input, "complex")
+    dims, sizes = _layout(name, x, s, dim)
+    for d, n in zip(dims, sizes, strict=True):
+        x = resize(x, d, _check_length(x.shape[d] if n == -1 else n))
+    return transform(x, dims, _factor(norm, inverse, prod(x.shape[d] for d in dims)), inverse)
+
+
+def _from_real(name: str, input: Any, s: Any, dim: Any, norm: Any, inverse: bool) -> Tensor:
+    x = _operand(name, input, "real")
+    dims, sizes = _layout(name, x, s, dim)
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+    for d, n in zip(dims, sizes, strict=True):
+        x = resize(x, d, _check_length(x.shape[d] if n == -1 else n))
+    made = real_transform(x, dims, _factor(norm, inverse, prod(x.shape[d] for d in dims)))
+    return made.conj() if inverse else made
+
+
+def _to_real(name: str, input: Any, s: Any, dim: Any, norm: Any, inverse: bool) -> Tensor:
+    x = _operand(name, input, "complex")
+    dims, sizes = _layout(name, x, s, dim)
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+    last = 2 * (x.shape[dims[-1]] - 1) if sizes[-1] == -1 else sizes[-1]
+    _check_length(last)
+    for d, n in zip(dims[:-1], sizes[:-1], strict=True):
+        x = resize(x, d, _check_length(x.shape[d] if n == -1 else n))
+    x = resize(x, dims[-1], last // 2 + 1)
+    if not inverse:
+        x = x.conj()
+    count = last * prod(x.shape[d] for d in dims[:-1])
+    return inverse_to_real(x, dims, last, _factor(norm, inverse, count))
+
+
+_RULES = {
+    # name: (rule, inverse, what it computes)
+    "fft": (_to_complex, False, "the transform"),
+    "ifft": (_to_complex, True, "the inverse transform"),
+    "rfft": (_from_real, False, "the non-negative frequencies of the transform of real values"),
+    "irfft": (_to_real, True, "the real values with the non-negative frequencies `input`, inverse of the real transform,"),
+    "hfft": (_to_real, False, "the real transform of the Hermitian values that begin with `input`,"),
+    "ihfft": (_from_real, True, "the first half of the Hermitian inverse transform of real values"),
+}
+
+
+def _declare(stem: str) -> None:
+    rule, inverse, what = _RULES[stem]
+
+    def one(input, n=None, dim=-1, norm=None):  # PyTorch's name
+        if n is not None and int(n) < 1:
+            _check_length(int(n))
+        if isinstance(input, Tensor):
+            dim = _dim(input, dim)
+        return rule(stem, input, None if n is None else (n,), (dim,), norm, inverse)
+
+    def two(input, s=None, dim=(-2, -1), norm=None):
+        if dim is None:
+            raise TypeError(f"fft_{stem}2(): argument 'dim' must be tuple of ints, not NoneType")
+        return rule(f"{stem}2", input, s, dim, norm, inverse)
+
+    def many(input, s=None, dim=None, norm=None):
+        return rule(f"{stem}n", input, s, dim, norm, inverse)
+
+    for fn, name, where in ((one, stem, "one dimension"), (two, f"{stem}2", "two dimensions"), (many, f"{stem}n", "several dimensions")):
+        fn.__name__ = fn.__qualname__ = name
+        fn.__code__ = fn.__code__.replace(co_name=name)
+        fn.__doc__ = f"{what.capitalize()} over {where}. Lengths are cut or padded with zeros to `{'n' if fn is one else 's'}`."
+        composite(surface=BOTH, namespace="fft")(fn)
+
+
+for _stem in _RULES:
+    _declare(_stem)
+
+
+# -- order and frequencies -----------------------------------------------------------------------------------------------
+
+
+def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
+    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = [wrap_dim(d, input.ndim) for d in dims]
+    if not dims:
+        return input.clone()
+    return OPS["roll"].function(input, [amount(input.shape[d]) for d in dims], dims)
+
+
+@composite(namespace="fft")
+def fftshift(input, dim=None):
+    """`input` with the zero frequency moved to the middle of each of `dim`, all by default."""
+    return _rolled(input, dim, lambda n: n // 2)
+
+
+@composite(namespace="fft")
+def ifftshift(input, dim=None):
+    """The inverse of `fftshift`."""
+    return _rolled(input, dim, lambda n: (n + 1) // 2)
+
+
+def _frequencies(name: str, counts: Any, n: int, d: float, out: Any, dtype: Any, options: dict[str, Any]) -> Tensor:
+    wanted = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    if wanted.category < dtypes.FLOATING:
+        raise RuntimeError(f"{name} requires a floating point or complex dtype, got {wanted.name}")
+    from .create import tensor
+
+    made = tensor(counts * (1.0 / (n * d)) if n else np.zeros(0), dtype=wanted, **options)
+    if out is None:
+        return made
+    out.resize_(made.shape)
+    return out.copy_(made)
+
+
+def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+            requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """The frequencies, in cycles per unit of the sample spacing `d`, of the values of a transform of length `n`."""
+    counts = np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
+    return _frequencies("fftfreq", counts, n, d, out, dtype, {"device": device, "requires_grad": requires_grad})
+
+
+def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """The frequencies, in cycles per unit of `d`, of the values of a real transform of length `n`."""
+    counts = np.arange(n // 2 + 1)
+    return _frequencies("rfftfreq", counts, n, d, out, dtype, {"device": device, "requires_grad": requires_grad})
