@@ -7,7 +7,7 @@ and our own Python only.
 from __future__ import annotations
 
 import warnings as _warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _state
 from . import dtypes as _dtypes
@@ -54,6 +54,10 @@ _HOME = {
     "numel": "_settings", "is_conj": "_settings", "is_neg": "_settings", "typename": "_settings", "compiled_with_cxx11_abi": "_settings",
     "is_same_size": "_settings", "is_inference": "_settings", "is_signed": "_settings",
 }  # fmt: skip
+
+
+if TYPE_CHECKING:
+    from ._functions import *  # noqa: F403  # generated: what the registry derives
 
 
 def __getattr__(name: str) -> Any:

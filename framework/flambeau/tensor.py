@@ -61,7 +61,13 @@ class TensorMeta(type):
         return sorted({*type.__dir__(cls), *_derive.method_names()})
 
 
-class Tensor(metaclass=TensorMeta):
+if TYPE_CHECKING:
+    from ._tensor_methods import TensorMethods  # generated: what the registry derives
+else:
+    TensorMethods = object
+
+
+class Tensor(TensorMethods, metaclass=TensorMeta):
     """A multi-dimensional array of one element type, with PyTorch's semantics."""
 
     __slots__ = ("_a", "_n", "_v", "_g", "_b", "__dict__", "__weakref__")
@@ -374,7 +380,7 @@ class Tensor(metaclass=TensorMeta):
     @property
     def data(self) -> Tensor:
         made = wrap(self._a)
-        if type(self) is not Tensor and _state.SLOW:
+        if type(self) is not Tensor and not getattr(type(self), "_plain_operand", False):
             made = made.as_subclass(type(self))
         return made
 
@@ -713,6 +719,8 @@ def device_of(array: Any) -> device:
         return CPU
     if type(array) is MetaArray:
         return META
+    if hasattr(array, "place"):
+        return array.place
     return device("cuda", array.device.id)
 
 
