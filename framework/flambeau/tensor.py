@@ -1,7 +1,7 @@
 """The Tensor: an array, its tape node, and the storage record it shares with its views. No mathematics.
 
-Methods that compute come from the op registry: `TensorMeta.__getattr__` and `Tensor.__getattr__` ask it the first time a
-name is used and keep the answer on the class.
+Methods that compute come from the op registry, which the first unknown name loads; each is made when it is first used and
+kept on the class.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             # From now on an operand may want a say in every operation.
             _state.add_slow(1)
 
+    # A class with `__getattr__` reads even its slots ten times slower, so `_derive` takes this away once it knows every op.
     def __getattr__(self, name: str) -> Any:
         if name in _LATE:
             return None
@@ -330,7 +331,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
                     f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
                 )
             self._n = tape.leaf_node(self)
-            self._g = self._g  # stores the None that a slot never stored reads as
+            self._g = self.grad
         return self
 
     @property
@@ -350,7 +351,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def grad(self) -> Tensor | None:
-        return self._g
+        try:
+            return self._g
+        except AttributeError:  # what operations make has no gradient, and saves storing that
+            return None
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -364,7 +368,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def _grad(self) -> Tensor | None:
-        return self._g
+        return self.grad
 
     @property
     def _base(self) -> Tensor | None:
@@ -436,7 +440,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         def keep(grad: Tensor) -> None:
             tensor = ref()
             if tensor is not None:
-                tensor._g = grad if tensor._g is None else tensor._g + grad
+                tensor._g = grad if tensor.grad is None else tensor._g + grad
 
         tape.add_hook(node, "retain", keep)
         self.__dict__["_retains_grad"] = True
@@ -604,7 +608,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         made._a, made._v = _copy_storage(self, memo)
         made._b = None
         made._n = None
-        made._g = None if self._g is None else deepcopy(self._g, memo)
+        made._g = None if self.grad is None else deepcopy(self._g, memo)
         if self.requires_grad:
             made.requires_grad_(True)
         made.__dict__.update(deepcopy(self.__dict__, memo))

@@ -45,7 +45,7 @@ def backward(
         if g is None:
             continue
         g = g if create_graph else wrap(np.array(g) if type(g) is np.ndarray else g)
-        x._g = g if x._g is None else x._g + g
+        x._g = g if x.grad is None else x._g + g
 
 
 def grad(

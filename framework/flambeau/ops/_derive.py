@@ -446,6 +446,24 @@ def load_all() -> None:
         if op.surface & INPLACE:
             _METHODS_INPLACE.setdefault(bare, op)
     _loaded = True
+    for name in method_names():
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, _Unmade(name))
+    del Tensor.__getattr__
+
+
+class _Unmade:
+    """A method of Tensor that is made, and takes this one's place, when it is first asked for."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tensor: Any, cls: type) -> Any:
+        found = method(self.name)
+        setattr(Tensor, self.name, found)
+        return found if tensor is None else found.__get__(tensor, cls)
 
 
 def method(name: str) -> Any:

@@ -1259,40 +1259,54 @@ class ViewOp(PrimitiveOp):
         source = args[0]
         if isinstance(result, (tuple, list)):
             rest = args[1:]
-            return tuple([self.of(source, r, rest, i) for i, r in enumerate(result)])
+            return tuple([self.piece(source, r, rest, i) for i, r in enumerate(result)])
         return self.of(source, result, args[1:])
 
-    def of(self, source: Tensor, array: Any, rest: Any, part: int | None = None) -> Tensor:
-        """The view of `source` whose array is `array`; `rest` are the op's other arguments, `part` which of several it is."""
+    def of(self, source: Tensor, array: Any, rest: Any) -> Tensor:
+        """The view of `source` whose array is `array`; `rest` are the op's other arguments."""
         made = _new(Tensor)
         made._a = array
-        made._n = None
         record = made._v = source._v
         before = source._b
-        op: Any = self if part is None else _Part(self, part)
-        made._b = (source, op, rest, None) if before is None else (before[0], op, rest, before)
+        made._b = (source, self, rest, None) if before is None else (before[0], self, rest, before)
+        if not (_state.GRAD or _state.local.grad):
+            made._n = None
+            return made
+        parent = source._n
+        if parent is None:
+            made._n = None
+        elif self.saves_plainly:
+            node = made._n = _new(self.node_class)
+            node.seq = _next_seq()
+            node.parents = (parent,)
+            node.hooks = None
+            node.saved = (source._a.shape, *rest)
+            node.versions = ()
+            node.shape = 0
+        else:
+            made._n = None
+            if self.vjp_rule is not None:
+                self.record((made,), (source, *rest), False)
+        views = record[3]
+        if views is None:
+            record[3] = [_ref(made)]
+        elif len(views) < 32:
+            views.append(_ref(made))
+        else:
+            register_view(made)
+        return made
+
+    def piece(self, source: Tensor, array: Any, rest: Any, index: int) -> Tensor:
+        """`of` for one of several views."""
+        made = wrap(array)
+        made._v = source._v
+        before = source._b
+        part = _Part(self, index)
+        made._b = (source if before is None else before[0], part, rest, before)
         if _state.GRAD or _state.local.grad:
-            parent = source._n
-            if parent is not None:
-                if part is not None:
-                    op.record(made, (source, *rest))
-                elif self.saves_plainly:
-                    node = made._n = _new(self.node_class)
-                    node.seq = _next_seq()
-                    node.parents = (parent,)
-                    node.hooks = None
-                    node.saved = (source._a.shape, *rest)
-                    node.versions = ()
-                    node.shape = 0
-                elif self.vjp_rule is not None:
-                    self.record((made,), (source, *rest), False)
-            views = record[3]
-            if views is None:
-                record[3] = [_ref(made)]
-            elif len(views) < 32:
-                views.append(_ref(made))
-            else:
-                register_view(made)
+            if source._n is not None:
+                part.record(made, (source, *rest))
+            register_view(made)
         return made
 
     def run(self, *args: Any) -> Any:

@@ -128,18 +128,18 @@ def _view_raw(grad, self_shape):
 
 def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
-    if dtype is None and size and not _state.SLOW and self._a.__class__ is ndarray:
-        a = self._a
+    a = self._a
+    if dtype is None and a.__class__ is ndarray and not _state.SLOW:
         try:
             made = a.reshape(*size)
-        except (ValueError, TypeError):  # said better below; or a dtype
-            made = a
-        base = made.base
-        # A reshape that had to copy looks at neither of these.
-        if base is not None and (base is a or base is a.base):
-            shape = made.shape
-            if shape == size or shape == size[0]:  # nothing to infer; numpy takes any negative size for -1
-                return view_shape.of(self, made, (shape,))
+            base = made.base
+            # A reshape that had to copy looks at neither of these.
+            if base is a or (base is not None and base is a.base):
+                shape = made.shape
+                if shape == size or shape == size[0]:  # nothing to infer; numpy takes any negative size for -1
+                    return view_shape.of(self, made, (shape,))
+        except (ValueError, TypeError, IndexError):  # said better below; or a dtype
+            pass
     if dtype is None and size and isinstance(size[0], dtypes.dtype):
         dtype = size[0]
     if dtype is not None:
