@@ -400,7 +400,7 @@ def _normalize_by_running_raw(grad, input, mean, variance, weight, bias, eps, ne
 
 def _update_running(running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int) -> None:
     """Move running statistics towards those of the batch; the variance by its unbiased estimate."""
-    if keep.mean is None:
+    if keep.mean is None or count == 0:
         return
     unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan
     for running, found in ((running_mean, keep.mean), (running_var, unbiased)):
@@ -435,11 +435,13 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     Args:
         training: standardize by the statistics of this batch and move the running ones towards them by `momentum`, in
             place; otherwise standardize by the running ones.
-    Raises: ValueError in training for a single value per channel; RuntimeError for operands that do not fit.
+    Raises: ValueError in training for a single value per channel or no `eps`; RuntimeError for operands that do not fit.
     Source: Ioffe and Szegedy 2015, "Batch Normalization".
     """
     if training and input.ndim and input.shape[0] * prod(input.shape[2:]) == 1:
         raise ValueError(f"batch_norm: Expected more than 1 value per channel when training, got input size {tuple(input.shape)}")
+    if eps < 0 or (training and eps == 0):
+        raise ValueError(f"batch_norm: eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
 
 

@@ -623,8 +623,8 @@ def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samp
     extents = tuple(input.shape[2:])
     made = []
     for channel in range(input.shape[1]):
-        # Samples are given from the last dimension backwards.
-        draws = samples[image, channel][::-1]
+        # Those of images are given from the last dimension backwards, those of volumes are not.
+        draws = samples[image, channel][:: -1 if len(extents) == 2 else 1]
         made.append(
             [
                 _starts(float(u), size, m, k)[:, None] + np.arange(k)

@@ -1,7 +1,8 @@
 """Normalization on numpy arrays: mean 0 and variance 1 along rows or per channel, then scale and shift.
 
-Rows are worked on a block at a time, so that the passes of one block find it in cache. Sums along a row are products with
-a vector of ones, which BLAS does faster than a reduction. Half arrays are computed on in float32 and rounded once.
+Sums along rows are inner products, with ones where nothing else multiplies: BLAS takes those faster than numpy reduces, and
+never starts threads for them. What is left is elementwise and goes to `launch`. Work goes block by block, so that the passes of one block find it in cache. Half arrays
+are computed on in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -10,10 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from .. import backend, launch
+from ..formula import Formula
+
 __all__ = ["Moments", "find_moments", "normalize", "normalize_backward", "row_backward", "row_normalize"]
 
-# Bytes of one operand per block; three or four operands then fit a second-level cache.
-BLOCK_BYTES = 1 << 18
+# Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled loops, of which
+# there are fewer and which divide a block among threads.
+BLOCK_BYTES = {"numpy": 1 << 18}
+COMPILED_BLOCK_BYTES = 1 << 21
+# Mean squares minus squared means keep their digits while the mean is no larger than this many deviations.
+SAFE_RATIO = 2.0
 
 
 class Moments:
@@ -32,19 +40,56 @@ def wide(a: Any) -> Any:
     return a.astype(np.float32) if a.dtype.name in ("float16", "bfloat16") else a
 
 
+def _kind(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
+
+
 def _blocks(count: int, bytes_each: int) -> Any:
-    step = max(1, BLOCK_BYTES // max(bytes_each, 1))
+    step = max(1, BLOCK_BYTES.get(backend(), COMPILED_BLOCK_BYTES) // max(bytes_each, 1))
     return (slice(i, min(i + step, count)) for i in range(0, count, step))
-
-
-def _means(rows: Any) -> Any:
-    """Mean of each row, ``(n, d) -> (n, 1)``."""
-    d = rows.shape[1]
-    return (rows @ np.full(d, 1 / d, rows.dtype))[:, None] if d else np.full((len(rows), 1), np.nan, rows.dtype)
 
 
 def _over(total: Any, n: int) -> Any:
     return total / n if n else total * np.nan
+
+
+def _unsafe(mean: Any, variance: Any) -> bool:
+    """Whether a variance found as a difference of squares has lost digits somewhere."""
+    return bool((np.abs(mean) > SAFE_RATIO * np.sqrt(np.maximum(variance, 0))).any())
+
+
+_SCALED = Formula(lambda x, mean, inverse: (x - mean) * inverse, "normalize")
+_WEIGHTED = Formula(lambda x, mean, inverse, weight: (x - mean) * inverse * weight, "normalize_weight")
+_SHIFTED = Formula(lambda x, mean, inverse, bias: (x - mean) * inverse + bias, "normalize_bias")
+_AFFINE = Formula(lambda x, mean, inverse, weight, bias: (x - mean) * inverse * weight + bias, "normalize_affine")
+_GRAD_OF_UNIT = Formula(lambda grad, x, mean, inverse: grad * ((x - mean) * inverse), "normalize_grad_unit")
+_GRAD = Formula(
+    lambda grad, x, mean, inverse, weight, level, slope: (grad * weight - level - (x - mean) * inverse * slope) * inverse,
+    "normalize_grad",
+)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------------
+
+
+def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
+    n, d = rows.shape
+    kind = _kind(rows.dtype)
+    found = Moments()
+    found.mean, found.variance = np.zeros((n, 1), kind), np.empty((n, 1), kind)
+    ones = np.ones(d, kind)
+    for part in _blocks(n, d * kind.itemsize):
+        x = wide(rows[part])
+        variance = _over(np.vecdot(x, x)[:, None], d)
+        if centred:
+            mean = found.mean[part] = _over(np.vecdot(x, ones)[:, None], d)
+            variance -= mean * mean
+            if _unsafe(mean, variance):
+                x = x - mean
+                variance = _over(np.vecdot(x, x)[:, None], d)
+        found.variance[part] = variance
+    found.inverse = 1 / np.sqrt(found.variance + kind.type(eps))
+    return found
 
 
 def row_normalize(rows: Any, weight: Any, bias: Any, eps: float, moments: Moments, centred: bool = True) -> Any:
@@ -52,27 +97,14 @@ def row_normalize(rows: Any, weight: Any, bias: Any, eps: float, moments: Moment
 
     Without `centred` the mean stays and rows are divided by their root mean square.
     """
-    n, d = rows.shape
-    kind = np.dtype(np.float32) if rows.dtype.name in ("float16", "bfloat16") else rows.dtype
+    found = _find_row_moments(rows, eps, centred)
+    moments.mean, moments.variance, moments.inverse = found.mean, found.variance, found.inverse
+    kind = found.inverse.dtype
+    formula = (_SCALED if bias is None else _SHIFTED) if weight is None else (_WEIGHTED if bias is None else _AFFINE)
+    parameters = [p for p in (weight, bias) if p is not None]
     out = np.empty(rows.shape, rows.dtype)
-    mean, variance, inverse = np.zeros((n, 1), kind), np.empty((n, 1), kind), np.empty((n, 1), kind)
-    weight, bias = (None if p is None else p.astype(kind, copy=False) for p in (weight, bias))
-    for part in _blocks(n, d * kind.itemsize):
-        x = wide(rows[part])
-        target = out[part] if out.dtype == kind else np.empty(x.shape, kind)
-        if centred:
-            mean[part] = _means(x)
-            x = np.subtract(x, mean[part], out=target)
-        variance[part] = _over(np.vecdot(x, x)[:, None].real, d)
-        inverse[part] = 1 / np.sqrt(variance[part] + kind.type(eps))
-        np.multiply(x, inverse[part], out=target)
-        if weight is not None:
-            target *= weight
-        if bias is not None:
-            target += bias
-        if target.dtype != out.dtype:
-            out[part] = target
-    moments.mean, moments.variance, moments.inverse = mean, variance, inverse
+    for part in _blocks(len(rows), rows.shape[1] * kind.itemsize):
+        launch(formula, (rows[part], found.mean[part], found.inverse[part], *parameters), (out[part],), kind)
     return out
 
 
@@ -85,33 +117,30 @@ def row_backward(
     kind = inverse.dtype
     to_rows = np.empty(rows.shape, rows.dtype) if wants[0] else None
     to_weight, to_bias = (np.zeros(d, kind) if want else None for want in wants[1:])
-    factor = None if weight is None else weight.astype(kind, copy=False)
+    factor = np.ones(d, kind) if weight is None else weight.astype(kind, copy=False)
     for part in _blocks(n, d * kind.itemsize):
-        g, x = wide(grad[part]), wide(rows[part])
-        unit = np.subtract(x, mean[part]) if centred else x * inverse[part]
-        if centred:
-            unit *= inverse[part]
-        if to_bias is not None:
-            to_bias += np.ones(len(g), kind) @ g
+        g, x, m, i = grad[part], rows[part], mean[part], inverse[part]
+        along = np.empty(x.shape, kind)
+        launch(_GRAD_OF_UNIT, (g, x, m, i), (along,), kind)
         if to_weight is not None:
-            to_weight += np.ones(len(g), kind) @ (g * unit)
+            to_weight += np.add.reduce(along, axis=0)
+        if to_bias is not None:
+            to_bias += np.add.reduce(wide(g), axis=0)
         if to_rows is not None:
-            scaled = g if factor is None else g * factor
-            along = _over(np.vecdot(unit, scaled)[:, None], d)
-            unit *= along
-            unit = np.subtract(scaled, unit, out=unit)
-            if centred:
-                unit -= _means(scaled)
-            np.multiply(unit, inverse[part], out=to_rows[part] if to_rows.dtype == kind else unit)
-            if to_rows.dtype != kind:
-                to_rows[part] = unit
+            level = _over(np.vecdot(wide(g), factor)[:, None], d) if centred else kind.type(0)
+            slope = _over(np.vecdot(along, factor)[:, None], d)
+            launch(_GRAD, (g, x, m, i, factor, level, slope), (to_rows[part],), kind)
     return to_rows, to_weight, to_bias
 
 
-# -- per channel, or per group of channels ---------------------------------------------------------------------------------
+# -- per channel, or per group of channels -----------------------------------------------------------------------------------
 #
 # Input is (N, C, L). Statistics are shared by the images of a batch, shape (1, C), or belong to the groups of one image,
 # shape (N, G) with G dividing C; either way the result is x * scale + shift with one scale and shift per image and channel.
+
+_SCALE = Formula(lambda x, scale: x * scale, "scale_channels")
+_SCALE_SHIFT = Formula(lambda x, scale, shift: x * scale + shift, "scale_shift_channels")
+_COMBINE = Formula(lambda grad, x, scale, slope, offset: grad * scale + (x * slope + offset), "combine_channels")
 
 
 def _image_blocks(x: Any) -> Any:
@@ -120,7 +149,7 @@ def _image_blocks(x: Any) -> Any:
 
 def _sums(x: Any) -> Any:
     """``(n, C, L) -> (n, C)``."""
-    return x[:, :, 0] if x.shape[2] == 1 else x @ np.ones(x.shape[2], x.dtype)
+    return x[:, :, 0] if x.shape[2] == 1 else np.vecdot(x, np.ones(x.shape[2], x.dtype))
 
 
 def _dots(x: Any, y: Any) -> Any:
@@ -146,19 +175,22 @@ def _taken(per_image: Any, part: slice) -> Any:
 
 
 def find_moments(x: Any, groups: int | None, eps: float, moments: Moments) -> None:
-    """Mean and variance in two passes, over each channel of all images (`groups` None) or each group of each image."""
+    """Mean and variance over each channel of all images (`groups` None) or each group of each image."""
     n, c, width = x.shape
     count = n * width if groups is None else c // groups * width
-    kind = np.dtype(np.float32) if x.dtype.name in ("float16", "bfloat16") else x.dtype
-    per_channel = np.zeros((n, c), kind)
+    kind = _kind(x.dtype)
+    sums, squares = np.zeros((n, c), kind), np.zeros((n, c), kind)
     for part in _image_blocks(x):
-        per_channel[part] = _sums(wide(x[part]))
-    mean = _over(_shared(per_channel, groups), count)
-    spread = _spread(mean, c)
-    for part in _image_blocks(x):
-        centred = wide(x[part]) - _taken(spread, part)
-        per_channel[part] = _dots(centred, centred)
-    moments.mean, moments.variance = mean, _over(_shared(per_channel, groups), count)
+        block = wide(x[part])
+        sums[part], squares[part] = _sums(block), _dots(block, block)
+    moments.mean = _over(_shared(sums, groups), count)
+    moments.variance = _over(_shared(squares, groups), count) - moments.mean**2
+    if _unsafe(moments.mean, moments.variance):
+        spread = _spread(moments.mean, c)
+        for part in _image_blocks(x):
+            centred = wide(x[part]) - _taken(spread, part)
+            squares[part] = _dots(centred, centred)
+        moments.variance = _over(_shared(squares, groups), count)
     moments.inverse = 1 / np.sqrt(moments.variance + kind.type(eps))
 
 
@@ -175,11 +207,7 @@ def normalize(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
     shift = shift if bias is None else shift + _parameter(bias, kind)
     out = np.empty(x.shape, x.dtype)
     for part in _image_blocks(x):
-        if out.dtype == kind:
-            np.multiply(x[part], _taken(scale, part), out=out[part])
-            out[part] += _taken(shift, part)
-        else:
-            out[part] = x[part].astype(kind) * _taken(scale, part) + _taken(shift, part)
+        launch(_SCALE_SHIFT, (x[part], _taken(scale, part), _taken(shift, part)), (out[part],), kind)
     return out
 
 
@@ -193,39 +221,41 @@ def normalize_backward(
         constant: whether mean and inverse are given numbers, and not statistics of `x`.
     """
     kind, (n, c, width) = inverse.dtype, x.shape
-    centre = _spread(mean.astype(kind, copy=False), c)
+    mean = mean.astype(kind, copy=False)
+    centre, spread = _spread(mean, c), _spread(inverse, c)
     total, along = np.zeros((n, c), kind), np.zeros((n, c), kind)
     if wants[1] or wants[2] or not constant:
-        for part in _image_blocks(x):
-            g = wide(grad[part])
-            total[part] = _sums(g)
-            along[part] = _dots(g, wide(x[part]) - _taken(centre, part))
-    spread = _spread(inverse, c)
+        _sum_grads(grad, x, centre, _unsafe(mean * inverse, np.ones(1, kind)), total, along)
     to_weight = np.add.reduce(along * spread, axis=0) if wants[1] else None
     to_bias = np.add.reduce(total, axis=0) if wants[2] else None
     if not wants[0]:
         return None, to_weight, to_bias
     factor = _parameter(np.ones(c, kind) if weight is None else weight, kind)
     scale = np.broadcast_to(spread * factor, (len(spread), c))
+    out = np.empty(x.shape, x.dtype)
     if constant:
-        return _combined(grad, x, scale, None, None), to_weight, to_bias
+        for part in _image_blocks(x):
+            launch(_SCALE, (grad[part], _taken(scale, part)), (out[part],), kind)
+        return out, to_weight, to_bias
     count = n * width if groups is None else c // groups * width
     # d = inverse * (w g - mean(w g) - (x - mean) * inverse**2 * mean(w g (x - mean)))
     slope = _spread(-(inverse**3) * _over(_shared(along * factor, groups), count), c)
     offset = _spread(-inverse * _over(_shared(total * factor, groups), count), c) - slope * centre
-    return _combined(grad, x, scale, slope, offset), to_weight, to_bias
-
-
-def _combined(grad: Any, x: Any, scale: Any, slope: Any, offset: Any) -> Any:
-    """``grad * scale + x * slope + offset``."""
-    out = np.empty(x.shape, x.dtype)
     for part in _image_blocks(x):
-        if slope is None:
-            out[part] = wide(grad[part]) * _taken(scale, part)
-            continue
-        made = np.multiply(wide(x[part]), _taken(slope, part), out=out[part] if out.dtype == scale.dtype else None)
-        made += _taken(offset, part)
-        made += wide(grad[part]) * _taken(scale, part)
-        if made.dtype != out.dtype:
-            out[part] = made
-    return out
+        numbers = (_taken(scale, part), _taken(slope, part), _taken(offset, part))
+        launch(_COMBINE, (grad[part], x[part], *numbers), (out[part],), kind)
+    return out, to_weight, to_bias
+
+
+def _sum_grads(grad: Any, x: Any, centre: Any, far: bool, total: Any, along: Any) -> None:
+    """Fill ``(N, C)`` arrays with the sums of ``grad`` and of ``grad * (x - centre)``.
+
+    Where centres are `far` from zero they are subtracted first, otherwise after summing, which saves a pass.
+    """
+    for part in _image_blocks(x):
+        g, values = wide(grad[part]), wide(x[part])
+        total[part] = _sums(g)
+        if far:
+            along[part] = _dots(g, values - _taken(centre, part))
+        else:
+            along[part] = _dots(g, values) - _taken(centre, part)[:, :, 0] * total[part]
