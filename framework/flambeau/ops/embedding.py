@@ -241,8 +241,8 @@ def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
         return
     if weights.shape != input.shape:
         raise ValueError(
-            f"embedding_bag: If per_sample_weights ({tuple(weights.shape)}) is not None, then it must have the same shape as the input "
-            f"({tuple(input.shape)})"
+            f"embedding_bag: If per_sample_weights {tuple(weights.shape)} is not None, then it must have the same shape as the input "
+            f"{tuple(input.shape)}"
         )
     if mode != "sum":
         raise NotImplementedError(f"embedding_bag: per_sample_weights is only supported for mode='sum' (got mode={mode!r})")

@@ -50,7 +50,7 @@ def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
     """Warn when a target is stretched to the input, which is seldom meant."""
     if input._a.shape != target._a.shape:
         warnings.warn(
-            f"{name}: Using a target size ({tuple(target.shape)}) that is different to the input size ({tuple(input.shape)}). "
+            f"{name}: Using a target size {tuple(target.shape)} that is different to the input size {tuple(input.shape)}. "
             "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
             stacklevel=4,
         )
@@ -580,8 +580,8 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     reduction = reduction_of(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
-            f"binary_cross_entropy: Using a target size ({tuple(target.shape)}) that is different to the input size "
-            f"({tuple(input.shape)}) is deprecated. Please ensure they have the same size."
+            f"binary_cross_entropy: Using a target size {tuple(target.shape)} that is different to the input size "
+            f"{tuple(input.shape)} is deprecated. Please ensure they have the same size."
         )
     if input.dtype is not target.dtype:
         raise RuntimeError(
@@ -636,7 +636,7 @@ def binary_cross_entropy_with_logits(
     reduction = reduction_of(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
-            f"binary_cross_entropy_with_logits: Target size ({tuple(target.shape)}) must be the same as input size ({tuple(input.shape)})"
+            f"binary_cross_entropy_with_logits: Target size {tuple(target.shape)} must be the same as input size {tuple(input.shape)}"
         )
     if pos_weight is None:
         loss = logit_entropy.function(input, target)

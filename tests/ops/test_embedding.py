@@ -1,0 +1,95 @@
+"""Embeddings: rows by index, their gradients, bags and one-hot vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+import flambeau.nn.functional as F
+
+TABLE = np.arange(12.0).reshape(4, 3)
+
+
+def table() -> fb.Tensor:
+    return fb.tensor(TABLE, requires_grad=True)
+
+
+def test_embedding_reads_rows_and_its_gradient_adds_them_up() -> None:
+    weight = table()
+    made = F.embedding(fb.tensor([[1, 1], [3, 0]]), weight)
+    (made * fb.tensor([[[1.0], [2.0]], [[4.0], [8.0]]])).sum().backward()
+
+    np.testing.assert_array_equal(made.detach().numpy(), TABLE[[[1, 1], [3, 0]]])
+    assert weight.grad[:, 0].tolist() == [8, 3, 0, 4]
+
+
+def test_the_padding_row_gets_no_gradient() -> None:
+    weight = table()
+    F.embedding(fb.tensor([0, 3, 3]), weight, padding_idx=-1).sum().backward()
+
+    assert weight.grad[:, 0].tolist() == [1, 0, 0, 0]
+
+
+def test_gradients_may_be_divided_by_how_often_a_row_is_read() -> None:
+    weight = table()
+    F.embedding(fb.tensor([2, 2, 2, 1]), weight, scale_grad_by_freq=True).sum().backward()
+
+    np.testing.assert_allclose(weight.grad[:, 0].numpy(), [0, 1, 1, 0])
+
+
+def test_embedding_is_linear_so_its_second_derivative_reads_rows_again() -> None:
+    weight = table()
+    seed = fb.ones(3, 3, dtype=fb.float64, requires_grad=True)
+    (grad,) = fb.autograd.grad(F.embedding(fb.tensor([1, 1, 2]), weight), weight, seed, create_graph=True)
+    (grad * fb.tensor(TABLE)).sum().backward()
+
+    np.testing.assert_array_equal(seed.grad.numpy(), TABLE[[1, 1, 2]])
+
+
+def test_rows_longer_than_max_norm_are_scaled_down_in_place() -> None:
+    weight = fb.tensor([[3.0, 4.0], [30.0, 40.0], [0.3, 0.4]])
+    F.embedding(fb.tensor([0, 2]), weight, max_norm=1.0)
+
+    np.testing.assert_allclose(weight.numpy(), [[0.6, 0.8], [30, 40], [0.3, 0.4]], rtol=1e-6)
+
+
+def test_an_index_outside_the_table_is_refused() -> None:
+    for wrong in (4, -1):
+        with pytest.raises(IndexError, match=f"index {wrong} into a table of 4 rows"):
+            F.embedding(fb.tensor([0, wrong]), table())
+    with pytest.raises(RuntimeError, match="Long, Int"):
+        F.embedding(fb.tensor([0.0]), table())
+
+
+@pytest.mark.parametrize(("mode", "combine"), [("sum", np.sum), ("mean", np.mean), ("max", np.max)])
+def test_bags_are_sums_means_or_maxima_of_rows(mode: str, combine: object) -> None:
+    indices, offsets = [0, 3, 1, 2, 2], [0, 2, 2]
+    made = F.embedding_bag(fb.tensor(indices), table(), fb.tensor(offsets), mode=mode)
+    rows = F.embedding_bag(fb.tensor([[0, 1], [2, 3]]), table(), mode=mode)
+
+    np.testing.assert_allclose(made.detach().numpy(), [combine(TABLE[[0, 3]], 0), [0, 0, 0], combine(TABLE[[1, 2, 2]], 0)])
+    np.testing.assert_allclose(rows.detach().numpy(), [combine(TABLE[:2], 0), combine(TABLE[2:], 0)])
+
+
+def test_the_gradient_of_a_largest_goes_to_the_row_it_came_from() -> None:
+    weight = table()
+    F.embedding_bag(fb.tensor([[0, 2]]), weight, mode="max").sum().backward()
+
+    assert weight.grad[:, 0].tolist() == [0, 0, 1, 0]
+
+
+def test_samples_of_a_bag_may_have_weights_with_gradients() -> None:
+    weight, samples = table(), fb.tensor([[2.0, -1.0]], dtype=fb.float64, requires_grad=True)
+    made = F.embedding_bag(fb.tensor([[1, 3]]), weight, mode="sum", per_sample_weights=samples)
+    made.sum().backward()
+
+    np.testing.assert_allclose(made.detach().numpy(), [2 * TABLE[1] - TABLE[3]])
+    np.testing.assert_allclose(samples.grad.numpy(), [[TABLE[1].sum(), TABLE[3].sum()]])
+
+
+def test_one_hot() -> None:
+    assert F.one_hot(fb.tensor([[0, 2]])).tolist() == [[[1, 0, 0], [0, 0, 1]]]
+    assert F.one_hot(fb.tensor([1]), 4).tolist() == [[0, 1, 0, 0]]
+    with pytest.raises(RuntimeError, match="smaller than num_classes, got 5 for 3"):
+        F.one_hot(fb.tensor([5]), 3)
