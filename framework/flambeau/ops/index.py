@@ -6,14 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from .. import _state, dtypes
-from .._arrays import MetaArray, ndarray
-from ..autograd import tape
-from ..dtypes import from_numpy_dtype
-from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, INPLACE, METHOD, check_writable, composite, describe, primitive, view
+from flambeau_kernels.cpu import scatter
+from flambeau_kernels.cpu.softmax import widen
 
-_INTS = frozenset(("int64", "int32", "int16", "int8", "uint8"))
+from .. import _arrays, _state, dtypes
+from .._arrays import MetaArray, address, ndarray
+from ..autograd import tape
+from ..dtypes import F4, F8, from_numpy_dtype
+from ..tensor import Tensor, bump, wrap
+from ._spec import FUNCTION, INPLACE, METHOD, check_writable, composite, primitive, sum_tensor_to, view
+from .shape import restrided
+
+_INTEGERS = (dtypes.int64, dtypes.int32)
+_I8, _B1 = np.dtype(np.int64), np.dtype(np.bool_)
+_SMALL = 1024
+_new = object.__new__
 
 
 @view(surface=0)
@@ -48,9 +55,13 @@ def _explain(error: IndexError, shape: Any, key: Any) -> str:
 
 def _meta_basic(a: MetaArray, key: Any) -> MetaArray:
     """The same index on an array of that shape without memory of that size."""
-    stand_in = np.lib.stride_tricks.as_strided(np.empty(1, a.dtype.str if a.dtype.isbuiltin == 1 else np.uint8), a.shape, (0,) * a.ndim)
-    shape = stand_in[(*key, ...)].shape
-    return MetaArray(shape, from_numpy_dtype(a.dtype).numpy)
+    stand_in = np.lib.stride_tricks.as_strided(np.empty(1, f"V{a.itemsize}"), a.shape, a.strides)
+    try:
+        shown = stand_in[(*key, ...)]
+    except IndexError as error:
+        raise IndexError(_explain(error, a.shape, key)) from None
+    skip = address(shown) - address(stand_in) if shown.size else 0
+    return restrided(a, shown.shape, shown.strides, skip)
 
 
 @basic_index.vjp
@@ -85,43 +96,90 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         try:
             if kind is int:
                 return basic_index.of(self, self._a[key, ...], ((key,),))
-            if kind is tuple and _all_basic(key):
-                return basic_index.of(self, self._a[(*key, ...)], (key,))
+            keys = key if kind is tuple else (key,)
+            there = _basic_key(keys)
+            if there is not None:
+                return basic_index.of(self, self._a[there], (keys,))
+            made = _picked(self, keys)
+            if made is not None:
+                return made
         except IndexError:
             pass  # said better below
     return _getitem(self, key)
 
 
-def _all_basic(key: tuple[Any, ...]) -> bool:
-    """Whether `key` holds only ints and slices without a step that goes back."""
+def _basic_key(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """numpy's form of a `key` of ints, None, Ellipsis and slices that do not go back; None for other keys.
+
+    It holds an Ellipsis, so that numpy answers with an array even where every dimension is selected.
+    """
+    open_ended = True
     for k in key:
         kind = k.__class__
-        if kind is not int and (kind is not slice or (k.step is not None and (k.step.__class__ is not int or k.step <= 0))):
-            return False
-    return True
+        if kind is slice:
+            if k.step is not None and (k.step.__class__ is not int or k.step <= 0):
+                return None
+        elif k is Ellipsis and open_ended:
+            open_ended = False
+        elif kind is not int and k is not None:
+            return None
+    return (*key, ...) if open_ended else key
+
+
+def _numpy_key(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """`key` as numpy's, if it means the same there: index tensors and masks beside slices and None, but no numbers."""
+    made: list[Any] = []
+    for k in key:
+        kind = k.__class__
+        if kind is Tensor:
+            array = k._a
+            if array.__class__ is not ndarray or not array.ndim or (array.dtype is not _I8 and array.dtype is not _B1):
+                return None
+            made.append(array)
+        elif k is None or k is Ellipsis or kind is slice and (k.step is None or k.step.__class__ is int and k.step > 0):
+            made.append(k)
+        else:
+            return None
+    return tuple(made)
+
+
+def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) -> Tensor:
+    """The result of a short cut with the node that `op` would record: `saved` is what its rules read, in their order."""
+    made = wrap(array)
+    if _state.GRAD or _state.local.grad:
+        node = made._n = _new(op.node_class)
+        node.seq = _state.next_seq()
+        node.parents = parents
+        node.hooks = None
+        node.saved = saved
+        node.versions = versions
+        node.shape = 0
+    return made
+
+
+def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
+    """The copy that a plain key makes, if nothing but integer vectors needs recording."""
+    there = _numpy_key(key)
+    if there is None:
+        return None
+    a = self._a
+    if self._n is None:
+        made = a[there]
+        return wrap(made if made.flags.c_contiguous else np.ascontiguousarray(made))
+    if len(key) != 1 or there[0].dtype is not _I8:
+        return None
+    return recorded(index, np.ascontiguousarray(a[there]), (self._n,), (a.shape, key))
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
     kind = key.__class__
-    if kind is int:
-        if self._a.ndim == 0:
-            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim tensor to a number")
-        return _view_at(self, (key,))
-    if kind is tuple:
-        for k in key:
-            if k.__class__ is not int and k.__class__ is not slice:
-                break
-        else:
-            _check_slices(key)
-            return _view_at(self, key)
-    elif kind is slice:
-        _check_slices((key,))
-        return _view_at(self, (key,))
+    if kind is int and self._a.ndim == 0:
+        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim tensor to a number")
     key = normalize(key)
     if all(isinstance(k, _BASIC) for k in key):
-        _check_slices(key)
-        return _view_at(self, key)
-    return advanced(self, key)
+        return _view_at(self, _checked(key))
+    part, indices = split_key(self, key)
+    return index.function(part, indices)
 
 
 def _view_at(self: Tensor, key: tuple[Any, ...]) -> Tensor:
@@ -134,156 +192,128 @@ def _check_slices(key: Any) -> None:
             raise ValueError("step must be greater than zero")
 
 
+def _checked(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A basic key with at most one Ellipsis: a second one stands for no dimensions."""
+    _check_slices(key)
+    if key.count(Ellipsis) <= 1:
+        return key
+    first = key.index(Ellipsis)
+    return tuple(k for i, k in enumerate(key) if k is not Ellipsis or i == first)
+
+
 @composite(surface=0)
 def getitem_op(input, key):
     """``input[key]``."""
     return _getitem(input, key)
 
 
+# -- keys ----------------------------------------------------------------------------------------------------------------
+
+
 def normalize(key: Any) -> tuple[Any, ...]:
-    """`key` as a tuple of ints, slices, None, Ellipsis, bools and Tensors."""
+    """`key` as a tuple of ints, slices, None, Ellipsis and Tensors; bools and masks are Tensors of bools."""
     if isinstance(key, list):
-        key = _as_index_list(key)
-    items = key if isinstance(key, tuple) else (key,)
-    made: list[Any] = []
-    for k in items:
-        if isinstance(k, (bool, np.bool_)):
-            made.append(wrap(np.array(bool(k))))
-        elif isinstance(k, slice):
-            made.append(slice(_bound(k.start), _bound(k.stop), _bound(k.step)))
-        elif k is None or k is Ellipsis or isinstance(k, int):
-            made.append(k)
-        elif isinstance(k, Tensor):
-            if k._a.ndim == 0 and k.dtype.name in _INTS and k.dtype is not dtypes.uint8 and not k.is_meta:
-                made.append(int(k._a))
-            else:
-                made.append(k)
-        elif isinstance(k, np.integer):
-            made.append(int(k))
-        elif isinstance(k, ndarray):
-            made.append(wrap(k))
-        elif isinstance(k, (list, tuple, range)):
-            made.append(_index_tensor(k))
-        elif hasattr(k, "__index__"):
-            made.append(k.__index__())
-        else:
-            raise IndexError(
-                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
-                f"{type(k).__name__})"
-            )
-    if made.count(Ellipsis) > 1 if not any(isinstance(k, Tensor) for k in made) else sum(k is Ellipsis for k in made) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    return tuple(made)
+        # A list is one index tensor, unless it holds slices, sequences and the like, when it stands for a tuple.
+        nested = any(k is None or k is Ellipsis or isinstance(k, (slice, Tensor, list, tuple, ndarray)) for k in key)
+        key = tuple(key) if nested else (_index_tensor(key),)
+    return tuple(_normal(k) for k in (key if isinstance(key, tuple) else (key,)))
 
 
-def _as_index_list(key: list[Any]) -> Any:
-    """A list is one index tensor, unless it holds slices and the like, when it stands for a tuple."""
-    if any(k is None or k is Ellipsis or isinstance(k, (slice, Tensor, list, tuple, ndarray)) for k in key) and any(
-        k is None or k is Ellipsis or isinstance(k, slice) or (isinstance(k, Tensor) and k.ndim) for k in key
-    ):
-        return tuple(key)
-    return (_index_tensor(key),)
+def _normal(k: Any) -> Any:
+    if k is None or k is Ellipsis:
+        return k
+    if isinstance(k, (bool, np.bool_)):
+        return wrap(np.array(bool(k)))
+    if isinstance(k, int):
+        return int(k)
+    if isinstance(k, slice):
+        return slice(_bound(k.start), _bound(k.stop), _bound(k.step))
+    if isinstance(k, Tensor):
+        return int(k._a) if not k._a.ndim and k.dtype in _INTEGERS and type(k._a) is ndarray else k
+    if isinstance(k, ndarray):
+        return _normal(wrap(k))
+    if isinstance(k, (list, tuple, range)):
+        return _index_tensor(k)
+    if isinstance(k, (str, bytes)):
+        raise TypeError(f"a tensor cannot be indexed with {type(k).__name__} {k!r}; use ints, slices, None, ..., or tensors of ints or bools")
+    if hasattr(k, "__index__"):
+        return k.__index__()
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+        f"{type(k).__name__})"
+    )
 
 
 def _index_tensor(values: Any) -> Tensor:
+    """A list of ints or bools, possibly nested, as the index it stands for; numbers with a fraction lose it."""
     from .create import tensor
 
     if len(values) == 0:
         return wrap(np.zeros((0,), np.int64))
-    return tensor(list(values) if isinstance(values, range) else values)
+    made = tensor(list(values) if isinstance(values, range) else values)
+    return made.to(dtypes.int64) if made.dtype.category == dtypes.FLOATING else made
 
 
 def _bound(x: Any) -> Any:
     return int(x) if isinstance(x, Tensor) else x
 
 
-def expand_key(shape: Any, key: tuple[Any, ...]) -> list[Any]:
-    """`key` with the Ellipsis written out, masks turned into index tensors, and a slice for every dimension not named.
+def _is_mask(k: Any) -> bool:
+    return isinstance(k, Tensor) and (k.dtype is dtypes.bool or k.dtype is dtypes.uint8)
 
+
+def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
+    """The view that the basic part of a normal `key` takes, and one index tensor (or None) per dimension of it.
+
+    Masks become the index tensors of their non-zero places. Numbers select first, so that they do not count as indices.
     Raises: IndexError for too many indices, masks that do not fit and index dtypes that are none.
     """
-    taken = sum(0 if k is None or k is Ellipsis else _mask_dims(k) for k in key)
+    shape = self._a.shape
+    taken = sum(k._a.ndim if _is_mask(k) else k is not None and k is not Ellipsis for k in key)
     if taken > len(shape):
         raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
-    fill = [slice(None)] * (len(shape) - taken)
-    if not any(k is Ellipsis for k in key):
-        key = (*key, Ellipsis)
-    made: list[Any] = []
+    rest = len(shape) - taken
+    basic: list[Any] = []
+    indices: list[Any] = []
     d = 0
-    for k in key:
-        if k is Ellipsis:
-            made += fill
-            d += len(fill)
+    for k in (*key, Ellipsis):
+        if k is Ellipsis:  # the first one takes what is left, those after it nothing
+            basic += [slice(None)] * rest
+            indices += [None] * rest
+            d += rest
+            rest = 0
         elif isinstance(k, Tensor):
-            if k.dtype in (dtypes.bool, dtypes.uint8):
-                mask = k._a if k._a.dtype == np.bool_ else k._a != 0
-                for i, n in enumerate(mask.shape):
-                    if shape[d + i] != n:
-                        raise IndexError(
-                            f"The shape of the mask {list(mask.shape)} at index {i} does not match the shape of the indexed "
-                            f"tensor {list(shape)} at index {d + i}"
-                        )
-                if mask.ndim == 0:
-                    made += [None, wrap(np.zeros((1,) if mask else (0,), np.int64))]
-                else:
-                    made += [wrap(np.ascontiguousarray(x)) for x in mask.nonzero()]
-                d += mask.ndim
-            elif k.dtype.name in _INTS:
-                made.append(k)
-                d += 1
-            else:
-                raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {k.dtype}")
+            places = _places(k, shape, d)
+            basic += [None] if _is_mask(k) and not k._a.ndim else [slice(None)] * len(places)
+            indices += places
+            d += k._a.ndim if _is_mask(k) else 1
         else:
-            made.append(k)
+            basic.append(k)
+            if k.__class__ is not int:
+                indices.append(None)
             d += k is not None
-    return made
-
-
-def _mask_dims(k: Any) -> int:
-    if isinstance(k, Tensor) and k.dtype in (dtypes.bool, dtypes.uint8):
-        return k._a.ndim
-    return 1
-
-
-def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, list[Any]]:
-    """The view that the basic part of `key` takes, and one index tensor (or None) per dimension of it."""
-    items = expand_key(self._a.shape, key)
-    basic = tuple(slice(None) if isinstance(k, Tensor) else k for k in items)
     _check_slices(basic)
-    part = _view_at(self, basic)
-    indices = [k if isinstance(k, Tensor) else None for k in items if not isinstance(k, int)]
-    return part, indices
+    trivial = len(basic) == len(shape) and all(k.__class__ is slice and k == slice(None) for k in basic)
+    return self if trivial else _view_at(self, tuple(basic)), tuple(indices)
 
 
-def advanced(self: Tensor, key: tuple[Any, ...]) -> Tensor:
-    part, indices = split_key(self, key)
-    return index.function(part, tuple(indices))
-
-
-def check_indices(input: Tensor, indices: Any) -> None:
-    """Raise IndexError for values out of range and shapes that do not broadcast."""
-    shapes = []
-    for d, k in enumerate(indices):
-        if k is None or type(k._a) is not ndarray:
-            continue
-        n = input._a.shape[d]
-        if k._a.size and (k._a.max() >= n or k._a.min() < -n):
-            bad = k._a[(k._a >= n) | (k._a < -n)].reshape(-1)[0]
-            raise IndexError(f"index {bad} is out of bounds for dimension {d} with size {n}")
-        shapes.append(k._a.shape)
-    try:
-        np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(map(str, map(list, shapes)))}") from None
-
-
-def _check_index(input, indices):
-    check_indices(input, indices)
-    return input, tuple(k if k is None else _long(k) for k in indices)
-
-
-def _long(k: Tensor) -> Tensor:
-    return k if k.dtype is dtypes.int64 else wrap(k._a.astype(np.int64)) if type(k._a) is ndarray else k
+def _places(k: Tensor, shape: Any, d: int) -> list[Tensor]:
+    """The index tensors that an index or mask at dimension `d` stands for."""
+    if not _is_mask(k):
+        if k.dtype not in _INTEGERS:
+            raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {k.dtype}")
+        return [k]
+    if type(k._a) is MetaArray:
+        raise NotImplementedError("indexing with a mask on the meta device: the shape of the result depends on its values")
+    for i, n in enumerate(k._a.shape):
+        if shape[d + i] != n:
+            raise IndexError(
+                f"The shape of the mask {list(k.shape)} at index {i} does not match the shape of the indexed tensor "
+                f"{list(shape)} at index {d + i}"
+            )
+    if not k._a.ndim:
+        return [wrap(np.zeros((1,) if k._a else (0,), np.int64))]
+    return [wrap(x) for x in k._a.nonzero()]
 
 
 def array_key(indices: Any) -> tuple[Any, ...]:
@@ -291,14 +321,37 @@ def array_key(indices: Any) -> tuple[Any, ...]:
     return tuple(slice(None) if k is None else k._a if isinstance(k, Tensor) else k for k in indices)
 
 
-@primitive(surface=0, check=_check_index)
+def _explain_indices(shape: Any, indices: Any) -> IndexError:
+    """What is wrong with indices that numpy refused."""
+    shapes = []
+    for d, k in enumerate(indices):
+        if k is None:
+            continue
+        k = k._a if isinstance(k, Tensor) else k
+        n = shape[d]
+        bad = k[(k >= n) | (k < -n)].reshape(-1)
+        if bad.size:
+            return IndexError(f"index {bad[0]} is out of bounds for dimension {d} with size {n}")
+        shapes.append(list(k.shape))
+    return IndexError(
+        f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(map(str, shapes))}"
+    )
+
+
+# -- picking -------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
 def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 
 
 @index.kernel
 def _index(a, indices):
-    return np.ascontiguousarray(a[array_key(indices)])
+    try:
+        return np.ascontiguousarray(a[array_key(indices)])
+    except IndexError:
+        raise _explain_indices(a.shape, indices) from None
 
 
 @index.shape
@@ -313,53 +366,77 @@ def _index_vjp(grad, input_shape, indices):
     return (index_put.function(grad.new_zeros(input_shape), indices, grad, True),)
 
 
+@index.raw
+def _index_raw(grad, input_shape, indices):
+    whole = np.zeros(input_shape, grad.dtype)
+    add_at(whole, array_key(indices), grad)
+    return (whole,)
+
+
 def add_at(target: Any, key: Any, values: Any) -> None:
-    """``target[key] += values``, counting repeated places, in logical order (so the same bits every time)."""
-    if target.dtype.isbuiltin == 1:
-        np.add.at(target, key, values)
-    else:
-        wide = target.astype(np.float32)
-        np.add.at(wide, key, np.asarray(values).astype(np.float32))
+    """``target[key] += values``, counting repeated places, in row-major order of `values` (so the same bits every time)."""
+    if target.size < _SMALL or not target.flags.c_contiguous:
+        if target.dtype.isbuiltin == 1 and target.dtype.char != "e":
+            np.add.at(target, key, values)
+            return
+        wide = widen(target)
+        np.add.at(wide, key, widen(np.asarray(values)))
         target[...] = wide.astype(target.dtype)
+        return
+    # One-dimensional accumulation is several times faster: the same sums at the same places, numbered.
+    places = np.arange(target.size).reshape(target.shape)[key]
+    scatter.add_at(target.reshape(-1), places.reshape(-1), np.broadcast_to(values, places.shape).reshape(-1))
+
+
+# -- putting -------------------------------------------------------------------------------------------------------------
 
 
 def _check_put(input, indices, values, accumulate):
-    indices = tuple(k if k is None else k for k in indices)
     expanded: list[Any] = []
     for k in indices:
-        if isinstance(k, Tensor) and k.dtype in (dtypes.bool, dtypes.uint8):
-            expanded += [wrap(x) for x in (k._a != 0).nonzero()]
+        if k is None:
+            expanded.append(None)
         else:
-            expanded.append(k if k is None or k.dtype is dtypes.int64 else _long(k))
+            expanded += _places(k, input._a.shape, len(expanded))
     if len(expanded) > input.ndim:
         raise IndexError(f"too many indices for tensor of dimension {input.ndim} (got {len(expanded)})")
-    check_indices(input, expanded)
     if values.dtype is not input.dtype:
         raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {input.dtype} for the destination and {values.dtype} for the source."
+            f"index_put: Index put requires the source and destination dtypes match, got {input.dtype} for the destination and "
+            f"{values.dtype} for the source."
         )
-    return input, tuple(expanded), values, accumulate
+    return input, tuple(expanded), values, bool(accumulate)
 
 
 @primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "values"), check=_check_put)
 def index_put(input, indices, values, accumulate=False):
-    """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`."""
+    """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`.
+
+    Args:
+        indices: a tuple with one index tensor or mask per dimension, from the first on; None takes all of a dimension.
+    """
+
+
+def _store(target: Any, indices: Any, values: Any, accumulate: bool) -> None:
+    key = array_key(indices)
+    try:
+        if accumulate:
+            add_at(target, key, values)
+        else:
+            target[key] = values
+    except IndexError:
+        raise _explain_indices(target.shape, indices) from None
+    except ValueError:
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape "
+            f"{list(target[key].shape)}"
+        ) from None
 
 
 @index_put.kernel
 def _index_put(a, indices, values, accumulate):
     made = np.array(a)
-    key = array_key(indices)
-    try:
-        if accumulate:
-            add_at(made, key, values)
-        else:
-            made[key] = values
-    except ValueError:
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape "
-            f"{list(made[key].shape)}"
-        ) from None
+    _store(made, indices, values, accumulate)
     return made
 
 
@@ -370,73 +447,115 @@ def _index_put_shape(input, indices, values, accumulate):
 
 @index_put.vjp
 def _index_put_vjp(grad, indices, values_shape, accumulate):
-    from ._spec import sum_tensor_to
-
     def kept() -> Tensor:
-        return grad if accumulate else index_put.function(grad, indices, grad.new_zeros(values_shape), False)
+        return grad if accumulate else index_put.function(grad, indices, grad.new_zeros(()), False)
 
     return (kept, lambda: sum_tensor_to(index.function(grad, indices), values_shape))
 
 
-def setitem(self: Tensor, key: Any, value: Any) -> None:
-    """``self[key] = value``, broadcasting and converting `value`."""
-    if _state.SLOW:
-        from . import _slow
-
-        _slow.call_setitem(self, key, value)
-        return
-    _setitem(self, key, value)
+_recorded_put = index_put.run_inplace
 
 
-def _setitem(self: Tensor, key: Any, value: Any) -> None:
-    from .create import _as
-
-    key = normalize(key)
-    if not isinstance(value, Tensor):
-        if isinstance(value, (ndarray, np.generic)) or not isinstance(value, (list, tuple)):
-            value = wrap(np.asarray(value) if isinstance(value, ndarray) else np.full((), _as(value, self.dtype.numpy), self.dtype.numpy))
-        else:
-            from .create import tensor
-
-            value = tensor(value, dtype=self.dtype)
-    if all(isinstance(k, _BASIC) for k in key):
-        _check_slices(key)
-        part = _view_at(self, key)
-        part.copy_(_fit(value, part._a.shape))
-        return
-    part, indices = split_key(self, key)
-    if value.dtype is not self.dtype:
-        value = value.to(self.dtype)
-    trimmed = value
-    target = index_result_shape(part, indices)
-    while trimmed.ndim > len(target) and trimmed.shape[0] == 1:
-        trimmed = trimmed.squeeze(0)
-    index_put.run_inplace(part, tuple(indices), trimmed, False) if needs_history(self, value) else put_now(part, indices, trimmed)
+def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = False) -> Tensor:
+    """`index_put_`: straight into memory where nothing is recorded."""
+    if not isinstance(target, Tensor) or not isinstance(values, Tensor) or needs_history(target, values) or target.is_meta:
+        return _recorded_put(target, indices, values, accumulate)
+    check_writable(index_put, target)
+    _, places, _, accumulate = _check_put(target, indices, values, accumulate)
+    source = np.array(values._a) if np.may_share_memory(values._a, target._a) else values._a
+    _store(target._a, places, source, accumulate)
+    bump(target)
+    return target
 
 
-def index_result_shape(part: Tensor, indices: Any) -> tuple[int, ...]:
-    return _index_shape(part, indices)[0]
+index_put.run_inplace = _put_in_place
 
 
 def needs_history(self: Tensor, value: Tensor) -> bool:
     return _state.grad_enabled() and (self._n is not None or value._n is not None)
 
 
-def put_now(part: Tensor, indices: Any, value: Tensor) -> None:
-    """Store without recording, directly in memory."""
-    check_writable(index_put, part)
-    if type(part._a) is MetaArray:
+# -- assignment ----------------------------------------------------------------------------------------------------------
+
+
+def setitem(self: Tensor, key: Any, value: Any) -> None:
+    """``self[key] = value``, broadcasting `value`, a number or Tensor.
+
+    Raises: IndexError as `getitem`, RuntimeError for shapes and values that do not fit, TypeError for other values.
+    """
+    if _state.SLOW:
+        from . import _slow
+
+        _slow.call_setitem(self, key, value)
         return
-    check_indices(part, indices)
-    source = np.array(value._a) if np.may_share_memory(value._a, part._a) else value._a
-    try:
-        part._a[array_key(indices)] = source
-    except ValueError:
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape "
-            f"{list(index_result_shape(part, indices))}\n{describe(input=part, value=value)}"
-        ) from None
-    bump(part)
+    if self._n is None and self._a.__class__ is ndarray:
+        try:
+            if _stored(self, key, value):
+                return
+        except (IndexError, ValueError, OverflowError):
+            pass  # said better below
+    _setitem(self, key, value)
+
+
+def _stored(self: Tensor, key: Any, value: Any) -> bool:
+    """Whether this was a plain assignment without history to a float tensor, which is done then."""
+    a = self._a
+    d = a.dtype
+    if d is not F4 and d is not F8:
+        return False
+    kind = value.__class__
+    if kind is Tensor and value._n is None and value._a.dtype is d:
+        value = value._a
+    elif kind is not float and kind is not int:
+        return False
+    kind = key.__class__
+    if kind is int:
+        there: Any = (key, ...)
+    elif kind is tuple:
+        there = _basic_key(key) or _numpy_key(key)
+    elif kind is Tensor:
+        there = _numpy_key((key,))
+    elif kind is slice:
+        there = _basic_key((key,))
+    else:
+        return False
+    if there is None or not a.flags.writeable or 0 in a.strides:
+        return False
+    a[there] = value
+    record = self._v
+    record[0] += 1
+    record[1] = _state.next_seq()
+    return True
+
+
+def _setitem(self: Tensor, key: Any, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        value = _number_tensor(self, value)
+    key = normalize(key)
+    if all(isinstance(k, _BASIC) for k in key):
+        part = _view_at(self, _checked(key))
+        part.copy_(_fit(value, part._a.shape))
+        return
+    if value.dtype is not self.dtype and not value.ndim and len(key) == 1 and _is_mask(key[0]):
+        value = value.to(self.dtype)
+    part, indices = split_key(self, key)
+    index_put.run_inplace(part, indices, _fit(value, _index_shape(part, indices)[0]), False)
+
+
+def _number_tensor(self: Tensor, value: Any) -> Tensor:
+    """A Python or numpy number as a 0-d tensor of the dtype of `self`."""
+    from .create import _as
+
+    if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
+        raise TypeError(f"can't assign a {type(value).__name__} to a tensor of dtype {self.dtype}; make it a tensor first")
+    if isinstance(value, (complex, np.complexfloating)) and not self.is_complex():
+        raise RuntimeError(f"value {value} cannot be converted to type {self.dtype} without overflow")
+    if isinstance(value, int) and self.dtype.category == dtypes.INTEGER:
+        info = np.iinfo(self.dtype.numpy)
+        if not (info.min if info.min else -info.max) <= value <= info.max:
+            raise RuntimeError(f"value {value} cannot be converted to type {self.dtype} without overflow")
+    made = np.full((), _as(value, _arrays.plain_dtype(self._a.dtype)), _arrays.plain_dtype(self._a.dtype))
+    return wrap(MetaArray((), made.dtype) if self.is_meta else made)
 
 
 def _fit(value: Tensor, shape: Any) -> Tensor:

@@ -11,9 +11,10 @@ from flambeau_kernels.cpu import scan as kernel
 
 from .. import _state, dtypes
 from .._arrays import ndarray
-from ..dtypes import F4, F8, FLOATING
+from ..dtypes import F4, F8, FLOATING, from_numpy_dtype
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
+from .index import recorded
 from .shape import cat, narrow
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
@@ -42,7 +43,7 @@ def cumsum(input, dim, *, dtype=None):
 
 @cumsum.kernel
 def _cumsum(a, dim, dtype):
-    target = _dtype_of_total(dtypes.from_numpy_dtype(a.dtype), dtype).numpy
+    target = _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy
     return kernel.cumsum(kernels.cast(a, target), dim)
 
 
@@ -60,7 +61,7 @@ def _cumsum_fast(input, dim, dtype):
         made = np.add.accumulate(a, dim)
     except (AttributeError, TypeError, ValueError):  # not a tensor, 0-d, or a dim out of range: said better by the checks
         return None
-    return wrap(made) if input._n is None else cumsum.finish((input, dim % a.ndim, dtype), made)
+    return wrap(made) if input._n is None else recorded(cumsum, made, (input._n,), (from_numpy_dtype(d), dim % a.ndim))
 
 
 def reverse_cumsum(x: Tensor, dim: int) -> Tensor:
@@ -90,7 +91,7 @@ def cumprod(input, dim, *, dtype=None):
 
 @cumprod.kernel
 def _cumprod(a, dim, dtype):
-    target = _dtype_of_total(dtypes.from_numpy_dtype(a.dtype), dtype).numpy
+    target = _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy
     return kernel.cumprod(kernels.cast(a, target), dim)
 
 

@@ -13,6 +13,7 @@ from .. import dtypes
 from .._arrays import MetaArray, may_overlap, ndarray, restride
 from ..dtypes import F4, F8
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
+from .index import recorded
 from ._spec import (
     FUNCTION, INPLACE, METHOD, OUT, broadcast_shapes, composite, describe, primitive, sum_tensor_to, sum_to,
 )  # fmt: skip
@@ -154,7 +155,7 @@ def _gather_fast(input, dim, index, sparse_grad):
         made = a[kernel.along(at, dim)]
     except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
         return None
-    return wrap(made) if input._n is None else gather.finish((input, dim, index, sparse_grad), made)
+    return wrap(made) if input._n is None else recorded(gather, made, (input._n, None), (a.shape, dim, at), (None, None, index._v))
 
 
 @gather.vjp
@@ -489,7 +490,9 @@ def _index_select_fast(input, dim, index):
         made = a.take(at, dim)
     except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
         return None
-    return wrap(made) if input._n is None else index_select.finish((input, wrap_dim(dim, a.ndim), index), made)
+    if input._n is None:
+        return wrap(made)
+    return recorded(index_select, made, (input._n, None), (a.shape, dim % a.ndim, at), (None, None, index._v))
 
 
 @index_select.vjp
@@ -890,7 +893,7 @@ def _masked_fill_fast(input, mask, value):
         np.putmask(made, m, value)
     except (AttributeError, OverflowError):
         return None
-    return wrap(made) if input._n is None else masked_fill_number.finish((input, mask, value), made)
+    return wrap(made) if input._n is None else recorded(masked_fill_number, made, (input._n, None), (a.shape, m), (None, mask._v))
 
 
 def _check_masked_select(input, mask):
