@@ -24,7 +24,8 @@ from sklearn.model_selection import train_test_split
 
 import flambeau as torch
 
-nn, F = torch.nn, torch.nn.functional
+nn = torch.nn
+F = torch.nn.functional
 
 CLASSES = 10
 SIZE = 8  # pixels per side
