@@ -88,6 +88,11 @@ def strides_follow(shape: Any, strides: Any, step: int, order: Any) -> bool:
     return True
 
 
+def extent(shape: Any, strides: Any, step: int) -> int:
+    """Bytes from the first element to the end of the last; 0 when there is none."""
+    return 0 if 0 in shape else step + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
 def is_dense(array: Any) -> bool:
     """Whether the elements fill one block of memory without gaps or overlap, in some order of dimensions."""
     order = sorted(range(array.ndim), key=lambda d: (array.strides[d], array.shape[d]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from . import _state, dtypes
+from . import _state, _warn, dtypes
 from .devices import CPU, device
 from .ops import _promote
 from .tensor import Tensor
@@ -51,7 +51,6 @@ def set_num_interop_threads(n: int) -> None:
 
 _deterministic, _warn_only = False, False
 _precision = "highest"
-_warn_always = False
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
@@ -105,13 +104,12 @@ def set_flush_denormal(mode: bool) -> bool:
 
 def set_warn_always(b: bool) -> None:
     """Whether warnings given once per process are given every time."""
-    global _warn_always
-    _warn_always = bool(b)
+    _warn.always = bool(b)
 
 
 def is_warn_always_enabled() -> bool:
     """The last setting of `set_warn_always`."""
-    return _warn_always
+    return _warn.always
 
 
 # -- defaults ------------------------------------------------------------------------------------------------------------

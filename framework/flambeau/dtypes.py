@@ -41,8 +41,13 @@ class dtype:
         return self
 
     def to_complex(self) -> dtype:
-        """The complex type whose parts hold this type."""
-        return self if self.is_complex else _TO_COMPLEX.get(self, complex64)
+        """The complex type whose parts hold this type. Raises: RuntimeError for integers and float8."""
+        if self.is_complex:
+            return self
+        found = _TO_COMPLEX.get(self)
+        if found is None:
+            raise RuntimeError(f"Unknown Complex ScalarType for {self.name}: there is no complex type with such parts")
+        return found
 
     def to_real(self) -> dtype:
         """The floating type of a complex type's parts; any other type is returned as it is."""
@@ -199,6 +204,49 @@ def of_number(value: Any) -> dtype:
 
 
 builtin_bool, int_type, float_type, complex_type = type(True), type(0), type(0.0), type(0j)
+_OF_PYTHON = {float_type: float64, int_type: int64, builtin_bool: bool, complex_type: complex128}
+
+
+def as_dtype(d: Any) -> dtype:
+    """`d` as a dtype; the types float, int, bool and complex stand for PyTorch's widest. Raises: TypeError for another value."""
+    if isinstance(d, dtype):
+        return d
+    try:
+        found = _OF_PYTHON.get(d)
+    except TypeError:
+        found = None
+    if found is None:
+        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}")
+    return found
+
+
+def check_number(value: Any, d: dtype) -> None:
+    """Raise RuntimeError unless the Python number `value` can be stored as `d`.
+
+    Integers may be negative for an unsigned dtype, where they wrap; a finite number may not become infinite in float32.
+    """
+    if isinstance(value, (complex_type, np.complexfloating)):
+        if d.is_complex:
+            check_number(value.real, d.to_real())
+            check_number(value.imag, d.to_real())
+            return
+        if value.imag and d is not bool:
+            raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {value} is not real")
+        value = value.real
+    if d.category == INTEGER:
+        low, high = _LIMITS[d]
+        if not isinstance(value, (float_type, np.floating)):
+            inside = low <= value <= high or (not d.is_signed and 0 < -value <= high)
+        else:
+            inside = low <= value <= high
+    else:
+        inside = d.to_real() is not float32 or not abs(value) > _LARGEST or abs(value) == _INFINITY
+    if not inside:
+        raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {value}")
+
+
+_LIMITS = {d: (int_type(np.iinfo(d.numpy).min), int_type(np.iinfo(d.numpy).max)) for d in ALL if d.category == INTEGER}
+_LARGEST, _INFINITY = 3.4028234663852886e38, float_type("inf")
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -248,7 +296,7 @@ class iinfo:
         self.bits, self.min, self.max, self.dtype = info.bits, int_type(info.min), int_type(info.max), type.name
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
     def __eq__(self, other: object) -> builtin_bool:
         return isinstance(other, iinfo) and self.dtype == other.dtype

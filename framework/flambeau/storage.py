@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -14,29 +15,67 @@ from .tensor import Tensor, bump, channels_last_order, storage_buffer, wrap
 
 
 class UntypedStorage:
-    """A block of bytes. Tensors over it see each other's writes."""
+    """A block of bytes. Tensors over it see each other's writes.
 
-    __slots__ = ("_record", "__weakref__")
+    Args:
+        data: a number of bytes, or a sequence of their values.
+    """
 
-    def __init__(self, size: int = 0) -> None:
-        self._record: list[Any] = [0, 0, np.zeros(int(size), np.uint8), None]
+    __slots__ = ("_record", "_maker", "__weakref__")
+    is_cuda = is_hpu = is_sparse = is_sparse_csr = False
+
+    def __init__(self, data: Any = 0, *, device: Any = None) -> None:
+        values = np.zeros(int(data), np.uint8) if isinstance(data, (int, np.integer)) else np.array(list(data), np.uint8)
+        if device is not None and devices.device(device).type == "meta":
+            values = MetaArray(values.shape, values.dtype)
+        self._record: list[Any] = [0, 0, values, None]
+        self._maker: Any = None
 
     @staticmethod
     def _of(tensor: Tensor) -> UntypedStorage:
         made = object.__new__(UntypedStorage)
         storage_buffer(tensor)
-        made._record = tensor._v
+        made._record, made._maker = tensor._v, weakref.ref(tensor)
+        return made
+
+    @staticmethod
+    def _over(values: Any) -> UntypedStorage:
+        """A storage over `values`, a uint8 array."""
+        made = object.__new__(UntypedStorage)
+        made._record, made._maker = [0, 0, values, None], None
         return made
 
     @property
     def _bytes(self) -> Any:
         return self._record[tape.BUFFER]
 
+    @classmethod
+    def from_buffer(cls, buffer: Any, byte_order: str = "native", *, count: int = -1, offset: int = 0, dtype: Any = None) -> UntypedStorage:
+        """A copy of the bytes of `buffer`, swapped when `byte_order` ('native', 'little', 'big') is not this machine's."""
+        import sys
+
+        if byte_order not in ("native", "little", "big"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        values = np.frombuffer(buffer, np.uint8, count if count < 0 or dtype is None else count * dtype.itemsize, offset).copy()
+        made = cls._over(values)
+        if byte_order not in ("native", sys.byteorder) and dtype is not None:
+            made.byteswap(dtype)
+        return made
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first `nbytes` bytes of a file, mapped; writes go to the file if `shared`, which then grows to that size."""
+        return cls._over(map_file(filename, shared, nbytes))
+
     def nbytes(self) -> int:
         """Size in bytes."""
         return int(self._bytes.nbytes)
 
     size = __len__ = nbytes
+
+    def element_size(self) -> int:
+        """Bytes per element: 1."""
+        return 1
 
     def data_ptr(self) -> int:
         """Address of the first byte."""
@@ -46,20 +85,26 @@ class UntypedStorage:
     def device(self) -> devices.device:
         return devices.META if type(self._bytes) is MetaArray else devices.CPU
 
+    def get_device(self) -> int:
+        """Index of the CUDA device; -1 on the CPU."""
+        return -1
+
     @property
-    def is_cuda(self) -> bool:
-        return False
+    def filename(self) -> str | None:
+        """The file the memory is mapped from; None for memory of its own."""
+        return None
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            made = object.__new__(UntypedStorage)
-            made._record = [0, 0, self._bytes[at], None]
-            return made
+            return UntypedStorage._over(self._bytes[at])
         return int(self._bytes[at])
 
     def __setitem__(self, at: Any, value: Any) -> None:
         self._bytes[at] = value
         self._record[tape.COUNT] += 1
+
+    def __iter__(self) -> Any:
+        return iter(self.tolist())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes()
@@ -68,65 +113,186 @@ class UntypedStorage:
         return id(self._record)
 
     def __repr__(self) -> str:
-        return f"{''.join(f' {b}{chr(10)}' for b in self._bytes[:1000])}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+        shown = "\n ...\n" if type(self._bytes) is MetaArray else "".join(f" {b}\n" for b in self._bytes[:1000])
+        return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+    def __copy__(self) -> UntypedStorage:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
+        # The key that tensors use, so that a tensor and its storage stay together.
+        key = ("flambeau storage", id(self._record))
+        if key not in memo:
+            values = self._bytes.copy()
+            memo[key] = (values, [0, 0, values, None], self._record)
+        made = object.__new__(UntypedStorage)
+        made._record, made._maker = memo[key][1], None
+        return made
+
+    def __reduce__(self) -> Any:
+        return _untyped_from_bytes, (self._bytes.tobytes(),)
 
     @property
     def _cdata(self) -> int:
         return id(self._record)
 
     def tolist(self) -> list[int]:
+        """The values of the bytes."""
         return self._bytes.tolist()
 
     def fill_(self, value: int) -> UntypedStorage:
+        """Set every byte to `value`."""
         self._bytes.fill(value)
+        self._record[tape.COUNT] += 1
         return self
 
     def copy_(self, source: UntypedStorage, non_blocking: bool = False) -> UntypedStorage:
+        """Take over the bytes of `source`, of the same size."""
         self._bytes[:] = source._bytes
+        self._record[tape.COUNT] += 1
         return self
+
+    def byteswap(self, dtype: dtype) -> None:
+        """Reverse the bytes of each element, in place; of each part, for complex ones."""
+        step = dtype.to_real().itemsize
+        pieces = self._bytes.reshape(-1, step)
+        pieces[...] = pieces[:, ::-1].copy()
 
     def clone(self) -> UntypedStorage:
         """A copy of the bytes."""
-        made = object.__new__(UntypedStorage)
-        made._record = [0, 0, self._bytes.copy(), None]
-        return made
+        return UntypedStorage._over(self._bytes.copy())
+
+    def new(self) -> UntypedStorage:
+        """An empty storage."""
+        return UntypedStorage(0)
 
     def cpu(self) -> UntypedStorage:
+        """This storage, which is in host memory."""
+        return self
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """This storage on `device`. Raises: NotImplementedError for a place other than the CPU."""
+        if devices.device(device).type != "cpu":
+            raise NotImplementedError(f"storages cannot be moved to {device}; move the tensor with Tensor.to")
         return self
 
     def untyped(self) -> UntypedStorage:
+        """This storage."""
         return self
 
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of the storage class."""
+        if dtype is not None:
+            raise NotImplementedError("UntypedStorage.type: bytes have no element type; use a tensor of that dtype")
+        return "torch.storage.UntypedStorage"
+
+    def resizable(self) -> bool:
+        """Whether `resize_` works; it does."""
+        return True
+
     def resize_(self, size: int) -> UntypedStorage:
-        """Change the number of bytes; tensors made before keep the old memory."""
+        """Change the number of bytes, keeping what fits; the tensor this storage was asked of and views of it follow."""
+        if size < 0:
+            raise RuntimeError(f"UntypedStorage.resize_: size must not be negative, got {size}")
+        old = self._bytes
+        if type(old) is MetaArray:
+            self._record[tape.BUFFER] = MetaArray((int(size),), np.dtype(np.uint8))
+            return self
         fresh = np.zeros(int(size), np.uint8)
-        kept = min(len(self._bytes), int(size))
-        fresh[:kept] = self._bytes[:kept]
+        kept = min(len(old), int(size))
+        fresh[:kept] = old[:kept]
         self._record[tape.BUFFER] = fresh
+        for tensor in self._tensors():
+            move_array(tensor, old, fresh)
+        return self
+
+    def _tensors(self) -> list[Tensor]:
+        """The tensors over this storage that are known: the one it was asked of, its base, and their views."""
+        first = None if self._maker is None else self._maker()
+        known = [first, None if first is None else first._base, *(ref() for ref in self._record[tape.VIEWS] or ())]
+        return list({id(t): t for t in known if t is not None and t._v is self._record}.values())
+
+    def share_memory_(self) -> UntypedStorage:
+        """Move the bytes to memory that forked processes share, with the tensors over them that are known."""
+        import mmap
+
+        old = self._bytes
+        if len(old):
+            block = np.frombuffer(mmap.mmap(-1, len(old)), np.uint8)
+            block[:] = old
+            self._record[tape.BUFFER] = block
+            for tensor in self._tensors():
+                move_array(tensor, old, block)
+                tensor.__dict__["_shared"] = True
         return self
 
     def is_shared(self) -> bool:
-        return False
+        """Whether other processes may see the memory."""
+        return any(t.is_shared() for t in self._tensors())
 
     def is_pinned(self, device: Any = None) -> bool:
+        """Whether the memory is page-locked; without a GPU it never is."""
         return False
+
+
+def _untyped_from_bytes(values: bytes) -> UntypedStorage:
+    return UntypedStorage._over(np.frombuffer(bytearray(values), np.uint8))
+
+
+def _converter(d: dtype) -> Any:
+    def convert(self: Any) -> TypedStorage:
+        return TypedStorage._of(wrap(self._elements() if isinstance(self, TypedStorage) else self._bytes).to(d, copy=True))
+
+    convert.__name__ = d.name
+    convert.__doc__ = f"A copy with its elements converted to {d.name}."
+    return convert
 
 
 class TypedStorage:
-    """A storage seen as elements of one dtype."""
+    """A storage seen as elements of one dtype; deprecated in PyTorch.
 
-    def __init__(self, untyped: UntypedStorage, dtype: dtype) -> None:
-        self._untyped, self.dtype = untyped, dtype
+    Args:
+        args: a number of elements, a sequence of their values, or an UntypedStorage.
+        dtype: their type, float32 by default; ``FloatStorage`` and the like have their own.
+    """
+
+    dtype: dtype
+    is_sparse = is_cuda = is_hpu = False
+
+    def __init__(self, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None, _internal: bool = False) -> None:
+        self.dtype = dtype or getattr(type(self), "dtype", None) or dtypes.get_default_dtype()
+        data = wrap_storage if wrap_storage is not None else args[0] if args else 0
+        if isinstance(data, UntypedStorage):
+            self._untyped = data
+        elif isinstance(data, (int, np.integer)):
+            self._untyped = UntypedStorage(int(data) * self.dtype.itemsize, device=device)
+        else:
+            from .ops.create import tensor
+
+            self._untyped = UntypedStorage._of(tensor(list(data), dtype=self.dtype))
 
     @staticmethod
     def _of(tensor: Tensor) -> TypedStorage:
-        return TypedStorage(UntypedStorage._of(tensor), tensor.dtype)
+        return TypedStorage(UntypedStorage._of(tensor), dtype=tensor.dtype)
+
+    @classmethod
+    def from_buffer(cls, *args: Any, dtype: Any = None, **kwargs: Any) -> TypedStorage:
+        """A copy of the bytes of an object, see `UntypedStorage.from_buffer`."""
+        d = dtype or cls.dtype
+        return TypedStorage(UntypedStorage.from_buffer(*args, dtype=d, **kwargs), dtype=d)
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
+        """`size` elements of a file, see `UntypedStorage.from_file`."""
+        d = getattr(cls, "dtype", None) or dtypes.get_default_dtype()
+        return TypedStorage(UntypedStorage.from_file(filename, shared, size * d.itemsize), dtype=d)
 
     def _elements(self) -> Any:
         raw = self._untyped._bytes
         return raw[: len(raw) // self.dtype.itemsize * self.dtype.itemsize].view(self.dtype.numpy)
 
     def untyped(self) -> UntypedStorage:
+        """The bytes."""
         return self._untyped
 
     def size(self) -> int:
@@ -136,58 +302,206 @@ class TypedStorage:
     __len__ = size
 
     def nbytes(self) -> int:
+        """Size in bytes."""
         return self._untyped.nbytes()
 
     def data_ptr(self) -> int:
+        """Address of the first element."""
         return self._untyped.data_ptr()
 
     def element_size(self) -> int:
+        """Bytes per element."""
         return self.dtype.itemsize
 
     @property
     def device(self) -> devices.device:
         return self._untyped.device
 
+    @property
+    def filename(self) -> str | None:
+        return self._untyped.filename
+
+    def get_device(self) -> int:
+        """Index of the CUDA device; -1 on the CPU."""
+        return self._untyped.get_device()
+
     def tolist(self) -> list[Any]:
+        """The elements as Python numbers."""
         return wrap(self._elements()).tolist()
 
     def __getitem__(self, at: Any) -> Any:
-        return wrap(self._elements())[at].tolist()
+        if isinstance(at, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__; use a tensor over the storage")
+        return wrap(self._elements())[at].item()
 
     def __setitem__(self, at: Any, value: Any) -> None:
         wrap(self._elements())[at] = value
+        self._untyped._record[tape.COUNT] += 1
 
     def __iter__(self) -> Any:
         return iter(self.tolist())
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypedStorage) and self.dtype is other.dtype and self._untyped == other._untyped
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self._untyped))
+
+    def __repr__(self) -> str:
+        shown = "".join(f" {x}\n" for x in self.tolist()[:1000])
+        return f"{shown}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
+        return TypedStorage(self._untyped.__deepcopy__(memo), dtype=self.dtype)
+
+    def fill_(self, value: Any) -> TypedStorage:
+        """Set every element to `value`."""
+        wrap(self._elements()).fill_(value)
+        self._untyped._record[tape.COUNT] += 1
+        return self
+
+    def copy_(self, source: TypedStorage, non_blocking: bool = False) -> TypedStorage:
+        """Take over the elements of `source`, converted."""
+        wrap(self._elements()).copy_(wrap(source._elements()))
+        self._untyped._record[tape.COUNT] += 1
+        return self
+
+    def clone(self) -> TypedStorage:
+        """A copy."""
+        return TypedStorage(self._untyped.clone(), dtype=self.dtype)
+
+    def cpu(self) -> TypedStorage:
+        """This storage, which is in host memory."""
+        return self
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
+        """This storage on `device`."""
+        self._untyped.to(device=device)
+        return self
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of the storage class, or a copy converted to `dtype`."""
+        if dtype is None:
+            return f"torch.{storage_class(self.dtype).__name__}"
+        d = dtype if isinstance(dtype, dtypes.dtype) else STORAGE_DTYPES[str(dtype).rpartition(".")[2]]
+        return _converter(d)(self)
+
+    def pickle_storage_type(self) -> str:
+        """The name that pickles know storages of this dtype by."""
+        return storage_class(self.dtype).__name__
+
+    def resizable(self) -> bool:
+        """Whether `resize_` works; it does."""
+        return True
+
+    def resize_(self, size: int) -> TypedStorage:
+        """Change the number of elements."""
+        self._untyped.resize_(size * self.dtype.itemsize)
+        return self
+
+    def share_memory_(self) -> TypedStorage:
+        """See `UntypedStorage.share_memory_`."""
+        self._untyped.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        """Whether other processes may see the memory."""
+        return self._untyped.is_shared()
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Whether the memory is page-locked; without a GPU it never is."""
+        return False
+
+
+_NAMES = {
+    "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
+    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
+}  # fmt: skip
+STORAGE_DTYPES = {f"{name}Storage": getattr(dtypes, d) for name, d in _NAMES.items()}
+_CONVERSIONS = {
+    "double": "float64", "float": "float32", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
+    "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool", "complex_float": "complex64",
+    "complex_double": "complex128", "float8_e4m3fn": "float8_e4m3fn", "float8_e4m3fnuz": "float8_e4m3fnuz",
+    "float8_e5m2": "float8_e5m2", "float8_e5m2fnuz": "float8_e5m2fnuz",
+}  # fmt: skip
+for _method, _name in _CONVERSIONS.items():
+    setattr(TypedStorage, _method, _converter(getattr(dtypes, _name)))
+    setattr(UntypedStorage, _method, _converter(getattr(dtypes, _name)))
+
+_CLASSES = {name: type(name, (TypedStorage,), {"dtype": d, "__module__": "torch"}) for name, d in STORAGE_DTYPES.items()}
+
+
+def storage_class(d: dtype) -> Any:
+    """The class of storages of `d`: ``FloatStorage`` for float32; TypedStorage where PyTorch has no name for it."""
+    return next((cls for cls in _CLASSES.values() if cls.dtype is d), TypedStorage)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CLASSES:
+        return _CLASSES[name]
+    from . import _missing
+
+    raise _missing.attribute_error(__name__, name)
+
+
+# -- tensors over storages -----------------------------------------------------------------------------------------------
+
+
+def move_array(tensor: Tensor, old: Any, fresh: Any) -> None:
+    """Let `tensor` look at the same place of `fresh` as it did of `old`; it keeps the old memory if that is outside."""
+    a = tensor._a
+    offset = _arrays.address(a) - _arrays.address(old) if a.size else 0
+    if a.size and offset + _arrays.extent(a.shape, a.strides, a.itemsize) <= len(fresh):
+        tensor._a = _arrays.restride(a, a.shape, a.strides, offset, fresh)
+
+
+def map_file(filename: str, shared: bool, nbytes: int) -> Any:
+    """`nbytes` bytes of a file as a uint8 array; changes reach the file only if `shared`, and it is made as large as needed."""
+    import os
+
+    if shared:
+        with open(filename, "r+b" if os.path.exists(filename) else "w+b") as file:
+            if os.fstat(file.fileno()).st_size < nbytes:
+                file.truncate(nbytes)
+    have = os.path.getsize(filename)
+    if have < nbytes:
+        raise RuntimeError(f"file {filename!r} has {have} bytes, but {nbytes} are to be mapped; give shared=True to let it grow")
+    mapped = np.memmap(filename, np.uint8, "r+" if shared else "c", 0, (nbytes,)) if nbytes else np.zeros(0, np.uint8)
+    return np.asarray(mapped)
+
 
 def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, stride: Any) -> Tensor:
-    """Make `tensor` look at `source`. Raises: RuntimeError outside the storage or for another dtype."""
+    """Make `tensor` look at `source`, which grows when it is too small. Raises: RuntimeError for another dtype or device."""
     if source is None:
         source = UntypedStorage(0)
         size = (0,)
     if isinstance(source, Tensor):
         if source.dtype is not tensor.dtype:
             raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}")
+        if source.device != tensor.device:
+            raise RuntimeError(f"Could not set a tensor on {source.device} to a tensor on {tensor.device}")
         if size is None:
             tensor._a, tensor._v, tensor._b = source._a, source._v, None
+            source._v[tape.COUNT] += 1
             return tensor
         source = UntypedStorage._of(source)
     if isinstance(source, TypedStorage):
+        if source.dtype is not tensor.dtype:
+            raise RuntimeError(f"Expected a Storage of type {tensor.dtype} or an UntypedStorage, but got type {source.dtype}")
         source = source.untyped()
     if not isinstance(source, UntypedStorage):
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
     step = tensor._a.itemsize
+    if storage_offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
     shape = (source.nbytes() // step - storage_offset,) if size is None else tuple(size)
-    strides = tuple(s * step for s in stride) if stride is not None else _arrays.contiguous_strides(shape, step)
-    last = storage_offset * step + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + step
-    if 0 not in shape and (last > source.nbytes() or storage_offset < 0):
-        raise RuntimeError(
-            f"setStorage: sizes {list(shape)}, strides {[s // step for s in strides]}, storage offset {storage_offset}, and itemsize "
-            f"{step} requiring a storage size of {last} are out of bounds for storage of size {source.nbytes()}"
-        )
+    strides = tuple(s * step for s in stride) if stride else _arrays.contiguous_strides(shape, step)
+    need = storage_offset * step + _arrays.extent(shape, strides, step)
+    if 0 not in shape and need > source.nbytes():
+        source.resize_(need)
     tensor._a = _arrays.restride(tensor._a, shape, strides, storage_offset * step, source._bytes)
     tensor._v, tensor._b = source._record, None
+    source._record[tape.COUNT] += 1
     return tensor
 
 
@@ -214,9 +528,7 @@ def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
     need = offset + step * int(np.prod(shape, dtype=np.int64))
     buffer = storage_buffer(tensor)
     if 0 not in shape and need > len(buffer):
-        grown = np.empty(need, np.uint8)
-        grown[: len(buffer)] = buffer
-        tensor._v[tape.BUFFER] = buffer = grown
+        buffer = UntypedStorage._of(tensor).resize_(need)._bytes
     tensor._a = _arrays.restride(a, shape, strides, offset, buffer)
     bump(tensor)
     return tensor
@@ -224,23 +536,9 @@ def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
 
 def to_shared_memory(tensor: Tensor) -> Tensor:
     """Move the storage to anonymous shared memory, which forked processes keep seeing."""
-    import mmap
-
-    if tensor.is_shared() or not tensor._a.size:
-        tensor.__dict__["_shared"] = True
-        return tensor
-    buffer = storage_buffer(tensor)
-    block = np.frombuffer(mmap.mmap(-1, len(buffer)), np.uint8)
-    block[:] = buffer
-    offset = tensor.storage_offset() * tensor._a.itemsize
-    tensor._a = _arrays.restride(tensor._a, tensor._a.shape, tensor._a.strides, offset, block)
-    tensor._v[tape.BUFFER] = block
+    if not tensor.is_shared() and tensor._a.size:
+        UntypedStorage._of(tensor).share_memory_()
     tensor.__dict__["_shared"] = True
     return tensor
 
 
-_NAMES = {
-    "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
-    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
-}  # fmt: skip
-STORAGE_DTYPES = {f"{name}Storage": getattr(dtypes, d) for name, d in _NAMES.items()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _arrays, _state, dtypes
+from . import _arrays, _state, _warn, dtypes
 from ._arrays import MetaArray
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
@@ -34,13 +34,23 @@ def _registry_attribute(name: str) -> Any:
     return Tensor.__dict__.get(name) if found is None and first else found
 
 
+def _no_attribute(name: str, owner: Any) -> AttributeError:
+    """The error for an attribute that tensors lack; names PyTorch documents are noted for `swap.report()`."""
+    from . import _missing
+
+    if name.startswith("_") and (name.endswith("_") or not _missing.is_public(f"torch.Tensor.{name}")):
+        # Probes of protocols, Python's and notebooks', are no questions about PyTorch.
+        return AttributeError(f"torch.Tensor has no attribute {name!r}", name=name, obj=owner)
+    return _missing.attribute_error("torch.Tensor", name, owner)
+
+
 class TensorMeta(type):
     """Finds derived methods on first use, and keeps calls of `Tensor(...)` off the way results are made."""
 
     def __getattr__(cls, name: str) -> Any:
         found = _registry_attribute(name)
         if found is None:
-            raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'")
+            raise _no_attribute(name, cls)
         if name not in Tensor.__dict__:
             setattr(Tensor, name, found)
         return found
@@ -109,7 +119,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return None
         found = _registry_attribute(name)
         if found is None:
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+            raise _no_attribute(name, self)
         if name not in Tensor.__dict__:
             setattr(Tensor, name, found)
         return getattr(self, name)
@@ -309,12 +319,14 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise RuntimeError(f"requires_grad must be a bool, got {type(value).__name__}")
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Record operations on this tensor from now on, or stop. Raises: RuntimeError for non-leaf or integer tensors."""
         if not isinstance(requires_grad, bool):
-            raise RuntimeError(f"requires_grad must be a bool, got {type(requires_grad).__name__}")
+            raise TypeError(f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
         node = self._n
         if node is not None and type(node) is not tape.Leaf:
             if not requires_grad:
@@ -354,6 +366,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         try:
             return self._g
         except AttributeError:  # what operations make has no gradient, and saves storing that
+            if self._n is not None and type(self._n) is not tape.Leaf and not self.retains_grad:
+                _warn.warn(
+                    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+                    "populated during autograd.backward(); call .retain_grad() on it before, or use the leaf"
+                )
             return None
 
     @grad.setter
@@ -423,8 +440,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def detach_(self) -> Tensor:
         """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
-        if self._b is not None and self._n is not None and type(self._n) is not tape.Leaf:
-            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        if self._b is not None:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead, which gives a tensor without history.")
         self._n = None
         return self
 
@@ -542,13 +559,21 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous; use any() or all()")
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._real_number("int"))
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._real_number("float"))
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(_single(self).item())
+
+    def _real_number(self, kind: str) -> Any:
+        value = _single(self).item()
+        if isinstance(value, complex):
+            if value.imag:
+                raise RuntimeError(f"value cannot be converted to type {kind} without overflow: {value} is not real")
+            return value.real
+        return value
 
     def __index__(self) -> int:
         if self._a.size != 1 or self.dtype.category > dtypes.INTEGER:
@@ -590,9 +615,17 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             tuple(self._a.shape),
             self._a.dtype.itemsize and self.stride() if _arrays.is_dense(self._a) else None,
             str(self.device),
-            self.requires_grad and self.is_leaf,
+            self.requires_grad,
             self.__dict__ or None,
         )
+
+    def __copy__(self) -> Any:
+        made = _new(type(self))
+        made._a, made._v, made._b, made._g, made._n = self._a, self._v, None, None, None
+        if self.requires_grad:
+            made.requires_grad_(True)
+        made.__dict__.update(self.__dict__)
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
@@ -623,10 +656,28 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return UntypedStorage._of(self)
 
     def storage(self) -> Any:
-        """The shared memory seen as elements of this tensor's dtype."""
+        """The shared memory seen as elements of this tensor's dtype; deprecated in PyTorch."""
         from .storage import TypedStorage
 
         return TypedStorage._of(self)
+
+    def storage_type(self) -> Any:
+        """The class of storages of this dtype, ``FloatStorage`` and the like."""
+        from .storage import storage_class
+
+        return storage_class(self.dtype)
+
+    def dim_order(self, *, ambiguity_check: bool = False) -> tuple[int, ...]:
+        """Dimensions from the slowest to the fastest in memory. Raises: RuntimeError if asked to refuse an ambiguous order."""
+        steps = self.stride()
+        order = tuple(sorted(range(self._a.ndim), key=lambda d: -steps[d]))
+        if ambiguity_check and len({s for s, n in zip(steps, self._a.shape, strict=True) if n != 1}) < self._a.ndim:
+            raise RuntimeError(f"The tensor does not have unique dim order: shape {tuple(self.shape)}, stride {steps}")
+        return order
+
+    def is_same_size(self, other: Tensor) -> bool:
+        """Whether both have the same shape."""
+        return self._a.shape == other._a.shape
 
     def is_set_to(self, tensor: Tensor) -> bool:
         """Whether both look at the same elements of the same storage."""
@@ -695,6 +746,13 @@ def bump(tensor: Tensor) -> None:
     record = tensor._v
     record[COUNT] += 1
     record[STAMP] = _state.next_seq()
+
+
+def _single(tensor: Tensor) -> Tensor:
+    """`tensor` if it has one element. Raises: ValueError."""
+    if tensor._a.size != 1:
+        raise ValueError(f"only one element tensors can be converted to Python scalars; this one has shape {tuple(tensor.shape)}")
+    return tensor
 
 
 def _plain(array: Any) -> Any:

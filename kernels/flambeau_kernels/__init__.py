@@ -114,7 +114,18 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     if array.dtype.name == "complex32" and dtype.kind != "V":
         array = array.astype(np.complex64)
         array = array if dtype.kind in "cb" else array.real
+    if dtype.kind == "V" and dtype.itemsize == 1:
+        array = _into_float8(array, dtype.name)
     return array.astype(dtype)
+
+
+def _into_float8(array: Any, name: str) -> Any:
+    """`array` with the values that `name` cannot hold replaced as PyTorch's conversion does."""
+    if name == "float8_e4m3fn":  # no infinity: the largest value stands for all beyond it
+        return np.clip(array.astype(np.float32), -448, 448)
+    if name == "float8_e8m0fnu":  # powers of two only, neither sign nor zero
+        return np.maximum(np.abs(array.astype(np.float32)), np.float32(2.0**-127))
+    return array
 
 
 from . import small  # noqa: E402  # needs the names above

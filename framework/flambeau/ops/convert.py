@@ -10,9 +10,10 @@ import flambeau_kernels as kernels
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray
+from .._warn import warn_once
 from ..devices import device, memory_format
 from ..dtypes import dtype
-from ..tensor import Tensor, channels_last_order, device_of, without_history
+from ..tensor import Tensor, bump, channels_last_order, device_of, without_history
 from ._spec import FUNCTION, INPLACE, METHOD, composite, primitive
 
 
@@ -78,8 +79,10 @@ def to_copy(input, dtype, place, memory_format):
 @to_copy.kernel
 def _to_copy(a, dtype, place, format):
     target = a.dtype if dtype is None else dtype.numpy
+    if a.dtype.kind == "c" and target.kind in "fiu":
+        warn_once("Casting complex values to real discards the imaginary part")
     if place is not None and place.type == "meta":
-        return MetaArray(a.shape, target)
+        return MetaArray(a.shape, target, None if a.ndim < 2 else empty_arranged(a, target, format).strides)
     if place is not None and place.type == "cuda":
         from ..cuda import to_device
 
@@ -120,7 +123,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
         other = rest.pop(0)
     if other is not None:
         d, place = other.dtype, other.device
-    elif rest and isinstance(rest[0], dtype):
+    elif rest and isinstance(rest[0], (dtype, type)):
         d = rest.pop(0)
     elif rest and (isinstance(rest[0], (str, device, int)) and not isinstance(rest[0], bool)):
         place = rest.pop(0)
@@ -139,9 +142,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
             )
         if rest:
             copy = rest.pop(0)
-    if d is not None and not isinstance(d, dtype):
-        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(d).__name__}")
-    return d, None if place is None else device(place), copy, kwargs.get("memory_format")
+    return None if d is None else dtypes.as_dtype(d), None if place is None else device(place), copy, kwargs.get("memory_format")
 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -176,10 +177,11 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
     """The name of the tensor type, or the tensor converted to `dtype`."""
     if dtype is None:
         return type_name(self)
-    if isinstance(dtype, str):
-        dtype = _TYPE_NAMES.get(dtype.rpartition(".")[2])
+    if isinstance(dtype, (str, type)):
+        name = dtype if isinstance(dtype, str) else dtype.__name__
+        dtype = _TYPE_NAMES.get(name.rpartition(".")[2])
         if dtype is None:
-            raise ValueError(f"invalid type: {dtype!r}")
+            raise ValueError(f"invalid type: {name!r}")
     return to(self, dtype)
 
 
@@ -189,6 +191,26 @@ _LEGACY = {
     "complex128": "ComplexDouble", "complex32": "ComplexHalf",
 }  # fmt: skip
 _TYPE_NAMES = {f"{legacy}Tensor": getattr(dtypes, name) for name, legacy in _LEGACY.items()}
+
+
+class TypedTensorMeta(type):
+    """A tensor type of old, ``FloatTensor`` and the like: calling it makes tensors, and tensors of its dtype are its instances."""
+
+    dtype: dtype
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        from .create import legacy_tensor
+
+        return legacy_tensor(*args, dtype=cls.dtype, **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cpu
+
+
+def typed_tensor(name: str) -> Any:
+    """The class `name`, such as ``FloatTensor``, or None."""
+    d = _TYPE_NAMES.get(name)
+    return None if d is None else TypedTensorMeta(name, (), {"dtype": d, "__module__": "torch", "__doc__": f"Tensors of {d.name}."})
 
 
 def type_name(self: Tensor) -> str:
@@ -231,7 +253,9 @@ def cuda(self, device=None, non_blocking=False, memory_format=None):
 def contiguous(self, memory_format=devices.contiguous_format):
     """`self` if its elements already lie in the order of `memory_format`, else a copy that does."""
     if memory_format is devices.preserve_format:
-        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+        if not self.is_contiguous():
+            raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+        return self
     return self if self.is_contiguous(memory_format=memory_format) else clone(self, memory_format=memory_format)
 
 
@@ -241,6 +265,11 @@ def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tenso
 
     if not isinstance(source, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
+    if source.is_meta is not target.is_meta and _broadcasts(source._a.shape, target._a.shape):
+        if source.is_meta:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        bump(target)
+        return target
     if _broadcasts(source._a.shape, target._a.shape) is False:
         raise RuntimeError(
             f"copy_: source of shape {tuple(source.shape)} does not broadcast to the target's {tuple(target.shape)}"

@@ -10,21 +10,28 @@ import numpy as np
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
 from ..devices import device
+from .._warn import warn, warn_once
 from ..dtypes import dtype, from_numpy_dtype
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor, bump, wrap
 from ._promote import NUMBERS
 from ._spec import FUNCTION, METHOD, OUT, composite
 
 
-def _sizes(size: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape in ``zeros(2, 3)`` and ``zeros((2, 3))``."""
+def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
+    """The shape in ``zeros(2, 3)``, ``zeros((2, 3))`` and ``zeros(size=(2, 3))``. Raises: TypeError if it is missing."""
+    if named is not None:
+        if size:
+            raise TypeError(f"argument 'size' is given twice, by position as {size} and by name as {named}")
+        size = (tuple(named),)
+    if not size:
+        raise TypeError("missing argument 'size'; give ints or a tuple of them, () for a tensor without dimensions")
     if len(size) == 1 and not isinstance(size[0], int):
         size = size[0] if not isinstance(size[0], Tensor) else (size[0],)
     if size.__class__ is not tuple:
         size = tuple(size)
     for n in size:
         if n.__class__ is not int:
-            size = tuple(int(_index(n)) for n in size)
+            size = tuple(_index(n) for n in size)
             break
     for n in size:
         if n < 0:
@@ -35,8 +42,10 @@ def _sizes(size: tuple[Any, ...]) -> tuple[int, ...]:
 def _index(n: Any) -> int:
     from operator import index
 
+    if isinstance(n, bool):
+        raise TypeError(f"argument 'size' must be tuple of ints, not bool: {n}")
     try:
-        return index(n)
+        return int(index(n))
     except TypeError:
         raise TypeError(f"sizes must be ints, but found element of type {type(n).__name__}: {n!r}") from None
 
@@ -71,9 +80,7 @@ def finish(array: Any, requires_grad: bool, place: Any, names: Any = None, pin_m
 def _dtype(d: Any) -> np.dtype:
     if d is None:
         return dtypes.get_default_dtype().numpy
-    if not isinstance(d, dtype):
-        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}")
-    return d.numpy
+    return d.numpy if d.__class__ is dtype else dtypes.as_dtype(d).numpy
 
 
 def _check_layout(layout: Any) -> None:
@@ -95,64 +102,83 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
     return finish(array, requires_grad, place)
 
 
-def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, memory_format: Any = None, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` with whatever was in memory; under deterministic fills, nan or the largest integer."""
     _check_layout(layout)
     if out is not None:
-        return out.resize_(_sizes(size))
-    return _allocate(_empty_filled, _sizes(size), _dtype(dtype), _place(device), requires_grad, memory_format)
+        return out.resize_(_sizes(sizes, size))
+    if memory_format is devices.preserve_format:
+        raise RuntimeError("empty: unsupported memory format torch.preserve_format; there is nothing to preserve")
+    return _allocate(_empty_filled, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad, memory_format)
 
 
 def _empty_filled(shape: Any, d: Any) -> Any:
     return np.empty(shape, d)
 
 
-def zeros(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with 0."""
     if dtype is None and device is None and out is None and layout is None and not requires_grad and _state.plain_device():
         try:
-            return wrap(np.zeros(size if len(size) != 1 else size[0], dtypes._default.numpy))
+            if sizes and sizes[0] is not True and sizes[0] is not False:
+                return wrap(np.zeros(sizes if len(sizes) != 1 else sizes[0], dtypes._default.numpy))
         except (TypeError, ValueError):
             pass  # said better below
     if out is not None:
-        return out.resize_(_sizes(size)).zero_()
+        return out.resize_(_sizes(sizes, size)).zero_()
     _check_layout(layout)
-    return _allocate(np.zeros, _sizes(size), _dtype(dtype), _place(device), requires_grad)
+    return _allocate(np.zeros, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
-def ones(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
          pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with 1."""
     if out is not None:
-        return out.resize_(_sizes(size)).fill_(1)
+        return out.resize_(_sizes(sizes, size)).fill_(1)
     _check_layout(layout)
-    return _allocate(np.ones, _sizes(size), _dtype(dtype), _place(device), requires_grad)
+    return _allocate(np.ones, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
 def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with `fill_value`, whose kind decides the dtype by default."""
-    if isinstance(fill_value, Tensor):
-        value = fill_value.item()
-        dtype = dtype or fill_value.dtype
+    if isinstance(size, int):
+        raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
+    value = _fill_number("full", fill_value)
+    if dtype is not None:
+        dtype = dtypes.as_dtype(dtype)
+    elif out is not None:
+        dtype = out.dtype
     else:
-        value = fill_value
-        dtype = dtype or (dtypes.of_number(value) if out is None else out.dtype)
-    shape = _sizes((size,) if not isinstance(size, int) else (size,))
+        dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.of_number(value)
+    shape = _sizes((size,))
     if out is not None:
         return out.resize_(shape).fill_(value)
     _check_layout(layout)
     return _allocate(lambda s, d: np.full(s, _as(value, d), d), shape, dtype.numpy, _place(device), requires_grad)
 
 
+def _fill_number(name: str, value: Any) -> Any:
+    """The number to fill with, which may come as a 0-d Tensor without history."""
+    if isinstance(value, Tensor):
+        if value.ndim or value._n is not None:
+            raise TypeError(f"{name}(): argument 'fill_value' must be Number, not a Tensor of shape {tuple(value.shape)} that "
+                            f"{'requires grad' if value._n is not None else 'has dimensions'}")  # fmt: skip
+        return value.item()
+    if not isinstance(value, NUMBERS):
+        raise TypeError(f"{name}(): argument 'fill_value' must be Number, not {type(value).__name__}")
+    return value
+
+
 def _as(value: Any, d: np.dtype) -> Any:
-    """`value` as a scalar of `d`, wrapping integers as a C cast does."""
-    if d.kind in "iu" and isinstance(value, int):
-        bits = d.itemsize * 8
-        value &= (1 << bits) - 1
-        return value - (1 << bits) if d.kind == "i" and value >> (bits - 1) else value
+    """`value` as a scalar of `d`; negative integers wrap for unsigned types. Raises: RuntimeError if it does not fit."""
+    dtypes.check_number(value, from_numpy_dtype(d))
+    if d.kind == "u" and isinstance(value, (int, np.integer)):
+        return int(value) & ((1 << d.itemsize * 8) - 1)
+    if isinstance(value, (complex, np.complexfloating)) and d.kind not in "cb" and d.name != "complex32":
+        value = value.real
     with np.errstate(all="ignore"):
         return np.asarray(value).astype(d)[()]
 
@@ -171,11 +197,13 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     """A tensor shaped and, unless `memory_format` says otherwise, laid out like `input`."""
     from .convert import empty_arranged
 
+    if _state.SLOW and hasattr(input, "_shaped_alike"):
+        return input._shaped_alike(lambda x: like_tensor(make, x, d, place, requires_grad, memory_format, layout))
     _check_layout(layout)
     target = input.dtype.numpy if d is None else _dtype(d)
     at = _place(device(place) if place is not None else input.device)
-    if input.is_meta or (at is not None and at.type == "meta"):
-        made = wrap(MetaArray(tuple(input.shape), target))
+    if at is not None and at.type == "meta":
+        made = wrap(MetaArray(tuple(input.shape), target, _like_strides(input, target, memory_format)))
         return made.requires_grad_(True) if requires_grad else made
     source = input._a if type(input._a) is ndarray else np.empty(input._a.shape, target)
     if type(source) is ndarray and source.flags.c_contiguous and memory_format in (devices.preserve_format, None):
@@ -183,6 +211,17 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     array = empty_arranged(source, target, memory_format)
     array[...] = make(source.shape, target)
     return finish(array, requires_grad, at)
+
+
+def _like_strides(input: Tensor, target: np.dtype, memory_format: Any) -> tuple[int, ...] | None:
+    """Byte strides of a tensor laid out like `input`, worked out on memory that is never touched."""
+    from .convert import empty_arranged
+
+    step = input._a.itemsize
+    stand_in = np.lib.stride_tricks.as_strided(np.empty(1, f"V{step}"), input._a.shape, input._a.strides)
+    if _arrays.is_c_contiguous(stand_in) and memory_format in (devices.preserve_format, None):
+        return None
+    return empty_arranged(stand_in, target, memory_format).strides
 
 
 empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(np.ones)
@@ -195,14 +234,14 @@ ones_like.__doc__ = "Ones shaped like `input`."
 def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
               requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A tensor shaped like `input` filled with `fill_value`."""
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    value = _fill_number("full_like", fill_value)
     return like_tensor(lambda s, d: np.full(s, _as(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
 
 
 def _new_method(fn: Any, name: str) -> Any:
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
         if "size" in options:
-            size = (options.pop("size"),)
+            size = (options.pop("size"), *size)
         return fn(*size, dtype=dtype or self.dtype, device=self.device if device is None else device, **options)
 
     new.__name__ = name
@@ -236,14 +275,11 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A copy of `data`: a number, nested sequences, an array or a tensor. Floats give the default dtype, ints int64."""
     if isinstance(data, Tensor):
-        import warnings
-
-        warnings.warn(
+        warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
-            UserWarning, stacklevel=2,
-        )  # fmt: skip
-        made = data.detach().clone().to(device=device or data.device, dtype=dtype or data.dtype)
+            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
+        )
+        made = data.detach().clone().to(device=device or data.device, dtype=dtypes.as_dtype(dtype or data.dtype))
         return made.requires_grad_(True) if requires_grad else made
     return finish(array_of(data, dtype), requires_grad, _place(device))
 
@@ -251,26 +287,46 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 def array_of(data: Any, d: Any) -> ndarray:
     """`data` copied to a new array. Raises: TypeError, ValueError as PyTorch for values it cannot take."""
     if d is not None:
-        _dtype(d)
+        d = dtypes.as_dtype(d)
     if isinstance(data, (ndarray, np.generic)):
+        _check_byte_order(data)
         found = from_numpy_dtype(data.dtype)
-        return np.array(data, dtype=(d or found).numpy, order="C")
+        with np.errstate(all="ignore"):
+            return np.array(data, dtype=(d or found).numpy, order="C")
     if isinstance(data, NUMBERS):
         wanted = d or dtypes.of_number(data)
-        _check_range(data, wanted)
-        return np.full((), _as(data, wanted.numpy), wanted.numpy)
+        return np.full((), _element(data, wanted), wanted.numpy)
     if hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__"):
         return array_of(np.asarray(data), d)
-    if isinstance(data, (str, bytes, dict, set)) or not hasattr(data, "__len__"):
-        raise TypeError(f"new(): data must be a number, a sequence, an array or a tensor, got '{type(data).__name__}'")
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'; give a number, a sequence, an array or a tensor")
+    if isinstance(data, (dict, set)) or not hasattr(data, "__len__"):
+        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}; give a number, a sequence, an array or a tensor")
     return _from_nested(data, d)
 
 
-def _check_range(value: Any, wanted: dtype) -> None:
-    if wanted.category == dtypes.INTEGER and isinstance(value, int) and not isinstance(value, bool):
-        info = np.iinfo(wanted.numpy)
-        if not info.min <= value <= info.max:
-            raise RuntimeError(f"value cannot be converted to type {wanted.name} without overflow: {value}")
+def _check_byte_order(array: Any) -> None:
+    if not array.dtype.isnative:
+        raise ValueError(
+            f"given numpy array has byte order different from the native byte order ({array.dtype.str}). Conversion between byte "
+            "orders is not supported; convert it with array.astype(array.dtype.newbyteorder('='))"
+        )
+
+
+def _element(value: Any, wanted: dtype) -> Any:
+    """`value` as an element of `wanted`, with the errors of ``tensor(...)`` for what does not fit."""
+    if isinstance(value, (int, np.integer)) and wanted.category == dtypes.INTEGER:
+        if wanted is dtypes.uint64 and not 0 <= value < 2**64:
+            raise OverflowError(f"{value} does not fit uint64, which holds 0 to 2**64 - 1")
+        if wanted is not dtypes.uint64 and not -(2**63) <= value < 2**63:
+            raise ValueError(f"Overflow when unpacking long long: {value} does not fit {wanted.name}")
+    if isinstance(value, (complex, np.complexfloating)) and not wanted.is_complex and wanted is not dtypes.bool:
+        what = "cannot be interpreted as an integer" if wanted.category == dtypes.INTEGER else f"cannot be stored as {wanted.name}"
+        raise TypeError(f"must be real number, not complex: {value} {what}")
+    if wanted.category == dtypes.INTEGER:
+        return _as(value, wanted.numpy)
+    with np.errstate(all="ignore"):
+        return np.asarray(value).astype(wanted.numpy)[()]
 
 
 def _from_nested(data: Any, d: Any) -> ndarray:
@@ -282,11 +338,13 @@ def _from_nested(data: Any, d: Any) -> ndarray:
     for x in values:
         if not isinstance(x, NUMBERS):
             raise TypeError(f"must be real number, not {type(x).__name__}")
-    if plain.kind in "iu":
-        for x in values:
-            _check_range(x, d)
+    if plain.kind in "iub":
+        try:
+            return np.array(values, dtype=plain).reshape(shape)
+        except (OverflowError, ValueError, TypeError):
+            return np.array([_element(x, d) for x in values], dtype=plain).reshape(shape)
     if d.category < dtypes.COMPLEX and any(isinstance(x, complex) for x in values):
-        raise TypeError(f"can't convert complex to {d.name}")
+        raise TypeError(f"must be real number, not complex: it cannot be stored as {d.name}")
     with np.errstate(all="ignore"):
         if plain.isbuiltin == 1:
             return np.array(values, dtype=plain).reshape(shape)
@@ -311,7 +369,9 @@ def _flatten(data: Any) -> tuple[tuple[int, ...], list[Any]]:
         level = following
     for x in level:
         if _is_sequence(x):
-            raise ValueError(f"expected a number at dim {len(shape)} (got a sequence of length {len(x)})")
+            raise TypeError(
+                f"expected a number at dim {len(shape)}, as its neighbour is one, but got a {type(x).__name__} of length {len(x)}"
+            )
     return tuple(shape), level
 
 
@@ -324,6 +384,11 @@ def _is_sequence(x: Any) -> bool:
 
 
 def _infer(leaves: list[Any]) -> dtype:
+    for x in leaves:
+        if isinstance(x, (str, bytes)):
+            raise ValueError(f"too many dimensions '{type(x).__name__}': {x!r} is not a number")
+        if not isinstance(x, (Tensor, *NUMBERS)):
+            raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
     kinds = [dtypes.from_numpy_dtype(x.dtype) if isinstance(x, np.generic) else x.dtype if isinstance(x, Tensor) else dtypes.of_number(x)
              for x in leaves]  # fmt: skip
     if not kinds:
@@ -367,9 +432,8 @@ def from_numpy(array: Any) -> Tensor:
     """A tensor over the memory of a numpy array. Raises: TypeError for another type or dtype, ValueError for negative strides."""
     if not isinstance(array, ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    _check_byte_order(array)
     from_numpy_dtype(array.dtype)
-    if not array.dtype.isnative:
-        raise ValueError("given numpy array has byte order different from the native byte order. Conversion is not supported.")
     if any(s < 0 for s in array.strides):
         raise ValueError(
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
@@ -377,6 +441,11 @@ def from_numpy(array: Any) -> Tensor:
         )
     if any(s % array.itemsize for s in array.strides):
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy array to reallocate the memory.")
+    if not array.flags.writeable:
+        warn_once(
+            "The given NumPy array is not writable, and writing to the tensor made of it raises an error. You may want to copy the "
+            "array to protect its data or make it writable before converting it to a tensor."
+        )
     plain = array if type(array) is ndarray else array.view(ndarray)
     made = wrap(plain)
     if plain.base is not None and plain.size:
@@ -395,7 +464,10 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
         raise ValueError(f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({step})")
     if count > 0 and offset + count * step > size:
         raise ValueError(f"requested buffer length ({count} * {step} bytes) after offset ({offset} bytes) must not be greater than actual buffer length ({size} bytes)")  # fmt: skip
-    made = wrap(np.frombuffer(buffer, dtype.numpy, count, offset))
+    array = np.frombuffer(buffer, dtype.numpy, count, offset)
+    if not array.flags.writeable:
+        warn_once("The given buffer is not writable, and writing to the tensor made of it raises an error. You may want to copy it.")
+    made = wrap(array)
     return made.requires_grad_(True) if requires_grad else made
 
 
@@ -406,15 +478,27 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     return wrap(np.from_dlpack(ext_tensor))
 
 
-def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """What ``torch.Tensor(...)`` makes: float32 from sizes, or a copy of a sequence."""
+def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None, data: Any = None) -> Tensor:
+    """What ``torch.Tensor(...)`` makes: the default dtype from sizes, a copy of a sequence, another view of a Tensor or storage.
+
+    Raises: TypeError for a storage, or where a dtype is asked for a Tensor, of another dtype.
+    """
+    from ..storage import TypedStorage, UntypedStorage
+
+    if data is not None:
+        args = (data, *args)
     d = dtype or dtypes.get_default_dtype()
     if not args:
         return wrap(np.empty((0,), d.numpy))
     first = args[0]
-    if isinstance(first, Tensor):
-        if len(args) == 1:
-            return first.detach() if first.dtype is d else first.to(d)
+    if isinstance(first, (TypedStorage, UntypedStorage)):
+        if isinstance(first, TypedStorage) and first.dtype is not d:
+            raise TypeError(f"expected a storage of {d.name}, got one of {first.dtype.name}")
+        return empty(0, dtype=d).set_(first)
+    if isinstance(first, Tensor) and len(args) == 1:
+        if dtype is not None and first.dtype is not dtype:
+            raise TypeError(f"expected a Tensor of {dtype.name} (got {first.dtype.name}); convert it with .to(dtype)")
+        return first.detach()
     if isinstance(first, devices.Size) or (isinstance(first, int) and not isinstance(first, bool)):
         return empty(*args, dtype=d, device=device)
     if isinstance(first, (list, tuple, ndarray)):
@@ -422,12 +506,18 @@ def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None) -> Tensor:
     raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
 
 
+def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+    """As ``torch.Tensor(...)`` with this tensor's dtype; older programs make new tensors so."""
+    return legacy_tensor(*args, dtype=self.dtype, device=self.device if device is None else device)
+
+
 # -- ranges --------------------------------------------------------------------------------------------------------------
 
 
-def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """``start, start + step, ...`` up to but not including `end`."""
+    _check_layout(layout)
     if end is None:
         start, end = 0, start
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
@@ -442,6 +532,10 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         dtype = dtype or out.dtype
     if dtype is None:
         dtype = dtypes.get_default_dtype() if any(isinstance(x, float) for x in (start, end, step)) else dtypes.int64
+    else:
+        dtype = dtypes.as_dtype(dtype)
+    if dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
+        raise NotImplementedError(f"arange: not implemented for {dtype.name}; give an integer or floating dtype")
     if dtype.category == dtypes.INTEGER:
         whole = (int(start), int(end), int(step))
         if whole[2] == 0:
@@ -457,6 +551,10 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
 
 def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
     """As `arange`, including `end`; deprecated in PyTorch."""
+    warn(
+        "torch.range is deprecated, because its behaviour is inconsistent with Python's range builtin: it includes the end. "
+        "Use torch.arange, which produces values in [start, end)."
+    )
     if end is None:
         raise TypeError("range() missing 1 required positional argument: 'end'")
     if step == 0:
@@ -577,6 +675,10 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return self.copy_(value)
+    if self._n is None and type(self._a) is ndarray and not _state.SLOW and self._a.flags.writeable:
+        self._a[...] = _as(value, self._a.dtype)
+        bump(self)
+        return self
     return self.copy_(wrap(np.full((), _as(value, self.dtype.numpy), self.dtype.numpy)) if not self.is_meta else wrap(MetaArray((), self.dtype.numpy)))
 
 
@@ -593,6 +695,7 @@ def zero_(self: Tensor) -> Tensor:
 for _fn, _name in ((empty, "new_empty"), (zeros, "new_zeros"), (ones, "new_ones"), (full, "new_full"),
                    (empty_strided, "new_empty_strided")):  # fmt: skip
     setattr(Tensor, _name, _new_method(_fn, _name))
+Tensor.new = new  # type: ignore[attr-defined]
 Tensor.new_tensor = new_tensor  # type: ignore[attr-defined]
 Tensor.fill_, Tensor.zero_ = fill_, zero_  # type: ignore[attr-defined]
 

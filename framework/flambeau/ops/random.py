@@ -34,6 +34,12 @@ class _Named:
 
 def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
+    if _state.SLOW and _state.local.interpreters:
+        from ..func.batching import fill_randomly
+
+        filled = fill_randomly(self, name, draw)
+        if filled is not None:
+            return filled
     check_writable(_Named(name), self)
     if type(self._a) is MetaArray:
         return self
@@ -140,10 +146,10 @@ for _fn in (uniform_, normal_, exponential_, cauchy_, log_normal_, geometric_, b
 
 def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool) -> Tensor:
     if out is not None:
-        out.resize_(_sizes(size))
+        out.resize_(size)
         return fill_in_place(out, "out", draw)
     _check_layout(layout)
-    shape, d, place = _sizes(size), _dtype(dtype), _place(device)
+    shape, d, place = size, _dtype(dtype), _place(device)
     if place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
         return made.requires_grad_(True) if requires_grad else made
@@ -152,16 +158,16 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
     return finish(array, requires_grad, place, pin_memory=pin_memory)
 
 
-def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers evenly spread over [0, 1)."""
-    return _make(lambda a: _kernels().uniform(_stream(generator), a), size, out, dtype, layout, device, requires_grad, pin_memory)
+    return _make(lambda a: _kernels().uniform(_stream(generator), a), _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory)
 
 
-def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers from the standard normal distribution."""
-    return _make(lambda a: _kernels().normal(_stream(generator), a), size, out, dtype, layout, device, requires_grad, pin_memory)
+    return _make(lambda a: _kernels().normal(_stream(generator), a), _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory)
 
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -188,7 +194,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     d = dtype or (out.dtype if out is not None else dtypes.int64)
-    return _make(lambda a: _kernels().randint(_stream(generator), a, low, high), (size,), out, d, layout, device, requires_grad, pin_memory)
+    return _make(lambda a: _kernels().randint(_stream(generator), a, low, high), _sizes((size,)), out, d, layout, device, requires_grad, pin_memory)
 
 
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -236,7 +242,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Normal numbers whose mean and standard deviation may be numbers or Tensors, one per element."""
     if size is not None:
-        return _make(lambda a: _kernels().normal(_stream(generator), a, mean, std), (size,), out, dtype, layout, device, requires_grad, pin_memory)
+        return _make(lambda a: _kernels().normal(_stream(generator), a, mean, std), _sizes((size,)), out, dtype, layout, device, requires_grad, pin_memory)
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         raise TypeError("normal() received an invalid combination of arguments: give a size, or Tensors for mean or std")
     if isinstance(std, Tensor):
