@@ -515,7 +515,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     """The negative log likelihood of `target` under normal distributions of means `input` and variances `var`.
 
     Args:
-        var: of the shape of `input`, or with a last dimension of 1 or none; or one number.
+        var: of the shape of `input`, or with one dimension of size 1, or without the last; or one number.
         full: add the constant ``0.5 * log(2 * pi)``.
         eps: variances are raised to it, for stability; the gradient does not see that.
     Raises: ValueError for a negative variance, an unfitting shape or an unknown `reduction`.
@@ -529,7 +529,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):
             var = var.unsqueeze(-1)
-        elif tuple(input.shape[:-1]) != tuple(var.shape[:-1]) or var.shape[-1] != 1:
+        elif var.ndim != input.ndim or [v for n, v in zip(input.shape, var.shape, strict=True) if v != n] != [1]:
             raise ValueError(f"gaussian_nll_loss: var is of incorrect size\n{describe(input=input, var=var)}")
     reduction = reduction_of(reduction)
     var = raise_to.function(var, eps)
