@@ -22,6 +22,7 @@ _namespaces: list[dict[str, Any]] = [globals()]
 
 class _Local(threading.local):
     grad = True
+    wanted: Any = None  # nodes that lead to what autograd.grad() asks for, while it runs
     inference = False
     forward_off = False
     torch_function_off = 0
@@ -30,6 +31,7 @@ class _Local(threading.local):
         self.modes: list[Any] = []
         self.devices: list[Any] = []
         self.saved_hooks: list[Any] = []
+        self.interpreters: list[Any] = []  # outermost first; see ops/_slow.py
 
 
 local = _Local()

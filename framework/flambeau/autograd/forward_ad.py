@@ -1,8 +1,11 @@
 """Forward mode: tensors that carry a tangent along.
 
-Inside `dual_level` every op computes, beside its value, the directional derivative along the tangents of its operands.
+Inside a level every op computes, beside its value, the directional derivative along the tangents of its operands.
 Elementwise ops use their partials, linear ops and views are applied to the tangent, and every other op that has a vjp gets
 its jvp from it: the vjp is linear in the incoming gradient, so the vjp of that map is the jvp.
+
+`dual_level` offers one level at a time, as PyTorch does; `func.jvp` opens levels inside each other. A tangent is kept with
+the tensor under its level, so a tensor may carry one for each.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from typing import Any, NamedTuple
 
 from .. import _state, dtypes
 from ..tensor import Tensor, wrap
+from .tape import VIEWS
 
-_level = -1
+_local = _state.local
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -22,173 +26,187 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
-def enter_dual_level() -> int:
-    """Start a level of forward mode; only one may be active. Raises: RuntimeError when one is."""
-    global _level
-    if _level >= 0:
-        raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    from ..ops import _slow
+class ForwardLevel:
+    """One level of forward mode: the interpreter that carries the tangents of this level through ops."""
 
-    _level = 0
-    _slow.interpreters.append(interpret)
-    _state.add_slow(1)
-    return _level
+    kind = "jvp"
+
+    def tangent_of(self, x: Any) -> Tensor | None:
+        if not isinstance(x, Tensor):
+            return None
+        tangents = x.__dict__.get("_tangents")
+        return None if tangents is None else tangents.get(self)
+
+    def set_tangent(self, x: Tensor, tangent: Tensor | None) -> None:
+        tangents = x.__dict__.setdefault("_tangents", {})
+        if tangent is None:
+            tangents.pop(self, None)
+        else:
+            tangents[self] = tangent
+
+    def primal_of(self, x: Any) -> Any:
+        """`x` without the tangent of this level: same memory, same history."""
+        if self.tangent_of(x) is None:
+            return x
+        made = alias(x)
+        rest = {level: t for level, t in x.__dict__["_tangents"].items() if level is not self}
+        if rest:
+            made.__dict__["_tangents"] = rest
+        return made
+
+    def dual(self, primal: Tensor, tangent: Tensor | None) -> Tensor:
+        """`primal` with `tangent` attached, as another tensor over the same memory and history."""
+        if tangent is None:
+            return primal
+        made = alias(primal)
+        made.__dict__["_tangents"] = {**primal.__dict__.get("_tangents", {}), self: tangent}
+        return made
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        """Carry tangents through `op`; NotImplemented where no operand has one."""
+        from ..ops import _slow
+
+        viewed = op.kind == "view" or getattr(op, "inplace_view", None) is not None
+        if not self.touches(args):
+            return NotImplemented
+        if op.kind == "composite" and op.name != "detach" and not (inplace and viewed):
+            return _slow.APART
+        if out is not None and not inplace:
+            raise RuntimeError(f"{op.name}: out= does not support forward mode; assign the result instead")
+        if inplace and viewed:
+            return self._change_shape(op, args)
+        primals, tangents, result = self._through(op, args)
+        if tangents is None:
+            return self._store(op, out, result, [None]) if inplace else result
+        recording = _local.grad
+        found = self.tangents_of_results(op, primals, tangents, result)
+        _state.set_grad(recording)
+        if inplace:
+            return self._store(op, out, result, found)
+        for r in result if isinstance(result, tuple) else (result,):
+            if r._b is not None and r._b[0] is primals[0]:
+                r._b = (args[0], *r._b[1:])  # in-place operations renew the history of the tensor users hold
+        return self._with_tangents(result, found)
+
+    def touches(self, args: Any) -> bool:
+        """Whether an operand has a tangent of this level."""
+        return any(
+            self.tangent_of(y) is not None for x in args for y in (x if isinstance(x, (list, tuple)) else (x,))
+        )
+
+    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """A composition that could not be taken apart, differentiated as one op."""
+        if not self.touches(args):
+            return NotImplemented
+        primals, tangents, result = self._through(op, args)
+        return result if tangents is None else self._with_tangents(result, through_vjp(op, primals, tangents, result))
+
+    def _through(self, op: Any, args: Any) -> tuple[Any, Any, Any]:
+        """The operands without tangents, their tangents (None while switched off), and the result."""
+        primals = _map(self.primal_of, args)
+        tangents = None if _local.forward_off else _map(self.tangent_of, args)
+        return primals, tangents, _below(op, primals)
+
+    def _with_tangents(self, result: Any, tangents: Any) -> Any:
+        for r, t in zip(result if isinstance(result, tuple) else (result,), tangents, strict=True):
+            if t is not None and r.dtype.category >= dtypes.FLOATING:
+                self.set_tangent(r, t if t.dtype is r.dtype else t.to(r.dtype))
+        return result
+
+    def _change_shape(self, op: Any, args: Any) -> Tensor:
+        """The in-place form of a view changes the shape of target and tangent."""
+        target = args[0]
+        tangent = self.tangent_of(target)
+        self.set_tangent(target, None)
+        _below(op, args, inplace=True)
+        if tangent is not None:
+            self.set_tangent(target, _below(op, (tangent.clone(), *args[1:]), inplace=True))
+        return target
+
+    def _store(self, op: Any, target: Tensor, result: Tensor, tangents: Any) -> Tensor:
+        from ..ops._spec import OPS, check_inplace
+
+        check_inplace(op, target, result)
+        kept = self._tangent_in_place(target)
+        self.set_tangent(target, None)
+        _below(OPS["Tensor.overwrite"], (target, result), inplace=True)
+        tangent = tangents[0]
+        if kept is not None:
+            kept.copy_(tangent) if tangent is not None else kept.zero_()
+        self.set_tangent(target, tangent if kept is None else kept)
+        return target
+
+    def _tangent_in_place(self, target: Tensor) -> Tensor | None:
+        """The tangent that an in-place operation must write into, because views or a base share it; else None."""
+        from ..ops._spec import replay
+        from ..ops.create import zeros_like
+
+        link, tangent = target._b, self.tangent_of(target)
+        if link is None:
+            return tangent if target._v[VIEWS] else None
+        if tangent is not None:
+            return tangent
+        base = link[0]
+        if self.tangent_of(base) is None:
+            self.set_tangent(base, zeros_like(base.detach()))
+        return replay(link, self.tangent_of(base))
+
+    def tangents_of_results(self, op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
+        """One tangent per result of `op`."""
+        if op.name == "detach":
+            return [t if t is None else t.detach() for t in tangents[:1]]
+        if op.kind == "elementwise":
+            if not op.differentiable:
+                return [None]
+            if not op.vjps or not any(isinstance(a, Tensor) and a.dtype.is_complex for a in args):
+                return [op.jvp(args, tangents, result)]
+            return through_vjp(op, args, tangents, result)  # a vjp need not be its own transpose for complex values
+        if op.kind == "view" and op.name != "as_strided":
+            tangent = laid_out_like(tangents[0], args[0]) if op.name == "view_shape" else tangents[0]
+            moved = _below(op, (tangent, *args[1:]))
+            return list(moved) if isinstance(moved, tuple) else [moved]
+        if getattr(op, "jvp_rule", None) is not None:
+            made = op.jvp_rule(args, tangents, result)
+            return list(made) if isinstance(made, (tuple, list)) else [made]
+        return through_vjp(op, args, tangents, result)
 
 
-def exit_dual_level(*, level: int | None = None) -> None:
-    """End the level; tensors made in it lose their tangents."""
-    global _level
-    if _level < 0 or level not in (None, _level):
-        raise RuntimeError(f"Trying to exit a forward AD level that was not the last one entered: {level}")
-    from ..ops import _slow
-
-    _level = -1
-    _slow.interpreters.remove(interpret)
-    _state.add_slow(-1)
-
-
-class dual_level:
-    """Context manager for a level of forward mode."""
-
-    def __enter__(self) -> int:
-        return enter_dual_level()
-
-    def __exit__(self, *_: object) -> None:
-        exit_dual_level()
-
-
-def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
-    """`tensor` with `tangent` attached.
-
-    Raises: RuntimeError outside a level; ValueError for a tensor that is neither floating nor complex.
-    """
-    if _level < 0:
-        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
-    for name, x in (("tensor", tensor), ("tangent", tangent)):
-        if x.dtype.category < dtypes.FLOATING:
-            raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
-    if tensor.shape != tangent.shape:
-        raise RuntimeError(f"Expected tangent to have the shape of the tensor, {tuple(tensor.shape)}, but got {tuple(tangent.shape)}")
-    made = wrap(tensor._a, tensor._n)
-    made._v = tensor._v
-    set_tangent(made, tangent)
-    return made
-
-
-def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value and tangent of `tensor`; the tangent is None where nothing was attached."""
-    if _level < 0:
-        return UnpackedDualTensor(tensor, None)
-    return UnpackedDualTensor(primal_of(tensor), tangent_of(tensor))
-
-
-class set_forward_grad:  # noqa: N801  # a context manager named as PyTorch's
-    """Whether tangents are carried, as a context manager."""
-
-    def __init__(self, mode: bool) -> None:
-        self.mode = mode
-
-    def __enter__(self) -> None:
-        _state.local.forward_off = not self.mode
-
-    def __exit__(self, *_: object) -> None:
-        _state.local.forward_off = False
-
-
-# -- carrying ------------------------------------------------------------------------------------------------------------
-
-
-def tangent_of(x: Any) -> Tensor | None:
-    return x.__dict__.get("_tangent") if isinstance(x, Tensor) else None
-
-
-def set_tangent(x: Tensor, tangent: Tensor | None) -> None:
-    if tangent is None:
-        x.__dict__.pop("_tangent", None)
-    else:
-        x.__dict__["_tangent"] = tangent
-
-
-def primal_of(x: Any) -> Any:
-    """`x` without its tangent: same memory, same history."""
-    if not isinstance(x, Tensor) or "_tangent" not in x.__dict__:
-        return x
+def alias(x: Tensor) -> Tensor:
+    """Another plain tensor over the memory and history of `x`, without tangents."""
+    copied = getattr(x, "_aliased", None)
+    if copied is not None:
+        return copied()
     made = wrap(x._a, x._n)
-    made._v = x._v
+    made._v, made._b = x._v, x._b
     return made
+
+
+def _below(op: Any, args: tuple[Any, ...], inplace: bool = False) -> Any:
+    from ..ops import _slow
+
+    return _slow.interpret(op, args, args[0] if inplace else None, inplace)
 
 
 def _map(fn: Any, args: Any) -> Any:
     return tuple([fn(y) for y in x] if isinstance(x, (list, tuple)) and x and isinstance(x[0], Tensor) else fn(x) for x in args)
 
 
-def interpret(op: Any, args: tuple[Any, ...], out: Any) -> Any:
-    """The interpreter that carries tangents through `op`; NotImplemented where no operand has one."""
-    if op.kind == "composite" and not getattr(op, "inplace_view", None) and out is None:
-        return NotImplemented
-    tangents = _map(tangent_of, args)
-    if not any(isinstance(t, list) and any(y is not None for y in t) or isinstance(t, Tensor) for t in tangents):
-        return NotImplemented
-    if out is not None and out is not args[0]:
-        raise RuntimeError(f"{op.name}: out= does not support forward mode; assign the result instead")
-    if op.kind == "composite" or (out is not None and op.kind == "view"):
-        return _in_place_of_composite(op, args)
-    primals = _map(primal_of, args)
-    before = _state.local.grad
-    result = op.run(*primals)
-    found = tangents_of_results(op, primals, tangents, result)
-    _state.set_grad(before)
-    if out is not None:
-        return _store(op, out, result, found)
-    for r, t in zip(result if isinstance(result, tuple) else (result,), found, strict=True):
-        if t is not None and r.dtype.category >= dtypes.FLOATING:
-            set_tangent(r, t if t.dtype is r.dtype else t.to(r.dtype))
-    return result
-
-
-def _in_place_of_composite(op: Any, args: Any) -> Any:
-    target = args[0]
-    if op.kind == "view" or op.inplace_view is not None:
-        tangent = tangent_of(target)
-        set_tangent(target, None)
-        op.run_inplace(target, *args[1:])
-        if tangent is not None:
-            copy = tangent.clone()
-            set_tangent(target, op.run_inplace(copy, *args[1:]))
-        return target
-    made = op.run(*args)
-    return _store(op, target, primal_of(made), [tangent_of(made)])
-
-
-def _store(op: Any, target: Tensor, result: Tensor, tangents: Any) -> Tensor:
-    from ..ops._spec import OPS, check_inplace
-
-    check_inplace(op, target, result)
-    set_tangent(target, None)
-    OPS["Tensor.overwrite"].run_inplace(target, result)
-    set_tangent(target, tangents[0])
-    return target
-
-
-def tangents_of_results(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
-    """One tangent per result of `op`."""
-    if op.kind == "elementwise":
-        if not op.differentiable:
-            return [None]
-        if not op.vjps or not any(isinstance(a, Tensor) and a.dtype.is_complex for a in args):
-            return [op.jvp(args, tangents, result)]
-        return through_vjp(op, args, tangents, result)  # a vjp need not be its own transpose for complex values
-    if op.kind == "view" and op.name != "as_strided":
-        moved = op.run(tangents[0], *args[1:])
-        return list(moved) if isinstance(moved, tuple) else [moved]
-    if getattr(op, "jvp_rule", None) is not None:
-        made = op.jvp_rule(args, tangents, result)
-        return list(made) if isinstance(made, (tuple, list)) else [made]
-    return through_vjp(op, args, tangents, result)
+def laid_out_like(tangent: Tensor, primal: Tensor) -> Tensor:
+    """`tangent` with its dimensions in the order in memory that those of `primal` have, so that it can be viewed alike."""
+    strides = primal._a.strides
+    if tangent._a.strides == strides:
+        return tangent
+    order = sorted(range(primal.ndim), key=lambda d: -strides[d])
+    back = sorted(range(primal.ndim), key=lambda at: order[at])
+    return tangent.permute(order).contiguous().permute(back)
 
 
 def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
     """The jvp as the vjp of the vjp, which is linear in the gradient it is given."""
+    if _local.interpreters:
+        from ..func.transforms import jvp_through_vjp
+
+        return jvp_through_vjp(op, args, tangents)
     from . import grad as gradient
 
     _state.set_grad(True)
@@ -222,4 +240,109 @@ def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor |
         (made,) = gradient([g for g, _ in used], probe, [t.to(g.dtype) if t.dtype is not g.dtype else t for g, t in used],
                            create_graph=True, allow_unused=True, materialize_grads=True)  # fmt: skip
         found.append(made)
+    if not any(x._n is not None for x in _flat(args)) and not any(t._n is not None for t in along):
+        found = [t if t is None else t.detach() for t in found]
     return found
+
+
+def _flat(args: Any) -> list[Tensor]:
+    return [y for x in args for y in (x if isinstance(x, (list, tuple)) else (x,)) if isinstance(y, Tensor)]
+
+
+# -- the public face -----------------------------------------------------------------------------------------------------
+
+
+def _current() -> ForwardLevel | None:
+    """The level opened by `enter_dual_level`, or None."""
+    return getattr(_local, "dual_level", None)
+
+
+def enter_dual_level() -> int:
+    """Start a level of forward mode; only one may be active. Raises: RuntimeError when one is."""
+    if _current() is not None:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    from ..ops import _slow
+
+    _local.dual_level = ForwardLevel()
+    _slow.push(_local.dual_level)
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """End the level; tensors made in it lose their tangents."""
+    opened = _current()
+    if opened is None or level not in (None, 0):
+        raise RuntimeError(f"Trying to exit a forward AD level that was not the last one entered: {level}")
+    from ..ops import _slow
+
+    _local.dual_level = None
+    _slow.pop(opened)
+
+
+class dual_level:
+    """Context manager for a level of forward mode."""
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *_: object) -> None:
+        exit_dual_level()
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
+    """`tensor` with `tangent` attached.
+
+    Raises: RuntimeError outside a level; ValueError for a tensor that is neither floating nor complex.
+    """
+    opened = _current()
+    if opened is None:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
+    for name, x in (("tensor", tensor), ("tangent", tangent)):
+        if x.dtype.category < dtypes.FLOATING:
+            raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
+    if tensor.shape != tangent.shape:
+        raise RuntimeError(f"Expected tangent to have the shape of the tensor, {tuple(tensor.shape)}, but got {tuple(tangent.shape)}")
+    return opened.dual(tensor, tangent)
+
+
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
+    """The value and tangent of `tensor`; the tangent is None where nothing was attached."""
+    opened = _current()
+    if opened is None:
+        return UnpackedDualTensor(tensor, None)
+    return UnpackedDualTensor(opened.primal_of(tensor), opened.tangent_of(tensor))
+
+
+class set_forward_grad:  # noqa: N801  # a context manager named as PyTorch's
+    """Whether tangents are carried, as a context manager."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        _local.forward_off = not self.mode
+
+    def __exit__(self, *_: object) -> None:
+        _local.forward_off = False
+
+
+_set_fwd_grad_enabled = set_forward_grad
+
+
+# -- for operations that carry tangents themselves -----------------------------------------------------------------------
+
+
+def innermost() -> ForwardLevel | None:
+    """The innermost level in force in this thread."""
+    return next((x for x in reversed(_local.interpreters) if isinstance(x, ForwardLevel)), None)
+
+
+def tangent_of(x: Any) -> Tensor | None:
+    level = innermost()
+    return None if level is None else level.tangent_of(x)
+
+
+def set_tangent(x: Tensor, tangent: Tensor | None) -> None:
+    level = innermost()
+    if level is not None:
+        level.set_tangent(x, tangent)

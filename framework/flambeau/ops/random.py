@@ -148,6 +148,12 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
     if out is not None:
         out.resize_(size)
         return fill_in_place(out, "out", draw)
+    if _state.SLOW and _state.local.interpreters:
+        from ..func.batching import drawn
+
+        made = drawn(lambda: _make(draw, size, None, dtype, layout, device, requires_grad, pin_memory))
+        if made is not None:
+            return made
     _check_layout(layout)
     shape, d, place = size, _dtype(dtype), _place(device)
     if place is not None and place.type == "meta":

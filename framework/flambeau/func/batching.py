@@ -1,0 +1,375 @@
+"""Batched tensors, and the interpreter that runs ops on them.
+
+A `BatchedTensor` looks like one example; the tensor it stands for has a further dimension, over which `vmap` maps. The
+interpreter of a vmap level answers for ops with an operand of its level: it runs the op on the whole batch by a rule (see
+`batch_rules`), or, where there is none, on one example after another. History is kept by the tensors inside, never by
+batched ones, so the tape needs no rule of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _state
+from ..ops import _slow
+from ..tensor import Tensor, device_of
+
+_new = object.__new__
+_local = _state.local
+
+
+class NeedsValues(RuntimeError):
+    """Somebody asked a batched tensor for the values of its one example, of which there are many."""
+
+
+class BatchedArray:
+    """Shape, strides and dtype of one example. Everything else an array can do raises `NeedsValues`."""
+
+    __slots__ = ("shape", "strides", "dtype", "place")
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, place: Any) -> None:
+        self.shape, self.strides, self.dtype, self.place = shape, strides, dtype, place
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        total = 1
+        for n in self.shape:
+            total *= n
+        return total
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise NeedsValues(
+            "vmap: this operation reads the values of a batched Tensor outside the operations that vmap knows; "
+            "use operations on Tensors, or a loop in place of vmap"
+        )
+
+    __getattr__ = __array__ = __array_ufunc__ = __array_function__ = __getitem__ = __setitem__ = __iter__ = __len__ = _refuse
+    __bool__ = __float__ = __int__ = __index__ = __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __neg__ = __truediv__ = __and__ = __or__ = __invert__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+class BatchedTensor(Tensor):
+    """One example's view of `_value`, whose dimension `_bdim` runs over the examples of the vmap `_level`."""
+
+    __slots__ = ("_value", "_bdim", "_level")
+    _plain_operand = True
+
+    @property
+    def _a(self) -> Any:  # type: ignore[override]
+        a, d = self._value._a, self._bdim
+        return BatchedArray(a.shape[:d] + a.shape[d + 1 :], a.strides[:d] + a.strides[d + 1 :], a.dtype, device_of(a))
+
+    @property
+    def _n(self) -> Any:  # type: ignore[override]
+        return self._value._n
+
+    @property
+    def _v(self) -> Any:  # type: ignore[override]
+        return self._value._v
+
+    @property
+    def _b(self) -> Any:  # type: ignore[override]
+        return None
+
+    @property
+    def _g(self) -> Any:  # type: ignore[override]
+        grad = self._value._g
+        return None if grad is None else batched(grad, self._bdim, self._level)
+
+    def _aliased(self) -> BatchedTensor:
+        return batched(self._value, self._bdim, self._level)
+
+    # -- new tensors are batches too, so that they can be written to -----------------------------------------------------
+
+    def _shaped_alike(self, make: Any) -> BatchedTensor:
+        """``make(x)`` gives a tensor of the shape of `x`."""
+        return batched(make(self._value), self._bdim, self._level)
+
+    def _new(self, name: str, size: tuple[Any, ...], options: Any, *rest: Any) -> BatchedTensor:
+        shape = options.pop("size", size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+        return self._level.wrap(getattr(self._value, name)((self._level.size, *shape), *rest, **options))
+
+    def new_zeros(self, *size: Any, **options: Any) -> BatchedTensor:
+        return self._new("new_zeros", size, options)
+
+    def new_ones(self, *size: Any, **options: Any) -> BatchedTensor:
+        return self._new("new_ones", size, options)
+
+    def new_empty(self, *size: Any, **options: Any) -> BatchedTensor:
+        return self._new("new_empty", size, options)
+
+    def new_full(self, size: Any, fill_value: Any, **options: Any) -> BatchedTensor:
+        return self._new("new_full", (size,), options, fill_value)
+
+    # -- what only single values can do ----------------------------------------------------------------------------------
+
+    def item(self) -> Any:
+        raise NeedsValues(
+            "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, "
+            "please try to rewrite what you're doing with other operations."
+        )
+
+    def __bool__(self) -> bool:
+        raise NeedsValues(
+            "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. "
+            "We don't support that: choose between values with where() instead."
+        )
+
+    def _no_values(self, *_: Any, **__: Any) -> Any:
+        raise NeedsValues("vmap: the values of a batched Tensor cannot leave the mapped function; return the Tensor instead")
+
+    tolist = numpy = __array__ = __dlpack__ = data_ptr = untyped_storage = storage = _no_values
+    __reduce_ex__ = _no_values
+
+    def backward(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("vmap: backward() cannot be called on a Tensor inside vmap; use func.grad or func.vjp there")
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        raise RuntimeError(
+            "You are attempting to call Tensor.requires_grad_() inside of a function transformed by vmap. "
+            "This is unsupported; use func.grad or func.vjp there"
+        )
+
+    @property
+    def is_cpu(self) -> bool:
+        return self._value.is_cpu
+
+    @property
+    def is_meta(self) -> bool:
+        return self._value.is_meta
+
+    @property
+    def is_cuda(self) -> bool:
+        return self._value.is_cuda
+
+    @property
+    def data(self) -> Tensor:
+        return self.detach()
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        inner = repr(self._value).replace("\n", "\n    ")
+        return f"BatchedTensor(lvl={self._level.number}, bdim={self._bdim}, value=\n    {inner}\n)"
+
+
+def batched(value: Tensor, bdim: int, level: VmapLevel) -> BatchedTensor:
+    """`value` seen one example at a time: without its dimension `bdim`."""
+    made = _new(BatchedTensor)
+    made._value, made._bdim, made._level = value, bdim, level
+    return made
+
+
+class VmapLevel:
+    """The interpreter of one running `vmap`, over `size` examples."""
+
+    kind = "vmap"
+
+    def __init__(self, size: int, randomness: str) -> None:
+        self.size = size
+        self.randomness = randomness
+        self.number = 1 + sum(isinstance(x, VmapLevel) for x in _local.interpreters)
+
+    # -- between examples and batch
+
+    def has(self, x: Any) -> bool:
+        return type(x) is BatchedTensor and x._level is self
+
+    def front(self, x: Any) -> Any:
+        """The tensor with all examples of `x`, which are numbered by its first dimension; `x` itself if it is no batch."""
+        if not self.has(x):
+            return x
+        return x._value if x._bdim == 0 else x._value.movedim(x._bdim, 0)
+
+    def full(self, x: Tensor) -> Tensor:
+        """As `front`; what is not batched is repeated for every example, without copying."""
+        return self.front(x) if self.has(x) else x.unsqueeze(0).expand(self.size, *x.shape)
+
+    def wrap(self, value: Any, bdim: int = 0) -> Any:
+        """Results of an op on the whole batch as batched tensors."""
+        if isinstance(value, Tensor):
+            return batched(value, bdim, self)
+        if isinstance(value, (tuple, list)):
+            made = [self.wrap(v, bdim) for v in value]
+            return type(value)(made) if isinstance(value, list) or hasattr(value, "_fields") else tuple(made)
+        return value
+
+    # -- running ops
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        """Run `op` on the batch; NotImplemented for ops that are none of this level's business."""
+        from . import batch_rules as rules
+
+        name = op.qualified
+        if name in rules.RANDOM and rules.draws(op, args):
+            return self._draw(op, args, inplace)
+        if not any(map(self.has, tensors_in(args))):
+            if not self.has(out):
+                return NotImplemented
+            raise RuntimeError(f"vmap: {op.name}: out= cannot be a batched Tensor; use the result, or copy_() it")
+        if out is not None and not inplace:
+            raise RuntimeError(f"vmap: {op.name}: out= is not supported inside vmap; assign the result instead")
+        if name in rules.DYNAMIC:
+            raise RuntimeError(
+                f"vmap: It looks like you're calling {op.name} on a batched Tensor, whose result has another shape for each example. "
+                "vmap does not support operations that return tensors of dynamic shape"
+            )
+        if inplace:
+            return self._run_inplace(op, args)
+        rule = rules.rule_for(op)
+        if rule is None:
+            return _slow.APART if op.kind == "composite" else self.loop(op, args)
+        made = rule(self, op, args)
+        return self.loop(op, args) if made is NotImplemented else made
+
+    def _run_inplace(self, op: Any, args: tuple[Any, ...]) -> Any:
+        from . import batch_rules as rules
+
+        target = args[0]
+        if op.kind == "view" or getattr(op, "inplace_view", None) is not None:
+            made = _slow.interpret_with(self, op, args)
+            target._value, target._bdim = made._value, made._bdim
+            return target
+        if op.kind == "composite":
+            return _slow.APART
+        if not self.has(target):
+            raise RuntimeError(
+                f"vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args "
+                f"that is batched while self is not: {op.name}_ would store a batch in one example; use {op.name}() instead"
+            )
+        if op.kind == "elementwise":
+            rules.elementwise_inplace(self, op, args)
+        else:
+            self.loop(op, args, True)
+        return target
+
+    def loop(self, op: Any, args: tuple[Any, ...], inplace: bool = False) -> Any:
+        """Run `op` on one example after another, and stack the results."""
+        rows = [self._one(op, tuple(self._example(a, i) for a in args), inplace) for i in range(self.size)]
+        if inplace:
+            return args[0]
+        if not rows:
+            raise RuntimeError(f"vmap: {op.name} has no batching rule, and a batch of size 0 gives no example to run it on")
+        return self.stacked(rows)
+
+    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """A composition that reads values, run on one example after another."""
+        return self.loop(op, args) if any(map(self.has, tensors_in(args))) else NotImplemented
+
+    def _one(self, op: Any, args: Any, inplace: bool) -> Any:
+        return _slow.interpret(op, args, args[0] if inplace else None, inplace)
+
+    def _example(self, a: Any, i: int) -> Any:
+        if self.has(a):
+            return a._value.select(a._bdim, i)
+        if isinstance(a, (list, tuple)) and any(map(self.has, a)):
+            return type(a)([self._example(x, i) for x in a])
+        return a
+
+    def stacked(self, rows: list[Any]) -> Any:
+        """The results of single examples as one batch."""
+        from ..ops._spec import OPS
+
+        first = rows[0]
+        if isinstance(first, Tensor):
+            return batched(OPS["stack"].function(rows, 0), 0, self)
+        if isinstance(first, (list, tuple)):
+            made = [self.stacked(list(column)) for column in zip(*rows, strict=True)]
+            return type(first)(made) if isinstance(first, list) or hasattr(first, "_fields") else tuple(made)
+        return first
+
+    # -- random numbers
+
+    def check_randomness(self, what: str) -> None:
+        if self.randomness == "error":
+            raise RuntimeError(
+                f"vmap: called random operation {what} while in randomness error mode. Please either use the 'same' or "
+                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+            )
+
+    def _draw(self, op: Any, args: tuple[Any, ...], inplace: bool) -> Any:
+        """Draw for one example after another, with the same numbers where that is wanted."""
+        self.check_randomness(op.name)
+        mine = any(map(self.has, tensors_in(args)))
+        if self.randomness == "same" and not mine:
+            return NotImplemented
+        if inplace and not self.has(args[0]):
+            raise RuntimeError(_UNBATCHED_TARGET)
+        return self.each(lambda i: self._one(op, tuple(self._example(a, i) for a in args), inplace))
+
+    def each(self, draw: Any) -> Any:
+        """The batch of ``draw(i)``; under the 'same' randomness each begins with the same state of the generator."""
+        from ..random import default_generator
+
+        state = default_generator.get_state() if self.randomness == "same" else None
+        rows = []
+        for i in range(self.size):
+            if state is not None:
+                default_generator.set_state(state)
+            rows.append(draw(i))
+        return self.stacked(rows)
+
+
+def tensors_in(args: Any) -> list[Tensor]:
+    """The Tensors among `args` and in the lists among them."""
+    found = []
+    for a in args:
+        if isinstance(a, Tensor):
+            found.append(a)
+        elif isinstance(a, (list, tuple)):
+            found += [x for x in a if isinstance(x, Tensor)]
+    return found
+
+
+def drawn(make: Any) -> Any:
+    """What a random creation function returns inside vmap, given ``make()`` for one example; None outside."""
+    stack = _local.interpreters
+    levels = [x for x in stack if isinstance(x, VmapLevel)]
+    for level in levels:
+        level.check_randomness("that creates a tensor")
+    different = [x for x in levels if x.randomness == "different"]
+    if not different:
+        return None
+    return _drawn_at(make, different)
+
+
+def _drawn_at(make: Any, levels: list[VmapLevel]) -> Any:
+    """Nested batches of draws, the outermost level inside."""
+    *outer, level = levels
+    with _slow.below(level):
+        return level.each(lambda i: _drawn_at(make, outer) if outer else make())
+
+
+def fill_randomly(target: Tensor, name: str, draw: Any) -> Tensor | None:
+    """Let ``draw(array)`` fill `target` as the levels in force say; None where no level has a say."""
+    from ..ops import random
+
+    level = next((x for x in reversed(_local.interpreters) if isinstance(x, VmapLevel)), None)
+    if level is None:
+        return None
+    level.check_randomness(f"{name}_")
+    if not level.has(target):
+        if level.randomness == "different":
+            raise RuntimeError(_UNBATCHED_TARGET)
+        with _slow.below(level):
+            return random.fill_in_place(target, name, draw)
+    with _slow.below(level):
+        level.each(lambda i: random.fill_in_place(target._value.select(target._bdim, i), name, draw))
+    return target
+
+
+_UNBATCHED_TARGET = (
+    "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. "
+    "Fill a tensor that is made from a batched one, as with zeros_like(x)"
+)

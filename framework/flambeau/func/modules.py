@@ -1,0 +1,101 @@
+"""Modules as functions of their parameters, and odds and ends around the transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ops._spec import OPS
+from ..tensor import Tensor
+from .batching import BatchedTensor
+
+__all__ = ["debug_unwrap", "functional_call", "functionalize", "replace_all_batch_norm_modules_", "stack_module_state"]
+
+
+def functional_call(
+    module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: dict[str, Any] | None = None, *,
+    tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
+    """Call `module` with the given tensors in place of its parameters and buffers.
+
+    Args:
+        parameter_and_buffer_dicts: tensors by path, in one dict or a sequence of dicts that share no path.
+        args: the positional arguments, a tuple, or a single one.
+        tie_weights: whether a tensor given for one path of a shared parameter counts for its other paths.
+        strict: whether every parameter and buffer must be given, and nothing else.
+    Raises: ValueError for a path given twice or other types; RuntimeError for missing or unexpected paths.
+    """
+    from ..nn.utils.stateless import _functional_call
+
+    given = parameter_and_buffer_dicts
+    if not isinstance(given, dict):
+        if not isinstance(given, (tuple, list)) or not all(isinstance(d, dict) for d in given):
+            raise ValueError(f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}")
+        names = [n for d in given for n in d]
+        repeated = sorted({n for n in names if names.count(n) > 1})
+        if repeated:
+            raise ValueError(f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous")
+        given = {n: t for d in given for n, t in d.items()}
+    return _functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
+
+
+def stack_module_state(models: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters and the buffers of several modules of one class, each stacked along a new first dimension.
+
+    Raises: RuntimeError for no modules, different classes, or modules both in training and evaluation.
+    """
+    models = list(models)
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if not (all(m.training for m in models) or not any(m.training for m in models)):
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if any(type(m) is not type(models[0]) for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    parameters = {n: _stacked([dict(m.named_parameters())[n] for m in models]) for n, _ in models[0].named_parameters()}
+    buffers = {n: _stacked([dict(m.named_buffers())[n] for m in models]) for n, _ in models[0].named_buffers()}
+    return parameters, buffers
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    needs = tensors[0].requires_grad
+    if any(t.requires_grad != needs for t in tensors):
+        raise RuntimeError("Expected parameters from each model to have the same .requires_grad")
+    made = OPS["stack"].function([t.detach() for t in tensors], 0)
+    return made.requires_grad_(needs)
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """`func`, whose in-place changes reach its arguments but no tensor outside of it.
+
+    In-place operations of eager tensors need no rewriting here, so this runs `func` as it is; tracing it is what
+    turns mutations into results.
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(f"functionalize(f, remove='mutations'): expected 'mutations' or 'mutations_and_views', got remove={remove}")
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    wrapped.__name__ = getattr(func, "__name__", "functionalized")
+    return wrapped
+
+
+def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
+    """The tensor behind those that transforms see: all examples at once, without tangents."""
+    if isinstance(tensor, BatchedTensor):
+        return debug_unwrap(tensor._value) if recurse else tensor._value
+    tangents = tensor.__dict__.get("_tangents")
+    if tangents:
+        return next(iter(tangents)).primal_of(tensor)
+    return tensor
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Let every batch norm in `root` use the statistics of its batch, as under vmap running ones cannot be updated."""
+    for module in root.modules():
+        if hasattr(module, "track_running_stats") and hasattr(module, "num_batches_tracked") and "BatchNorm" in type(module).__name__:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
+
+

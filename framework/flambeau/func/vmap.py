@@ -1,0 +1,151 @@
+"""`vmap`: map a function of single examples over a dimension of its arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..ops import _slow
+from ..tensor import Tensor
+from ..utils import _pytree
+from .batching import VmapLevel
+
+__all__ = ["vmap"]
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """`func`, which sees single examples, as a function of batches.
+
+    Args:
+        in_dims: for each argument the dimension that counts examples, or None; nested as the arguments are.
+        out_dims: where results have that dimension.
+        randomness: 'error', 'different' numbers for each example, or the 'same'.
+        chunk_size: how many examples to run at a time; all by default.
+    Raises: ValueError for dimensions that do not fit the arguments or results, RuntimeError for an unknown `randomness`.
+    """
+    if randomness not in ("error", "different", "same"):
+        raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+    if chunk_size is not None and not (chunk_size == -1 or chunk_size > 0):
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+
+    @functools.wraps(func)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return vmap_impl(func, in_dims, out_dims, randomness, chunk_size, *args, **kwargs)
+
+    if not hasattr(func, "__name__"):
+        wrapped.__name__ = type(func).__name__
+    return wrapped
+
+
+def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, *args: Any, **kwargs: Any) -> Any:
+    name = getattr(func, "__name__", repr(func))
+    size, flat_dims, flat_args, spec = _inputs(in_dims, args, name)
+    if chunk_size is None or chunk_size == -1 or chunk_size >= size:
+        return _run(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs, name)
+    parts = []
+    for start in range(0, size, chunk_size):
+        length = min(chunk_size, size - start)
+        piece = [x if d is None else x.narrow(d, start, length) for x, d in zip(flat_args, flat_dims, strict=True)]
+        parts.append(_run(func, length, flat_dims, piece, spec, out_dims, randomness, kwargs, name))
+    return _joined(parts, out_dims)
+
+
+def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[Any], list[Any], Any]:
+    """The batch size, and for each leaf of the arguments its dimension (counted from the front) or None."""
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(
+            f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a (potentially nested) tuple "
+            f"matching the structure of inputs, got: {type(in_dims)}."
+        )
+    if not args:
+        raise ValueError(f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs.")
+    flat, spec = _pytree.tree_flatten(args)
+    dims = _pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=lambda x: x is None)
+    if dims is None:
+        raise ValueError(
+            f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): in_dims is not compatible with the structure of `inputs`. "
+            f"in_dims has structure {_pytree.tree_structure(in_dims)} but inputs has structure {spec}."
+        )
+    dims = [_checked_dim(x, d, name, in_dims) for x, d in zip(flat, dims, strict=True)]
+    sizes = [x.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
+    if not sizes:
+        raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a dimension to map over")
+    if any(n != sizes[0] for n in sizes):
+        raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
+    return sizes[0], dims, flat, spec
+
+
+def _checked_dim(x: Any, dim: Any, name: str, in_dims: Any) -> int | None:
+    if dim is None:
+        return None
+    where = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={dim} for"
+    if not isinstance(dim, int):
+        raise ValueError(f"{where} an input but in_dim must be either an integer dimension or None.")
+    if not isinstance(x, Tensor):
+        raise ValueError(
+            f"{where} an input but the input is of type {type(x)}. We cannot vmap over non-Tensor arguments, "
+            "please use None as the respective in_dim"
+        )
+    if not -x.ndim <= dim < x.ndim:
+        raise ValueError(
+            f"{where} some input, but that input is a Tensor of dimensionality {x.ndim} so expected in_dim to satisfy "
+            f"-{x.ndim} <= in_dim < {x.ndim}."
+        )
+    return dim % x.ndim
+
+
+def _run(func: Any, size: int, dims: Any, flat: Any, spec: Any, out_dims: Any, randomness: str, kwargs: Any, name: str) -> Any:
+    level = VmapLevel(size, randomness)
+    _slow.push(level)
+    try:
+        inside = [x if d is None else level.wrap(x, d) for x, d in zip(flat, dims, strict=True)]
+        result = func(*spec.unflatten(inside), **kwargs)
+    finally:
+        _slow.pop(level)
+    leaves, out_spec = _pytree.tree_flatten(result)
+    wanted = _out_dims(out_dims, out_spec, result, name)
+    return out_spec.unflatten([_outside(level, x, d, name) for x, d in zip(leaves, wanted, strict=True)])
+
+
+def _out_dims(out_dims: Any, spec: Any, result: Any, name: str) -> list[Any]:
+    if isinstance(result, Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        out_dims = out_dims[0]
+    dims = _pytree._broadcast_to_and_flatten(out_dims, spec, is_leaf=lambda x: x is None)
+    if dims is None or not all(d is None or isinstance(d, int) for d in dims):
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. "
+            f"out_dims has structure {_pytree.tree_structure(out_dims)} but outputs has structure {spec}."
+        )
+    return dims
+
+
+def _outside(level: VmapLevel, x: Any, dim: Any, name: str) -> Any:
+    if not isinstance(x, Tensor):
+        raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did you mean to set out_dims= to None for output?")
+    if dim is None:
+        if level.has(x):
+            raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+        return x
+    whole = level.full(x)
+    return whole if dim == 0 else whole.movedim(0, dim)
+
+
+def _joined(parts: list[Any], out_dims: Any) -> Any:
+    from ..ops._spec import OPS
+
+    columns = [_pytree.tree_flatten(p) for p in parts]
+    spec = columns[0][1]
+    if isinstance(out_dims, tuple) and len(out_dims) == 1 and spec.is_leaf():
+        out_dims = out_dims[0]
+    dims = _pytree._broadcast_to_and_flatten(out_dims, spec, is_leaf=lambda x: x is None)
+    assert dims is not None  # every part has been checked
+    rows = zip(*(leaves for leaves, _ in columns), strict=True)
+    return spec.unflatten([row[0] if d is None else OPS["cat"].function(list(row), d) for row, d in zip(rows, dims, strict=True)])
