@@ -1,7 +1,7 @@
 """The functional form of what layers compute: ``flambeau.nn.functional``, usually imported as ``F``.
 
-Functions come from the op registry, on first use: those declared in this namespace, and those that are public here and
-at the top level alike (``F.conv2d`` is ``torch.conv2d``).
+Functions come from the op registry, on first use: those declared in this namespace, and those that are
+public here and at the top level alike (``F.conv2d`` is ``torch.conv2d``).
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 # Public in this namespace too, under the name of the op at the top level.
-_SHARED = frozenset(
-    """adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d bilinear binary_cross_entropy_with_logits celu celu_
-    channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss
-    cosine_similarity ctc_loss dropout dropout_ feature_alpha_dropout hardshrink hinge_embedding_loss kl_div logsigmoid
-    margin_ranking_loss native_channel_shuffle pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu
-    relu relu_ rrelu rrelu_ selu selu_ sigmoid softmax log_softmax tanh threshold threshold_ triplet_margin_loss""".split()
-)
+_SHARED = frozenset((
+    "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "avg_pool1d", "bilinear",
+    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d", "conv3d",
+    "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
+    "cosine_similarity", "ctc_loss", "dropout", "dropout_", "feature_alpha_dropout", "hardshrink",
+    "hinge_embedding_loss", "kl_div", "log_softmax", "logsigmoid", "margin_ranking_loss",
+    "native_channel_shuffle", "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle",
+    "poisson_nll_loss", "prelu", "relu", "relu_", "rrelu", "rrelu_", "selu", "selu_", "sigmoid", "softmax",
+    "tanh", "threshold", "threshold_", "triplet_margin_loss",
+))  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,8 @@ Ints = tuple[int, ...]
 
 
 def as_ints(op: str, name: str, value: Any, n: int) -> Ints:
-    """`value`, an int or a sequence of 1 or `n` of them, as a tuple of `n`. Raises: RuntimeError, TypeError otherwise."""
+    """`value`, an int or a sequence of 1 or `n` of them, as a tuple of `n`. Raises: RuntimeError,
+    TypeError otherwise."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return (int(value),) * n
     if isinstance(value, Tensor) and value.numel() == 1:
@@ -27,7 +28,9 @@ def as_ints(op: str, name: str, value: Any, n: int) -> Ints:
     if len(value) == 1:
         return (int(value[0]),) * n
     if len(value) != n:
-        raise RuntimeError(f"{op}: {name} must be one int or {n} of them, one for each spatial dimension; got {tuple(value)}")
+        raise RuntimeError(
+            f"{op}: {name} must be one int or {n} of them, one for each spatial dimension; got {tuple(value)}"
+        )
     return tuple(int(x) for x in value)
 
 
@@ -39,7 +42,7 @@ def _conj(a: Any) -> Any:
     return a.conj() if a.dtype.kind == "c" else a
 
 
-# -- the primitive ---------------------------------------------------------------------------------------------------------
+# -- the primitive -------------------------------------------------------------------------------------------
 
 
 def _check_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
@@ -48,13 +51,23 @@ def _check_convolution(input, weight, bias, stride, padding, dilation, transpose
     n = weight.ndim - 2
     operands = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     if n < 1 or input.ndim != n + 2:
-        raise RuntimeError(f"convolution: input must have {n + 2} dimensions to go with this weight, it has {input.ndim}\n{describe(**operands)}")
+        raise RuntimeError(
+            f"convolution: input must have {n + 2} dimensions to go with this weight, it has "
+            f"{input.ndim}\n{describe(**operands)}"
+        )
     _same_dtypes("convolution", **operands)
     if input.dtype in (dtypes.bool, dtypes.complex32):
-        raise RuntimeError(f'"convolution" not implemented for {input.dtype}; convert the operands with .to(dtype) first')
+        raise RuntimeError(
+            f'"convolution" not implemented for {input.dtype}; convert the operands with .to(dtype) first'
+        )
     stride, padding, dilation, output_padding = (
         as_ints("convolution", name, value, n)
-        for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation), ("output_padding", output_padding))
+        for name, value in (
+            ("stride", stride),
+            ("padding", padding),
+            ("dilation", dilation),
+            ("output_padding", output_padding),
+        )
     )
     _check_settings(stride, padding, dilation, output_padding, transposed, groups)
     _check_channels(input, weight, bias, transposed, groups, operands)
@@ -62,7 +75,9 @@ def _check_convolution(input, weight, bias, stride, padding, dilation, transpose
     return input, weight, bias, stride, padding, dilation, bool(transposed), output_padding, groups
 
 
-def _check_settings(stride: Ints, padding: Ints, dilation: Ints, output_padding: Ints, transposed: bool, groups: int) -> None:
+def _check_settings(
+    stride: Ints, padding: Ints, dilation: Ints, output_padding: Ints, transposed: bool, groups: int
+) -> None:
     if groups <= 0:
         raise RuntimeError(f"convolution: groups must be positive, got {groups}")
     if min(stride) <= 0:
@@ -70,10 +85,16 @@ def _check_settings(stride: Ints, padding: Ints, dilation: Ints, output_padding:
     if min(dilation) <= 0:
         raise RuntimeError(f"convolution: dilation must be positive, got {dilation}")
     if min(padding) < 0 or min(output_padding) < 0:
-        raise RuntimeError(f"convolution: negative padding is not supported, got padding {padding}, output_padding {output_padding}")
-    if transposed and any(o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation, strict=True)):
         raise RuntimeError(
-            f"convolution: output padding must be smaller than either stride or dilation, but got output_padding {output_padding}, "
+            f"convolution: negative padding is not supported, got padding {padding}, output_padding "
+            f"{output_padding}"
+        )
+    if transposed and any(
+        o >= s and o >= d for o, s, d in zip(output_padding, stride, dilation, strict=True)
+    ):
+        raise RuntimeError(
+            f"convolution: output padding must be smaller than either stride or dilation, but got "
+            f"output_padding {output_padding}, "
             f"stride {stride}, dilation {dilation}"
         )
 
@@ -81,34 +102,56 @@ def _check_settings(stride: Ints, padding: Ints, dilation: Ints, output_padding:
 def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups: int, operands: Any) -> None:
     expects = weight.shape[0] if transposed else weight.shape[1] * groups
     if weight.shape[0] % groups or weight.shape[0] < groups:
-        raise RuntimeError(f"convolution: the first dimension of weight must be divisible by groups={groups}\n{describe(**operands)}")
+        raise RuntimeError(
+            f"convolution: the first dimension of weight must be divisible by "
+            f"groups={groups}\n{describe(**operands)}"
+        )
     if input.shape[1] != expects:
         raise RuntimeError(
-            f"convolution: input has {input.shape[1]} channels, weight with groups={groups} expects {expects}\n{describe(**operands)}"
+            f"convolution: input has {input.shape[1]} channels, weight with groups={groups} expects "
+            f"{expects}\n{describe(**operands)}"
         )
     makes = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and (bias.ndim != 1 or bias.shape[0] != makes):
-        raise RuntimeError(f"convolution: bias must have shape ({makes},), one number for each output channel\n{describe(**operands)}")
+        raise RuntimeError(
+            f"convolution: bias must have shape ({makes},), one number for each output "
+            f"channel\n{describe(**operands)}"
+        )
 
 
-def _check_extent(input: Any, weight: Any, stride: Ints, padding: Ints, dilation: Ints, transposed: bool, extra: Ints, operands: Any) -> None:
+def _check_extent(
+    input: Any,
+    weight: Any,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    extra: Ints,
+    operands: Any,
+) -> None:
     kernel, spatial = tuple(weight.shape[2:]), tuple(input.shape[2:])
     if 0 in kernel:
         raise RuntimeError(f"convolution: kernel size must be positive\n{describe(**operands)}")
     if transposed:
         made = transposed_size(spatial, kernel, stride, padding, dilation, extra)
         if min(made) < 0 or (0 in spatial):
-            raise RuntimeError(f"convolution: the output would have extent {made}, each must be positive\n{describe(**operands)}")
+            raise RuntimeError(
+                f"convolution: the output would have extent {made}, each must be "
+                f"positive\n{describe(**operands)}"
+            )
         return
     for n, k, p, d in zip(spatial, kernel, padding, dilation, strict=True):
         if n + 2 * p < d * (k - 1) + 1:
             raise RuntimeError(
-                f"convolution: Kernel size can't be greater than actual input size: a kernel that spans {d * (k - 1) + 1} on "
+                f"convolution: Kernel size can't be greater than actual input size: a kernel that spans "
+                f"{d * (k - 1) + 1} on "
                 f"{n} + 2 * {p} elements\n{describe(**operands)}"
             )
 
 
-def transposed_size(spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, extra: Ints) -> Ints:
+def transposed_size(
+    spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, extra: Ints
+) -> Ints:
     """Spatial extent of a transposed convolution."""
     return tuple(
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
@@ -117,11 +160,14 @@ def transposed_size(spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, di
 
 
 @primitive(tensors=("input", "weight", "bias"), check=_check_convolution, autocast="lower")
-def convolution(input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1):
-    """Cross-correlation of ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)``, or, `transposed`, its transpose.
+def convolution(
+    input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1
+):
+    """Cross-correlation of ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)``, or, `transposed`, its
+    transpose.
 
-    The transpose maps ``(N, O, *)`` to ``(N, C, *)`` with the same weight; `output_padding` adds to its extent, which
-    `stride` leaves ambiguous.
+    The transpose maps ``(N, O, *)`` to ``(N, C, *)`` with the same weight; `output_padding` adds to its
+    extent, which `stride` leaves ambiguous.
     """
 
 
@@ -143,7 +189,10 @@ def _convolution_shape(input, weight, bias, stride, padding, dilation, transpose
     if transposed:
         made = transposed_size(spatial, kernel, stride, padding, dilation, output_padding)
         return (input.shape[0], weight.shape[1] * groups, *made), input.dtype
-    made = tuple(output_size(n, k, s, p, p, d) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation, strict=True))
+    made = tuple(
+        output_size(n, k, s, p, p, d)
+        for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation, strict=True)
+    )
     return (input.shape[0], weight.shape[0], *made), input.dtype
 
 
@@ -168,7 +217,9 @@ def _forward(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, 
     return convolution(x, w, None, stride, padding, dilation, False, (0,) * len(stride), groups)
 
 
-def _backward(y: Tensor, w: Tensor, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Tensor:
+def _backward(
+    y: Tensor, w: Tensor, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
     least = transposed_size(y.shape[2:], w.shape[2:], stride, padding, dilation, (0,) * len(stride))
     extra = tuple(n - m for n, m in zip(spatial, least, strict=True))
     return convolution(y, w, None, stride, padding, dilation, True, extra, groups)
@@ -227,7 +278,8 @@ def _convolution_bias_vjp(grad, grad_output_shape):
 
 @primitive(surface=0, tensors=("input", "grad_output"), linear_in=("input", "grad_output"))
 def convolution_weight(input, grad_output, kernel, stride, padding, dilation, groups):
-    """What the weight of a convolution of `input` receives from the gradient of its output; linear in both."""
+    """What the weight of a convolution of `input` receives from the gradient of its output; linear in
+    both."""
 
 
 @convolution_weight.kernel
@@ -251,7 +303,7 @@ def _convolution_weight_vjp(grad, input, grad_output, stride, padding, dilation,
     )
 
 
-# -- public forms ----------------------------------------------------------------------------------------------------------
+# -- public forms --------------------------------------------------------------------------------------------
 
 
 def _batched(op: str, input: Any, weight: Any, n: int) -> tuple[Tensor, bool]:
@@ -260,34 +312,47 @@ def _batched(op: str, input: Any, weight: Any, n: int) -> tuple[Tensor, bool]:
         if not isinstance(x, Tensor):
             raise TypeError(f"{op}(): argument '{name}' must be Tensor, not {type(x).__name__}")
     if weight.ndim != n + 2:
-        raise RuntimeError(f"{op}: weight must have {n + 2} dimensions, it has {weight.ndim}\n{describe(input=input, weight=weight)}")
+        raise RuntimeError(
+            f"{op}: weight must have {n + 2} dimensions, it has "
+            f"{weight.ndim}\n{describe(input=input, weight=weight)}"
+        )
     if input.ndim == n + 2:
         return input, True
     if input.ndim != n + 1:
         raise RuntimeError(
-            f"{op}: Expected {n + 1}D (unbatched) or {n + 2}D (batched) input, but input has {input.ndim} dimensions\n"
+            f"{op}: Expected {n + 1}D (unbatched) or {n + 2}D (batched) input, but input has {input.ndim} "
+            f"dimensions\n"
             f"{describe(input=input, weight=weight)}"
         )
     return input.unsqueeze(0), False
 
 
-def _convolve(op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
+def _convolve(
+    op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
     x, batched = _batched(op, input, weight, n)
     stride, dilation = as_ints(op, "stride", stride, n), as_ints(op, "dilation", dilation, n)
     if isinstance(padding, str):
         x, padding = _padding_of(op, padding, x, tuple(weight.shape[2:]), stride, dilation)
-    made = convolution(x, weight, bias, stride, as_ints(op, "padding", padding, n), dilation, False, (0,) * n, groups)
+    made = convolution(
+        x, weight, bias, stride, as_ints(op, "padding", padding, n), dilation, False, (0,) * n, groups
+    )
     return made if batched else made.squeeze(0)
 
 
-def _padding_of(op: str, padding: str, x: Tensor, kernel: Ints, stride: Ints, dilation: Ints) -> tuple[Tensor, Ints]:
-    """The amounts the words 'valid' and 'same' stand for; what is odd about 'same' is put on `x` at the high end."""
+def _padding_of(
+    op: str, padding: str, x: Tensor, kernel: Ints, stride: Ints, dilation: Ints
+) -> tuple[Tensor, Ints]:
+    """The amounts the words 'valid' and 'same' stand for; what is odd about 'same' is put on `x` at the
+    high end."""
     if padding == "valid":
         return x, (0,) * len(kernel)
     if padding != "same":
         raise RuntimeError(f"{op}: Invalid padding string: '{padding}'; give 'valid', 'same', or numbers")
     if any(s != 1 for s in stride):
-        raise RuntimeError(f"{op}: padding='same' is not supported for strided convolutions, stride is {stride}")
+        raise RuntimeError(
+            f"{op}: padding='same' is not supported for strided convolutions, stride is {stride}"
+        )
     total = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
     odd = [t % 2 for t in total]
     if any(odd):
@@ -298,11 +363,22 @@ def _padding_of(op: str, padding: str, x: Tensor, kernel: Ints, stride: Ints, di
 
 
 def _convolve_transposed(
-    op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+    op: str,
+    n: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
 ) -> Tensor:
     x, batched = _batched(op, input, weight, n)
     made = convolution(
-        x, weight, bias, as_ints(op, "stride", stride, n), as_ints(op, "padding", padding, n), as_ints(op, "dilation", dilation, n),
+        x, weight, bias,
+        as_ints(op, "stride", stride, n), as_ints(op, "padding", padding, n),
+        as_ints(op, "dilation", dilation, n),
         True, as_ints(op, "output_padding", output_padding, n), groups,
     )  # fmt: skip
     return made if batched else made.squeeze(0)
@@ -313,7 +389,8 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlate ``(N, C, L)`` or ``(C, L)`` with ``(O, C / groups, K)``.
 
     Args:
-        padding: zeros on both sides, or 'valid' (none), or 'same' (as many as keep the length; stride 1 only).
+        padding: zeros on both sides, or 'valid' (none), or 'same' (as many as keep the length; stride 1
+            only).
     Raises: RuntimeError for channels, dtypes or extents that do not fit.
     """
     return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
@@ -327,38 +404,52 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv3d",), autocast="lower")
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Cross-correlate ``(N, C, D, H, W)`` or ``(C, D, H, W)`` with ``(O, C / groups, KD, KH, KW)``; see `conv1d`."""
+    """Cross-correlate ``(N, C, D, H, W)`` or ``(C, D, H, W)`` with ``(O, C / groups, KD, KH, KW)``; see
+    `conv1d`."""
     return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose1d",), autocast="lower")
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """The transpose of `conv1d`: ``(N, C, L)`` with ``(C, O / groups, K)``, extent ``(L - 1) * stride - 2 * padding + ...``.
+    """The transpose of `conv1d`: ``(N, C, L)`` with ``(C, O / groups, K)``, extent ``(L - 1) * stride - 2 *
+    padding + ...``.
 
     Args:
         output_padding: how much longer the output is, less than `stride` or `dilation`.
     """
-    return _convolve_transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolve_transposed(
+        "conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose2d",), autocast="lower")
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """The transpose of `conv2d`: ``(N, C, H, W)`` with ``(C, O / groups, KH, KW)``; see `conv_transpose1d`."""
-    return _convolve_transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    """The transpose of `conv2d`: ``(N, C, H, W)`` with ``(C, O / groups, KH, KW)``; see
+    `conv_transpose1d`."""
+    return _convolve_transposed(
+        "conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose3d",), autocast="lower")
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """The transpose of `conv3d`: ``(N, C, D, H, W)`` with ``(C, O / groups, KD, KH, KW)``; see `conv_transpose1d`."""
-    return _convolve_transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    """The transpose of `conv3d`: ``(N, C, D, H, W)`` with ``(C, O / groups, KD, KH, KW)``; see
+    `conv_transpose1d`."""
+    return _convolve_transposed(
+        "conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_tbc",), autocast="lower")
 def conv_tbc(input, weight, bias, pad=0):
-    """Convolution over time, time first: ``(T, B, C)`` with ``(K, C, O)`` and ``(O,)`` gives ``(T + 2 * pad - K + 1, B, O)``."""
+    """Convolution over time, time first: ``(T, B, C)`` with ``(K, C, O)`` and ``(O,)`` gives ``(T + 2 *
+    pad - K + 1, B, O)``."""
     if input.ndim != 3 or weight.ndim != 3:
-        raise RuntimeError(f"conv_tbc: Input must have 3 dims: time, batch, in_channel; weight: kernel, in_channel, out_channel\n{describe(input=input, weight=weight)}")
-    made = convolution(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, (1,), (pad,), (1,), False, (0,), 1)
+        raise RuntimeError(
+            f"conv_tbc: Input must have 3 dims: time, batch, in_channel; weight: kernel, in_channel, "
+            f"out_channel\n{describe(input=input, weight=weight)}"
+        )
+    made = convolution(
+        input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, (1,), (pad,), (1,), False, (0,), 1
+    )
     return made.permute(2, 0, 1)
-
-

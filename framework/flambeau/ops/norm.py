@@ -25,7 +25,8 @@ def _moments() -> Moments:
 def link(value, other):
     """`value`, which requires grad also where `other` does, though it does not depend on it.
 
-    PyTorch computes the gradients of a layer's operands in one function, so each of them counts as depending on all.
+    PyTorch computes the gradients of a layer's operands in one function, so each of them counts as depending
+    on all.
     """
 
 
@@ -40,14 +41,20 @@ def _link_vjp(grad):
 
 
 def check_floating(op: str, **operands: Any) -> None:
-    """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half inputs."""
-    input = operands["input"]  # noqa: A001  # the public name
+    """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half
+    inputs."""
+    input = operands["input"]  # the public name
     if input.dtype.category != dtypes.FLOATING:
-        raise RuntimeError(f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+        raise RuntimeError(
+            f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first'
+        )
     half = input.dtype in (dtypes.float16, dtypes.bfloat16)
     for x in operands.values():
         if x is not None and x.dtype is not input.dtype and not (half and x.dtype is dtypes.float32):
-            raise RuntimeError(f"{op}: expected operands of one dtype, or float32 parameters beside half inputs\n{describe(**operands)}")
+            raise RuntimeError(
+                f"{op}: expected operands of one dtype, or float32 parameters beside half "
+                f"inputs\n{describe(**operands)}"
+            )
 
 
 def _like(value: Tensor, parameter: Tensor | None) -> Tensor:
@@ -62,19 +69,32 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
 
 
-# -- layer and root mean square ----------------------------------------------------------------------------------------------
+# -- layer and root mean square ------------------------------------------------------------------------------
 
 
 def _trailing(op: str, input: Any, normalized_shape: Any, **parameters: Any) -> tuple[int, ...]:
     """`normalized_shape` as a tuple. Raises: RuntimeError unless input ends in it and parameters have it."""
-    shape = (int(normalized_shape),) if isinstance(normalized_shape, int) else tuple(int(n) for n in normalized_shape)
+    shape = (
+        (int(normalized_shape),)
+        if isinstance(normalized_shape, int)
+        else tuple(int(n) for n in normalized_shape)
+    )
     if not shape:
-        raise RuntimeError(f"{op}: Expected normalized_shape to be at least 1-dimensional, i.e. containing at least one element, but got {shape}")
+        raise RuntimeError(
+            f"{op}: Expected normalized_shape to be at least 1-dimensional, i.e. containing at least one "
+            f"element, but got {shape}"
+        )
     for name, p in parameters.items():
         if p is not None and tuple(p.shape) != shape:
-            raise RuntimeError(f"{op}: Expected {name} to be of same shape as normalized_shape {shape}, but got {tuple(p.shape)}")
+            raise RuntimeError(
+                f"{op}: Expected {name} to be of same shape as normalized_shape {shape}, but got "
+                f"{tuple(p.shape)}"
+            )
     if input.ndim < len(shape) or tuple(input.shape[input.ndim - len(shape) :]) != shape:
-        raise RuntimeError(f"{op}: Given normalized_shape={shape}, expected input with shape [*, {str(shape)[1:-1]}], but got {tuple(input.shape)}")
+        raise RuntimeError(
+            f"{op}: Given normalized_shape={shape}, expected input with shape [*, {str(shape)[1:-1]}], but "
+            f"got {tuple(input.shape)}"
+        )
     return shape
 
 
@@ -123,8 +143,11 @@ def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
     return x.sum(dims) if dims else x
 
 
-def _standardize_vjp(grad: Tensor, input: Tensor, weight: Tensor | None, dims: Any, eps: float) -> tuple[Tensor, Tensor]:  # noqa: A002
-    """Gradient of the standardized input, and the standardized input itself, as differentiable expressions."""
+def _standardize_vjp(
+    grad: Tensor, input: Tensor, weight: Tensor | None, dims: Any, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Gradient of the standardized input, and the standardized input itself, as differentiable
+    expressions."""
     x = _wide(input)
     centred = x - x.mean(dims, True)
     inverse = ((centred * centred).mean(dims, True) + eps).rsqrt()
@@ -134,16 +157,23 @@ def _standardize_vjp(grad: Tensor, input: Tensor, weight: Tensor | None, dims: A
 
 
 @normalize_trailing.raw
-def _normalize_trailing_raw(grad, input, weight, bias, normalized_shape, keep, needs_input, needs_weight, needs_bias):
+def _normalize_trailing_raw(
+    grad, input, weight, bias, normalized_shape, keep, needs_input, needs_weight, needs_bias
+):
     from flambeau_kernels.cpu.norm import row_backward
 
     d = prod(normalized_shape)
     rows = prod(input.shape[: input.ndim - len(normalized_shape)])
     w = None if weight is None else weight.reshape(-1)
-    made = row_backward(grad.reshape(rows, d), input.reshape(rows, d), w, keep, (needs_input, needs_weight, needs_bias))
+    made = row_backward(
+        grad.reshape(rows, d), input.reshape(rows, d), w, keep, (needs_input, needs_weight, needs_bias)
+    )
     shapes = (input.shape, normalized_shape, normalized_shape)
     kinds = (input, weight, bias)
-    return tuple(None if m is None else _cast(m, k.dtype).reshape(s) for m, s, k in zip(made, shapes, kinds, strict=True))
+    return tuple(
+        None if m is None else _cast(m, k.dtype).reshape(s)
+        for m, s, k in zip(made, shapes, kinds, strict=True)
+    )
 
 
 @composite(namespace="nn.functional")
@@ -163,7 +193,7 @@ def layer_norm__(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudn
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
-def _statistics(input: Tensor, dims: list[int], keepdim: bool, eps: float) -> tuple[Tensor, Tensor]:  # noqa: A002
+def _statistics(input: Tensor, dims: list[int], keepdim: bool, eps: float) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation over `dims`, differentiable."""
     x = _wide(input)
     mean = x.mean(dims, True)
@@ -171,7 +201,7 @@ def _statistics(input: Tensor, dims: list[int], keepdim: bool, eps: float) -> tu
     return (mean, inverse) if keepdim else (mean.squeeze(dims), inverse.squeeze(dims))
 
 
-def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:  # noqa: A002
+def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
     """float32 where half inputs have float32 parameters, else the dtype of the input."""
     return input.dtype if weight is None else weight.dtype
 
@@ -233,7 +263,12 @@ def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input
     rows = prod(input.shape[: input.ndim - len(normalized_shape)])
     w = None if weight is None else weight.reshape(-1)
     to_input, to_weight, _ = row_backward(
-        grad.reshape(rows, d), input.reshape(rows, d), w, keep, (needs_input, needs_weight, False), centred=False
+        grad.reshape(rows, d),
+        input.reshape(rows, d),
+        w,
+        keep,
+        (needs_input, needs_weight, False),
+        centred=False,
     )
     return (
         None if to_input is None else to_input.reshape(input.shape),
@@ -259,27 +294,34 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     return scale_trailing(input, normalized_shape, weight, eps)
 
 
-def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: Any) -> Tensor:  # noqa: A002
+def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: Any) -> Tensor:
     if not input.is_complex():
-        raise NotImplementedError(f'"rms_norm" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+        raise NotImplementedError(
+            f'"rms_norm" not implemented for {input.dtype}; convert the input with .to(dtype) first'
+        )
     dims = _dims_of(input, _trailing("rms_norm", input, normalized_shape, weight=weight))
     eps = dtypes.finfo(input.dtype).eps if eps is None else eps
     made = input * ((input * input).mean(dims, True) + eps).rsqrt()
     return made if weight is None else made * weight
 
 
-# -- batch -------------------------------------------------------------------------------------------------------------------
+# -- batch ---------------------------------------------------------------------------------------------------
 
 
 def _per_channel(op: str, channels: int, **parameters: Any) -> None:
     for name, p in parameters.items():
         if p is not None and (p.numel() != channels):
-            raise RuntimeError(f"{op}: {name} should contain {channels} elements, one for each channel, not {p.numel()}\n{describe(**parameters)}")
+            raise RuntimeError(
+                f"{op}: {name} should contain {channels} elements, one for each channel, not "
+                f"{p.numel()}\n{describe(**parameters)}"
+            )
 
 
 def _check_channels(input, weight, bias, eps, keep):
     if input.ndim < 2:
-        raise IndexError(f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions")
+        raise IndexError(
+            f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions"
+        )
     _per_channel("batch_norm", input.shape[1], weight=weight, bias=bias)
     check_floating("batch_norm", input=input, weight=weight, bias=bias)
     return input, weight, bias, eps, keep or _moments()
@@ -326,11 +368,21 @@ def _normalize_channels_vjp(grad, input, weight, bias, eps):
 
 @normalize_channels.raw
 def _normalize_channels_raw(grad, input, weight, bias, keep, needs_input, needs_weight, needs_bias):
-    return _channels_backward(grad, input, weight, bias, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias))
+    return _channels_backward(
+        grad, input, weight, bias, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias)
+    )
 
 
 def _channels_backward(
-    grad: Any, x: Any, weight: Any, bias: Any, mean: Any, inverse: Any, groups: Any, wants: Any, constant: bool = False
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    inverse: Any,
+    groups: Any,
+    wants: Any,
+    constant: bool = False,
 ) -> Any:
     from flambeau_kernels.cpu.norm import normalize_backward
 
@@ -345,9 +397,15 @@ def _channels_backward(
 
 def _check_by_running(input, mean, variance, weight, bias, eps):
     if input.ndim < 2:
-        raise IndexError(f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions")
-    _per_channel("batch_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias)
-    check_floating("batch_norm", input=input, running_mean=mean, running_var=variance, weight=weight, bias=bias)
+        raise IndexError(
+            f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions"
+        )
+    _per_channel(
+        "batch_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias
+    )
+    check_floating(
+        "batch_norm", input=input, running_mean=mean, running_var=variance, weight=weight, bias=bias
+    )
 
 
 @primitive(surface=0, tensors=("input", "mean", "variance", "weight", "bias"), check=_check_by_running)
@@ -357,7 +415,9 @@ def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5
 
 def _given(mean: Any, variance: Any, eps: float) -> tuple[Any, Any]:
     kind = np.dtype(np.float64) if variance.dtype == np.float64 else np.dtype(np.float32)
-    return mean.astype(kind, copy=False)[None, :], (1 / np.sqrt(variance.astype(kind, copy=False) + kind.type(eps)))[None, :]
+    return mean.astype(kind, copy=False)[None, :], (
+        1 / np.sqrt(variance.astype(kind, copy=False) + kind.type(eps))
+    )[None, :]
 
 
 @normalize_by_running.kernel
@@ -391,10 +451,14 @@ def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias, eps):
 
 
 @normalize_by_running.raw
-def _normalize_by_running_raw(grad, input, mean, variance, weight, bias, eps, needs_input, needs_weight, needs_bias):
+def _normalize_by_running_raw(
+    grad, input, mean, variance, weight, bias, eps, needs_input, needs_weight, needs_bias
+):
     given = _given(mean, variance, eps)
     wants = (needs_input, needs_weight, needs_bias)
-    to_input, to_weight, to_bias = _channels_backward(grad, input, weight, bias, *given, None, wants, constant=True)
+    to_input, to_weight, to_bias = _channels_backward(
+        grad, input, weight, bias, *given, None, wants, constant=True
+    )
     return to_input, None, None, to_weight, to_bias
 
 
@@ -412,12 +476,22 @@ def _update_running(running_mean: Any, running_var: Any, keep: Moments, momentum
 
 
 def _batch_norm(
-    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float, keep: Moments  # noqa: A002
+    input: Tensor,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    keep: Moments,
 ) -> Tensor:
     if input.ndim == 1 and input.numel() == 0:
         return input.clone()
     if not training and (running_mean is None or running_var is None):
-        raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
+        raise RuntimeError(
+            "batch_norm: Expected running_mean and running_var to be defined when training=False"
+        )
     if not training:
         return normalize_by_running(input, running_mean, running_var, weight, bias, eps)
     if input.ndim >= 2:
@@ -429,19 +503,28 @@ def _batch_norm(
 
 
 @composite(namespace="nn.functional")
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+def batch_norm(
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
+):
     """Each channel of ``(N, C, *)`` standardized, times `weight`, plus `bias`, both ``(C,)``.
 
     Args:
-        training: standardize by the statistics of this batch and move the running ones towards them by `momentum`, in
-            place; otherwise standardize by the running ones.
-    Raises: ValueError in training for a single value per channel or no `eps`; RuntimeError for operands that do not fit.
+        training: standardize by the statistics of this batch and move the running ones towards them by
+            `momentum`, in place; otherwise standardize by the running ones.
+    Raises: ValueError in training for a single value per channel or no `eps`; RuntimeError for operands that
+        do not fit.
     Source: Ioffe and Szegedy 2015, "Batch Normalization".
     """
     if training and input.ndim and input.shape[0] * prod(input.shape[2:]) == 1:
-        raise ValueError(f"batch_norm: Expected more than 1 value per channel when training, got input size {tuple(input.shape)}")
+        raise ValueError(
+            f"batch_norm: Expected more than 1 value per channel when training, got input size "
+            f"{tuple(input.shape)}"
+        )
     if eps < 0 or (training and eps == 0):
-        raise ValueError(f"batch_norm: eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
+        raise ValueError(
+            f"batch_norm: eps must be {'positive during training' if training else 'non-negative'}, but got "
+            f"{eps}"
+        )
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
 
 
@@ -464,39 +547,65 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     return out, wrap(_cast(keep.mean[0], kind.numpy)), wrap(_cast(keep.inverse[0], kind.numpy))
 
 
-# -- instance and group ------------------------------------------------------------------------------------------------------
+# -- instance and group --------------------------------------------------------------------------------------
 
 
 @composite(namespace="nn.functional")
 def instance_norm(
-    input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5
+    input,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
 ):
     """Each channel of each image of ``(N, C, *)`` standardized, times `weight`, plus `bias`, both ``(C,)``.
 
     Args:
-        use_input_stats: standardize by the statistics of each image and move the running ones towards their mean over
-            the batch; otherwise standardize by the running ones.
+        use_input_stats: standardize by the statistics of each image and move the running ones towards their
+            mean over the batch; otherwise standardize by the running ones.
     Raises: ValueError for a single value per channel.
     Source: Ulyanov, Vedaldi and Lempitsky 2016, "Instance Normalization".
     """
     if use_input_stats and input.ndim > 2 and prod(input.shape[2:]) == 1:
-        raise ValueError(f"instance_norm: Expected more than 1 spatial element when training, got input size {tuple(input.shape)}")
+        raise ValueError(
+            f"instance_norm: Expected more than 1 spatial element when training, got input size "
+            f"{tuple(input.shape)}"
+        )
     return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
 @composite(surface=FUNCTION)
-def instance_norm__(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled):
+def instance_norm__(
+    input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled
+):
     """`nn.functional.instance_norm` with its arguments in another order."""
     return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
-def _instance_norm(input: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, use_input_stats: bool, momentum: float, eps: float) -> Tensor:  # noqa: A002
+def _instance_norm(
+    input: Tensor,
+    mean: Any,
+    variance: Any,
+    weight: Any,
+    bias: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
     if not use_input_stats:
         if mean is None or variance is None:
-            raise RuntimeError("instance_norm: Expected running_mean and running_var to be defined when use_input_stats is false")
+            raise RuntimeError(
+                "instance_norm: Expected running_mean and running_var to be defined when use_input_stats is "
+                "false"
+            )
         return normalize_by_running(input, mean, variance, weight, bias, eps)
     if input.ndim >= 2:
-        _per_channel("instance_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias)
+        _per_channel(
+            "instance_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias
+        )
     keep = _moments()
     out = normalize_groups(input, input.shape[1], weight, bias, eps, keep)
     if (mean is not None or variance is not None) and keep.mean is not None:
@@ -513,15 +622,23 @@ def _averaged(keep: Moments) -> Moments:
 
 def _check_groups(input, num_groups, weight, bias, eps, keep):
     if input.ndim < 2:
-        raise RuntimeError(f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}")
+        raise RuntimeError(
+            f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}"
+        )
     channels = input.shape[1]
     if num_groups <= 0:
         raise RuntimeError(f"group_norm: Expected num groups to be greater than 0, got {num_groups}")
     if channels % num_groups:
-        raise RuntimeError(f"group_norm: Expected number of channels in input to be divisible by num_groups, but got input of shape {tuple(input.shape)} and num_groups={num_groups}")
+        raise RuntimeError(
+            f"group_norm: Expected number of channels in input to be divisible by num_groups, but got input "
+            f"of shape {tuple(input.shape)} and num_groups={num_groups}"
+        )
     for name, p in (("weight", weight), ("bias", bias)):
         if p is not None and (p.ndim != 1 or p.numel() != channels):
-            raise RuntimeError(f"group_norm: Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of shape {tuple(p.shape)} and input of shape {tuple(input.shape)}")
+            raise RuntimeError(
+                f"group_norm: Expected {name} to be a vector of size equal to the number of channels in "
+                f"input, but got {name} of shape {tuple(p.shape)} and input of shape {tuple(input.shape)}"
+            )
     check_floating("group_norm", input=input, weight=weight, bias=bias)
     return input, num_groups, weight, bias, eps, keep or _moments()
 
@@ -561,18 +678,36 @@ def _normalize_groups_vjp(grad, input, num_groups, weight, bias, eps):
 
 @normalize_groups.raw
 def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_input, needs_weight, needs_bias):
-    return _channels_backward(grad, input, weight, bias, keep.mean, keep.inverse, num_groups, (needs_input, needs_weight, needs_bias))
+    return _channels_backward(
+        grad,
+        input,
+        weight,
+        bias,
+        keep.mean,
+        keep.inverse,
+        num_groups,
+        (needs_input, needs_weight, needs_bias),
+    )
 
 
 @composite(namespace="nn.functional")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
-    """Each of `num_groups` groups of channels of each image of ``(N, C, *)`` standardized, times `weight`, plus `bias`.
+    """Each of `num_groups` groups of channels of each image of ``(N, C, *)`` standardized, times `weight`,
+    plus `bias`.
 
-    Raises: RuntimeError unless `num_groups` divides C and the parameters are ``(C,)``; ValueError for a single value per group.
+    Raises: RuntimeError unless `num_groups` divides C and the parameters are ``(C,)``; ValueError for a
+        single value per group.
     Source: Wu and He 2018, "Group Normalization".
     """
-    if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * prod(input.shape[2:]) == 1:
-        raise ValueError(f"group_norm: Expected more than 1 value per channel when training, got input size {tuple(input.shape)}")
+    if (
+        input.ndim >= 2
+        and num_groups > 0
+        and input.shape[0] * input.shape[1] // num_groups * prod(input.shape[2:]) == 1
+    ):
+        raise ValueError(
+            f"group_norm: Expected more than 1 value per channel when training, got input size "
+            f"{tuple(input.shape)}"
+        )
     return normalize_groups(input, num_groups, weight, bias, eps)
 
 
@@ -583,7 +718,7 @@ def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enab
 
 
 @composite(surface=FUNCTION | OUT)
-def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # noqa: N803  # PyTorch's names
+def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's names
     """`group_norm` and the mean and 1 / deviation of each group, each ``(N, group)``."""
     out = normalize_groups(input, group, weight, bias, eps)
     mean, inverse = _statistics(input.reshape(N, group, C // group * HxW), [2], False, eps)
@@ -591,7 +726,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # noqa: N803
     return out, mean.to(kind), inverse.to(kind)
 
 
-# -- others ------------------------------------------------------------------------------------------------------------------
+# -- others --------------------------------------------------------------------------------------------------
 
 
 @composite(namespace="nn.functional")
@@ -599,10 +734,13 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """``input / (k + alpha * mean of squares over `size` neighbouring channels) ** beta``, for ``(N, C, *)``.
 
     Raises: ValueError for fewer than 3 dimensions.
-    Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural Networks", 3.3.
+    Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural
+        Networks", 3.3.
     """
     if input.ndim < 3:
-        raise ValueError(f"local_response_norm: Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+        raise ValueError(
+            f"local_response_norm: Expected 3D or higher dimensionality input (got {input.ndim} dimensions)"
+        )
     if input.numel() == 0:
         return input
     from .pool import running_mean

@@ -17,19 +17,24 @@ Ints = tuple[int, ...]
 Windows = Any  # a tuple of flambeau_kernels.cpu.pool.Window, one for each pooled dimension
 
 
-# -- windows -----------------------------------------------------------------------------------------------------------------
+# -- windows -------------------------------------------------------------------------------------------------
 
 
-def _check_input(op: str, input: Any, n: int, what: str) -> None:  # noqa: A002
-    """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with order or means."""
+def _check_input(op: str, input: Any, n: int, what: str) -> None:
+    """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with
+    order or means."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{op}(): argument 'input' must be Tensor, not {type(input).__name__}")
     if input.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"{op}: Expected {n + 1}D or {n + 2}D input, but it has {input.ndim} dimensions\n{describe(input=input)}")
+        raise RuntimeError(
+            f"{op}: Expected {n + 1}D or {n + 2}D input, but it has {input.ndim} "
+            f"dimensions\n{describe(input=input)}"
+        )
     needed = input.shape[-n - 1 :] if what == "order" or input.ndim == n + 2 else input.shape[-n:]
     if 0 in needed:
         raise RuntimeError(
-            f"{op}: Expected input to have non-zero size in all but the batch dimension, but got {tuple(input.shape)}\n{describe(input=input)}"
+            f"{op}: Expected input to have non-zero size in all but the batch dimension, but got "
+            f"{tuple(input.shape)}\n{describe(input=input)}"
         )
     refused = input.is_complex() or input.dtype is dtypes.bool
     if what == "mean":
@@ -37,27 +42,42 @@ def _check_input(op: str, input: Any, n: int, what: str) -> None:  # noqa: A002
     elif what == "floating":
         refused = refused or input.dtype.category < dtypes.FLOATING
     if refused:
-        raise NotImplementedError(f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+        raise NotImplementedError(
+            f'"{op}" not implemented for {input.dtype}; convert the input with .to(dtype) first'
+        )
 
 
-def _windows(op: str, input: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, n: int) -> Windows:  # noqa: A002
+def _windows(
+    op: str, input: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, n: int
+) -> Windows:
     from flambeau_kernels.cpu.pool import Window
 
     kernel = as_ints(op, "kernel_size", kernel, n)
-    stride = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else as_ints(op, "stride", stride, n)
+    stride = (
+        kernel
+        if stride is None or (isinstance(stride, (tuple, list)) and not stride)
+        else as_ints(op, "stride", stride, n)
+    )
     padding, dilation = as_ints(op, "padding", padding, n), as_ints(op, "dilation", dilation, n)
     windows = []
     for size, k, s, p, d in zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True):
         if k <= 0 or s <= 0 or d <= 0:
             what = "kernel size" if k <= 0 else "stride" if s <= 0 else "dilation"
-            raise RuntimeError(f"{op}: {what} should be greater than zero; kernel_size {kernel}, stride {stride}, dilation {dilation}")
+            raise RuntimeError(
+                f"{op}: {what} should be greater than zero; kernel_size {kernel}, stride {stride}, dilation "
+                f"{dilation}"
+            )
         if p < 0 or p > ((k - 1) * d + 1) // 2:
             raise RuntimeError(
-                f"{op}: pad should be at least 0 and at most half of effective kernel size, but got padding={p}, kernel_size={k}, dilation={d}"
+                f"{op}: pad should be at least 0 and at most half of effective kernel size, but got "
+                f"padding={p}, kernel_size={k}, dilation={d}"
             )
         count = _window_count(size, k, s, p, d, ceil_mode)
         if count < 1:
-            raise RuntimeError(f"{op}: Output size is too small: no window of {k} (dilation {d}) fits into {size} + 2 * {p}\n{describe(input=input)}")
+            raise RuntimeError(
+                f"{op}: Output size is too small: no window of {k} (dilation {d}) fits into {size} + 2 * "
+                f"{p}\n{describe(input=input)}"
+            )
         windows.append(Window(size, k, s, p, d, count))
     return tuple(windows)
 
@@ -80,11 +100,11 @@ def _restored(made: Any, a: Any, n: int) -> Any:
     return made.reshape(*a.shape[: a.ndim - n], *made.shape[1:])
 
 
-def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:  # noqa: A002
+def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
     return (*input.shape[: input.ndim - len(windows)], *(w.count for w in windows))
 
 
-# -- means -------------------------------------------------------------------------------------------------------------------
+# -- means ---------------------------------------------------------------------------------------------------
 
 
 @primitive(surface=0, linear_in=("input",))
@@ -98,7 +118,9 @@ def _divisor(windows: Windows, include_padding: bool, divisor: Any, kind: np.dty
     if divisor is not None:
         return kind.type(divisor)
     counts = window_counts(windows, include_padding)
-    return kind.type(counts.flat[0]) if counts.size and (counts == counts.flat[0]).all() else counts.astype(kind)
+    return (
+        kind.type(counts.flat[0]) if counts.size and (counts == counts.flat[0]).all() else counts.astype(kind)
+    )
 
 
 def _wide(a: Any) -> Any:
@@ -160,7 +182,15 @@ def _spread_mean_vjp(grad, windows, include_padding, divisor):
 
 
 def _avg_pool(
-    op: str, n: int, input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: Any  # noqa: A002
+    op: str,
+    n: int,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: Any,
 ) -> Tensor:
     _check_input(op, input, n, "mean")
     if divisor is not None and divisor == 0:
@@ -182,30 +212,44 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 
 
 @composite(namespace="nn.functional", surface=FUNCTION | OUT)
-def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """The mean over windows of the last two dimensions; see `avg_pool1d`. `divisor_override` replaces the counts."""
-    return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+def avg_pool2d(
+    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+):
+    """The mean over windows of the last two dimensions; see `avg_pool1d`. `divisor_override` replaces the
+    counts."""
+    return _avg_pool(
+        "avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @composite(namespace="nn.functional", surface=FUNCTION | OUT)
-def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """The mean over windows of the last three dimensions; see `avg_pool1d`. `divisor_override` replaces the counts."""
-    return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+def avg_pool3d(
+    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+):
+    """The mean over windows of the last three dimensions; see `avg_pool1d`. `divisor_override` replaces
+    the counts."""
+    return _avg_pool(
+        "avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
-def running_mean(input: Tensor, kernel: Ints) -> Tensor:  # noqa: A002
+def running_mean(input: Tensor, kernel: Ints) -> Tensor:
     """Means over windows of the last dimensions at stride 1, without padding; integers round towards zero."""
     from flambeau_kernels.cpu.pool import Window
 
     n = len(kernel)
-    windows = tuple(Window(size, k, 1, 0, 1, size - k + 1) for size, k in zip(input.shape[-n:], kernel, strict=True))
+    windows = tuple(
+        Window(size, k, 1, 0, 1, size - k + 1) for size, k in zip(input.shape[-n:], kernel, strict=True)
+    )
     return window_mean(input, windows, True, None)
 
 
-# -- norms -------------------------------------------------------------------------------------------------------------------
+# -- norms ---------------------------------------------------------------------------------------------------
 
 
-def _lp_pool(op: str, n: int, input: Any, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:  # noqa: A002
+def _lp_pool(
+    op: str, n: int, input: Any, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool
+) -> Tensor:
     """``(sum of x ** p) ** (1 / p)`` over windows; the gradient is 0 where the sum is not positive."""
     from .activation import relu
 
@@ -234,7 +278,7 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return _lp_pool("lp_pool3d", 3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-# -- maxima ------------------------------------------------------------------------------------------------------------------
+# -- maxima --------------------------------------------------------------------------------------------------
 
 
 class Kept:
@@ -272,7 +316,7 @@ def _window_max(x, windows, keep):
     return _restored(kernels.max_values(_planes(x, len(windows)), windows), x, len(windows))
 
 
-def _max_shape(input: Tensor, windows: Windows) -> tuple[int, ...]:  # noqa: A002
+def _max_shape(input: Tensor, windows: Windows) -> tuple[int, ...]:
     counts = [len(w) if isinstance(w, np.ndarray) else w.count for w in windows]
     return (*input.shape[: input.ndim - len(windows)], *counts)
 
@@ -347,7 +391,9 @@ def _take_plane(x, at, n):
     from flambeau_kernels.cpu.pool import take_plane as kernel
 
     planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
-    return kernel(x.reshape(planes, size), at.reshape(planes, prod(at.shape[at.ndim - n :]))).reshape(at.shape)
+    return kernel(x.reshape(planes, size), at.reshape(planes, prod(at.shape[at.ndim - n :]))).reshape(
+        at.shape
+    )
 
 
 @take_plane.shape
@@ -360,17 +406,27 @@ def _take_plane_vjp(grad, indices, input, n):
     return put_plane(grad, indices, input, n), None
 
 
-def _max(input: Tensor, windows: Windows, return_indices: bool) -> Any:  # noqa: A002
+def _max(input: Tensor, windows: Windows, return_indices: bool) -> Any:
     if return_indices:
         return window_max_with_indices(input, windows)
     return window_max(input, windows, Kept(input._n is not None and _state.grad_enabled()))
 
 
 def _max_pool(
-    op: str, n: int, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool  # noqa: A002
+    op: str,
+    n: int,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
 ) -> Any:
     _check_input(op, input, n, "order")
-    return _max(input, _windows(op, input, kernel_size, stride, padding, dilation, ceil_mode, n), return_indices)
+    return _max(
+        input, _windows(op, input, kernel_size, stride, padding, dilation, ceil_mode, n), return_indices
+    )
 
 
 @composite(namespace="nn.functional")
@@ -383,23 +439,31 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
         ceil_mode: let a last window stick out at the end.
         return_indices: return the index of each maximum too.
     """
-    return _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _max_pool(
+        "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
 
 
 @composite(namespace="nn.functional")
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum over windows of the last two dimensions; see `max_pool1d`. Indices count through the plane."""
-    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    """The maximum over windows of the last two dimensions; see `max_pool1d`. Indices count through the
+    plane."""
+    return _max_pool(
+        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
 
 
 @composite(namespace="nn.functional")
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum over windows of the last three dimensions; see `max_pool1d`. Indices count through the volume."""
-    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    """The maximum over windows of the last three dimensions; see `max_pool1d`. Indices count through the
+    volume."""
+    return _max_pool(
+        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
 
 
 def _with_indices(n: int) -> Any:
-    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):  # noqa: A002
+    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
         """`nn.functional.max_pool` with indices."""
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -407,11 +471,13 @@ def _with_indices(n: int) -> Any:
     return composite(namespace="nn.functional", aliases=("max_pool1d_with_indices",) if n == 1 else ())(pool)
 
 
-max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (_with_indices(n) for n in (1, 2, 3))
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
+    _with_indices(n) for n in (1, 2, 3)
+)
 
 
 def _top_level(n: int) -> Any:
-    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):  # noqa: A002
+    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
         """`nn.functional.max_pool` without indices."""
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
@@ -423,13 +489,16 @@ for _n in (1, 2, 3):
     _top_level(_n)
 
 
-# -- adaptive ----------------------------------------------------------------------------------------------------------------
+# -- adaptive ------------------------------------------------------------------------------------------------
 
 
-def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:  # noqa: A002
+def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:
     if isinstance(output_size, (tuple, list)):
         if isinstance(input, Tensor) and n > 1 and input.ndim <= len(output_size):
-            raise ValueError(f"{op}: Input dimension should be at least {len(output_size) + 1}, one more than output_size has; it is {input.ndim}")
+            raise ValueError(
+                f"{op}: Input dimension should be at least {len(output_size) + 1}, one more than "
+                f"output_size has; it is {input.ndim}"
+            )
         _check_input(op, input, n, what)
         if len(output_size) not in (1, n):
             raise RuntimeError(f"{op}: output_size must be one int or {n} of them, got {tuple(output_size)}")
@@ -437,9 +506,16 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:  #
     else:
         _check_input(op, input, n, what)
         given = (output_size,) * n
-    sizes = as_ints(op, "output_size", tuple(have if m is None else m for m, have in zip(given, input.shape[-n:], strict=True)), n)
+    sizes = as_ints(
+        op,
+        "output_size",
+        tuple(have if m is None else m for m, have in zip(given, input.shape[-n:], strict=True)),
+        n,
+    )
     if min(sizes) < 0:
-        raise RuntimeError(f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}")
+        raise RuntimeError(
+            f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}"
+        )
     return sizes
 
 
@@ -458,7 +534,10 @@ def _adaptive_mean(x, sizes):
         flat = planes.reshape(len(planes), -1)
         made = (flat @ np.full(flat.shape[1], 1 / flat.shape[1], planes.dtype)).reshape(len(planes), *sizes)
     elif all(m and size % m == 0 for size, m in zip(planes.shape[1:], sizes, strict=True)):
-        windows = tuple(kernels.Window(size, size // m, size // m, 0, 1, m) for size, m in zip(planes.shape[1:], sizes, strict=True))
+        windows = tuple(
+            kernels.Window(size, size // m, size // m, 0, 1, m)
+            for size, m in zip(planes.shape[1:], sizes, strict=True)
+        )
         made = kernels.window_sum(planes, windows)
         made /= prod(w.kernel for w in windows)
     else:
@@ -493,7 +572,9 @@ def _adaptive_spread(grad, sizes):
     n = len(sizes)
     planes = _wide(_planes(grad, n))
     if planes[0:1].size == 1:
-        made = np.repeat(planes.reshape(-1) / planes.dtype.type(prod(sizes)), prod(sizes)).reshape(len(planes), *sizes)
+        made = np.repeat(planes.reshape(-1) / planes.dtype.type(prod(sizes)), prod(sizes)).reshape(
+            len(planes), *sizes
+        )
     else:
         made = kernel(planes, sizes)
     return _restored(made.astype(grad.dtype, copy=False), grad, n)
@@ -527,13 +608,15 @@ def adaptive_avg_pool3d(input, output_size):
     return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
 
 
-def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:  # noqa: A002
+def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
     from flambeau_kernels.cpu.pool import Window, adaptive_ranges
 
     sizes = _sizes(op, input, output_size, n, "floating")
     extents = tuple(input.shape[-n:])
     if all(m and size % m == 0 for size, m in zip(extents, sizes, strict=True)):
-        windows: Any = tuple(Window(size, size // m, size // m, 0, 1, m) for size, m in zip(extents, sizes, strict=True))
+        windows: Any = tuple(
+            Window(size, size // m, size // m, 0, 1, m) for size, m in zip(extents, sizes, strict=True)
+        )
     else:
         windows = [_members(adaptive_ranges(size, m)) for size, m in zip(extents, sizes, strict=True)]
     return _max(input, windows, return_indices)
@@ -570,7 +653,7 @@ def adaptive_max_pool1d__(input, output_size):
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, True)
 
 
-# -- fractional --------------------------------------------------------------------------------------------------------------
+# -- fractional ----------------------------------------------------------------------------------------------
 
 
 def _starts(sample: float, size: int, count: int, kernel: int) -> Any:
@@ -588,7 +671,14 @@ def _starts(sample: float, size: int, count: int, kernel: int) -> Any:
 
 
 def _fractional_max(
-    op: str, n: int, input: Any, kernel_size: Any, output_size: Any, output_ratio: Any, return_indices: bool, samples: Any  # noqa: A002
+    op: str,
+    n: int,
+    input: Any,
+    kernel_size: Any,
+    output_size: Any,
+    output_ratio: Any,
+    return_indices: bool,
+    samples: Any,
 ) -> Any:
     if output_size is None and output_ratio is None:
         raise ValueError(f"{op} requires specifying either an output_size or an output_ratio")
@@ -600,25 +690,32 @@ def _fractional_max(
     kernel, sizes = as_ints(op, "kernel_size", kernel_size, n), as_ints(op, "output_size", output_size, n)
     for size, k, m in zip(extents, kernel, sizes, strict=True):
         if m + k - 1 > size or k < 1 or m < 1:
-            raise RuntimeError(f"{op}: {m} windows of {k} do not fit into {size} elements\n{describe(input=input)}")
+            raise RuntimeError(
+                f"{op}: {m} windows of {k} do not fit into {size} elements\n{describe(input=input)}"
+            )
     batched = input if input.ndim == n + 2 else input.unsqueeze(0)
     samples = _samples(op, batched, n, samples)
     made = [_fractional_image(batched, image, kernel, sizes, samples) for image in range(batched.shape[0])]
     return _stacked(batched, made, input.ndim == n + 2, sizes, return_indices)
 
 
-def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:  # noqa: A002
+def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
     wanted = (*input.shape[:2], n)
     if samples is None:
         from .random import rand
 
         samples = rand(*wanted, dtype=input.dtype if input.dtype.is_floating_point else None)
-    if samples.ndim != 3 or samples.shape[0] < wanted[0] or samples.shape[1] < wanted[1] or samples.shape[2] != n:
+    if (
+        samples.ndim != 3
+        or samples.shape[0] < wanted[0]
+        or samples.shape[1] < wanted[1]
+        or samples.shape[2] != n
+    ):
         raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
     return samples._a.astype(np.float64)
 
 
-def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:  # noqa: A002
+def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:
     """Windows of each channel of one image: their lengths are fixed, their starts are drawn."""
     extents = tuple(input.shape[2:])
     made = []
@@ -634,23 +731,28 @@ def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samp
     return made
 
 
-def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_indices: bool) -> Any:  # noqa: A002
+def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_indices: bool) -> Any:
     from .shape import stack
 
     if not input.shape[0]:
         empty = input.new_zeros((0, input.shape[1], *sizes))
         return (empty, empty.to(dtypes.int64)) if return_indices else empty
     pairs = [
-        [_max(input[i, c].unsqueeze(0), windows[i][c], True) for c in range(input.shape[1])] for i in range(input.shape[0])
+        [_max(input[i, c].unsqueeze(0), windows[i][c], True) for c in range(input.shape[1])]
+        for i in range(input.shape[0])
     ]
-    values, indices = (stack([stack([pair[part].squeeze(0) for pair in row]) for row in pairs]) for part in (0, 1))
+    values, indices = (
+        stack([stack([pair[part].squeeze(0) for pair in row]) for row in pairs]) for part in (0, 1)
+    )
     if not batched:
         values, indices = values.squeeze(0), indices.squeeze(0)
     return (values, indices) if return_indices else values
 
 
 @composite(namespace="nn.functional")
-def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+def fractional_max_pool2d(
+    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+):
     """Maxima over windows whose starts are drawn at random, so that the reduction need not be a whole number.
 
     Args:
@@ -658,28 +760,61 @@ def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=Non
     Raises: ValueError without either.
     Source: Graham 2014, "Fractional Max-Pooling".
     """
-    return _fractional_max("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+    return _fractional_max(
+        "fractional_max_pool2d",
+        2,
+        input,
+        kernel_size,
+        output_size,
+        output_ratio,
+        return_indices,
+        _random_samples,
+    )
 
 
 @composite(namespace="nn.functional")
-def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+def fractional_max_pool3d(
+    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+):
     """`fractional_max_pool2d` over the last three dimensions."""
-    return _fractional_max("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+    return _fractional_max(
+        "fractional_max_pool3d",
+        3,
+        input,
+        kernel_size,
+        output_size,
+        output_ratio,
+        return_indices,
+        _random_samples,
+    )
 
 
 def _fractional_with_indices(n: int) -> Any:
-    def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):  # noqa: A002
+    def pool(
+        input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+    ):
         """`fractional_max_pool` with indices."""
-        return _fractional_max(f"fractional_max_pool{n}d", n, input, kernel_size, output_size, output_ratio, True, _random_samples)
+        return _fractional_max(
+            f"fractional_max_pool{n}d",
+            n,
+            input,
+            kernel_size,
+            output_size,
+            output_ratio,
+            True,
+            _random_samples,
+        )
 
     pool.__name__ = f"fractional_max_pool{n}d_with_indices"
     return composite(namespace="nn.functional")(pool)
 
 
-fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (_fractional_with_indices(n) for n in (2, 3))
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
+    _fractional_with_indices(n) for n in (2, 3)
+)
 
 
-# -- unpooling ---------------------------------------------------------------------------------------------------------------
+# -- unpooling -----------------------------------------------------------------------------------------------
 
 
 @primitive(surface=0, tensors=("input", "indices"))
@@ -713,22 +848,35 @@ def _unpool_jvp(args, tangents, out):
     return unpool(tangents[0], *args[1:])
 
 
-def _max_unpool(op: str, n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Tensor:  # noqa: A002
+def _max_unpool(
+    op: str, n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
+) -> Tensor:
     kernel = as_ints(op, "kernel_size", kernel_size, n)
     stride = kernel if stride is None else as_ints(op, "stride", stride, n)
     padding = as_ints(op, "padding", padding, n)
     if indices.dtype is not dtypes.int64:
         raise RuntimeError(f"{op}: elements in indices should be type int64 but got: {indices.dtype}")
     if input.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"{op}: Input to {op} should be a {n + 1}d or {n + 2}d Tensor, but got {input.ndim} dimensions")
+        raise RuntimeError(
+            f"{op}: Input to {op} should be a {n + 1}d or {n + 2}d Tensor, but got {input.ndim} dimensions"
+        )
     if tuple(indices.shape) != tuple(input.shape):
-        raise RuntimeError(f"{op}: Expected shape of indices to be same as that of the input tensor\n{describe(input=input, indices=indices)}")
-    least = tuple((size - 1) * s + k - 2 * p for size, k, s, p in zip(input.shape[-n:], kernel, stride, padding, strict=True))
+        raise RuntimeError(
+            f"{op}: Expected shape of indices to be same as that of the input "
+            f"tensor\n{describe(input=input, indices=indices)}"
+        )
+    least = tuple(
+        (size - 1) * s + k - 2 * p
+        for size, k, s, p in zip(input.shape[-n:], kernel, stride, padding, strict=True)
+    )
     sizes = least if output_size is None else _unpooled_size(op, n, output_size, least, stride)
     if indices._a.size and indices.is_cpu:
         low, high = int(indices._a.min()), int(indices._a.max())
         if low < 0 or high >= prod(sizes):
-            raise RuntimeError(f"{op}: Found an invalid max index: {low if low < 0 else high} (output volumes are of size {sizes})")
+            raise RuntimeError(
+                f"{op}: Found an invalid max index: {low if low < 0 else high} (output volumes are of size "
+                f"{sizes})"
+            )
     return unpool(input, indices, sizes)
 
 
@@ -737,10 +885,15 @@ def _unpooled_size(op: str, n: int, output_size: Any, least: Ints, stride: Ints)
     if len(sizes) == n + 2:
         sizes = sizes[2:]
     if len(sizes) != n:
-        raise ValueError(f"{op}: output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(sizes)}'")
+        raise ValueError(
+            f"{op}: output_size should be a sequence containing {n} or {n + 2} elements, but it has a "
+            f"length of '{len(sizes)}'"
+        )
     for at, (m, low, s) in enumerate(zip(sizes, least, stride, strict=True)):
         if not low - s < m < low + s:
-            raise ValueError(f'{op}: invalid output_size "{sizes}" (dim {at} must be between {low - s} and {low + s})')
+            raise ValueError(
+                f'{op}: invalid output_size "{sizes}" (dim {at} must be between {low - s} and {low + s})'
+            )
     return tuple(int(m) for m in sizes)
 
 

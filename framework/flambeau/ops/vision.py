@@ -18,11 +18,12 @@ from .conv import as_ints
 Pairs = tuple[tuple[int, int], ...]
 
 
-# -- padding ---------------------------------------------------------------------------------------------------------------
+# -- padding -------------------------------------------------------------------------------------------------
 
 
-def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # noqa: A002  # PyTorch's name
-    """`pad`, given from the last dimension backwards, as ``(before, after)`` from the first padded dimension on."""
+def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # PyTorch's name
+    """`pad`, given from the last dimension backwards, as ``(before, after)`` from the first padded
+    dimension on."""
     amounts = [int(p) for p in (pad.tolist() if isinstance(pad, Tensor) else pad)]
     if len(amounts) % 2:
         raise RuntimeError(f"{op}: Length of pad must be even but instead it equals {len(amounts)}")
@@ -35,7 +36,8 @@ def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # noqa: A002  # PyTorch'
     for at, (a, b) in enumerate(pairs, input.ndim - len(pairs)):
         if input.shape[at] + a + b < 0:
             raise RuntimeError(
-                f"{op}: The input size {input.shape[at]}, plus negative padding {a} and {b}, resulted in a negative output size, "
+                f"{op}: The input size {input.shape[at]}, plus negative padding {a} and {b}, resulted in a "
+                f"negative output size, "
                 f"which is invalid. Check dimension {at} of your input"
             )
     return pairs
@@ -43,7 +45,8 @@ def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # noqa: A002  # PyTorch'
 
 @composite(surface=FUNCTION)
 def constant_pad_nd(input, pad, value=0):
-    """`input` with `value` around it; `pad` lists amounts before and after, from the last dimension backwards."""
+    """`input` with `value` around it; `pad` lists amounts before and after, from the last dimension
+    backwards."""
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
 
@@ -64,7 +67,7 @@ def _pad_constant_shape(input, pairs, value):
     return _padded_shape(input, pairs), input.dtype
 
 
-def _padded_shape(input: Tensor, pairs: Pairs) -> tuple[int, ...]:  # noqa: A002
+def _padded_shape(input: Tensor, pairs: Pairs) -> tuple[int, ...]:
     lead = input.ndim - len(pairs)
     return (*input.shape[:lead], *(n + a + b for n, (a, b) in zip(input.shape[lead:], pairs, strict=True)))
 
@@ -108,8 +111,8 @@ def _pad_mode_raw(grad, input, pairs, mode):
     return _fold_pad(grad, input, pairs, mode)
 
 
-# The transposes of linear ops take `input` for its shape; being an operand it also makes the result require grad where
-# `input` does, as PyTorch's do.
+# The transposes of linear ops take `input` for its shape; being an operand it also makes the result require
+# grad where `input` does, as PyTorch's do.
 
 
 @primitive(surface=0, tensors=("grad", "input"))
@@ -136,11 +139,12 @@ def _fold_pad_vjp(grad, pairs, mode):
 
 @composite(namespace="nn.functional")
 def pad(input, pad, mode="constant", value=None):
-    """`input` with elements around it; `pad` lists amounts before and after, from the last dimension backwards.
+    """`input` with elements around it; `pad` lists amounts before and after, from the last dimension
+    backwards.
 
     Args:
-        mode: 'constant' (`value`, 0 by default; negative amounts cut), 'reflect' (mirrored, without the edge itself),
-            'replicate' (the edge) or 'circular' (wrapped around).
+        mode: 'constant' (`value`, 0 by default; negative amounts cut), 'reflect' (mirrored, without the edge
+            itself), 'replicate' (the edge) or 'circular' (wrapped around).
     Raises: RuntimeError, ValueError, NotImplementedError for amounts or dimensions the mode does not go with.
     """
     if not isinstance(input, Tensor):
@@ -149,13 +153,16 @@ def pad(input, pad, mode="constant", value=None):
     if mode == "constant":
         return pad_constant(input, pairs, 0 if value is None else value)
     if value is not None and value != 0:
-        raise ValueError(f"pad: Padding mode \"{mode}\" doesn't take in value argument, got {value!r}")
+        raise ValueError(f'pad: Padding mode "{mode}" doesn\'t take in value argument, got {value!r}')
     if mode not in ("reflect", "replicate", "circular"):
-        raise NotImplementedError(f"pad: Unrecognised padding mode {mode}; there are constant, reflect, replicate and circular")
+        raise NotImplementedError(
+            f"pad: Unrecognised padding mode {mode}; there are constant, reflect, replicate and circular"
+        )
     n = len(pairs)
     if not (1 <= n <= 3 and input.ndim in (n + 1, n + 2)):
         raise NotImplementedError(
-            f"pad: mode '{mode}' pads the last 1, 2 or 3 dimensions of inputs with 1 or 2 more; got {2 * n} amounts for an input "
+            f"pad: mode '{mode}' pads the last 1, 2 or 3 dimensions of inputs with 1 or 2 more; got {2 * n} "
+            f"amounts for an input "
             f"with {input.ndim} dimensions"
         )
     for at, (a, b) in enumerate(pairs, input.ndim - n):
@@ -163,24 +170,27 @@ def pad(input, pad, mode="constant", value=None):
     return pad_mode(input, pairs, mode)
 
 
-def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:  # noqa: A002
+def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
     size = input.shape[dim]
     if mode == "reflect" and max(a, b) >= size:
         raise RuntimeError(
-            f"pad: Padding size should be less than the corresponding input dimension, but got: padding ({a}, {b}) at dimension {dim}\n"
+            f"pad: Padding size should be less than the corresponding input dimension, but got: padding "
+            f"({a}, {b}) at dimension {dim}\n"
             f"{describe(input=input)}"
         )
     if mode == "circular" and max(a, b) > size:
         raise RuntimeError(
-            f"pad: Padding value causes wrapping around more than once: padding ({a}, {b}) at dimension {dim}\n{describe(input=input)}"
+            f"pad: Padding value causes wrapping around more than once: padding ({a}, {b}) at dimension "
+            f"{dim}\n{describe(input=input)}"
         )
     if size + a + b <= 0 or (size == 0):
         raise RuntimeError(
-            f"pad: Expected the padded dimension {dim} to have elements: size {size}, padding ({a}, {b})\n{describe(input=input)}"
+            f"pad: Expected the padded dimension {dim} to have elements: size {size}, padding ({a}, "
+            f"{b})\n{describe(input=input)}"
         )
 
 
-# -- interpolation -----------------------------------------------------------------------------------------------------------
+# -- interpolation -------------------------------------------------------------------------------------------
 
 
 @primitive(surface=0, linear_in=("input",))
@@ -217,11 +227,14 @@ def _resample_raw(grad, maps, transposed):
 _LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 
 
-def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], Any]:  # noqa: A002
+def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], Any]:
     """The output extents, and the scale factors if they were given."""
     n = input.ndim - 2
     if size is not None and scale_factor is not None:
-        raise ValueError(f"{op}: only one of size or scale_factor should be defined, got size={size}, scale_factor={scale_factor}")
+        raise ValueError(
+            f"{op}: only one of size or scale_factor should be defined, got size={size}, "
+            f"scale_factor={scale_factor}"
+        )
     if size is None and scale_factor is None:
         raise ValueError(f"{op}: either size or scale_factor should be defined")
     name, given = ("size", size) if size is not None else ("scale_factor", scale_factor)
@@ -230,7 +243,8 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
     if isinstance(given, (tuple, list)):
         if len(given) != n:
             raise ValueError(
-                f"{op}: Input and {name} must have the same number of spatial dimensions, but got input with spatial dimensions of "
+                f"{op}: Input and {name} must have the same number of spatial dimensions, but got input "
+                f"with spatial dimensions of "
                 f"{list(input.shape[2:])} and {name} of {given}"
             )
         each = tuple(given)
@@ -238,7 +252,7 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         each = (given,) * n
     if size is not None:
         for x in each:
-            if isinstance(x, float) or isinstance(x, bool):
+            if isinstance(x, (float, bool)):
                 raise TypeError(f"{op}(): argument 'size' must be int or tuple of ints, not {x!r}")
         return tuple(int(x) for x in each), None
     factors = tuple(float(x) for x in each)
@@ -247,12 +261,19 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
 
 @composite(namespace="nn.functional", aliases=("nn.functional.upsample",))
 def interpolate(
-    input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False
+    input,
+    size=None,
+    scale_factor=None,
+    mode="nearest",
+    align_corners=None,
+    recompute_scale_factor=None,
+    antialias=False,
 ):
     """``(N, C, *spatial)`` resampled to `size`, or by `scale_factor`.
 
     Args:
-        mode: 'nearest', 'nearest-exact', 'area', 'linear' (3-d input), 'bilinear', 'bicubic' (4-d), 'trilinear' (5-d).
+        mode: 'nearest', 'nearest-exact', 'area', 'linear' (3-d input), 'bilinear', 'bicubic' (4-d),
+            'trilinear' (5-d).
         align_corners: for the last four: whether corner elements, rather than corners, coincide.
         recompute_scale_factor: use the ratio of the sizes rather than the given factor.
         antialias: for 'bilinear' and 'bicubic': average over what an output element covers.
@@ -261,7 +282,10 @@ def interpolate(
     if not isinstance(input, Tensor):
         raise TypeError(f"interpolate(): argument 'input' must be Tensor, not {type(input).__name__}")
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
-        raise ValueError(f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, not with mode='{mode}'")
+        raise ValueError(
+            f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, not with "
+            f"mode='{mode}'"
+        )
     if input.ndim < 3:
         raise ValueError(f"interpolate: expected (N, C, spatial...), got {input.ndim} dimensions")
     sizes, factors = _output_size("interpolate", input, size, scale_factor)
@@ -270,10 +294,18 @@ def interpolate(
             raise ValueError("interpolate: recompute_scale_factor is not meaningful with an explicit size")
         factors = None
     if antialias and not (mode in ("bilinear", "bicubic") and input.ndim == 4):
-        raise ValueError("interpolate: Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
-    if mode not in ("nearest", "nearest-exact", "area", *_LINEAR) or input.ndim > 5 or _LINEAR.get(mode, input.ndim) != input.ndim:
+        raise ValueError(
+            "interpolate: Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D "
+            "tensor as input"
+        )
+    if (
+        mode not in ("nearest", "nearest-exact", "area", *_LINEAR)
+        or input.ndim > 5
+        or _LINEAR.get(mode, input.ndim) != input.ndim
+    ):
         raise NotImplementedError(
-            f"interpolate: Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | linear | "
+            f"interpolate: Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for "
+            f"the modes: nearest | linear | "
             f"bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
         )
     if mode == "area":
@@ -281,18 +313,25 @@ def interpolate(
     return _interpolated(input, sizes, factors, mode, bool(align_corners), antialias)
 
 
-def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:  # noqa: A002
+def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:
     from . import pool
 
-    return (pool.adaptive_avg_pool1d, pool.adaptive_avg_pool2d, pool.adaptive_avg_pool3d)[len(sizes) - 1](input, sizes)
+    return (pool.adaptive_avg_pool1d, pool.adaptive_avg_pool2d, pool.adaptive_avg_pool3d)[len(sizes) - 1](
+        input, sizes
+    )
 
 
-def _interpolated(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool) -> Tensor:  # noqa: A002
+def _interpolated(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool) -> Tensor:
     extents = tuple(input.shape[2:])
     if min(sizes) < 1 or 0 in extents or (input.shape[1] == 0):
-        raise RuntimeError(f"interpolate: Input and output sizes should be greater than 0, but got input {tuple(input.shape)} and output {tuple(sizes)}")
+        raise RuntimeError(
+            f"interpolate: Input and output sizes should be greater than 0, but got input "
+            f"{tuple(input.shape)} and output {tuple(sizes)}"
+        )
     if input.is_complex() or (not input.is_floating_point() and input.dtype is not dtypes.uint8):
-        raise NotImplementedError(f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first')
+        raise NotImplementedError(
+            f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
+        )
     maps = tuple(
         _axis_map(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
         for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
@@ -306,7 +345,9 @@ def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bo
     kind = np.float64 if dtype in (dtypes.float64, dtypes.uint8) else np.float32
     ratio = 1.0 / factor if factor is not None and factor > 0 else n / m
     if mode in ("nearest", "nearest-exact"):
-        return kernels.nearest_map(n, m, ratio if factor is not None else kind(n) / kind(m), mode == "nearest-exact", kind)
+        return kernels.nearest_map(
+            n, m, ratio if factor is not None else kind(n) / kind(m), mode == "nearest-exact", kind
+        )
     scale = (n - 1) / (m - 1) if align and m > 1 else 0.0 if align else ratio
     if antialias:
         return kernels.antialias_map(n, m, scale, mode == "bicubic", np.float64)
@@ -327,29 +368,41 @@ def upsample_bilinear(input, size=None, scale_factor=None):
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-# -- sampling at a grid --------------------------------------------------------------------------------------------------------
+# -- sampling at a grid --------------------------------------------------------------------------------------
 
 
 @composite(namespace="nn.functional")
 def affine_grid(theta, size, align_corners=None):
-    """Sampling points of affine maps: ``(N, 2, 3)`` with size (N, C, H, W) gives ``(N, H, W, 2)``; ``(N, 3, 4)`` the same in 3-d.
+    """Sampling points of affine maps: ``(N, 2, 3)`` with size (N, C, H, W) gives ``(N, H, W, 2)``; ``(N, 3,
+    4)`` the same in 3-d.
 
     Args:
-        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer edges.
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
+            edges.
     """
     if not theta.is_floating_point():
         raise ValueError(f"affine_grid: Expected theta to have floating point type, but got {theta.dtype}")
     sizes = tuple(int(n) for n in size)
     n = len(sizes) - 2
     if n not in (2, 3):
-        raise NotImplementedError(f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size {sizes}")
+        raise NotImplementedError(
+            f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got "
+            f"size {sizes}"
+        )
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (n, n + 1):
-        raise ValueError(f"affine_grid: Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {sizes}. Got {tuple(theta.shape)}.")
+        raise ValueError(
+            f"affine_grid: Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size "
+            f"{sizes}. Got {tuple(theta.shape)}."
+        )
     if min(sizes) <= 0:
         raise ValueError(f"affine_grid: Expected non-zero, positive output size. Got {sizes}")
     if theta.shape[0] != sizes[0]:
-        raise RuntimeError(f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}")
-    points = wrap(_base_grid(sizes[2:], bool(align_corners), theta._a.dtype if theta.is_cpu else np.dtype(np.float32)))
+        raise RuntimeError(
+            f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
+        )
+    points = wrap(
+        _base_grid(sizes[2:], bool(align_corners), theta._a.dtype if theta.is_cpu else np.dtype(np.float32))
+    )
     made = points.to(theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
 
@@ -377,26 +430,40 @@ _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
 @composite(namespace="nn.functional")
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
-    """``(N, C, H, W)`` looked up at the points of ``(N, H', W', 2)``, x first, -1 and 1 being the edges; 3-d likewise.
+    """``(N, C, H, W)`` looked up at the points of ``(N, H', W', 2)``, x first, -1 and 1 being the edges; 3-d
+    likewise.
 
     Args:
         mode: 'bilinear' (also for 3-d input), 'nearest' or 'bicubic' (2-d only).
         padding_mode: outside are 'zeros', the 'border' element, or the mirror image ('reflection').
-        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer edges.
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
+            edges.
     Raises: ValueError for unknown modes; RuntimeError for operands that do not fit.
     """
     if mode not in _MODES:
-        raise ValueError(f"grid_sample: expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
+        raise ValueError(
+            f"grid_sample: expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
+        )
     if padding_mode not in _PADDINGS:
-        raise ValueError(f"grid_sample: expected padding_mode to be 'zeros', 'border', or 'reflection', but got: '{padding_mode}'")
+        raise ValueError(
+            f"grid_sample: expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
+            f"'{padding_mode}'"
+        )
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
 
 
-def _by_number(op: str, input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:  # noqa: A002
+def _by_number(
+    op: str, input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
     modes, paddings = ({v: k for k, v in table.items()} for table in (_MODES, _PADDINGS))
     if interpolation_mode not in modes or padding_mode not in paddings:
-        raise RuntimeError(f"{op}: no interpolation_mode {interpolation_mode} or no padding_mode {padding_mode}; each is 0, 1 or 2")
-    return _grid_sample(op, input, grid, modes[interpolation_mode], paddings[padding_mode], bool(align_corners))
+        raise RuntimeError(
+            f"{op}: no interpolation_mode {interpolation_mode} or no padding_mode {padding_mode}; each is "
+            f"0, 1 or 2"
+        )
+    return _grid_sample(
+        op, input, grid, modes[interpolation_mode], paddings[padding_mode], bool(align_corners)
+    )
 
 
 @composite(surface=FUNCTION)
@@ -417,11 +484,13 @@ def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners
     return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
-def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:  # noqa: A002
+def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:
     given = describe(input=input, grid=grid)
     n = input.ndim - 2
     if n not in (2, 3) or grid.ndim != input.ndim:
-        raise RuntimeError(f"{op}(): expected 4D or 5D input and grid with the same number of dimensions\n{given}")
+        raise RuntimeError(
+            f"{op}(): expected 4D or 5D input and grid with the same number of dimensions\n{given}"
+        )
     if input.shape[0] != grid.shape[0]:
         raise RuntimeError(f"{op}(): expected grid and input to have same batch size\n{given}")
     if grid.shape[-1] != n:
@@ -433,10 +502,12 @@ def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:  # noq
     if input.dtype is not grid.dtype:
         raise RuntimeError(f"{op}(): expected input and grid to have the same dtype\n{given}")
     if not input.is_floating_point():
-        raise NotImplementedError(f'"{op}" not implemented for {input.dtype}; convert the operands with .to(dtype) first')
+        raise NotImplementedError(
+            f'"{op}" not implemented for {input.dtype}; convert the operands with .to(dtype) first'
+        )
 
 
-def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:  # noqa: A002
+def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
     _check_grid(op, input, grid, mode)
     extents = tuple(input.shape[2:])
     n = len(extents)
@@ -451,7 +522,9 @@ def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, 
     for corner in product(*taps):
         places = [place for place, _ in corner]
         if mode == "bicubic":
-            places = [_inside(x, size, padding, align).round() for x, size in zip(places, extents, strict=True)]
+            places = [
+                _inside(x, size, padding, align).round() for x, size in zip(places, extents, strict=True)
+            ]
         value = _look_up(planes, places, extents)
         weight = _product([w for _, w in corner if w is not None])
         term = value if weight is None else value * weight.unsqueeze(1)
@@ -563,7 +636,7 @@ def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> 
     return taken.masked_fill(wrap(~valid[:, None]), 0)
 
 
-# -- rearrangement -------------------------------------------------------------------------------------------------------------
+# -- rearrangement -------------------------------------------------------------------------------------------
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",))
@@ -571,15 +644,25 @@ def pixel_shuffle(input, upscale_factor):
     """``(*, C * r * r, H, W)`` to ``(*, C, H * r, W * r)``: channels become pixels."""
     r = upscale_factor
     if input.ndim < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)")
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+            f"dimension(s)"
+        )
     if r <= 0:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     *lead, c, h, w = input.shape
     if c % (r * r):
-        raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
+        raise RuntimeError(
+            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+            f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
+        )
     split = input.reshape(*lead, c // (r * r), r, r, h, w)
     b = len(lead)
-    return split.permute(*range(b), b, b + 3, b + 1, b + 4, b + 2).clone(memory_format=contiguous_format).reshape(*lead, c // (r * r), h * r, w * r)
+    return (
+        split.permute(*range(b), b, b + 3, b + 1, b + 4, b + 2)
+        .clone(memory_format=contiguous_format)
+        .reshape(*lead, c // (r * r), h * r, w * r)
+    )
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",))
@@ -587,44 +670,75 @@ def pixel_unshuffle(input, downscale_factor):
     """``(*, C, H * r, W * r)`` to ``(*, C * r * r, H, W)``: pixels become channels."""
     r = downscale_factor
     if input.ndim < 3:
-        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} dimension(s)")
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+            f"dimension(s)"
+        )
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     *lead, c, h, w = input.shape
     if h % r or w % r:
-        raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but {h} x {w} is not divisible by {r}")
+        raise RuntimeError(
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but {h} x {w} "
+            f"is not divisible by {r}"
+        )
     if input.numel() == 0:
         return input.clone()
     split = input.reshape(*lead, c, h // r, r, w // r, r)
     b = len(lead)
-    return split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3).clone(memory_format=contiguous_format).reshape(*lead, c * r * r, h // r, w // r)
+    return (
+        split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3)
+        .clone(memory_format=contiguous_format)
+        .reshape(*lead, c * r * r, h // r, w // r)
+    )
 
 
-@composite(surface=FUNCTION, aliases=("native_channel_shuffle", "nn.functional.channel_shuffle", "nn.functional.native_channel_shuffle"))
+@composite(
+    surface=FUNCTION,
+    aliases=(
+        "native_channel_shuffle",
+        "nn.functional.channel_shuffle",
+        "nn.functional.native_channel_shuffle",
+    ),
+)
 def channel_shuffle(input, groups):
     """``(N, C, *)`` with channels of `groups` groups interleaved."""
     if input.ndim < 3:
-        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
+        raise RuntimeError(
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}"
+        )
     if groups <= 0:
-        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups: {groups}")
+        raise RuntimeError(
+            f"Number of groups to divide channels in must be positive. Value of groups: {groups}"
+        )
     n, c = input.shape[:2]
     if c % groups:
-        raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")
+        raise RuntimeError(
+            f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
+        )
     if input.numel() == 0:
         return input.clone()
     split = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
     return split.clone(memory_format=contiguous_format).reshape(input.shape)
 
 
-# -- windows as columns --------------------------------------------------------------------------------------------------------
+# -- windows as columns --------------------------------------------------------------------------------------
 
 
 def _columns_settings(op: str, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     made = []
-    for name, value, least in (("kernel_size", kernel_size, 1), ("dilation", dilation, 1), ("padding", padding, 0), ("stride", stride, 1)):
+    for name, value, least in (
+        ("kernel_size", kernel_size, 1),
+        ("dilation", dilation, 1),
+        ("padding", padding, 0),
+        ("stride", stride, 1),
+    ):
         numbers = as_ints(op, name, value, 2)
         if min(numbers) < least:
-            raise RuntimeError(f"{op}: {name} should be {'greater than zero' if least else 'non-negative'}, but got {numbers}")
+            raise RuntimeError(
+                f"{op}: {name} should be {'greater than zero' if least else 'non-negative'}, but got "
+                f"{numbers}"
+            )
         made.append(numbers)
     return made
 
@@ -671,7 +785,10 @@ def _fold_columns_vjp(grad, kernel, dilation, padding, stride):
 def _positions(extents: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> tuple[int, ...]:
     from flambeau_kernels.cpu.conv import output_size
 
-    return tuple(output_size(n, k, s, p, p, d) for n, k, s, p, d in zip(extents, kernel, stride, padding, dilation, strict=True))
+    return tuple(
+        output_size(n, k, s, p, p, d)
+        for n, k, s, p, d in zip(extents, kernel, stride, padding, dilation, strict=True)
+    )
 
 
 @composite(namespace="nn.functional")
@@ -679,10 +796,16 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Windows of ``(N, C, H, W)`` or ``(C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
     kernel, dilation, padding, stride = _columns_settings("unfold", kernel_size, dilation, padding, stride)
     if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
-        raise RuntimeError(f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}")
+        raise RuntimeError(
+            f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+            f"dimensions for input, but got: {list(input.shape)}"
+        )
     positions = _positions(input.shape[-2:], kernel, dilation, padding, stride)
     if min(positions) < 1:
-        raise RuntimeError(f"unfold: no window fits: kernel_size {kernel}, dilation {dilation}, padding {padding}, output {positions}\n{describe(input=input)}")
+        raise RuntimeError(
+            f"unfold: no window fits: kernel_size {kernel}, dilation {dilation}, padding {padding}, output "
+            f"{positions}\n{describe(input=input)}"
+        )
     x = input if input.ndim == 4 else input.unsqueeze(0)
     made = gather_columns(x, kernel, dilation, padding, stride)
     return made if input.ndim == 4 else made.squeeze(0)
@@ -694,14 +817,22 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     kernel, dilation, padding, stride = _columns_settings("fold", kernel_size, dilation, padding, stride)
     extents = as_ints("fold", "output_size", output_size, 2)
     if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
-        raise RuntimeError(f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: {list(input.shape)}")
+        raise RuntimeError(
+            f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
+            f"dimensions for input, but got: {list(input.shape)}"
+        )
     if input.shape[-2] % prod(kernel):
-        raise RuntimeError(f"fold: Expected size of input's dimension 1 to be divisible by the product of kernel_size {kernel}, but got input.size(1)={input.shape[-2]}")
+        raise RuntimeError(
+            f"fold: Expected size of input's dimension 1 to be divisible by the product of kernel_size "
+            f"{kernel}, but got input.size(1)={input.shape[-2]}"
+        )
     positions = _positions(extents, kernel, dilation, padding, stride)
     if min(positions) < 1 or prod(positions) != input.shape[-1]:
         raise RuntimeError(
-            f"fold: Given output_size={extents}, kernel_size={kernel}, dilation={dilation}, padding={padding}, stride={stride}, expected size of "
-            f"input's dimension 2 to match the calculated number of sliding blocks {positions[0]} * {positions[1]}, but got {input.shape[-1]}"
+            f"fold: Given output_size={extents}, kernel_size={kernel}, dilation={dilation}, "
+            f"padding={padding}, stride={stride}, expected size of "
+            f"input's dimension 2 to match the calculated number of sliding blocks {positions[0]} * "
+            f"{positions[1]}, but got {input.shape[-1]}"
         )
     x = input if input.ndim == 3 else input.unsqueeze(0)
     made = fold_columns(x, extents, kernel, dilation, padding, stride)

@@ -1,11 +1,13 @@
 """Convolution on numpy arrays, as matrix products over gathered windows.
 
-Layouts: input ``(N, C, *spatial)``, weight ``(O, C / groups, *kernel)``, output ``(N, O, *positions)``. Three maps, each
-linear in both of its arrays and each a derivative of the other two: `convolve` (input, weight -> output),
-`convolve_input` (output, weight -> input; the transposed convolution) and `convolve_weight` (input, output -> weight).
+Layouts: input ``(N, C, *spatial)``, weight ``(O, C / groups, *kernel)``, output ``(N, O, *positions)``.
+Three maps, each linear in both of its arrays and each a derivative of the other two: `convolve` (input,
+weight -> output), `convolve_input` (output, weight -> input; the transposed convolution) and
+`convolve_weight` (input, output -> weight).
 
-Windows are gathered ("im2col") a few images at a time, so that they are still in cache when BLAS reads them. Along the
-first spatial axis a window at step 1 is a shifted slice of the same matrix, so that axis is not gathered but summed over.
+Windows are gathered ("im2col") a few images at a time, so that they are still in cache when BLAS reads them.
+Along the first spatial axis a window at step 1 is a shifted slice of the same matrix, so that axis is not
+gathered but summed over.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 __all__ = [
-    "channel_sum", "convolve", "convolve_input", "convolve_weight", "cropped", "fold_windows", "gather_windows", "output_size",
-    "widened",
+    "channel_sum", "convolve", "convolve_input", "convolve_weight", "cropped", "fold_windows",
+    "gather_windows", "output_size", "widened",
 ]  # fmt: skip
 
 Ints = tuple[int, ...]
@@ -39,7 +41,8 @@ def output_size(size: int, kernel: int, stride: int, low: int, high: int, dilati
 
 def _positions(spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
     return tuple(
-        output_size(n, k, s, p, p, d) for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation, strict=True)
+        output_size(n, k, s, p, p, d)
+        for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation, strict=True)
     )
 
 
@@ -103,10 +106,13 @@ def gather_windows(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: 
 
 
 def fold_windows(windows: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
-    """Add windows ``(N, C, *kernel, *positions)`` up at the places of ``(N, C, *spatial)`` they were taken from."""
+    """Add windows ``(N, C, *kernel, *positions)`` up at the places of ``(N, C, *spatial)`` they were taken
+    from."""
     d = len(spatial)
     kernel, positions = windows.shape[2 : 2 + d], windows.shape[2 + d :]
-    total = np.zeros(windows.shape[:2] + tuple(n + 2 * p for n, p in zip(spatial, padding, strict=True)), windows.dtype)
+    total = np.zeros(
+        windows.shape[:2] + tuple(n + 2 * p for n, p in zip(spatial, padding, strict=True)), windows.dtype
+    )
     for offset in product(*map(range, kernel)):
         places = tuple(
             slice(o * dl, o * dl + s * (n - 1) + 1, s)
@@ -114,7 +120,9 @@ def fold_windows(windows: Any, spatial: Ints, stride: Ints, padding: Ints, dilat
         )
         total[(slice(None), slice(None), *places)] += windows[(slice(None), slice(None), *offset)]
     if any(padding):
-        total = total[(slice(None), slice(None), *(slice(p, p + n) for p, n in zip(padding, spatial, strict=True)))]
+        total = total[
+            (slice(None), slice(None), *(slice(p, p + n) for p, n in zip(padding, spatial, strict=True)))
+        ]
     return total
 
 
@@ -122,15 +130,30 @@ class _Plan:
     """How one convolution is cut into matrix products."""
 
     def __init__(
-        self, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, positions: Ints | None = None
+        self,
+        x: Any,
+        kernel: Ints,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints,
+        groups: int,
+        positions: Ints | None = None,
     ) -> None:
-        self.kernel, self.stride, self.padding, self.dilation, self.groups = kernel, stride, padding, dilation, groups
+        self.kernel, self.stride, self.padding, self.dilation, self.groups = (
+            kernel,
+            stride,
+            padding,
+            dilation,
+            groups,
+        )
         self.images, self.channels = x.shape[:2]
         self.positions = positions or _positions(x.shape[2:], kernel, stride, padding, dilation)
         self.width = prod(self.positions)
         inner = self.channels // groups * prod(kernel[1:])
         # Shifted slices of one matrix stand for the first kernel axis.
-        self.shifts = kernel[0] if len(kernel) > 1 and stride[0] == 1 and kernel[0] > 1 and inner >= LEAST_DEPTH else 1
+        self.shifts = (
+            kernel[0] if len(kernel) > 1 and stride[0] == 1 and kernel[0] > 1 and inner >= LEAST_DEPTH else 1
+        )
         self.depth = inner if self.shifts > 1 else self.channels // groups * prod(kernel)
         self.row = prod(self.positions[1:])
         self.rows = x.shape[2] + 2 * padding[0] if self.shifts > 1 else self.positions[0]
@@ -144,13 +167,16 @@ class _Plan:
         """Windows of some images: ``(n, groups, depth, rows * row)``."""
         x = padded(x, self.padding, self.padding)
         if self.shifts > 1:
-            view = window_view(x, (1, *self.kernel[1:]), self.stride, self.dilation, (self.rows, *self.positions[1:]))
+            view = window_view(
+                x, (1, *self.kernel[1:]), self.stride, self.dilation, (self.rows, *self.positions[1:])
+            )
         else:
             view = window_view(x, self.kernel, self.stride, self.dilation, self.positions)
         return view.reshape(len(x), self.groups, self.depth, self.rows * self.row)
 
     def shifted(self, windows: Any, i: int) -> Any:
-        """The part of gathered `windows` at offset `i` of the first kernel axis: ``(n, groups, depth, width)``."""
+        """The part of gathered `windows` at offset `i` of the first kernel axis: ``(n, groups, depth,
+        width)``."""
         if self.shifts == 1:
             return windows
         start = i * self.dilation[0] * self.row
@@ -166,7 +192,9 @@ class _Plan:
         ]
 
 
-def convolve(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None) -> Any:
+def convolve(
+    x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
+) -> Any:
     """Cross-correlate ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)`` and add a bias ``(O,)``."""
     kind = x.dtype
     x, w = widened(x, w)
@@ -217,8 +245,8 @@ def _convolve_windows(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Int
 def _flat_phases(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, positions: Ints) -> Any:
     """The padded input cut into stride phases whose windows are shifts along one flat axis.
 
-    Returns ``flat`` of shape ``(*stride, N, C, size)``, the shape its flat axis stands for, and for each kernel offset
-    its phase and shift.
+    Returns ``flat`` of shape ``(*stride, N, C, size)``, the shape its flat axis stands for, and for each
+    kernel offset its phase and shift.
     """
     # Every phase has room for the windows at all positions.
     extent = tuple(
@@ -232,7 +260,9 @@ def _flat_phases(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: In
     d = len(kernel)
     if any(s > 1 for s in stride):
         split = whole.reshape(*x.shape[:2], *(v for pair in zip(extent, stride, strict=True) for v in pair))
-        phases = np.ascontiguousarray(split.transpose([3 + 2 * i for i in range(d)] + [0, 1] + [2 + 2 * i for i in range(d)]))
+        phases = np.ascontiguousarray(
+            split.transpose([3 + 2 * i for i in range(d)] + [0, 1] + [2 + 2 * i for i in range(d)])
+        )
     else:
         phases = np.ascontiguousarray(whole).reshape(*(1,) * d, *whole.shape)
     flat = phases.reshape(*phases.shape[: d + 2], prod(extent))
@@ -266,7 +296,9 @@ def _convolve_depthwise(x: Any, w: Any, stride: Ints, padding: Ints, dilation: I
     coefficients = w.reshape(c, multiple, *kernel)
     for image, first in product(range(n), range(0, c, step_c)):
         last = min(first + step_c, c)
-        flat, extent, shifts = _flat_phases(x[image : image + 1, first:last], kernel, stride, padding, dilation, positions)
+        flat, extent, shifts = _flat_phases(
+            x[image : image + 1, first:last], kernel, stride, padding, dilation, positions
+        )
         span = _span(extent, positions)
         sums = np.zeros((last - first, multiple, prod(extent)), x.dtype)
         live, term = sums[..., :span], np.empty((last - first, multiple, span), x.dtype)
@@ -279,17 +311,20 @@ def _convolve_depthwise(x: Any, w: Any, stride: Ints, padding: Ints, dilation: I
                 np.multiply(source, factor, out=term)
                 live += term
         inner = tuple(slice(0, p) for p in positions)
-        out[image, first:last] = sums.reshape(last - first, multiple, *extent)[(slice(None), slice(None), *inner)]
+        out[image, first:last] = sums.reshape(last - first, multiple, *extent)[
+            (slice(None), slice(None), *inner)
+        ]
     return out.reshape(n, c * multiple, *positions)
 
 
-# -- the transposed map ----------------------------------------------------------------------------------------------------
+# -- the transposed map --------------------------------------------------------------------------------------
 
 
 def convolve_input(
     y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
 ) -> Any:
-    """What each output ``(N, O, *positions)`` contributes to an input of extent `spatial`: ``(N, C, *spatial)``."""
+    """What each output ``(N, O, *positions)`` contributes to an input of extent `spatial`: ``(N, C,
+    *spatial)``."""
     kind = y.dtype
     y, w = widened(y, w)
     kernel = w.shape[2:]
@@ -336,7 +371,8 @@ def _input_of_flipped(y: Any, w: Any, spatial: Ints, padding: Ints, dilation: In
 
 
 def _input_by_phases(y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints, groups: int) -> Any:
-    """Input positions of equal remainder modulo the stride are a convolution at stride 1 each; all phases share windows."""
+    """Input positions of equal remainder modulo the stride are a convolution at stride 1 each; all phases
+    share windows."""
     kernel = w.shape[2:]
     d = len(kernel)
     taps = tuple(-(-k // s) for k, s in zip(kernel, stride, strict=True))
@@ -356,7 +392,9 @@ def _input_by_phases(y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints,
     made = _convolve_windows(padded(y, low, high), flipped, ones, none, ones, groups)
     made = made.reshape(y.shape[0], c, *stride, *units)
     order = [0, 1] + [axis for i in range(d) for axis in (2 + d + i, 2 + i)]
-    whole_input = made.transpose(order).reshape(y.shape[0], c, *(u * s for u, s in zip(units, stride, strict=True)))
+    whole_input = made.transpose(order).reshape(
+        y.shape[0], c, *(u * s for u, s in zip(units, stride, strict=True))
+    )
     return whole_input[(..., *(slice(p, p + n) for p, n in zip(padding, spatial, strict=True)))]
 
 
@@ -372,14 +410,18 @@ def _input_by_folding(
     out = np.empty((n, c, *spatial), y.dtype)
     for image in range(n):
         windows = np.matmul(matrix, y[image].reshape(groups, o // groups, prod(positions)))
-        out[image] = fold_windows(windows.reshape(1, c, *kernel, *positions), spatial, stride, padding, dilation)[0]
+        out[image] = fold_windows(
+            windows.reshape(1, c, *kernel, *positions), spatial, stride, padding, dilation
+        )[0]
     return out
 
 
-# -- the gradient of the weight --------------------------------------------------------------------------------------------
+# -- the gradient of the weight ------------------------------------------------------------------------------
 
 
-def convolve_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
+def convolve_weight(
+    x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Any:
     """Correlate windows of ``(N, C, *spatial)`` with ``(N, O, *positions)``: ``(O, C / groups, *kernel)``."""
     kind = x.dtype
     x, y = widened(x, y)
@@ -434,10 +476,14 @@ def _weight_depthwise(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints,
     if not y.size:
         return total
     for image in range(n):
-        flat, extent, shifts = _flat_phases(x[image : image + 1], kernel, stride, padding, dilation, positions)
+        flat, extent, shifts = _flat_phases(
+            x[image : image + 1], kernel, stride, padding, dilation, positions
+        )
         span = _span(extent, positions)
         spread = np.zeros((c, multiple, *extent), x.dtype)
-        spread[(slice(None), slice(None), *(slice(0, p) for p in positions))] = y[image].reshape(c, multiple, *positions)
+        spread[(slice(None), slice(None), *(slice(0, p) for p in positions))] = y[image].reshape(
+            c, multiple, *positions
+        )
         rows = spread.reshape(c, multiple, -1)[..., :span]
         for offset, phase, shift in shifts:
             source = flat[phase][0][:, shift : shift + span, None]

@@ -1,8 +1,9 @@
 """Normalization on numpy arrays: mean 0 and variance 1 along rows or per channel, then scale and shift.
 
-Sums along rows are inner products, with ones where nothing else multiplies: BLAS takes those faster than numpy reduces, and
-never starts threads for them. What is left is elementwise and goes to `launch`. Work goes block by block, so that the passes of one block find it in cache. Half arrays
-are computed on in float32 and rounded once.
+Sums along rows are inner products, with ones where nothing else multiplies: BLAS takes those faster than
+numpy reduces, and never starts threads for them. What is left is elementwise and goes to `launch`. Work goes
+block by block, so that the passes of one block find it in cache. Half arrays are computed on in float32 and
+rounded once.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ..formula import Formula
 
 __all__ = ["Moments", "find_moments", "normalize", "normalize_backward", "row_backward", "row_normalize"]
 
-# Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled loops, of which
-# there are fewer and which divide a block among threads.
+# Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled
+# loops, of which there are fewer and which divide a block among threads.
 BLOCK_BYTES = {"numpy": 1 << 18}
 COMPILED_BLOCK_BYTES = 1 << 21
 # Mean squares minus squared means keep their digits while the mean is no larger than this many deviations.
@@ -25,7 +26,8 @@ SAFE_RATIO = 2.0
 
 
 class Moments:
-    """What a normalization found out about its input: mean, biased variance and 1 / sqrt(variance + eps), per row or channel."""
+    """What a normalization found out about its input: mean, biased variance and 1 / sqrt(variance + eps),
+    per row or channel."""
 
     __slots__ = ("mean", "variance", "inverse")
 
@@ -61,15 +63,19 @@ def _unsafe(mean: Any, variance: Any) -> bool:
 _SCALED = Formula(lambda x, mean, inverse: (x - mean) * inverse, "normalize")
 _WEIGHTED = Formula(lambda x, mean, inverse, weight: (x - mean) * inverse * weight, "normalize_weight")
 _SHIFTED = Formula(lambda x, mean, inverse, bias: (x - mean) * inverse + bias, "normalize_bias")
-_AFFINE = Formula(lambda x, mean, inverse, weight, bias: (x - mean) * inverse * weight + bias, "normalize_affine")
+_AFFINE = Formula(
+    lambda x, mean, inverse, weight, bias: (x - mean) * inverse * weight + bias, "normalize_affine"
+)
 _GRAD_OF_UNIT = Formula(lambda grad, x, mean, inverse: grad * ((x - mean) * inverse), "normalize_grad_unit")
 _GRAD = Formula(
-    lambda grad, x, mean, inverse, weight, level, slope: (grad * weight - level - (x - mean) * inverse * slope) * inverse,
+    lambda grad, x, mean, inverse, weight, level, slope: (
+        (grad * weight - level - (x - mean) * inverse * slope) * inverse
+    ),
     "normalize_grad",
 )
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------------------
 
 
 def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
@@ -92,15 +98,22 @@ def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
     return found
 
 
-def row_normalize(rows: Any, weight: Any, bias: Any, eps: float, moments: Moments, centred: bool = True) -> Any:
-    """Normalize each row of ``(n, d)``; `weight` and `bias` are ``(d,)`` or None. Fills `moments` with ``(n, 1)``.
+def row_normalize(
+    rows: Any, weight: Any, bias: Any, eps: float, moments: Moments, centred: bool = True
+) -> Any:
+    """Normalize each row of ``(n, d)``; `weight` and `bias` are ``(d,)`` or None. Fills `moments` with ``(n,
+    1)``.
 
     Without `centred` the mean stays and rows are divided by their root mean square.
     """
     found = _find_row_moments(rows, eps, centred)
     moments.mean, moments.variance, moments.inverse = found.mean, found.variance, found.inverse
     kind = found.inverse.dtype
-    formula = (_SCALED if bias is None else _SHIFTED) if weight is None else (_WEIGHTED if bias is None else _AFFINE)
+    formula = (
+        (_SCALED if bias is None else _SHIFTED)
+        if weight is None
+        else (_WEIGHTED if bias is None else _AFFINE)
+    )
     parameters = [p for p in (weight, bias) if p is not None]
     out = np.empty(rows.shape, rows.dtype)
     for part in _blocks(len(rows), rows.shape[1] * kind.itemsize):
@@ -133,14 +146,17 @@ def row_backward(
     return to_rows, to_weight, to_bias
 
 
-# -- per channel, or per group of channels -----------------------------------------------------------------------------------
+# -- per channel, or per group of channels -------------------------------------------------------------------
 #
-# Input is (N, C, L). Statistics are shared by the images of a batch, shape (1, C), or belong to the groups of one image,
-# shape (N, G) with G dividing C; either way the result is x * scale + shift with one scale and shift per image and channel.
+# Input is (N, C, L). Statistics are shared by the images of a batch, shape (1, C), or belong to the groups
+# of one image, shape (N, G) with G dividing C; either way the result is x * scale + shift with one scale and
+# shift per image and channel.
 
 _SCALE = Formula(lambda x, scale: x * scale, "scale_channels")
 _SCALE_SHIFT = Formula(lambda x, scale, shift: x * scale + shift, "scale_shift_channels")
-_COMBINE = Formula(lambda grad, x, scale, slope, offset: grad * scale + (x * slope + offset), "combine_channels")
+_COMBINE = Formula(
+    lambda grad, x, scale, slope, offset: grad * scale + (x * slope + offset), "combine_channels"
+)
 
 
 def _image_blocks(x: Any) -> Any:
@@ -161,12 +177,18 @@ def _shared(per_channel: Any, groups: int | None) -> Any:
     """Sums ``(N, C)`` added up over what shares statistics: ``(1, C)``, or ``(N, groups)``."""
     if groups is None:
         return np.add.reduce(per_channel, axis=0, keepdims=True)
-    return np.add.reduce(per_channel.reshape(len(per_channel), groups, per_channel.shape[1] // groups), axis=2)
+    return np.add.reduce(
+        per_channel.reshape(len(per_channel), groups, per_channel.shape[1] // groups), axis=2
+    )
 
 
 def _spread(statistic: Any, channels: int) -> Any:
     """A statistic ``(1, C)`` or ``(N, G)`` for each channel: ``(1, C)`` or ``(N, C)``."""
-    return statistic if statistic.shape[1] == channels else np.repeat(statistic, channels // statistic.shape[1], axis=1)
+    return (
+        statistic
+        if statistic.shape[1] == channels
+        else np.repeat(statistic, channels // statistic.shape[1], axis=1)
+    )
 
 
 def _taken(per_image: Any, part: slice) -> Any:
@@ -212,8 +234,8 @@ def normalize(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
 
 
 def normalize_backward(
-    grad: Any, x: Any, mean: Any, inverse: Any, weight: Any, groups: int | None, wants: tuple[bool, bool, bool],
-    constant: bool = False,
+    grad: Any, x: Any, mean: Any, inverse: Any, weight: Any, groups: int | None,
+    wants: tuple[bool, bool, bool], constant: bool = False,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """Gradients of `normalize` for input, weight and bias, those that `wants` names.
 

@@ -1,7 +1,7 @@
 """Pooling on numpy arrays: sums and maxima over windows of the last axes of ``(planes, *spatial)``.
 
-A window is the product of its extents along each axis, so sums and maxima are taken one axis at a time, each as a few
-shifted slices added or compared. Index arrays count positions of a plane in row-major order.
+A window is the product of its extents along each axis, so sums and maxima are taken one axis at a time, each
+as a few shifted slices added or compared. Index arrays count positions of a plane in row-major order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = [
-    "Window", "adaptive_ranges", "adaptive_spread", "adaptive_mean", "max_at", "max_of_windows", "max_values", "put_plane",
-    "take_plane", "window_counts", "window_spread", "window_sum",
+    "Window", "adaptive_ranges", "adaptive_spread", "adaptive_mean", "max_at", "max_of_windows",
+    "max_values", "put_plane", "take_plane", "window_counts", "window_spread", "window_sum",
 ]  # fmt: skip
 
 # Bytes of input worked on at a time.
@@ -22,7 +22,8 @@ BLOCK_BYTES = 1 << 19
 
 
 class Window(NamedTuple):
-    """How windows move along one axis of `size`: element `t` of window `j` is at ``j * stride - padding + t * dilation``."""
+    """How windows move along one axis of `size`: element `t` of window `j` is at ``j * stride - padding +
+    t * dilation``."""
 
     size: int
     kernel: int
@@ -47,7 +48,8 @@ class Window(NamedTuple):
         return np.where(at < 0, at + -(at // self.dilation) * self.dilation, at)
 
     def counts(self, include_padding: bool) -> Any:
-        """Elements of each window, those in the padding counted or not; what lies beyond the padding never counts."""
+        """Elements of each window, those in the padding counted or not; what lies beyond the padding never
+        counts."""
         low = np.arange(self.count) * self.stride - self.padding
         high = np.minimum(low + self.kernel, self.size + self.padding)
         return high - low if include_padding else np.minimum(high, self.size) - np.maximum(low, 0)
@@ -110,7 +112,7 @@ def window_counts(windows: tuple[Window, ...], include_padding: bool) -> Any:
     return total
 
 
-# -- maxima ----------------------------------------------------------------------------------------------------------------
+# -- maxima --------------------------------------------------------------------------------------------------
 
 
 def _lowest(dtype: np.dtype) -> Any:
@@ -131,7 +133,8 @@ def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
 
 
 def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
-    """The maximum of each window and its index in the plane: the first of equal ones; of several nan the last."""
+    """The maximum of each window and its index in the plane: the first of equal ones; of several nan the
+    last."""
     wide = _wide(x)
     shape = (len(x), *(w.count for w in windows))
     best = np.full(shape, _lowest(wide.dtype), wide.dtype)
@@ -163,9 +166,12 @@ def _scan(x: Any, windows: tuple[Window, ...], best: Any, at: Any) -> None:
 
 
 def max_of_windows(x: Any, members: list[Any]) -> tuple[Any, Any]:
-    """As `max_at`, for windows of any shape: `members[a]` lists, for each window along axis `a`, the elements in it."""
+    """As `max_at`, for windows of any shape: `members[a]` lists, for each window along axis `a`, the
+    elements in it."""
     n = len(members)
-    key = tuple(m.reshape(*(1,) * (2 * a), *m.shape, *(1,) * (2 * (n - a - 1))) for a, m in enumerate(members))
+    key = tuple(
+        m.reshape(*(1,) * (2 * a), *m.shape, *(1,) * (2 * (n - a - 1))) for a, m in enumerate(members)
+    )
     sizes = x.shape[1:]
     order = [0, *(1 + 2 * a for a in range(n)), *(2 + 2 * a for a in range(n))]
     gathered = _wide(x)[(slice(None), *key)].transpose(order)
@@ -185,7 +191,8 @@ def max_of_windows(x: Any, members: list[Any]) -> tuple[Any, Any]:
 
 
 def put_plane(values: Any, at: Any, size: int, add: bool) -> Any:
-    """Zeros ``(planes, size)`` with `values` at the indices `at`, both ``(planes, n)``; equal indices add up or overwrite."""
+    """Zeros ``(planes, size)`` with `values` at the indices `at`, both ``(planes, n)``; equal indices add
+    up or overwrite."""
     wide = _wide(values) if add else values
     out = np.zeros((len(values), size), wide.dtype)
     places = (at + (np.arange(len(at)) * size)[:, None]).reshape(-1)
@@ -201,7 +208,7 @@ def take_plane(x: Any, at: Any) -> Any:
     return np.take_along_axis(x, at, 1)
 
 
-# -- adaptive --------------------------------------------------------------------------------------------------------------
+# -- adaptive ------------------------------------------------------------------------------------------------
 
 
 def adaptive_ranges(size: int, count: int) -> list[tuple[int, int]]:
@@ -231,6 +238,8 @@ def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
             continue
         made = np.zeros((*grad.shape[:axis], size, *grad.shape[axis + 1 :]), grad.dtype)
         for i, (low, high) in enumerate(adaptive_ranges(size, count)):
-            made[_at(grad.ndim, axis, slice(low, high))] += grad[_at(grad.ndim, axis, slice(i, i + 1))] / (high - low)
+            made[_at(grad.ndim, axis, slice(low, high))] += grad[_at(grad.ndim, axis, slice(i, i + 1))] / (
+                high - low
+            )
         grad = made
     return grad

@@ -1,7 +1,8 @@
-"""Resampling of numpy arrays along single axes: each output element is a weighted sum of a few input elements.
+"""Resampling of numpy arrays along single axes: each output element is a weighted sum of a few input
+elements.
 
-An `AxisMap` says which and how much. Interpolation of an image is one map per axis; they are linear, and the transpose
-of each is the way gradients go.
+An `AxisMap` says which and how much. Interpolation of an image is one map per axis; they are linear, and the
+transpose of each is the way gradients go.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ BLOCK_BYTES = 1 << 20
 
 
 class AxisMap:
-    """``out[j] = sum over t of weights[t, j] * x[indices[t, j]]``; weights None stand for ones with a single tap."""
+    """``out[j] = sum over t of weights[t, j] * x[indices[t, j]]``; weights None stand for ones with a
+    single tap."""
 
     __slots__ = ("size", "indices", "weights")
 
@@ -58,7 +60,11 @@ class AxisMap:
         total = np.zeros((self.size, *grad.shape[:axis], *grad.shape[axis + 1 :]), grad.dtype)
         moved = np.moveaxis(grad, axis, 0)
         for t, indices in enumerate(self.indices):
-            part = moved if self.weights is None else moved * self.weights[t].astype(grad.dtype).reshape(-1, *(1,) * (grad.ndim - 1))
+            part = (
+                moved
+                if self.weights is None
+                else moved * self.weights[t].astype(grad.dtype).reshape(-1, *(1,) * (grad.ndim - 1))
+            )
             _add_rows(total, indices, part)
         return np.moveaxis(total, 0, axis)
 
@@ -75,7 +81,8 @@ def _add_rows(total: Any, indices: Any, part: Any) -> None:
 
 
 def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
-    """One map for each of the last axes of ``(planes, *spatial)``; halves are computed on in float32, uint8 in fixed point."""
+    """One map for each of the last axes of ``(planes, *spatial)``; halves are computed on in float32,
+    uint8 in fixed point."""
     kind = x.dtype
     only_copies = not transposed and all(m.weights is None for m in maps)
     if kind == np.uint8 and not only_copies:
@@ -96,13 +103,16 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
 
 
 def _in_fixed_point(x: Any, maps: tuple[AxisMap, ...]) -> Any:
-    """Images of bytes: weights become 16-bit fractions, and each pass, the last axis first, rounds to a byte."""
+    """Images of bytes: weights become 16-bit fractions, and each pass, the last axis first, rounds to a
+    byte."""
     for axis in range(x.ndim - 1, 0, -1):
         indices, weights = maps[axis - 1].indices, maps[axis - 1].weights
         bits = _fraction_bits(float(np.abs(weights).max(initial=0)))
         scaled = weights.astype(np.float64) * (1 << bits)
         whole = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
-        total = np.full((*x.shape[:axis], maps[axis - 1].count, *x.shape[axis + 1 :]), 1 << (bits - 1), np.int32)
+        total = np.full(
+            (*x.shape[:axis], maps[axis - 1].count, *x.shape[axis + 1 :]), 1 << (bits - 1), np.int32
+        )
         for at, w in zip(indices, whole, strict=True):
             total += np.take(x, at, axis).astype(np.int32) * w.reshape(-1, *(1,) * (x.ndim - axis - 1))
         x = np.clip(total >> bits, 0, 255).astype(np.uint8)
@@ -117,7 +127,7 @@ def _fraction_bits(largest: float) -> int:
     return 22
 
 
-# -- the maps ----------------------------------------------------------------------------------------------------------------
+# -- the maps ------------------------------------------------------------------------------------------------
 
 
 def _source(count: int, scale: Any, align_corners: bool, half: Any) -> Any:
@@ -161,7 +171,8 @@ def cubic_map(size: int, count: int, scale: float, align_corners: bool, kind: An
 
 
 def antialias_map(size: int, count: int, scale: float, cubic: bool, kind: Any) -> AxisMap:
-    """As linear or cubic (with a = -0.5), but when shrinking the kernel is as wide as what one output element covers."""
+    """As linear or cubic (with a = -0.5), but when shrinking the kernel is as wide as what one output
+    element covers."""
     reach = 2.0 if cubic else 1.0
     support = reach * scale if scale >= 1 else reach
     inverse = 1 / scale if scale >= 1 else 1.0

@@ -1,0 +1,173 @@
+"""Normalization against its defining formulas, and its derivatives against finite differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+import flambeau.nn.functional as F
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(2.0, 3.0, size=(4, 6, 5))
+W, B = RNG.normal(size=6), RNG.normal(size=6)
+EPS = 1e-5
+
+
+def standardized(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + EPS)
+
+
+def per_channel(p: np.ndarray) -> np.ndarray:
+    return p[:, None]
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return F.layer_norm(x.transpose(1, 2), (6,), w, b)
+
+
+def batch(x: Any, w: Any, b: Any) -> Any:
+    return F.batch_norm(x, None, None, w, b, training=True)
+
+
+def group(x: Any, w: Any, b: Any) -> Any:
+    return F.group_norm(x, 2, w, b)
+
+
+def instance(x: Any, w: Any, b: Any) -> Any:
+    return F.instance_norm(x, weight=w, bias=b)
+
+
+def rms(x: Any, w: Any, b: Any) -> Any:
+    return F.rms_norm(x.transpose(1, 2), (6,), w, EPS) + b
+
+
+EXPECTED = {
+    layer: standardized(X.swapaxes(1, 2), (2,)) * W + B,
+    batch: standardized(X, (0, 2)) * per_channel(W) + per_channel(B),
+    group: standardized(X.reshape(4, 2, 3, 5), (2, 3)).reshape(X.shape) * per_channel(W) + per_channel(B),
+    instance: standardized(X, (2,)) * per_channel(W) + per_channel(B),
+    rms: X.swapaxes(1, 2) / np.sqrt((X.swapaxes(1, 2) ** 2).mean(-1, keepdims=True) + EPS) * W + B,
+}
+
+
+@pytest.mark.parametrize("norm", EXPECTED, ids=lambda f: f.__name__)
+def test_values(norm: Any) -> None:
+    made = norm(*map(fb.tensor, (X, W, B)))
+
+    np.testing.assert_allclose(made.numpy(), EXPECTED[norm], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", EXPECTED, ids=lambda f: f.__name__)
+def test_first_and_second_derivatives_agree_with_finite_differences(norm: Any) -> None:
+    def loss(*arrays: np.ndarray) -> float:
+        return float((norm(*map(fb.tensor, arrays)) ** 3).sum())
+
+    def slopes(*arrays: np.ndarray) -> list[np.ndarray]:
+        operands = [fb.tensor(a).requires_grad_() for a in arrays]
+        (norm(*operands) ** 3).sum().backward()
+        return [t.grad.numpy() for t in operands]
+
+    arrays = (X, W, B)
+    directions = [RNG.normal(size=a.shape) for a in arrays]
+    step = 1e-6
+    above, below = ([a + s * d for a, d in zip(arrays, directions, strict=True)] for s in (step, -step))
+    operands = [fb.tensor(a).requires_grad_() for a in arrays]
+    first = fb.autograd.grad((norm(*operands) ** 3).sum(), operands, create_graph=True)
+    along = sum((g * fb.tensor(d)).sum() for g, d in zip(first, directions, strict=True))
+    second = fb.autograd.grad(along, operands)
+
+    np.testing.assert_allclose(float(along), (loss(*above) - loss(*below)) / (2 * step), rtol=1e-6)
+    for mine, raw, up, down in zip(second, slopes(*arrays), slopes(*above), slopes(*below), strict=True):
+        expected = (up - down) / (2 * step)
+        np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+        assert raw.shape == mine.shape
+    for raw, through_tensors in zip(slopes(*arrays), first, strict=True):
+        np.testing.assert_allclose(raw, through_tensors.detach().numpy(), rtol=1e-8, atol=1e-9)
+
+
+def test_variance_survives_a_mean_far_from_zero() -> None:
+    # Squares of 3e4 leave float32 no digits for a deviation of 1.
+    x = (X.reshape(4, -1) + 3e4).astype(np.float32)
+    expected = standardized(x.astype(np.float64), (1,))
+
+    made = F.layer_norm(fb.tensor(x), (30,)).numpy()
+    by_channel = F.batch_norm(fb.tensor(x.T.copy()), None, None, training=True).numpy()
+
+    np.testing.assert_allclose(made, expected, atol=2e-3)
+    np.testing.assert_allclose(by_channel[:, 0] * 0, 0)
+    assert np.abs(by_channel).max() < 6
+
+
+def test_training_moves_running_statistics_in_place_by_momentum() -> None:
+    mean, var = fb.zeros(6, dtype=fb.float64), fb.ones(6, dtype=fb.float64)
+    kept = mean
+
+    F.batch_norm(fb.tensor(X), mean, var, training=True, momentum=0.25)
+
+    assert kept is mean
+    assert mean._version == 1
+    np.testing.assert_allclose(mean.numpy(), 0.25 * X.mean((0, 2)))
+    np.testing.assert_allclose(var.numpy(), 0.75 + 0.25 * X.var((0, 2), ddof=1))
+
+
+def test_evaluation_uses_and_keeps_running_statistics() -> None:
+    mean, var = RNG.normal(size=6), RNG.uniform(0.5, 2, size=6)
+    running = [fb.tensor(mean), fb.tensor(var)]
+
+    y = F.batch_norm(fb.tensor(X), *running, fb.tensor(W), fb.tensor(B))
+
+    expected = (X - per_channel(mean)) / np.sqrt(per_channel(var) + EPS) * per_channel(W) + per_channel(B)
+    np.testing.assert_allclose(y.numpy(), expected)
+    np.testing.assert_array_equal(running[0].numpy(), mean)
+
+
+def test_instance_norm_running_statistics_are_averages_over_images() -> None:
+    mean, var = fb.zeros(6, dtype=fb.float64), fb.zeros(6, dtype=fb.float64)
+
+    F.instance_norm(fb.tensor(X), mean, var, momentum=1.0)
+
+    np.testing.assert_allclose(mean.numpy(), X.mean(2).mean(0))
+    np.testing.assert_allclose(var.numpy(), X.var(2, ddof=1).mean(0))
+
+
+def test_one_value_per_channel_is_refused_in_training() -> None:
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        F.batch_norm(fb.zeros(1, 3), None, None, training=True)
+
+
+def test_half_input_is_rounded_once_and_takes_float_parameters() -> None:
+    x = X.astype(np.float16)
+
+    y = F.layer_norm(fb.tensor(x), (6, 5), fb.ones(6, 5), fb.zeros(6, 5))
+
+    assert y.dtype is fb.float16
+    np.testing.assert_array_equal(y.numpy(), standardized(x.astype(np.float32), (1, 2)).astype(np.float16))
+
+
+def test_native_forms_return_statistics() -> None:
+    _, mean, inverse = fb.native_batch_norm(fb.tensor(X), None, None, None, None, True, 0.1, EPS)
+    _, layer_mean, _ = fb.native_layer_norm(fb.tensor(X), (6, 5), None, None, EPS)
+    _, group_mean, _ = fb.native_group_norm(fb.tensor(X), None, None, 4, 6, 5, 2, EPS)
+
+    np.testing.assert_allclose(mean.numpy(), X.mean((0, 2)))
+    np.testing.assert_allclose(inverse.numpy(), 1 / np.sqrt(X.var((0, 2)) + EPS))
+    np.testing.assert_allclose(layer_mean.numpy(), X.mean((1, 2), keepdims=True))
+    np.testing.assert_allclose(group_mean.numpy(), X.reshape(4, 2, -1).mean(2))
+
+
+def test_local_response_norm_divides_by_neighbouring_channels() -> None:
+    squares = np.pad(X**2, [(0, 0), (1, 1), (0, 0)])
+    around = (squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]) / 3
+
+    y = F.local_response_norm(fb.tensor(X), 3, alpha=0.5, beta=0.75, k=2.0)
+
+    np.testing.assert_allclose(y.numpy(), X / (2 + 0.5 * around) ** 0.75)
+
+
+def test_normalized_vectors_have_length_one_and_zeros_stay() -> None:
+    x = np.array([[3.0, 4.0], [0.0, 0.0]])
+
+    assert F.normalize(fb.tensor(x)).tolist() == [[0.6, 0.8], [0.0, 0.0]]

@@ -1,0 +1,173 @@
+"""Pooling against scipy's filters, small cases by hand, and transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import flambeau as fb
+import flambeau.nn.functional as F
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 3, 8, 9))
+
+
+def values(t: fb.Tensor) -> np.ndarray:
+    return t.detach().numpy()
+
+
+def test_max_pool_agrees_with_a_maximum_filter() -> None:
+    expected = ndimage.maximum_filter(X, (1, 1, 3, 3), mode="constant", cval=-np.inf)[..., ::2, ::2]
+
+    np.testing.assert_array_equal(values(F.max_pool2d(fb.tensor(X), 3, 2, 1)), expected)
+
+
+def test_avg_pool_agrees_with_a_uniform_filter() -> None:
+    expected = ndimage.uniform_filter(X, (0, 0, 3, 3), mode="constant")[..., ::2, ::2]
+
+    np.testing.assert_allclose(values(F.avg_pool2d(fb.tensor(X), 3, 2, 1)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_pools_of_every_dimension(n: int) -> None:
+    x = RNG.normal(size=(2, 3, *(4,) * n))
+    blocks = x.reshape(2, 3, *(2, 2) * n)
+    axes = tuple(3 + 2 * i for i in range(n))
+    pools: list[Any] = [
+        getattr(F, f"{name}{n}d")
+        for name in ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")
+    ]
+
+    made = [values(pool(fb.tensor(x), 2)) for pool in pools]
+
+    for got, expected in zip(made, [blocks.max(axes), blocks.mean(axes)] * 2, strict=True):
+        np.testing.assert_allclose(got, expected)
+
+
+def test_ceil_mode_adds_a_window_unless_it_would_start_in_the_padding() -> None:
+    x = fb.tensor([[[1.0, 2, 3, 4, 5]]])
+
+    assert F.max_pool1d(x, 2, 2, ceil_mode=True).tolist() == [[[2, 4, 5]]]
+    assert F.max_pool1d(x, 1, 3, ceil_mode=True).tolist() == [[[1, 4]]]
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({}, [1 / 2, 5 / 2, 5 / 2]),
+    ({"count_include_pad": False}, [1, 5 / 2, 5]),
+], ids=["padding counts", "padding does not count"])  # fmt: skip
+def test_padding_in_means(options: dict[str, bool], expected: list[float]) -> None:
+    x = fb.tensor([[[1.0, 2, 3, 5]]])
+
+    assert F.avg_pool1d(x, 2, 2, 1, **options).tolist() == [[expected]]
+
+
+def test_divisor_override_replaces_the_counts() -> None:
+    assert F.avg_pool2d(fb.ones(1, 4, 4), 2, divisor_override=8).tolist() == [[[0.5, 0.5], [0.5, 0.5]]]
+
+
+def test_indices_are_of_the_first_of_equal_values_and_count_through_the_plane() -> None:
+    x = fb.tensor([[[1.0, 7, 2], [7, 0, 7]]])
+
+    made, at = F.max_pool2d(x, 2, 1, return_indices=True)
+
+    assert made.tolist() == [[[7, 7]]]
+    assert at.tolist() == [[[1, 1]]]
+
+
+def test_nan_wins() -> None:
+    made, at = F.max_pool1d(fb.tensor([[1.0, float("nan"), 3.0, 4.0]]), 2, return_indices=True)
+
+    assert np.isnan(made.numpy()[0, 0])
+    assert at.tolist() == [[1, 3]]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_gradient_of_a_maximum_goes_to_where_it_was(stride: int) -> None:
+    x = fb.tensor(X).requires_grad_()
+    y, at = F.max_pool2d(fb.tensor(X), 3, stride, 1, return_indices=True)
+    g = RNG.normal(size=tuple(y.shape))
+    expected = np.zeros((2, 3, 72))
+    for plane in np.ndindex(2, 3):
+        np.add.at(expected[plane], at.numpy()[plane].reshape(-1), g[plane].reshape(-1))
+
+    F.max_pool2d(x, 3, stride, 1).backward(fb.tensor(g))
+
+    np.testing.assert_allclose(x.grad.numpy().reshape(2, 3, 72), expected)
+
+
+@pytest.mark.parametrize("pool", [
+    lambda x: F.avg_pool2d(x, (3, 2), (2, 1), 1, ceil_mode=True, count_include_pad=False),
+    lambda x: F.adaptive_avg_pool2d(x, (3, 4)),
+    lambda x: F.adaptive_avg_pool2d(x, 1),
+    lambda x: F.adaptive_avg_pool2d(x, (4, 3)),
+], ids=["avg", "uneven", "global", "even"])  # fmt: skip
+def test_gradients_of_means_are_transposes(pool: Any) -> None:
+    x = fb.tensor(X).requires_grad_()
+    direction = RNG.normal(size=X.shape)
+    g = RNG.normal(size=tuple(pool(x).shape))
+
+    pool(x).backward(fb.tensor(g))
+
+    np.testing.assert_allclose(
+        (x.grad.numpy() * direction).sum(), (g * values(pool(fb.tensor(direction)))).sum()
+    )
+
+
+def test_adaptive_ranges_overlap_where_they_must() -> None:
+    x = fb.tensor([[[1.0, 2, 3, 4, 5]]])
+
+    assert F.adaptive_avg_pool1d(x, 3).tolist() == [[[1.5, 3, 4.5]]]
+    made, at = F.adaptive_max_pool1d(x, 3, return_indices=True)
+    assert made.tolist() == [[[2, 4, 5]]]
+    assert at.tolist() == [[[1, 3, 4]]]
+
+
+def test_lp_pool_is_a_norm_of_each_window() -> None:
+    x = fb.tensor([[[3.0, 4, 6, 8]]])
+
+    np.testing.assert_allclose(F.lp_pool1d(x, 2, 2).numpy(), [[[5, 10]]], rtol=1e-6)
+    np.testing.assert_allclose(F.lp_pool2d(fb.ones(1, 4, 4), 1, 2).numpy(), np.full((1, 2, 2), 4.0))
+    np.testing.assert_allclose(
+        F.lp_pool3d(fb.ones(1, 2, 2, 2), 3, 2).numpy(), np.full((1, 1, 1, 1), 2.0), rtol=1e-6
+    )
+
+
+def test_fractional_windows_end_at_the_end_and_pick_their_maxima() -> None:
+    x = fb.arange(64.0).view(1, 1, 8, 8)
+
+    made, at = F.fractional_max_pool2d(x, 2, output_size=5, return_indices=True)
+
+    np.testing.assert_array_equal(made.numpy().reshape(-1), at.numpy().reshape(-1))
+    assert made[0, 0, -1, -1] == 63
+    assert set(np.diff(made.numpy()[0, 0, -1])) <= {1.0, 2.0}
+    assert tuple(F.fractional_max_pool3d(fb.rand(1, 2, 6, 6, 6), 2, output_ratio=0.5).shape) == (
+        1,
+        2,
+        3,
+        3,
+        3,
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_unpooling_puts_maxima_back(n: int) -> None:
+    x = fb.tensor(RNG.uniform(1, 2, size=(1, 2, *(4,) * n)))
+    pool, unpool = getattr(F, f"max_pool{n}d"), getattr(F, f"max_unpool{n}d")
+    made, at = pool(x, 2, return_indices=True)
+
+    back = unpool(made, at, 2)
+
+    assert ((back == x) | (back == 0)).all()
+    np.testing.assert_array_equal(pool(back, 2).numpy(), made.numpy())
+
+
+def test_errors_say_what_does_not_fit() -> None:
+    with pytest.raises(RuntimeError, match="half of effective kernel size"):
+        F.max_pool1d(fb.zeros(1, 4), 2, padding=2)
+    with pytest.raises(RuntimeError, match="too small"):
+        F.avg_pool2d(fb.zeros(1, 2, 2), 3)
+    with pytest.raises(NotImplementedError, match="bool"):
+        F.max_pool1d(fb.zeros(1, 4, dtype=fb.bool), 2)

@@ -1,0 +1,216 @@
+"""Padding, interpolation, sampling and rearrangement against numpy, scipy and small cases by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import flambeau as fb
+import flambeau.nn.functional as F
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 3, 5, 6))
+
+
+@pytest.mark.parametrize(
+    ("mode", "numpy_mode"),
+    [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap"), ("constant", "constant")],
+)
+def test_padding_agrees_with_numpy(mode: str, numpy_mode: str) -> None:
+    made = F.pad(fb.tensor(X), (1, 2, 3, 4), mode)
+
+    np.testing.assert_array_equal(made.numpy(), np.pad(X, [(0, 0), (0, 0), (3, 4), (1, 2)], numpy_mode))
+
+
+def test_negative_padding_cuts_and_constants_fill() -> None:
+    x = fb.tensor([[1, 2, 3], [4, 5, 6]])
+
+    assert fb.constant_pad_nd(x, (-1, 1), 9).tolist() == [[2, 3, 9], [5, 6, 9]]
+    assert F.pad(x, (0, -2, 1, 0), value=7).tolist() == [[7], [1], [4]]
+
+
+def transposes(fn: Any, *shape: int) -> None:
+    """Assert that the gradient of the linear `fn` is its transpose."""
+    x = fb.tensor(RNG.normal(size=shape)).requires_grad_()
+    direction = RNG.normal(size=shape)
+    y = fn(x)
+    g = RNG.normal(size=tuple(y.shape))
+    y.backward(fb.tensor(g))
+
+    np.testing.assert_allclose(
+        (x.grad.numpy() * direction).sum(), (g * fn(fb.tensor(direction)).numpy()).sum()
+    )
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular", "constant"])
+@pytest.mark.parametrize("amounts", [(2, 3, 1, 4), (-1, 2, 3, -2)], ids=["grow", "grow and cut"])
+def test_gradients_of_padding_are_transposes(mode: str, amounts: tuple[int, ...]) -> None:
+    transposes(lambda x: F.pad(x, amounts, mode), 2, 3, 5, 6)
+
+
+@pytest.mark.parametrize("options", [
+    {"mode": "nearest"}, {"mode": "nearest-exact"}, {"mode": "area"}, {"mode": "bilinear"}, {"mode":
+    "bilinear", "align_corners": True}, {"mode": "bicubic"},
+    {"mode": "bilinear", "antialias": True}, {"mode": "bicubic", "antialias": True},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("size", [(9, 4), (3, 11)], ids=str)
+def test_gradients_of_interpolation_are_transposes(options: dict[str, Any], size: tuple[int, int]) -> None:
+    transposes(lambda x: F.interpolate(x, size, **options), 2, 3, 5, 6)
+
+
+def test_aligned_corners_interpolate_like_numpy() -> None:
+    x = RNG.normal(size=7)
+    expected = np.interp(np.linspace(0, 6, 16), np.arange(7), x)
+
+    made = F.interpolate(fb.tensor(x[None, None]), 16, mode="linear", align_corners=True)
+
+    np.testing.assert_allclose(made.numpy()[0, 0], expected)
+
+
+def test_unaligned_centres_interpolate_like_scipy() -> None:
+    at = (np.arange(10) + 0.5) * 5 / 10 - 0.5, (np.arange(9) + 0.5) * 6 / 9 - 0.5
+    expected = ndimage.map_coordinates(X[0, 0], np.meshgrid(*at, indexing="ij"), order=1, mode="nearest")
+
+    made = F.interpolate(fb.tensor(X), (10, 9), mode="bilinear")
+
+    np.testing.assert_allclose(made.numpy()[0, 0], expected)
+
+
+def test_cubic_interpolation_spreads_an_impulse_by_keys_kernel() -> None:
+    # The kernel with a = -0.75 at distances 1/4, 3/4, 5/4 and 7/4.
+    kernel = [0.87890625, 0.26171875, -0.10546875, -0.03515625]
+    x = fb.zeros(1, 1, 1, 8)
+    x[..., 3] = 1
+
+    made = F.interpolate(x, (1, 16), mode="bicubic").numpy()[0, 0, 0]
+
+    np.testing.assert_allclose(made, [0, 0, 0, *kernel[::-1], *kernel, 0, 0, 0, 0, 0])
+
+
+def test_nearest_and_its_exact_form_differ_by_half_an_element() -> None:
+    x = fb.arange(5.0).view(1, 1, 5)
+
+    assert F.interpolate(x, 3).tolist() == [[[0, 1, 3]]]
+    assert F.interpolate(x, 3, mode="nearest-exact").tolist() == [[[0, 2, 4]]]
+    assert F.interpolate(x, scale_factor=2)[0, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    np.testing.assert_array_equal(
+        F.upsample_nearest(fb.tensor(X), scale_factor=2).numpy(), X.repeat(2, 2).repeat(2, 3)
+    )
+    np.testing.assert_array_equal(
+        F.upsample_bilinear(fb.tensor(X), (9, 9)).numpy(),
+        F.interpolate(fb.tensor(X), (9, 9), mode="bilinear", align_corners=True).numpy(),
+    )
+
+
+def test_antialiased_halving_weighs_by_a_triangle_twice_as_wide() -> None:
+    x = np.zeros(8)
+    x[3] = 1
+    made = F.interpolate(
+        fb.tensor(np.broadcast_to(x, (1, 1, 8, 8)).copy()), (8, 4), mode="bilinear", antialias=True
+    )
+
+    np.testing.assert_allclose(made.numpy()[0, 0, 0], [0, 3 / 8, 1 / 8, 0])
+
+
+def test_area_is_adaptive_mean() -> None:
+    x = fb.arange(5.0).view(1, 1, 5)
+
+    assert F.interpolate(x, 2, mode="area").tolist() == [[[1, 3]]]
+
+
+def test_bytes_are_rounded_to_bytes() -> None:
+    x = fb.tensor([[[[0, 255]]]], dtype=fb.uint8)
+
+    assert F.interpolate(x, (1, 4), mode="bilinear").tolist() == [[[[0, 64, 191, 255]]]]
+
+
+def coordinates(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """A grid of points, some outside, and the same points in elements, rows first."""
+    grid = RNG.uniform(-1.4, 1.4, size=(1, 7, 1, 2))
+    return grid, np.stack([((grid[..., d] + 1) * size - 1) / 2 for d, size in ((1, 5), (0, 6))])
+
+
+@pytest.mark.parametrize(
+    ("padding", "scipy_mode"), [("zeros", "grid-constant"), ("border", "nearest"), ("reflection", "reflect")]
+)
+def test_sampling_agrees_with_scipy(padding: str, scipy_mode: str) -> None:
+    grid, at = coordinates(2)
+    expected = ndimage.map_coordinates(X[0, 1], at.reshape(2, -1), order=1, mode=scipy_mode)
+
+    made = F.grid_sample(fb.tensor(X[:1]), fb.tensor(grid), padding_mode=padding)
+
+    np.testing.assert_allclose(made.numpy()[0, 1].reshape(-1), expected, atol=1e-12)
+
+
+def test_gradient_of_sampling_agrees_with_finite_differences() -> None:
+    grid, _ = coordinates(2)
+    for mode in ("bilinear", "bicubic"):
+        points = fb.tensor(grid).requires_grad_()
+        F.grid_sample(fb.tensor(X[:1]), points, mode).sum().backward()
+        direction, step = RNG.normal(size=grid.shape), 1e-7
+
+        up, down = (
+            float(F.grid_sample(fb.tensor(X[:1]), fb.tensor(grid + s * direction), mode).sum())
+            for s in (step, -step)
+        )
+
+        np.testing.assert_allclose(
+            (points.grad.numpy() * direction).sum(), (up - down) / (2 * step), rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("extents", [(5, 6), (3, 4, 5)], ids=str)
+def test_the_identity_map_samples_the_input_itself(extents: tuple[int, ...], align: bool) -> None:
+    n = len(extents)
+    x = fb.tensor(RNG.normal(size=(1, 2, *extents)))
+    theta = fb.eye(n, n + 1, dtype=fb.float64).unsqueeze(0)
+
+    for mode in ("bilinear", "nearest"):
+        made = F.grid_sample(x, F.affine_grid(theta, x.shape, align), mode, align_corners=align)
+        np.testing.assert_allclose(made.numpy(), x.numpy(), atol=1e-12)
+
+
+def test_pixel_shuffle_moves_channels_into_pixels_and_back() -> None:
+    x = fb.arange(16.0).view(1, 4, 2, 2)
+
+    made = F.pixel_shuffle(x, 2)
+
+    assert made[0, 0].tolist() == [[0, 4, 1, 5], [8, 12, 9, 13], [2, 6, 3, 7], [10, 14, 11, 15]]
+    np.testing.assert_array_equal(F.pixel_unshuffle(made, 2).numpy(), x.numpy())
+
+
+def test_channel_shuffle_interleaves_groups() -> None:
+    x = fb.arange(6.0).view(1, 6, 1)
+
+    assert F.channel_shuffle(x, 2).flatten().tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_unfold_lists_windows_and_fold_counts_how_often_elements_are_in_them() -> None:
+    x = fb.tensor(X)
+    windows = np.lib.stride_tricks.sliding_window_view(X, (3, 2), (2, 3))
+
+    columns = F.unfold(x, (3, 2))
+
+    np.testing.assert_array_equal(columns.numpy(), windows.transpose(0, 1, 4, 5, 2, 3).reshape(2, 18, 15))
+    counts = F.fold(F.unfold(fb.ones(1, 1, 4, 4), 2), 4, 2)
+    assert counts[0, 0].tolist() == [[1, 2, 2, 1], [2, 4, 4, 2], [2, 4, 4, 2], [1, 2, 2, 1]]
+    transposes(lambda t: F.fold(t, (5, 6), (3, 2), padding=1, stride=2), 1, 18, 12)
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    x = fb.tensor(X)
+
+    with pytest.raises(ValueError, match="only one of size or scale_factor"):
+        F.interpolate(x, 2, 2.0)
+    with pytest.raises(ValueError, match="align_corners"):
+        F.interpolate(x, 2, mode="nearest", align_corners=True)
+    with pytest.raises(NotImplementedError, match="trilinear"):
+        F.interpolate(x, 2, mode="trilinear")
+    with pytest.raises(RuntimeError, match="less than the corresponding input dimension"):
+        F.pad(x, (6, 0, 0, 0), "reflect")
+    with pytest.raises(ValueError, match="bilinear"):
+        F.grid_sample(x, fb.zeros(2, 1, 1, 2), "linear")
