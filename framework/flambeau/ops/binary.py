@@ -400,31 +400,37 @@ def logical_xor(input, other):
     return logical_xor(input, other)
 
 
-@elementwise(surface=COMPARED, dtype=integral, scalar_first=True)
+def check_some_tensor(op: Any, input: Any, other: Any) -> None:
+    """Raise TypeError when both operands are numbers."""
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        raise TypeError(f"{op.name}(): one of 'input' and 'other' must be a Tensor, got two numbers: {input!r} and {other!r}")
+
+
+@elementwise(surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor)
 def bitwise_and(input, other):
     """Bitwise and of integers; logical and of bools."""
     return input & other
 
 
-@elementwise(surface=COMPARED, dtype=integral, scalar_first=True)
+@elementwise(surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor)
 def bitwise_or(input, other):
     """Bitwise or of integers; logical or of bools."""
     return input | other
 
 
-@elementwise(surface=COMPARED, dtype=integral, scalar_first=True)
+@elementwise(surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor)
 def bitwise_xor(input, other):
     """Bitwise exclusive or of integers; logical exclusive or of bools."""
     return input ^ other
 
 
-@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True)
+@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor)
 def bitwise_left_shift(input, other):
     """``input << other``, elementwise."""
     return input << other
 
 
-@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True)
+@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor)
 def bitwise_right_shift(input, other):
     """``input >> other``, elementwise, keeping the sign."""
     return input >> other

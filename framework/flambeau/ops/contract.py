@@ -41,7 +41,7 @@ class _Term:
         if not dims:
             return self
         kept = [label for label in self.labels if label not in labels]
-        # Integers keep their dtype, as the products of the other path do.
+        # Integers keep their dtype, for the product that follows needs equal ones.
         return _Term(self.tensor.sum(dims, dtype=self.tensor.dtype), kept)
 
 
@@ -217,7 +217,9 @@ def einsum(equation, operands):
     made = parts[0]
     for i, part in enumerate(parts[1:], 1):
         made = _product_of(made, part, {*wanted, *(x for later in parts[i + 1 :] for x in later.labels)})
-    made = made.summed([x for x in made.labels if x not in wanted])
+    dropped = [made.labels.index(x) for x in made.labels if x not in wanted]
+    if dropped:  # the sum of integers is int64 here, as that of `sum`
+        made = _Term(made.tensor.sum(dropped), [x for x in made.labels if x in wanted])
     return made.tensor.permute([made.labels.index(x) for x in wanted])
 
 

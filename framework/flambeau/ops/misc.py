@@ -139,6 +139,9 @@ def _frexp_vjp(grad, out1):
 @composite(surface=FUNCTION | METHOD | OUT | INPLACE)
 def heaviside(input, values):
     """0 below zero, 1 above, and `values` at zero."""
+    for name, x in (("input", input), ("values", values)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"heaviside(): argument '{name}' must be Tensor, not {type(x).__name__}")
     if input.dtype is not values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     if input.is_complex():
