@@ -657,6 +657,9 @@ def polar(abs, angle):
     """Complex values from magnitudes and angles in radians."""
     from .shape import complex as complex_of
 
+    for name, x in (("abs", abs), ("angle", angle)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"polar(): argument '{name}' must be Tensor, not {type(x).__name__}")
     return complex_of(abs * angle.cos(), abs * angle.sin())
 
 

@@ -347,7 +347,7 @@ def _check_linear(input, weight, bias):
         _same_dtypes("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
 
 
-@primitive(surface=FUNCTION, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower")
+@primitive(surface=FUNCTION | OUT, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower")
 def linear(input, weight, bias=None):
     """``input @ weight.T + bias`` over the last dimension: ``(*, in) , (out, in), (out,) -> (*, out)``."""
 
