@@ -94,8 +94,8 @@ def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any,
         compute = np.dtype(np.float32)
     elif compute.name == "complex32":
         compute = np.dtype(np.complex64)
-    args = [cast(x, compute) for x in inputs]
     with np.errstate(all="ignore"):
+        args = [cast(x, compute) for x in inputs]
         if formula.ufunc is not None and len(outs) == 1 and outs[0].dtype == compute:
             formula.ufunc(*args, out=outs[0], casting="unsafe")
             return

@@ -130,11 +130,12 @@ def refuse(*args: Any) -> None:
 
 numpy_add, numpy_sub, numpy_mul, numpy_div = map(_of_two, (np.add, np.subtract, np.multiply, np.true_divide))
 numpy_neg, numpy_sqrt = map(_of_one, (np.negative, np.sqrt))
+numpy_relu = _of_one(lambda a: np.where(a < 0, a.dtype.type(0), a))  # nan and -0.0 stay
 numpy_add_, numpy_sub_, numpy_mul_, numpy_div_ = map(_in_place, (np.add, np.subtract, np.multiply, np.true_divide))
 
 _BY_NUMPY: dict[str, Call] = {
     "add": numpy_add, "sub": numpy_sub, "mul": numpy_mul, "div": numpy_div, "neg": numpy_neg, "sqrt": numpy_sqrt,
-    "add_": numpy_add_, "sub_": numpy_sub_, "mul_": numpy_mul_, "div_": numpy_div_, "matmul": numpy_matmul,
+    "relu": numpy_relu,    "add_": numpy_add_, "sub_": numpy_sub_, "mul_": numpy_mul_, "div_": numpy_div_, "matmul": numpy_matmul,
     "matmul_nt": numpy_matmul_nt, "matmul_tn": numpy_matmul_tn, "linear": numpy_linear, "sum": numpy_sum,
     "mul_grad": refuse, "tanh_grad": refuse, "relu_grad": refuse,
 }  # fmt: skip
@@ -202,6 +203,7 @@ mul: Call
 div: Call
 neg: Call
 sqrt: Call
+relu: Call
 add_: Call
 sub_: Call
 mul_: Call

@@ -47,12 +47,21 @@ def run_backward(
     """
     found: list[Any] = [None] * (len(targets) if targets else 0)
     wanted = None if targets is None else nodes_leading_to(roots, targets)
-    before = _state.local.grad
+    local = _state.local
+    before = local.grad, local.wanted
+    local.wanted = wanted
     try:
         _run(roots, keep_graph, create_graph, targets, wanted, accumulate, found)
     finally:
-        _state.set_grad(before)
+        local.wanted = before[1]
+        _state.set_grad(before[0])
     return found
+
+
+def wanted_parents(node: Node) -> Any:
+    """`node.parents`, with None for those whose gradient the backward that runs on this thread has no use for."""
+    wanted = _state.local.wanted
+    return node.parents if wanted is None else [p if p in wanted else None for p in node.parents]
 
 
 def _run(

@@ -18,7 +18,6 @@ from flambeau_kernels.formula import rebind
 
 from .. import _state
 from .._arrays import ndarray
-from ..autograd.tape import Leaf
 from ..dtypes import F4, F8
 from ..tensor import Tensor
 from . import _spec
@@ -26,8 +25,7 @@ from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "F4": F4, "F8": F8,
-    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "Leaf": Leaf, "small": small,
-    "maximum": np.maximum, "ZERO": {d: np.zeros((), d) for d in (F4, F8)},
+    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
 _state.share(_scope)
@@ -37,6 +35,12 @@ _state.share(_scope)
 _SMALL = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.negative: "neg", np.sqrt: "sqrt",
 }  # fmt: skip
+
+
+def _small_name(op: ElementwiseOp) -> str | None:
+    return "relu" if op.qualified == "relu" else _SMALL.get(op.ufunc)
+
+
 # Whole gradients that have a launcher, and what it takes after the incoming gradient.
 _SMALL_GRADS = {"mul": ("mul_grad", ("input", "other")), "tanh": ("tanh_grad", ("out",)), "relu": ("relu_grad", ("out",))}
 
@@ -59,6 +63,24 @@ def _slow_inplace(op: Op, args: tuple[Any, ...]) -> Any:
 
 
 _scope["slow"], _scope["slow_inplace"] = _slow, _slow_inplace
+
+
+def _large(formula: Any, kind: Any, a: Any, b: Any = None) -> Any:
+    """What `formula` makes of arrays that repay the compiled tier, contiguous and of one floating dtype; or None."""
+    if a.__class__ is not ndarray:
+        return None
+    d = a.dtype
+    if (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM or not a.flags.c_contiguous:
+        return None
+    operands = (a,) if b is None else (a, b)
+    if b.__class__ is ndarray and (b.dtype is not d or b.shape != a.shape or not b.flags.c_contiguous):
+        return None
+    made = np.empty(a.shape, kind or d)
+    kernels.launch(formula, operands, (made,), d)
+    return made
+
+
+_scope["large"] = _large
 
 
 def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
@@ -131,7 +153,7 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
     given = ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only))) if call == "fn" else args
     trailing = "," if len(op.params) == 1 else ""
     lines = [
-        f"def make(OP, run, fn, fast, ufunc, Node, {', '.join(constants)}):",
+        f"def make(OP, run, fn, fast, ufunc, FORMULA, Node, {', '.join(constants)}):",
         f"    def {name}({params}):",
     ]
     body = _gather(op)
@@ -142,12 +164,13 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
         )
     else:
         body += f"        if SLOW:\n            return slow(OP, ({args}{trailing}))\n"
-    if isinstance(op, ElementwiseOp) and (op.ufunc is not None and len(op.positional) <= 2 or op.small):
+    if isinstance(op, ElementwiseOp) and (op.ufunc is not None and len(op.positional) <= 2 or op.small or _small_name(op)):
         body += _fast_elementwise(op)
     if op.fast_rule is not None:
         body += f"        made = fast({given})\n        if made is not None:\n            return made\n"
     body += f"        return {call}({given})\n    return {name}\n"
-    constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, ufunc=getattr(op, "ufunc", None), Node=op.node_class)
+    constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, Node=op.node_class)
+    constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op))
     return "\n".join(lines) + "\n" + body, name, constants
 
 
@@ -158,6 +181,8 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
     to_bool = op.dtype_rule.__name__ in ("to_bool", "logical")
     differentiable = op.differentiable and not to_bool
     own = f"({first}.__class__ is Tensor or {first}.__class__ is Parameter)"
+    if op.keyword_only and op.short is None:
+        return ""
     if not rest:
         lines = [
             f"if {own}{guard}:",
@@ -179,6 +204,11 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
+def _plain_formula(op: Op) -> Any:
+    """The formula of positional arguments alone, which stands when keyword-only ones have their defaults."""
+    return (op.short if op.keyword_only else op.formula) if isinstance(op, ElementwiseOp) else None
+
+
 def _plain_number(name: str) -> str:
     """Text that tests for a number which is exact, or rounded once, in every floating dtype; `kind` is its class."""
     return f"(kind is float or kind is int and -16777216 <= {name} <= 16777216)"
@@ -186,13 +216,15 @@ def _plain_number(name: str) -> str:
 
 def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) -> list[str]:
     """Lines that make the array `o` of small `operands` and go on with `finish`, or fall through."""
-    name = _SMALL.get(op.ufunc)
+    name = _small_name(op)
     args = ", ".join(operands)
     if name:
         lines = [
             f"o = small.{name}({args})",
             "if o is None:",
             f"    o = small.numpy_{name}({args})",
+            "    if o is None:",
+            f"        o = large(FORMULA, None, {args})",
             "if o is not None:",
             *(f"    {line}" for line in finish),
         ]
@@ -201,16 +233,18 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
         fits += " and b.dtype is d and b.size < LARGE" if "b" in operands else " and a.ndim" if len(operands) == 2 else ""
         lines = [
             "d = a.dtype",
+            "o = None",
             f"if {fits}:",
             "    try:",
             f"        o = {op.small or f'ufunc({args})'}",
-            "    except (ValueError, RuntimeWarning):",
-            "        o = None",
-            "    if o is not None:",
             "        if o.__class__ is not ndarray:",
             "            o = asarray(o)",
-            *(f"        {line}" for line in finish),
+            "    except (ValueError, TypeError, RuntimeWarning):  # the general path says what is wrong",
+            "        pass",
         ]
+        if op.differentiable:
+            lines += ["else:", f"    o = large(FORMULA, None, {args})"]
+        lines += ["if o is not None:", *(f"    {line}" for line in finish)]
     return [f"    {line}" for line in lines]
 
 
@@ -236,7 +270,7 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         "node.seq = next_seq()",
         "node.hooks = None",
     ]
-    if op.ufunc in _SMALL:
+    if _small_name(op):
         lines.append("d = a.dtype")
     parents = (*nodes, "None") if number else nodes
     of = dict(zip(tensors, nodes, strict=True))
@@ -245,7 +279,9 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
     for i, name in enumerate(names):
         tensor = not (number and i == 1)
         read = name in op.reads
-        value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._v" if tensor else "None") if read else ("None", "None")
+        value, version = "None", "None"
+        if read:
+            value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._v" if tensor else "None")
         saved.append(value)
         versions.append(version)
         shapes.append(f"{arrays[i]}.shape" if tensor else "None")
@@ -328,7 +364,12 @@ def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], consta
     elif not reads and rule() == 1:
         lines += [f"    g{i} = grad"]
     else:
-        lines += [f"    factor = f{i}({args})", f"    g{i} = small.mul(grad, factor)", f"    if g{i} is None:", f"        g{i} = grad * factor"]
+        lines += [
+            f"    factor = f{i}({args})",
+            f"    g{i} = small.mul(grad, factor)",
+            f"    if g{i} is None:",
+            f"        g{i} = grad * factor",
+        ]
     return [
         *lines,
         f"    if g{i}.__class__ is not ndarray:",
@@ -389,7 +430,7 @@ def make_inplace(op: Op) -> Any:
 
 def _fast_inplace(op: ElementwiseOp) -> str:
     """Two plain tensors of one shape, or a tensor and a number, where nothing is recorded."""
-    name = _SMALL.get(op.ufunc)
+    name = _small_name(op)
     if len(op.positional) != 2 or not name:
         return ""
     first, second = op.positional
@@ -561,7 +602,8 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
 def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     params = op.positional[:2]
     fast = ""
-    constants = {"fn": fn, "operand": _is_operand, "OP": op, "run": op.run, "Node": op.node_class, "ufunc": None}
+    constants = {"fn": fn, "operand": _is_operand, "OP": op, "run": op.run, "Node": op.node_class, "ufunc": None,
+                 "FORMULA": _plain_formula(op)}  # fmt: skip
     if isinstance(op, ElementwiseOp) and op.ufunc is not None and len(op.positional) == 2:
         constants["ufunc"] = op.ufunc
         extras = {n: op.defaults[n] for n in op.keyword_only}

@@ -453,13 +453,15 @@ class ElementwiseNode(Node):
         check_versions(self)
         op = self.op
         return [
-            None if parent is None else op.grad_array(i, self, grad) for i, parent in enumerate(self.parents)
+            None if parent is None else op.grad_array(i, self, grad) for i, parent in enumerate(engine.wanted_parents(self))
         ]
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)
         op = self.op
-        return [None if parent is None else op.grad_tensor(i, self, grad) for i, parent in enumerate(self.parents)]
+        return [
+            None if parent is None else op.grad_tensor(i, self, grad) for i, parent in enumerate(engine.wanted_parents(self))
+        ]
 
 
 class ElementwiseOp(Op):
@@ -681,7 +683,10 @@ class ElementwiseOp(Op):
                 if isinstance(v, ndarray) and v.dtype != compute:
                     compute = dtypes.promote_types(from_numpy_dtype(compute), from_numpy_dtype(v.dtype)).numpy
             if type(grad) is ndarray:
-                shape = np.broadcast_shapes(grad.shape, *(v.shape for v in values if isinstance(v, ndarray)))
+                shape = grad.shape
+                for v in values:
+                    if isinstance(v, ndarray) and v.shape != shape:
+                        shape = np.broadcast_shapes(shape, v.shape)
                 result = np.empty(shape, compute)
                 kernels.launch(formula, (grad, *values), (result,), compute)
             else:
@@ -888,7 +893,7 @@ class PrimitiveNode(Node):
         return op.line_up(self, op.raw_rule(*values))
 
     def _need(self, name: str) -> bool:
-        return self.parents[self.op.tensor_index(self, name[6:])] is not None
+        return engine.wanted_parents(self)[self.op.tensor_index(self, name[6:])] is not None
 
     def vjp(self, grad: Any) -> Any:
         check_versions(self)
@@ -1166,7 +1171,7 @@ class PrimitiveOp(Op):
                 n = lengths[p]
                 flat += [None] * n if g is None else list(g) if isinstance(g, (list, tuple)) else [g]
             grads = flat
-        parents = node.parents
+        parents = engine.wanted_parents(node)
         if len(grads) != len(parents):
             raise RuntimeError(f"{self.name}: its vjp returned {len(grads)} gradients for {len(parents)} arguments")
         return [
@@ -1553,6 +1558,10 @@ def wrap_dims(name: str, dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def check_nonempty(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    if len(axes) == len(shape) > 1 and 0 in shape:
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0; the input has shape {tuple(shape)}"
+        )
     for d in axes:
         if shape[d] == 0:
             raise IndexError(

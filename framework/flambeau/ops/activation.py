@@ -48,12 +48,11 @@ inexact_input = only("floating", "complex")(like_input)
 @elementwise(
     surface=FUNCTION | METHOD | INPLACE,
     dtype=real_input,
-    small="maximum(a, ZERO[d])",
-    vjp={"input": lambda grad, out: where(out > 0, grad, 0)},
+    vjp={"input": lambda grad, out: where(out <= 0, 0, grad)},  # of nan it is grad
 )
 def relu(input):
     """``max(input, 0)``, elementwise; the derivative at 0 is 0. Raises: RuntimeError for bool and complex."""
-    return maximum(input, 0)
+    return where(input < 0, 0, input)  # nan and -0.0 stay
 
 
 @elementwise(

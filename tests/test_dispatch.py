@@ -1,0 +1,435 @@
+"""The short ways through dispatch and the backward engine: they do what the general ways do, and lose nothing."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau import _state
+from flambeau.autograd import engine
+from flambeau.ops._spec import OPS
+from flambeau_kernels import small
+
+BINARY = ["add", "sub", "mul", "div", "maximum", "atan2", "pow", "eq", "lt"]
+UNARY = ["neg", "sqrt", "tanh", "exp", "sigmoid", "relu", "sin"]
+SHAPES = [
+    ((4, 4), (4, 4)), ((), ()), ((3, 1), (1, 5)), ((2, 3, 4), (4,)), ((0, 3), (3,)), ((1,), ()), ((4, 1), (4, 1)),
+    ((40, 50), (40, 50)),
+]  # fmt: skip
+
+
+@pytest.fixture(params=["numpy", "launchers"], autouse=True)
+def tier(request, monkeypatch):
+    """Every test with numpy's functions, and with native launchers where they work."""
+    found = {}
+    if request.param == "launchers":
+        from flambeau_kernels.engine import launchers
+
+        found = launchers.load()
+        if not found:
+            pytest.skip(launchers.available()[1])
+    for name, by_numpy in small._BY_NUMPY.items():
+        monkeypatch.setattr(small, name, found.get(name, by_numpy))
+
+
+def array(shape, dtype=np.float32, seed=0, low=0.1):
+    return np.random.default_rng(seed).uniform(low, 2.0, shape).astype(dtype)
+
+
+def same(found, expected):
+    assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
+    assert found._a.tobytes() == expected._a.tobytes()
+
+
+def general(name, *args):
+    """The op without its short cut."""
+    op = OPS[name]
+    return op.run(*args, *(op.defaults[n] for n in op.params[len(args) :]))
+
+
+# -- forward -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.float16, np.bool_])
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("name", BINARY)
+def test_two_tensors_give_the_bits_of_the_general_path(name, shapes, dtype):
+    if dtype is np.bool_ and name in ("sub", "pow", "atan2"):
+        pytest.skip("not defined for bool")
+    x, y = (fb.from_numpy(array(s, dtype, seed)) for seed, s in enumerate(shapes))
+
+    same(getattr(fb, name)(x, y), general(name, x, y))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("number", [2, -0.1, 0, 1e300, float("nan"), 3**20, -(2**24), 2**24 + 1, True])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "pow"])
+def test_a_number_takes_the_dtype_of_the_tensor(name, number, dtype):
+    if name == "maximum":
+        number = fb.tensor(number, dtype=fb.float32)
+    if name == "sub" and number is True:
+        pytest.skip("not defined for bool")
+    for shape in ((4, 4), (), (2000,)):
+        x = fb.from_numpy(array(shape, dtype))
+        same(getattr(fb, name)(x, number), general(name, x, number))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(4, 4), (), (0,), (3, 1), (2000,)])
+@pytest.mark.parametrize("name", UNARY)
+def test_one_tensor_gives_the_bits_of_the_general_path(name, shape, dtype):
+    x = fb.from_numpy(array(shape, dtype))
+
+    same(getattr(x, name)(), general(name, x))
+
+
+@pytest.mark.parametrize("arrange", [lambda a: a.T, lambda a: a[::2], lambda a: a[:, ::-1], lambda a: a[:, 1:3], np.asfortranarray])
+@pytest.mark.parametrize("name", ["add", "mul", "maximum"])
+def test_any_memory_order(name, arrange):
+    x, y = (fb.from_numpy(array((6, 6))) for _ in range(2))
+    x._a, y._a = arrange(array((6, 6))), arrange(array((6, 6), seed=1))
+
+    same(getattr(fb, name)(x, y), general(name, x, y))
+
+
+def test_relu_keeps_negative_zero_and_nan_at_every_size():
+    for count in (1, 500):
+        x = fb.tensor([-0.0, 0.0, float("nan"), -1.0, 2.0] * count)
+        same(x.relu(), general("relu", x))
+        assert np.signbit(x.relu()._a[0]) and np.isnan(x.relu()._a[2])
+
+
+def test_operands_of_different_dtypes_promote():
+    x, y = fb.ones(3), fb.ones(3, dtype=fb.float64)
+
+    assert (x + y).dtype is (y * x).dtype is fb.float64
+    assert (x + fb.ones((), dtype=fb.float64)).dtype is fb.float32
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (1, 5, 3), (5, 3, 1), (1, 1, 1), (3, 0, 2), (0, 3, 2), (70, 80, 90)])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_products_of_matrices_are_numpys(sizes, by_columns):
+    n, k, m = sizes
+    a, b = array((n, k)), array((k, m), seed=1)
+    if by_columns:
+        a, b = np.asfortranarray(a), np.asfortranarray(b)
+
+    found = fb.from_numpy(a) @ fb.from_numpy(b)
+
+    assert found._a.tobytes() == np.matmul(a, b).tobytes() and found.shape == (n, m)
+    same(fb.nn.functional.linear(fb.from_numpy(a), fb.from_numpy(b).T, fb.ones(m)), fb.from_numpy(np.matmul(a, b) + np.float32(1)))
+
+
+def test_a_failing_call_says_what_is_wrong_and_changes_nothing():
+    x, y = fb.ones(2, 3), fb.ones(4)
+
+    with pytest.raises(RuntimeError, match=r"add: shapes do not broadcast: size 3 against 4"):
+        x + y
+    with pytest.raises(RuntimeError, match="add_"):
+        x.add_(fb.ones(5, 2, 3))
+    with pytest.raises(RuntimeError, match="columns"):
+        x @ fb.ones(2, 3)
+    with pytest.raises(TypeError):
+        x + "2"
+    with pytest.raises(RuntimeError, match="read-only"):
+        frozen = fb.ones(3)
+        frozen._a.flags.writeable = False
+        frozen.add_(fb.ones(3))
+    assert x._version == 0 and x.tolist() == [[1.0] * 3] * 2
+
+
+def test_numpys_warnings_as_errors_change_no_result():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = fb.full((3,), 3e38)
+        assert (x + x).tolist() == [np.inf] * 3
+        assert (x * 2.0).tolist() == [np.inf] * 3
+        x.add_(x)
+    assert x.tolist() == [np.inf] * 3
+
+
+# -- in place ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [2.0, 3, lambda: fb.full((4, 4), 0.3), lambda: fb.full((4,), 0.3), lambda: fb.tensor(0.7)])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_in_place_forms_store_what_the_op_gives(name, other):
+    other = other() if callable(other) else other
+    for make in (lambda: fb.from_numpy(array((4, 4))), lambda: fb.from_numpy(array((4, 8)))[:, ::2]):
+        x = make()
+        expected = getattr(fb, name)(x, other)
+        version = x._version
+
+        assert getattr(x, f"{name}_")(other) is x
+        assert x.tolist() == expected.tolist() and x._version == version + 1
+
+
+def test_in_place_on_itself_and_on_overlapping_views():
+    x = fb.arange(6.0)
+    x.add_(x)
+    assert x.tolist() == [0, 2, 4, 6, 8, 10]
+    x[1:].add_(x[:-1])
+    assert x.tolist() == [0, 2, 6, 10, 14, 18]
+
+
+def test_a_leaf_refuses_writing_and_what_was_saved_is_guarded():
+    leaf = fb.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        leaf.add_(1.0)
+    y = fb.ones(3) * 2.0
+    made = leaf * y
+    y.mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.sum().backward()
+
+
+# -- the slow flag -------------------------------------------------------------------------------------------------------
+
+
+def test_a_mode_sees_every_call():
+    TorchFunctionMode = pytest.importorskip("flambeau.overrides").TorchFunctionMode
+
+    seen = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(getattr(func, "__name__", str(func)))
+            return func(*args, **(kwargs or {}))
+
+    x = fb.ones(2, 2)
+    x + x, x @ x, x.add_(x), x.view(4), x.sum()
+    with Watch():
+        x + x, x @ x, x.view(4), x.sum()
+    x + x
+    assert len(seen) == 4
+
+
+def test_flags_are_shared_with_generated_code():
+    from flambeau.ops import _derive
+
+    _state.add_slow(1)
+    try:
+        assert _derive._scope["SLOW"] is True
+        assert (fb.ones(2) + fb.ones(2)).tolist() == [2.0, 2.0]
+    finally:
+        _state.add_slow(-1)
+    assert _derive._scope["SLOW"] is _state.SLOW
+
+
+# -- views ---------------------------------------------------------------------------------------------------------------
+
+
+def test_view_takes_sizes_in_every_form_and_refuses_the_rest():
+    x = fb.arange(16.0).view(4, 4)
+
+    assert x.view(2, 8).shape == x.view((2, 8)).shape == x.view(fb.Size((2, 8))).shape == x.view(-1, 8).shape == (2, 8)
+    assert x.view(2, 8)._base is x._base and x.view(16).data_ptr() == x.data_ptr()
+    assert fb.zeros(0, 3).view(3, 0).shape == (3, 0) and fb.tensor(1.0).view(1, 1).shape == (1, 1)
+    for bad in ((2, -2), (-1, -1), (3, 5)):
+        with pytest.raises(RuntimeError):
+            x.view(*bad)
+    with pytest.raises(RuntimeError, match="spans across"):
+        x.T.view(16)
+    assert x.T.view(4, 2, 2).shape == (4, 2, 2)
+
+
+def test_views_follow_writes_to_their_base():
+    w = fb.ones(4, requires_grad=True)
+    x = fb.zeros(2, 4)
+    row, flat = x[1], x.view(8)
+    x[0].mul_(2).add_(w)
+    assert flat.requires_grad and row.requires_grad
+    flat.sum().backward()
+    assert w.grad.tolist() == [1.0] * 4
+
+
+# -- backward ------------------------------------------------------------------------------------------------------------
+
+
+def test_leaves_of_one_gradient_do_not_share_its_memory():
+    x, y = fb.ones(3, requires_grad=True), fb.ones(3, requires_grad=True)
+    (x + y).sum().backward()
+    x.grad.add_(1.0)
+    assert (x.grad.tolist(), y.grad.tolist()) == ([2.0] * 3, [1.0] * 3)
+
+
+def test_a_given_gradient_and_what_a_hook_keeps_stay_as_they_are():
+    x, given, kept = fb.ones(3, requires_grad=True), fb.full((3,), 2.0), []
+    y = x + 0.0
+    y.register_hook(kept.append)
+    y.backward(given)
+    x.grad.mul_(5.0)
+    assert given.tolist() == kept[0].tolist() == [2.0] * 3
+
+
+def test_a_fresh_gradient_is_not_copied(monkeypatch):
+    """In `accumulate_grad` exactly the references of the engine are counted, on every interpreter."""
+    copies = []
+    monkeypatch.setattr(engine, "_copy", lambda grad, like: copies.append(grad) or grad.copy())
+    x, y = fb.ones(3, requires_grad=True), fb.ones(3)
+    (x * y).sum().backward()
+    assert not copies
+    x.grad = None
+    x.sum().backward()
+    assert not copies
+
+
+def test_gradients_of_short_cuts_are_those_of_the_general_rule():
+    for name in ("add", "sub", "mul", "div", "tanh", "relu", "sqrt", "neg"):
+        op = OPS[name]
+        for shapes in (((4, 4), (4, 4)), ((4, 4), (4,)), ((2000,), (2000,)), ((), ())):
+            args = [fb.from_numpy(array(s, seed=i)).requires_grad_() for i, s in enumerate(shapes[: len(op.positional)])]
+            out = getattr(fb, name)(*args)
+            grad = array(out.shape, seed=7)
+            fast = out._n.raw(grad)
+            for found, expected in zip(fast, out._n.raw_general(grad), strict=False):
+                assert (found is None and expected is None) or np.array_equal(found, expected), name
+
+
+def test_relu_passes_gradients_of_nan():
+    x = fb.tensor([float("nan"), 1.0, -1.0, 0.0], requires_grad=True)
+    x.relu().sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_hooks_run_in_order_and_may_replace_the_gradient():
+    said = []
+    x = fb.ones(2, requires_grad=True)
+    y = x * 2.0
+    y.retain_grad()
+    x.register_hook(lambda g: said.append("leaf"))
+    x.register_post_accumulate_grad_hook(lambda p: said.append(("accumulated", p.grad.tolist())))
+    y.register_hook(lambda g: said.append("first") or g * 10.0)
+    y.register_hook(lambda g: said.append(("second", g.tolist())))
+    y.grad_fn.register_prehook(lambda gs: said.append("pre"))
+    y.grad_fn.register_hook(lambda gi, go: said.append("post"))
+    y.sum().backward()
+
+    assert said == ["first", ("second", [10.0, 10.0]), "pre", "post", "leaf", ("accumulated", [20.0, 20.0])]
+    assert y.grad.tolist() == [10.0, 10.0]
+
+
+def test_hooks_record_nothing_unless_a_graph_is_asked_for():
+    x, modes = fb.ones(2, requires_grad=True), []
+    y = x * x
+    y.register_hook(lambda g: modes.append(fb.is_grad_enabled()))
+    y.sum().backward(retain_graph=True)
+    fb.autograd.grad(y.sum(), x, create_graph=True)
+    assert modes == [False, True] and fb.is_grad_enabled()
+
+
+def test_a_graph_is_used_up_unless_kept():
+    x = fb.ones(2, requires_grad=True)
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [4.0, 4.0]
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+def test_only_what_was_asked_for_is_computed(monkeypatch):
+    x, w = fb.ones(3, 3, requires_grad=True), fb.ones(3, 3, requires_grad=True)
+    calls = []
+    monkeypatch.setattr(small, "matmul_nt", lambda a, b: calls.append("input") or a.dot(b.T))
+    monkeypatch.setattr(small, "matmul_tn", lambda a, b: calls.append("mat2") or a.T.dot(b))
+    (g,) = fb.autograd.grad((x @ w).sum(), w)
+    assert calls == ["mat2"] and g.tolist() == [[3.0] * 3] * 3 and x.grad is None
+
+
+def test_errors_in_backward_leave_the_mode_as_it_was():
+    x = fb.ones(2, requires_grad=True)
+    y = x * x
+    y.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        y.sum().backward()
+    assert fb.is_grad_enabled() and _state.local.wanted is None
+
+
+def test_a_graph_of_a_hundred_thousand_nodes():
+    x = fb.ones(1, requires_grad=True)
+    y = x
+    for _ in range(100_000):
+        y = y * 1.0
+    y.backward()
+    assert x.grad.tolist() == [1.0]
+    del y
+
+
+def test_backward_leaves_no_reference_cycles():
+    x = fb.ones(3, requires_grad=True)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            y = (x * 2.0 + x[0]).tanh() @ x
+            y.sum().backward()
+            del y
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_threads_may_go_backward_at_once():
+    w = fb.ones(50, requires_grad=True)
+    shared = (w * w).sum()
+    grads = []
+
+    def work():
+        for _ in range(50):
+            grads.append(fb.autograd.grad(shared, w, retain_graph=True)[0].tolist() == [2.0] * 50)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(grads) == 200 and all(grads) and fb.is_grad_enabled()
+
+
+# -- methods -------------------------------------------------------------------------------------------------------------
+
+
+def test_methods_are_made_once_and_unknown_names_are_named():
+    x = fb.ones(2)
+    assert fb.Tensor.cosh is fb.Tensor.cosh and x.cosh().shape == (2,)
+    assert "cosh" in dir(x) and hasattr(x, "cosh_") and x.grad is None
+    with pytest.raises(AttributeError, match="no attribute 'cosine_'"):
+        x.cosine_
+
+
+# -- when launchers are loaded -------------------------------------------------------------------------------------------
+
+_COUNT = """
+import sys, flambeau as fb
+from flambeau_kernels import small
+x = fb.ones(3)
+for _ in range({calls}): x = x + 0.0
+print("llvmlite" in sys.modules, type(small.add).__name__)
+"""
+
+
+def loaded_after(calls, **environment):
+    import os
+
+    out = subprocess.run([sys.executable, "-c", _COUNT.format(calls=calls)], capture_output=True, text=True, check=True,
+                         env={**os.environ, "PYTHONPATH": ":".join(sys.path), **environment}).stdout  # fmt: skip
+    return out.split()
+
+
+def test_launchers_come_after_some_calls_from_the_cache_only(tmp_path, tier):
+    few, many = small.LOAD_AFTER - 50, small.LOAD_AFTER + 50
+
+    assert loaded_after(few) == ["False", "function"]
+    assert loaded_after(many, FLAMBEAU_LAUNCHERS="0") == ["False", "function"]
+    assert loaded_after(many, FLAMBEAU_BACKEND="numpy") == ["False", "function"]
+    assert loaded_after(many, FLAMBEAU_CACHE=str(tmp_path / "empty"))[1] == "function"
+    from flambeau_kernels.engine import launchers
+
+    if launchers.load():
+        assert loaded_after(many)[1] == "builtin_function_or_method"
