@@ -1,0 +1,29 @@
+"""Linear algebra: ``flambeau.linalg``. Functions come from the op registry, on first use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .ops._lapack import LinAlgError
+
+__all__ = ["LinAlgError"]
+
+
+def __getattr__(name: str) -> Any:
+    from .ops import _derive
+
+    found = _derive.lookup("linalg", name)
+    if found is None:
+        import sys
+
+        from . import _missing
+
+        raise _missing.attribute_error(__name__, name, sys.modules[__name__])
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    from .ops import _derive
+
+    return sorted({*globals(), *_derive.function_names("linalg")})

@@ -1,0 +1,310 @@
+"""Functions of square matrices (determinants, powers, the exponential) and products of vectors and matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap_dim
+from ._derive import return_type
+from ._lapack import check_floating, check_square
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, primitive
+from .decompose import svd_of
+from .solve import adjoint, identity_like, inverse_of, matmul
+
+BOTH = FUNCTION | OUT
+SignLogDet = return_type("linalg_slogdet", ("sign", "logabsdet"))
+OldSignLogDet = return_type("slogdet", ("sign", "logabsdet"))
+
+
+# -- determinants ------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def det_of(A):
+    """The determinants of square matrices."""
+
+
+det_of.node_class.title = "LinalgDetBackward0"
+
+
+@det_of.kernel
+def _det(a):
+    return np.asarray(np.linalg.det(a), a.dtype)
+
+
+@det_of.shape
+def _det_shape(A):
+    return A.shape[:-2], A.dtype
+
+
+@det_of.vjp
+def _det_vjp(grad, A, out):
+    scale = (grad * out.conj()) if out.is_complex() else grad * out
+    if A.is_meta or not _singular(A._a, out._a):
+        return (_spread(scale) * adjoint(inverse_of(A)[0]),)
+    return (_spread(grad) * cofactors(A),)
+
+
+def _singular(a: Any, det: Any) -> bool:
+    """Whether some matrix is singular for the working precision."""
+    if not det.size:
+        return False
+    values = np.linalg.svd(a, compute_uv=False)
+    return bool((values[..., -1] <= values[..., 0] * np.finfo(a.dtype).eps * a.shape[-1]).any()) if values.shape[-1] else False
+
+
+def _spread(x: Tensor) -> Tensor:
+    return x.unsqueeze(-1).unsqueeze(-1)
+
+
+def cofactors(A: Tensor) -> Tensor:
+    """The conjugates of the cofactors, also of singular matrices: from the products of all singular values but one."""
+    from .reduce import _products_of_others
+
+    U, S, Vh = svd_of(A, False)
+    others = _products_of_others(S, (S.ndim - 1,)) if S.shape[-1] > 1 else S * 0 + 1
+    phase = det_of(U) * det_of(Vh)
+    made = matmul(U * others.unsqueeze(-2), Vh)
+    return made * _spread(phase.conj() if phase.is_complex() else phase).conj() if phase.is_complex() else made * _spread(phase)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def det(A):
+    """The determinant of each square matrix."""
+    check_square("linalg.det", A)
+    return det_of(A)
+
+
+def _old_det(input):
+    """The determinant of each square matrix."""
+    check_square("linalg.det", input)
+    return det_of(input)
+
+
+_old_det.__name__ = "det"
+composite(surface=FUNCTION | METHOD)(_old_det)
+
+
+@primitive(surface=0)
+def slogdet_of(A):
+    """Sign (or phase) and logarithm of the magnitude of the determinants."""
+
+
+slogdet_of.node_class.title = "LinalgSlogdetBackward0"
+
+
+@slogdet_of.kernel
+def _slogdet(a):
+    sign, log = np.linalg.slogdet(a)
+    return np.asarray(sign, a.dtype), np.asarray(log, a.real.dtype)
+
+
+@slogdet_of.shape
+def _slogdet_shape(A):
+    return [(A.shape[:-2], A.dtype), (A.shape[:-2], A.dtype.to_real())]
+
+
+@slogdet_of.vjp
+def _slogdet_vjp(grad, A, out0):
+    scale = grad[1]
+    if out0.is_complex():
+        # The phase turns with the imaginary part of the change of the logarithm.
+        scale = scale - (grad[0].conj() * out0).imag * 1j
+    return (_spread(scale) * adjoint(OPS["linalg.inv"].function(A)),)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def slogdet(A):
+    """``sign, logabsdet``: the determinant is ``sign * exp(logabsdet)``; 0 and -inf for singular matrices."""
+    check_square("linalg.slogdet", A)
+    return SignLogDet(slogdet_of(A))
+
+
+def _old_slogdet(input):
+    """``sign, logabsdet``: the determinant is ``sign * exp(logabsdet)``; 0 and -inf for singular matrices."""
+    check_square("linalg.slogdet", input)
+    return OldSignLogDet(slogdet_of(input))
+
+
+_old_slogdet.__name__ = "slogdet"
+composite(surface=FUNCTION | METHOD | OUT)(_old_slogdet)
+
+
+@composite(surface=FUNCTION | METHOD)
+def logdet(input):
+    """The logarithm of the determinant; nan for a negative one."""
+    check_square("linalg.det", input)
+    sign, logabs = slogdet_of(input)
+    if sign.is_complex():
+        return sign.log() + logabs
+    return OPS["where"].function(sign == -1, float("nan"), logabs)
+
+
+# -- powers and the exponential ------------------------------------------------------------------------------------------------
+
+
+def _matrix_power(input: Any, n: Any) -> Tensor:
+    if isinstance(n, (Tensor, float, bool)) or not isinstance(n, int):
+        raise TypeError(f"linalg_matrix_power(): argument 'n' must be int, not {type(n).__name__}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"linalg_matrix_power(): argument 'input' must be Tensor, not {type(input).__name__}")
+    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+        raise RuntimeError(f"linalg.matrix_power: A must be batches of square matrices\n{describe(A=input)}")
+    if n < 0:
+        input, n = OPS["linalg.inv"].function(input), -n
+    if n == 0:
+        return identity_like(input)
+    if n == 1:
+        return input.clone()
+    made = None
+    while True:
+        if n & 1:
+            made = input if made is None else matmul(made, input)
+        n >>= 1
+        if not n:
+            return made
+        input = matmul(input, input)
+
+
+def _new_matrix_power(input, n):
+    """Each square matrix to the integer power `n`; of its inverse for negative `n`."""
+    return _matrix_power(input, n)
+
+
+def _old_matrix_power(input, n):
+    """Each square matrix to the integer power `n`; of its inverse for negative `n`."""
+    return _matrix_power(input, n)
+
+
+for _fn, _where, _surface in ((_new_matrix_power, "linalg", BOTH), (_old_matrix_power, "", FUNCTION | METHOD | OUT)):
+    _fn.__name__ = "matrix_power"
+    composite(surface=_surface, namespace=_where)(_fn)
+
+
+def _check_exp(input):
+    check_floating("linalg.matrix_exp", input, half=True)
+    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+        raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices\n{describe(A=input)}")
+
+
+@primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp)
+def matrix_exp(input):
+    """The exponential of each square matrix.
+
+    Source: Al-Mohy and Higham 2009, "A New Scaling and Squaring Algorithm for the Matrix Exponential", SIAM J. Matrix Anal. 31.
+    """
+
+
+matrix_exp.node_class.title = "LinalgMatrixExpBackward0"
+
+
+@matrix_exp.kernel
+def _matrix_exp(a):
+    import scipy.linalg
+
+    if not a.size:
+        return a.copy()
+    wide = a.astype(np.float32) if a.dtype.itemsize == 2 else a
+    return np.asarray(scipy.linalg.expm(wide)).astype(a.dtype, copy=False)
+
+
+@matrix_exp.shape
+def _matrix_exp_shape(input):
+    return input.shape, input.dtype
+
+
+@matrix_exp.vjp
+def _matrix_exp_vjp(grad, input):
+    # exp([[A, G], [0, A]]) has the derivative of exp at A in the direction G in its corner.
+    back, n = adjoint(input), input.shape[-1]
+    cat = OPS["cat"].function
+    whole = cat([cat([back, grad], -1), cat([back * 0, back], -1)], -2)
+    return (matrix_exp(whole)[..., :n, n:],)
+
+
+# -- products ------------------------------------------------------------------------------------------------------------------
+
+
+def _cheapest(sizes: list[int]) -> list[list[int]]:
+    """For each stretch of a chain of matrices, where to split its product so that it takes the fewest multiplications."""
+    n = len(sizes) - 1
+    cost = [[0] * n for _ in range(n)]
+    split = [[0] * n for _ in range(n)]
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            options = [cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1] for k in range(i, j)]
+            cost[i][j] = min(options)
+            split[i][j] = i + options.index(cost[i][j])
+    return split
+
+
+@composite(surface=BOTH, namespace="linalg")
+def multi_dot(tensors):
+    """The product of two or more matrices in the cheapest order; the first and the last may be vectors."""
+    tensors = list(tensors)
+    count = len(tensors)
+    if count < 2:
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {count}")
+    for i, x in enumerate(tensors):
+        allowed = (1, 2) if i in (0, count - 1) else (2,)
+        if x.ndim not in allowed:
+            raise RuntimeError(f"multi_dot(): tensor {i} must be {' or '.join(f'{d}D' for d in allowed)} but got {x.ndim}D")
+        if x.dtype is not tensors[0].dtype:
+            raise RuntimeError(f"multi_dot(): all tensors must have the same dtype, got {tensors[0].dtype} and {x.dtype}")
+    head, tail = tensors[0].ndim == 1, tensors[-1].ndim == 1
+    if head:
+        tensors[0] = tensors[0].unsqueeze(0)
+    if tail:
+        tensors[-1] = tensors[-1].unsqueeze(-1)
+    for i in range(count - 1):
+        if tensors[i].shape[1] != tensors[i + 1].shape[0]:
+            raise RuntimeError(f"multi_dot(): tensors {i} and {i + 1} with shapes {tuple(tensors[i].shape)} and {tuple(tensors[i + 1].shape)} cannot be multiplied")
+    split = _cheapest([tensors[0].shape[0], *(x.shape[1] for x in tensors)])
+
+    def product(i: int, j: int) -> Tensor:
+        return tensors[i] if i == j else matmul(product(i, split[i][j]), product(split[i][j] + 1, j))
+
+    made = product(0, count - 1)
+    made = made.squeeze(0) if head else made
+    return made.squeeze(-1) if tail else made
+
+
+@composite(surface=BOTH, namespace="linalg")
+def vecdot(x, y, *, dim=-1):
+    """The sums of ``conj(x) * y`` over `dim`."""
+    check_floating("linalg.vecdot", x, y, half=True)
+    if x.ndim and y.ndim and x.shape[wrap_dim(dim, x.ndim)] != y.shape[wrap_dim(dim, y.ndim)]:
+        raise RuntimeError(f"linalg.vecdot: sizes along dim {dim} differ\n{describe(x=x, y=y)}")
+    product = (x.conj() if x.is_complex() else x) * y
+    return product.sum(dim)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def cross(input, other, *, dim=-1):
+    """The vector products of the 3-vectors along `dim`."""
+    return OPS["cross_along"].function(input, other, dim)
+
+
+@composite(namespace="linalg")
+def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
+    """A view of the diagonals of the matrices in `dim1` and `dim2`."""
+    return OPS["diagonal"].function(A, offset, dim1, dim2)
+
+
+@composite(namespace="linalg")
+def vander(x, *, N=None):
+    """The powers 0 to ``N - 1`` of each value, along a new last dimension."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"linalg.vander(): argument 'x' must be Tensor, not {type(x).__name__}")
+    if N is not None and N <= 1 or N is None and (not x.ndim or x.shape[-1] <= 1):
+        raise RuntimeError(f"linalg.vander: N must be greater than 1, got {N if N is not None else tuple(x.shape)}")
+    if x.dtype is dtypes.bool:
+        x = x.to(dtypes.int64)
+    N = x.shape[-1] if N is None else N
+    each = x.unsqueeze(-1)
+    powers = each.expand(*x.shape, N - 1).cumprod(-1)  # multiplied up, so that 0 ** 0 and its slope come out exact
+    return OPS["cat"].function([each.new_ones(each.shape, dtype=powers.dtype), powers], -1)

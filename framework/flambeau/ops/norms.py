@@ -1,0 +1,259 @@
+"""Norms of vectors and matrices, and what is told by singular values: condition numbers and ranks."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap, wrap_dim
+from ._lapack import check_floating, check_matrix, check_square
+from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive, reduced_shape, spread_dims, wrap_dims
+from .decompose import eigvalsh_of, singular_values
+from .solve import inverse_of, tolerances
+
+BOTH = FUNCTION | OUT
+
+
+# -- vectors ---------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def norm_over(input, order, dims, keepdim):
+    """The norm of real order over `dims`."""
+
+
+norm_over.node_class.title = "LinalgVectorNormBackward0"
+
+
+@norm_over.kernel
+def _norm(a, order, dims, keepdim):
+    x = np.abs(a.astype(np.float32) if a.dtype.itemsize == 2 else a)
+    axes = {"axis": dims, "keepdims": keepdim}
+    if order == 0:
+        made = np.add.reduce(x != 0, dtype=x.dtype, **axes)
+    elif order == 1:
+        made = np.add.reduce(x, **axes)
+    elif order == 2:
+        made = np.sqrt(np.add.reduce(x * x, **axes))
+    elif order == inf:
+        made = np.maximum.reduce(x, initial=0, **axes)
+    elif order == -inf:
+        made = np.minimum.reduce(x, initial=inf, **axes)
+    else:
+        made = np.add.reduce(x**order, **axes) ** (1 / order)
+    return np.asarray(made).astype(a.real.dtype if a.dtype.kind == "c" else a.dtype, copy=False)
+
+
+@norm_over.shape
+def _norm_shape(input, order, dims, keepdim):
+    return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype.to_real()
+
+
+@norm_over.vjp
+def _norm_vjp(grad, input, out, order, dims, keepdim):
+    where = OPS["where"].function
+    shape = tuple(input.shape)
+    g, norm = spread_dims(grad, shape, dims, keepdim), spread_dims(out, shape, dims, keepdim)
+    sign = input.sgn() if input.is_complex() else input.sign()
+    if order == 0:
+        return (input * 0,)
+    if order == 1:
+        return (sign * g,)
+    if abs(order) == inf:
+        reached = (input.abs() == norm).to(g.dtype)
+        count = spread_dims(reached.sum(dims, keepdim=keepdim), shape, dims, keepdim) if dims else reached
+        return (sign * (g * reached / count),)
+    zero = norm == 0
+    safe = where(zero, 1.0, norm)
+    # At 0 the subgradient is 0.
+    if order == 2:
+        return (input * where(zero, 0.0, g / safe),)
+    size = input.abs()
+    if order < 2:
+        at_zero = input == 0
+        powers = where(at_zero, 0.0, where(at_zero, 1.0, size) ** (order - 1))
+    else:
+        powers = size ** (order - 1)
+    return (sign * (powers * where(zero, 0.0, g / safe ** (order - 1))),)
+
+
+def _check_norm_dtype(name: str, x: Tensor, dtype: Any) -> Tensor:
+    """`x` in the dtype asked for. Raises: RuntimeError for a narrower one or one of another kind."""
+    if dtype is None:
+        return x
+    if dtype.category < dtypes.FLOATING:
+        raise RuntimeError(f"{name}: dtype should be floating point or complex. Got {dtype.name}")
+    if dtype.is_complex is not x.dtype.is_complex:
+        kind = "complex" if x.dtype.is_complex else "real"
+        raise RuntimeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {dtype.name}")
+    if dtypes.promote_types(x.dtype, dtype) is not dtype:
+        raise RuntimeError(f"{name}: the dtype of the input ({x.dtype.name}) should be convertible without narrowing to the specified dtype ({dtype.name})")
+    return x.to(dtype)
+
+
+def _order(name: str, value: Any) -> float:
+    if isinstance(value, (complex, str, Tensor)) and not (isinstance(value, Tensor) and not value.is_complex()):
+        raise RuntimeError(f"{name}: Expected a real number as order, got {value!r}")
+    return float(value)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+    """The norm of real order `ord` over `dim`, of all elements by default; the order 0 counts what is not zero.
+
+    Raises: RuntimeError for integers, and for an empty dimension where the order has no identity.
+    """
+    name = "linalg.vector_norm"
+    check_floating(name, x, half=True)
+    order = _order(name, ord)
+    dims = wrap_dims(name, dim, x.ndim)
+    if order < 0 or order == inf:
+        _check_not_empty(name, x, dims, dim is None or not isinstance(dim, int) and not len(dim), order)
+    return norm_over(_check_norm_dtype(name, x, dtype), order, dims, bool(keepdim))
+
+
+def _check_not_empty(name: str, x: Tensor, dims: Any, whole: bool, order: float) -> None:
+    if whole and not x.numel():
+        raise RuntimeError(f"{name} cannot compute the {order:g} norm on an empty tensor because the operation does not have an identity")
+    for d in dims:
+        if x.ndim and not x.shape[d]:
+            raise RuntimeError(
+                f"{name} cannot compute the {order:g} norm on the dimension {d} because this dimension is empty and the operation does not have an identity"
+            )
+
+
+# -- matrices --------------------------------------------------------------------------------------------------------------
+
+
+def _matrix_dims(x: Tensor, dim: Any) -> tuple[int, int]:
+    name = "linalg.matrix_norm"
+    if isinstance(dim, int) or len(dim) != 2:
+        raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {dim}")
+    first, second = (wrap_dim(d, x.ndim) for d in dim)
+    if first == second:
+        raise RuntimeError(f"{name}: dims must be different. Got {tuple(dim)}")
+    return first, second
+
+
+def _matrix_norm(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
+    name = "linalg.matrix_norm"
+    check_floating(name, x, half=True)
+    if x.ndim < 2:
+        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.\n{describe(A=x)}")
+    rows, columns = _matrix_dims(x, dim)
+    spectral = order == "nuc" or not isinstance(order, str) and abs(order) == 2
+    if order != "fro" and not spectral and (isinstance(order, str) or abs(order) not in (1, inf)):
+        raise RuntimeError(f"{name}: Order {order} not supported; there are 'fro', 'nuc', inf, -inf, 1, -1, 2 and -2")
+    x = _check_norm_dtype(name, x, dtype)
+    if order == "fro":
+        return norm_over(x, 2.0, (rows, columns), bool(keepdim))
+    if spectral:
+        check_floating(name, x)
+        moved = OPS["movedim"].function(x, (rows, columns), (-2, -1))
+        made = _of_singular_values(singular_values(moved), order)
+        if not keepdim:
+            return made
+        low, high = sorted((rows, columns))
+        return made.unsqueeze(low).unsqueeze(high)
+    return _largest_sum(x, order, rows, columns, bool(keepdim))
+
+
+def _of_singular_values(values: Tensor, order: Any) -> Tensor:
+    if order == "nuc":
+        return values.sum(-1)
+    if not values.shape[-1]:
+        if order == -2:
+            raise RuntimeError("linalg.matrix_norm: the -2 norm of an empty matrix has no value, as the operation has no identity")
+        return values.sum(-1)
+    return values.amax(-1) if order == 2 else values.amin(-1)
+
+
+def _largest_sum(x: Tensor, order: float, rows: int, columns: int, keepdim: bool) -> Tensor:
+    """The largest (or for negative orders smallest) absolute sum over rows (order 1) or columns (order inf)."""
+    along, across = (rows, columns) if abs(order) == 1 else (columns, rows)
+    sums = norm_over(x, 1.0, (along,), True)
+    if x.shape[across] == 0 and order > 0:
+        made = sums.sum(across, keepdim=True)
+    else:
+        made = sums.amax(across, keepdim=True) if order > 0 else sums.amin(across, keepdim=True)
+    if keepdim:
+        return made
+    return OPS["squeeze"].function(made, (rows, columns))
+
+
+@composite(surface=BOTH, namespace="linalg")
+def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
+    """The matrix norm over two dimensions: 'fro', 'nuc' (sum of singular values), 2 (the largest), 1 and inf (absolute
+    sums of columns and rows), or the smallest of these for -2, -1 and -inf."""
+    return _matrix_norm(input, ord, dim, keepdim, dtype)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
+    """A vector norm over one dimension, a matrix norm over two; without `ord` the 2-norm of all elements."""
+    name = "linalg.norm"
+    if dim is not None:
+        dims = [dim] if isinstance(dim, int) else list(dim)
+        if len(dims) not in (1, 2):
+            raise RuntimeError(f"{name}: If dim is specified, it must be of length 1 or 2. Got {dims}")
+    elif ord is not None and input.ndim not in (1, 2):
+        raise RuntimeError(f"{name}: If dim is not specified but ord is, the input must be 1D or 2D. Got {input.ndim}D.")
+    else:
+        dims = [] if ord is None else list(range(input.ndim))
+    if ord is not None and (isinstance(ord, str) or len(dims) == 2):
+        return _matrix_norm(input, ord, dims if len(dims) == 2 else (dims[0] if dim is not None else (-2, -1)), keepdim, dtype)
+    return vector_norm(input, 2 if ord is None else ord, dims or None, keepdim, dtype=dtype)
+
+
+# -- condition and rank ----------------------------------------------------------------------------------------------------
+
+
+@composite(surface=BOTH, namespace="linalg")
+def cond(input, p=None):
+    """The condition number: the norm of order `p` of each matrix times that of its inverse; by default of order 2."""
+    name = "linalg.cond"
+    check_matrix(name, input)
+    if p is None or p in (2, -2):
+        values = singular_values(input)
+        if not values.shape[-1]:
+            return values.sum(-1)
+        first, last = values[..., 0], values[..., -1]
+        return last / first if p == -2 else first / last
+    if p not in ("fro", "nuc", 1, -1, inf, -inf):
+        raise RuntimeError(f"{name} got an invalid norm type: {p}")
+    check_square(f"{name}(ord={p})", input)
+    if not input.numel():
+        return _matrix_norm(input, "fro", (-2, -1), False, None)
+    inverse, info = inverse_of(input)
+    if info._a.any() if not input.is_meta else False:
+        inverse = OPS["where"].function((info == 0).unsqueeze(-1).unsqueeze(-1), inverse, inf)
+    return _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
+    """How many singular values exceed ``max(atol, rtol * largest)``.
+
+    Args:
+        tol, atol: absolute tolerance.
+        rtol: relative tolerance; eps times the larger size by default.
+        hermitian: the matrices are Hermitian; only their lower triangle is read.
+    """
+    name = "linalg.matrix_rank"
+    check_matrix(name, input)
+    if isinstance(tol, Tensor) and tol.is_complex():
+        raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {tol.dtype.name}")
+    absolute, relative = (tol, 0.0) if tol is not None else tolerances(name, input, None, atol, rtol)
+    if hermitian:
+        check_square(name, input)
+    x = input.detach()
+    values = eigvalsh_of(x, "L").abs() if hermitian else singular_values(x)
+    if not values.shape[-1]:
+        return values.sum(-1).to(dtypes.int64)
+    a = values._a
+    limit = np.maximum(absolute._a if isinstance(absolute, Tensor) else absolute, np.asarray(relative) * a.max(-1))
+    limit = np.asarray(limit)
+    return wrap(np.asarray((a > limit[..., None]).sum(-1), np.int64))

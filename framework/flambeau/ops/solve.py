@@ -1,0 +1,441 @@
+"""Linear equations: inverses, solutions, least squares."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap
+from . import _lapack
+from ._derive import return_type
+from ._lapack import check_floating, check_matrix, check_square, raise_singular
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, primitive
+from .shape import broadcast_shapes
+
+BOTH = FUNCTION | OUT
+InverseInfo = return_type("linalg_inv_ex", ("inverse", "info"))
+SolveInfo = return_type("linalg_solve_ex", ("result", "info"))
+LeastSquares = return_type("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"))
+TriangularSolution = return_type("triangular_solve", ("solution", "cloned_coefficient"))
+SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """The conjugate transpose."""
+    return x.mH if x.is_complex() else x.mT
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    return OPS["matmul"].function(a, b)
+
+
+# -- inverse ---------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def inverse_of(A):
+    """The inverses of square matrices, and for each the first zero pivot, or 0."""
+
+
+inverse_of.node_class.title = "LinalgInvExBackward0"
+inverse_of.kernel(_lapack.inverse)
+
+
+@inverse_of.shape
+def _inverse_shape(A):
+    return [(A.shape, A.dtype), (A.shape[:-2], dtypes.int32)]
+
+
+@inverse_of.vjp
+def _inverse_vjp(grad, out0):
+    back = adjoint(out0)
+    return (-matmul(matmul(back, grad[0]), back),)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def inv_ex(A, *, check_errors=False):
+    """The inverse and, instead of an error, ``info``: the first zero pivot of each singular matrix, 0 for the others."""
+    check_square("linalg.inv", A)
+    made = inverse_of(A)
+    if check_errors and not A.is_meta:
+        raise_singular("linalg.inv_ex", made[1]._a, SINGULAR)
+    return InverseInfo(made)
+
+
+def _inverse(A: Any) -> Tensor:
+    check_square("linalg.inv", A)
+    made, info = inverse_of(A)
+    if not A.is_meta:
+        raise_singular("linalg.inv", info._a, SINGULAR)
+    return made
+
+
+@composite(surface=BOTH, namespace="linalg")
+def inv(A):
+    """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
+    return _inverse(A)
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def inverse(input):
+    """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
+    return _inverse(input)
+
+
+# -- square systems --------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("A", "B"))
+def solution_of(A, B):
+    """``X`` with ``A @ X == B``, batches alike, and for each matrix the first zero pivot, or 0."""
+
+
+solution_of.node_class.title = "LinalgSolveExBackward0"
+solution_of.kernel(_lapack.solve)
+
+
+@solution_of.shape
+def _solution_shape(A, B):
+    return [(B.shape, B.dtype), (A.shape[:-2], dtypes.int32)]
+
+
+@solution_of.vjp
+def _solution_vjp(grad, A, out0, needs_A):
+    back = solution_of(adjoint(A), grad[0])[0]
+    return -matmul(back, adjoint(out0)) if needs_A else None, back
+
+
+def is_vector(A: Tensor, B: Tensor) -> bool:
+    """Whether `B` is a batch of vectors rather than of matrices, for equations with the matrices `A`."""
+    return B.ndim == 1 or (A.ndim - 1 == B.ndim and B.shape == A.shape[:-1])
+
+
+def lined_up(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+    """Both, expanded to one batch shape."""
+    batch = tuple(broadcast_shapes(A.shape[:-2], B.shape[:-2]))
+    return A.expand(*batch, *A.shape[-2:]), B.expand(*batch, *B.shape[-2:])
+
+
+def _check_equation(name: str, A: Tensor, B: Tensor, left: bool, vector: bool) -> None:
+    check_square(name, A)
+    check_floating(name, A, B)
+    rows = B.shape[-1] if vector or not left else B.shape[-2] if B.ndim > 1 else -1
+    if vector and not left or rows != A.shape[-1]:
+        n, m = (*B.shape, 1)[-2:] if vector else B.shape[-2:]
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
+            f"({A.shape[-2]}x{A.shape[-1]} and {n}x{m})\n{describe(A=A, B=B)}"
+        )
+
+
+def _solve(name: str, A: Any, B: Any, left: bool) -> tuple[Tensor, Tensor]:
+    check_square("linalg.solve", A)
+    check_floating("linalg.solve", A, B)
+    vector = is_vector(A, B)
+    _check_equation("linalg.solve", A, B, left, vector)
+    if vector:
+        B = B.unsqueeze(-1)
+    A, B = lined_up(A, B)
+    if left:
+        made, info = solution_of(A, B)
+    else:
+        made, info = solution_of(A.mT, B.mT)
+        made = made.mT
+    return made.squeeze(-1) if vector else made, info
+
+
+@composite(surface=BOTH, namespace="linalg")
+def solve_ex(A, B, *, left=True, check_errors=False):
+    """The solution and, instead of an error, ``info``: the first zero pivot of each singular matrix."""
+    made = _solve("linalg.solve_ex", A, B, left)
+    if check_errors and not A.is_meta:
+        raise_singular("torch.linalg.solve_ex", made[1]._a, "The solver failed because the input matrix is singular (pivot {}).")
+    return SolveInfo(made)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def solve(A, B, *, left=True):
+    """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`. Raises: LinAlgError for singular `A`."""
+    made, info = _solve("linalg.solve", A, B, left)
+    if not A.is_meta:
+        raise_singular("torch.linalg.solve", info._a, "The solver failed because the input matrix is singular (pivot {}).")
+    return made
+
+
+# -- triangular systems ----------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("A", "B"))
+def triangular_solution(A, B, upper, unitriangular):
+    """``X`` with ``A @ X == B``, where of `A` only a triangle is read; batches alike."""
+
+
+triangular_solution.node_class.title = "LinalgSolveTriangularBackward0"
+triangular_solution.kernel(_lapack.solve_triangular)
+
+
+@triangular_solution.shape
+def _triangular_shape(A, B, upper, unitriangular):
+    return B.shape, B.dtype
+
+
+@triangular_solution.vjp
+def _triangular_vjp(grad, A, out, upper, unitriangular, needs_A):
+    back = triangular_solution(adjoint(A), grad, not upper, unitriangular)
+    return triangle(-matmul(back, adjoint(out)), upper, unitriangular) if needs_A else None, back
+
+
+def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
+    """The upper or lower triangle, without the diagonal if `strict`."""
+    return OPS["triu"].function(x, int(strict)) if upper else OPS["tril"].function(x, -int(strict))
+
+
+def solve_triangle(A: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    A, B = lined_up(A, B)
+    if left:
+        return triangular_solution(A, B, upper, unitriangular)
+    return triangular_solution(A.mT, B.mT, not upper, unitriangular).mT
+
+
+@composite(surface=BOTH, namespace="linalg")
+def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
+    """``X`` with ``input @ X == B``, or ``X @ input == B`` if not `left`, for triangular matrices.
+
+    Args:
+        upper: which triangle of `input` is read; the other may hold anything.
+        unitriangular: take the diagonal to be ones.
+    """
+    check_square("linalg.solve_triangular", input)
+    check_matrix("linalg.solve_triangular", B)
+    _check_equation("linalg.solve_triangular", input, B, left, False)
+    return solve_triangle(input, B, upper, left, unitriangular)
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
+    """``(X, A)`` with ``A @ X == b`` for triangular `A`, of its transpose if `transpose`."""
+    check_matrix("triangular_solve", b)
+    _check_equation("triangular_solve", A, b, True, False)
+    made = solve_triangle(A.mT if transpose else A, b, upper != transpose, True, unitriangular)
+    return TriangularSolution((made, A.clone()))
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def cholesky_solve(B, L, upper=False):
+    """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`."""
+    check_square("cholesky_solve", L, "L")
+    if B.ndim < 2:
+        raise RuntimeError(f"cholesky_solve: B should have at least 2 dimensions, but has {B.ndim} dimensions instead")
+    _check_equation("cholesky_solve", L, B, True, False)
+    first, second = (adjoint(L), L) if upper else (L, adjoint(L))
+    return solve_triangle(second, solve_triangle(first, B, False), True)
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def cholesky_inverse(L, upper=False):
+    """The inverse of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`. Raises: LinAlgError for a zero on the diagonal."""
+    check_square("cholesky_inverse", L, "L")
+    if not L.is_meta:
+        zero = np.diagonal(L._a, axis1=-2, axis2=-1) == 0
+        raise_singular("cholesky_inverse", np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0), SINGULAR)
+    made = solve_triangle(L, identity_like(L), upper)
+    return matmul(made, adjoint(made)) if upper else matmul(adjoint(made), made)
+
+
+def identity_like(x: Tensor) -> Tensor:
+    """Identity matrices of the shape and dtype of `x`."""
+    return wrap(np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], dtype=x._a.dtype), x.shape).copy())
+
+
+# -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
+
+
+@composite(surface=BOTH, namespace="linalg")
+def tensorinv(input, ind=2):
+    """The inverse under `tensordot` with respect to the first `ind` dimensions."""
+    check_floating("linalg.tensorinv", input)
+    if ind <= 0:
+        raise RuntimeError(f"linalg.tensorinv: Expected a strictly positive integer for 'ind', but got {ind}")
+    first, last = input.shape[:ind], input.shape[ind:]
+    if prod(first) != prod(last):
+        raise RuntimeError(f"linalg.tensorinv: Expected self to satisfy the requirement prod(shape[ind:]) == prod(shape[:ind]), got {prod(last)} and {prod(first)}")
+    return _inverse(input.reshape(prod(first), prod(last))).reshape(*last, *first)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def tensorsolve(input, other, dims=None):
+    """``X`` with ``tensordot(input, X, dims=X.ndim) == other``; `dims` of `input` are moved to the end first."""
+    check_floating("linalg.tensorsolve", input, other)
+    if dims is not None:
+        dims = [dims] if isinstance(dims, int) else list(dims)
+        input = OPS["movedim"].function(input, dims, list(range(input.ndim - len(dims), input.ndim)))
+    rest = input.shape[other.ndim :]
+    if prod(rest) != prod(input.shape[: other.ndim]) or prod(rest) != other.numel():
+        raise RuntimeError(
+            f"linalg.tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
+            f"got {prod(rest)} and {prod(input.shape[: other.ndim])}\n{describe(input=input, other=other)}"
+        )
+    return solve(input.reshape(other.numel(), prod(rest)), other.reshape(-1)).reshape(rest)
+
+
+# -- pseudo-inverse and least squares ------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def pseudo_inverse(A, atol, rtol, hermitian):
+    """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
+
+
+pseudo_inverse.node_class.title = "LinalgPinvBackward0"
+
+
+@pseudo_inverse.kernel
+def _pseudo_inverse(a, atol, rtol, hermitian):
+    if not a.size:
+        return np.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
+    if hermitian:
+        values, v = _lapack.eigh("linalg.pinv", a, "L", True)
+        size, u, vh = np.abs(values), v, v.conj().swapaxes(-1, -2)
+    else:
+        u, values, vh = _lapack.svd("linalg.pinv", a, False, True)
+        size = values
+    limit = np.maximum(atol, rtol * size.max(-1))[..., None]
+    inverse = np.where(size > limit, 1 / np.where(size > limit, values, 1), 0).astype(size.dtype)
+    return (vh.conj().swapaxes(-1, -2) * inverse[..., None, :]) @ u.conj().swapaxes(-1, -2)
+
+
+@pseudo_inverse.shape
+def _pseudo_inverse_shape(A, atol, rtol, hermitian):
+    return (*A.shape[:-2], A.shape[-1], A.shape[-2]), A.dtype
+
+
+@pseudo_inverse.vjp
+def _pseudo_inverse_vjp(grad, A, out):
+    p, ph, gh = out, adjoint(out), adjoint(grad)
+    column = matmul(gh, p)  # (m, m)
+    row = matmul(p, gh)  # (n, n)... of the result's rows
+    return (-matmul(ph, matmul(grad, ph)) + matmul(_off(A, p, column), ph) + matmul(ph, _off_right(A, p, row)),)
+
+
+def _off(A: Tensor, p: Tensor, x: Tensor) -> Tensor:
+    """``(1 - A @ p) @ x``."""
+    return x - matmul(A, matmul(p, x))
+
+
+def _off_right(A: Tensor, p: Tensor, x: Tensor) -> Tensor:
+    """``x @ (1 - p @ A)``."""
+    return x - matmul(matmul(x, p), A)
+
+
+def tolerances(name: str, A: Tensor, rcond: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
+    """Absolute and relative tolerance as arrays; relative is eps times the larger size unless one is given."""
+    if rcond is not None:
+        rtol = rcond
+    for x in (atol, rtol):
+        if isinstance(x, Tensor) and x.is_complex():
+            raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {x.dtype.name}")
+    values = [x._a if isinstance(x, Tensor) else x for x in (atol, rtol)]
+    eps = float(np.finfo(A._a.dtype).eps) * max(A.shape[-2:])
+    if values[1] is None:
+        values[1] = eps if values[0] is None else np.where(np.asarray(values[0]) > 0, 0.0, eps)
+    return (0.0 if values[0] is None else values[0]), values[1]
+
+
+def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
+    check_matrix("linalg.pinv", input)
+    if hermitian:
+        check_square("linalg.pinv", input)
+    return pseudo_inverse(input, *tolerances("linalg.pinv", input, rcond, atol, rtol), bool(hermitian))
+
+
+@composite(surface=BOTH, namespace="linalg")
+def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
+    """The Moore-Penrose inverse.
+
+    Args:
+        rcond, rtol: singular values up to this share of the largest count as 0.
+        atol: singular values up to this count as 0.
+        hermitian: the matrices are Hermitian; only their lower triangle is read.
+    """
+    return _pinv(input, rcond, atol, rtol, hermitian)
+
+
+@composite(surface=FUNCTION | METHOD)
+def pinverse(input, rcond=1e-15):
+    """The Moore-Penrose inverse; singular values up to `rcond` times the largest count as 0."""
+    return _pinv(input, None, None, rcond, False)
+
+
+@primitive(surface=0, tensors=("A", "B"))
+def least_squares(A, B, rcond, driver):
+    """The least-squares solutions, ranks and singular values of ``A @ X == B``, batches alike."""
+
+
+least_squares.node_class.title = "LinalgLstsqBackward0"
+
+
+@least_squares.kernel
+def _least_squares(a, b, rcond, driver):
+    import scipy.linalg
+
+    batch, (m, n) = a.shape[:-2], a.shape[-2:]
+    solutions, ranks, values = [], [], []
+    for x, y in _lapack.each(a, b):
+        if not x.size or not y.size:
+            made = (np.zeros((n, y.shape[-1]), a.dtype), None, 0, np.zeros(min(m, n), a.real.dtype))
+        else:
+            made = scipy.linalg.lstsq(x, y, cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False)
+        solutions.append(made[0])
+        ranks.append(made[2])
+        values.append(np.zeros(0) if made[3] is None else made[3])
+    return (
+        _lapack.stacked(solutions, batch, (n, b.shape[-1]), a.dtype),
+        _lapack.stacked(ranks, batch, (), np.int64),
+        _lapack.stacked(values, batch, (0 if driver == "gelsy" else min(m, n),), a.real.dtype),
+    )
+
+
+@least_squares.vjp
+def _least_squares_vjp(grad, A, B):
+    inverse = _pinv(A, None, None, None, False)
+    of_inverse = matmul(grad[0], adjoint(B))
+    return lambda: _pseudo_inverse_vjp(of_inverse, A, inverse)[0], lambda: matmul(adjoint(inverse), grad[0])
+
+
+DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+
+
+@composite(namespace="linalg")
+def lstsq(input, b, rcond=None, *, driver=None):
+    """``X`` that minimises ``|input @ X - b|``, with residuals, ranks and singular values as far as the driver has them.
+
+    Args:
+        rcond: singular values up to this share of the largest count as 0; eps times the larger size by default.
+        driver: the LAPACK routine: 'gels', 'gelsy' (default), 'gelsd' or 'gelss'.
+    """
+    name = "torch.linalg.lstsq"
+    check_matrix(name, input)
+    check_floating(name, input, b)
+    driver = driver or "gelsy"
+    if driver not in DRIVERS:
+        raise RuntimeError(f"{name}: parameter `driver` should be one of {DRIVERS}, got {driver!r}")
+    vector = is_vector(input, b) if b.ndim else False
+    B = b.unsqueeze(-1) if vector else b
+    if not b.ndim or B.ndim < 2 or input.shape[-2] != B.shape[-2]:
+        raise RuntimeError(f"{name}: input.size(-2) should match other.size(-2)\n{describe(input=input, b=b)}")
+    A, B = lined_up(input, B)
+    limit = float(np.finfo(A._a.dtype).eps) * max(A.shape[-2:]) if rcond is None else float(rcond)
+    solution, rank, values = least_squares(A, B, limit, driver)
+    empty = solution.new_zeros((0,), dtype=values.dtype)
+    residuals = empty
+    if driver != "gelsy" and A.shape[-2] > A.shape[-1] and bool((rank._a == A.shape[-1]).all()):
+        off = matmul(A, solution) - B
+        residuals = (off * off.conj()).real.sum(-2) if off.is_complex() else (off * off).sum(-2)
+    if driver == "gels":
+        rank = rank.new_zeros((0,))
+    if driver in ("gels", "gelsy"):
+        values = empty
+    return LeastSquares((solution.squeeze(-1) if vector else solution, residuals, rank, values))
