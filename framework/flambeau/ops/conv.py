@@ -16,6 +16,10 @@ Ints = tuple[int, ...]
 def as_ints(op: str, name: str, value: Any, n: int) -> Ints:
     """`value`, an int or a sequence of 1 or `n` of them, as a tuple of `n`. Raises: RuntimeError,
     TypeError otherwise."""
+    if value.__class__ is int:
+        return (value,) * n
+    if value.__class__ is tuple and len(value) == n and all(x.__class__ is int for x in value):
+        return value
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return (int(value),) * n
     if isinstance(value, Tensor) and value.numel() == 1:

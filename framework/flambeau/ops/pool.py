@@ -124,7 +124,9 @@ def _divisor(windows: Windows, include_padding: bool, divisor: Any, kind: np.dty
 
 
 def _wide(a: Any) -> Any:
-    return a.astype(np.float32) if a.dtype.name in ("float16", "bfloat16") else a
+    from flambeau_kernels.cpu.conv import widened
+
+    return widened(a)[0]
 
 
 @window_mean.kernel

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import backend, launch
 from ..formula import Formula
+from .conv import is_half
 
 __all__ = ["Moments", "find_moments", "normalize", "normalize_backward", "row_backward", "row_normalize"]
 
@@ -39,11 +40,11 @@ class Moments:
 
 def wide(a: Any) -> Any:
     """`a` in the dtype that sums are computed in: float32 for halves."""
-    return a.astype(np.float32) if a.dtype.name in ("float16", "bfloat16") else a
+    return a.astype(np.float32) if is_half(a.dtype) else a
 
 
 def _kind(dtype: np.dtype) -> np.dtype:
-    return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
+    return np.dtype(np.float32) if is_half(dtype) else dtype
 
 
 def _blocks(count: int, bytes_each: int) -> Any:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .conv import is_half
+
 __all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode"]
 
 Pairs = tuple[tuple[int, int], ...]
@@ -67,7 +69,7 @@ def pad_mode(x: Any, pairs: Pairs, mode: str) -> Any:
 def fold_pad(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
     """The transpose of `pad_mode`: each element of the border is added to the one it was copied from."""
     lead = grad.ndim - len(pairs)
-    wide = grad.astype(np.float32) if grad.dtype.name in ("float16", "bfloat16") else grad
+    wide = grad.astype(np.float32) if is_half(grad.dtype) else grad
     for axis, (n, (a, b)) in enumerate(zip(sizes, pairs, strict=True), lead):
         wide = _fold_axis(wide, axis, n, a, b, pad_indices(n, a, b, mode))
     return np.ascontiguousarray(wide).astype(grad.dtype, copy=False)

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .conv import is_half
+
 __all__ = [
     "Window", "adaptive_ranges", "adaptive_spread", "adaptive_mean", "max_at", "max_of_windows",
     "max_values", "put_plane", "take_plane", "window_counts", "window_spread", "window_sum",
@@ -56,7 +58,7 @@ class Window(NamedTuple):
 
 
 def _wide(a: Any) -> Any:
-    return a.astype(np.float32) if a.dtype.name in ("float16", "bfloat16") else a
+    return a.astype(np.float32) if is_half(a.dtype) else a
 
 
 def _blocks(x: Any) -> Any:
@@ -121,7 +123,7 @@ def _lowest(dtype: np.dtype) -> Any:
 
 def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
     """The maximum of each window; nan wins."""
-    if x.dtype.name == "bfloat16":
+    if is_half(x.dtype) and x.dtype.kind == "V":
         return max_values(_wide(x), windows).astype(x.dtype)
     out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
     for part in _blocks(x):
@@ -135,6 +137,11 @@ def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
 def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
     """The maximum of each window and its index in the plane: the first of equal ones; of several nan the
     last."""
+    if prod(w.kernel for w in windows) < 256:
+        best = max_values(x, windows)
+        at = _found(x, windows, best)
+        if at is not None:
+            return best, at
     wide = _wide(x)
     shape = (len(x), *(w.count for w in windows))
     best = np.full(shape, _lowest(wide.dtype), wide.dtype)
@@ -146,6 +153,33 @@ def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
     for part in _blocks(wide):
         _scan(wide[part], windows, best[part], at[part])
     return best.astype(x.dtype, copy=False), at
+
+
+def _found(x: Any, windows: tuple[Window, ...], best: Any) -> Any:
+    """Indices of the elements equal to the maxima `best`; None where some are nan, which equal nothing.
+
+    Offsets inside a window are numbered backwards in one byte, so that the first one is the largest.
+    """
+    offsets = list(product(*(range(w.kernel) for w in windows)))
+    corner: Any = np.zeros((), np.int64)
+    for w in windows:
+        corner = corner[..., None] * w.size + (np.arange(w.count) * w.stride - w.padding)
+    steps = [prod(w.size for w in windows[i + 1 :]) * w.dilation for i, w in enumerate(windows)]
+    table = np.array([0, *(sum(o * s for o, s in zip(at, steps, strict=True)) for at in reversed(offsets))])
+    out = np.empty(best.shape, np.int64)
+    for part in _blocks(x):
+        codes, source, target = np.zeros(best[part].shape, np.uint8), x[part], best[part]
+        for number, offset in zip(range(len(offsets), 0, -1), offsets, strict=True):
+            pairs = [w.slices(t) for w, t in zip(windows, offset, strict=True)]
+            to = (slice(None), *(pair[0] for pair in pairs))
+            equal = source[(slice(None), *(pair[1] for pair in pairs))] == target[to]
+            code = equal.view(np.uint8)
+            code *= np.uint8(number)
+            np.maximum(codes[to], code, out=codes[to])
+        if codes.size and not codes.min():
+            return None
+        np.add(table.take(codes), corner, out=out[part])
+    return out
 
 
 def _scan(x: Any, windows: tuple[Window, ...], best: Any, at: Any) -> None:

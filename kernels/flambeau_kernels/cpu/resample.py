@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .conv import is_half
+
 __all__ = ["AxisMap", "antialias_map", "apply_maps", "cubic_map", "linear_map", "nearest_map"]
 
 # Up to this many entries a map of several taps is a matrix, and applying it a matrix product.
@@ -88,7 +90,7 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
     if kind == np.uint8 and not only_copies:
         return _in_fixed_point(x, maps)
     out_sizes = tuple(m.size if transposed else m.count for m in maps)
-    wide = np.dtype(np.float32) if kind.name in ("float16", "bfloat16") else kind
+    wide = np.dtype(np.float32) if is_half(kind) else kind
     out = np.empty((len(x), *out_sizes), kind)
     per_plane = max(1, int(np.prod(out_sizes)) * wide.itemsize)
     step = max(1, BLOCK_BYTES // per_plane)
