@@ -80,7 +80,9 @@ def _sublist_labels(subscripts: Any, operand: int) -> list[Any]:
 def _read_arguments(equation: Any, operands: Any) -> tuple[list[list[Any]], Any, list[Tensor]]:
     """Labels of each operand, labels of the result (None when not given), operands."""
     if isinstance(equation, Tensor):
-        values = [equation, *operands]
+        # A single sublist arrives as if it were a list of operands.
+        sublists = any(isinstance(x, (list, tuple, Tensor)) for x in operands)
+        values = [equation, *operands] if sublists or not operands else [equation, list(operands)]
         pairs = len(values) // 2
         tensors = values[0 : 2 * pairs : 2]
         terms = [_sublist_labels(s, i) for i, s in enumerate(values[1 : 2 * pairs : 2])]

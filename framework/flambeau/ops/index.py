@@ -12,7 +12,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, address, ndarray
 from ..autograd import tape
-from ..dtypes import F4, F8, from_numpy_dtype
+from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._spec import FUNCTION, INPLACE, METHOD, check_writable, composite, primitive, sum_tensor_to, view
 from .shape import restrided
@@ -36,7 +36,23 @@ def _basic(a, key):
         made = a[key]
     except IndexError as error:
         raise IndexError(_explain(error, a.shape, key)) from None
-    return made if type(made) is ndarray else a[(*key, ...)]
+    made = made if type(made) is ndarray else a[(*key, ...)]
+    return _with_steps(made, a, key) if None in key else made
+
+
+def _with_steps(made: Any, a: Any, key: Any) -> Any:
+    """`made`, ``a[key]``, with the strides `unsqueeze` gives to new dimensions, where numpy writes 0."""
+    strides, at, d = list(made.strides), 0, 0
+    for k in key:
+        if k is None:
+            strides[at] = a.shape[d] * a.strides[d] if d < a.ndim else a.itemsize
+            at += 1
+        elif k is Ellipsis:
+            skipped = a.ndim - sum(x is not None and x is not Ellipsis for x in key)
+            at, d = at + skipped, d + skipped
+        else:
+            at, d = at + (k.__class__ is slice), d + 1
+    return restrided(made, made.shape, strides)
 
 
 def _explain(error: IndexError, shape: Any, key: Any) -> str:

@@ -66,7 +66,8 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # noqa: S102  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own."
-    return composite(surface=FUNCTION | OUT)(made)
+    method = METHOD if name == "narrow" else 0  # the only one that is a method too
+    return composite(surface=FUNCTION | OUT | method)(made)
 
 
 def _caller(source: Any) -> Any:

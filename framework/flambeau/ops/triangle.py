@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
+from ..tensor import wrap as tensor_over
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
@@ -74,6 +75,21 @@ def diag(input, diagonal=0):
     if input.ndim == 2:
         return input.diagonal(diagonal).clone()
     raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+
+
+@composite(surface=INPLACE, namespace="Tensor")
+def fill_diagonal(input, fill_value, wrap=False):
+    """`input` with `fill_value` where all indices are equal; with `wrap`, a tall matrix starts anew after each square."""
+    if input.ndim < 2:
+        raise RuntimeError(f"fill_diagonal_: dimensions must larger than 1, got {input.ndim}")
+    shape = tuple(input.shape)
+    if input.ndim > 2 and len(set(shape)) > 1:
+        raise RuntimeError(f"fill_diagonal_: all dimensions of input must be of equal length, got {shape}")
+    rows, columns = shape[0], shape[-1]
+    step = sum(np.cumprod((1, *shape[:0:-1])).tolist())
+    stop = input.numel() if wrap and input.ndim == 2 else min(rows, columns) * step
+    places = np.arange(0, min(stop, input.numel()), step) if input.numel() else np.zeros(0, np.int64)
+    return input.put(tensor_over(places), input.new_full(places.shape, fill_value))
 
 
 @composite(surface=FUNCTION | METHOD)

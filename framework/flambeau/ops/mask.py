@@ -1,0 +1,221 @@
+"""Masks: masked_fill, masked_select, masked_scatter, and where the non-zero elements are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from .._arrays import MetaArray, ndarray
+from ..dtypes import F4, F8
+from ..tensor import Tensor, wrap
+from ._spec import (
+    FUNCTION, INPLACE, METHOD, OUT, broadcast_shapes, composite, primitive, sum_tensor_to, sum_to,
+)  # fmt: skip
+from .index import recorded
+from .select import as_element, check_same_dtype, converted_back, fill_number, padded, refuse_shared_out
+
+
+def _bool_mask(name: str, mask: Tensor) -> None:
+    if mask.dtype is not dtypes.bool:
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype.name}; compare it with 0 first")
+
+
+def _check_masked(input, mask, value):
+    _bool_mask("masked_fill", mask)
+    fill_number("masked_fill", input, value)
+    broadcast_shapes(masked_fill, (input, mask), ("input", "mask"))
+
+
+def _filled(a: Any, mask: Any, value: Any) -> Any:
+    shape = a.shape if a.shape == mask.shape else np.broadcast_shapes(a.shape, mask.shape)
+    made = np.array(a if a.shape == shape else np.broadcast_to(a, shape))
+    np.copyto(made, as_element(value, a.dtype), where=mask)
+    return made
+
+
+def _filled_shape(input, mask, value):
+    return broadcast_shapes(masked_fill, (input, mask)), input.dtype
+
+
+@primitive(surface=0, tensors=("input", "mask"), check=_check_masked)
+def masked_fill_number(input, mask, value):
+    """`input` with the number `value` wherever `mask` holds."""
+
+
+masked_fill_number.node_class.title = "MaskedFillBackward0"
+masked_fill_number.kernel(_filled)
+masked_fill_number.shape(_filled_shape)
+
+
+@masked_fill_number.vjp
+def _masked_number_vjp(grad, input_shape, mask):
+    return (lambda: sum_tensor_to(grad.masked_fill(mask, 0), input_shape), None)
+
+
+@masked_fill_number.raw
+def _masked_number_raw(grad, input_shape, mask):
+    made = np.array(grad)
+    np.copyto(made, made.dtype.type(0), where=mask)
+    return (sum_to(made, input_shape), None)
+
+
+@primitive(surface=0, tensors=("input", "mask", "value"), check=_check_masked)
+def masked_fill_tensor(input, mask, value):
+    """`input` with the 0-d Tensor `value` wherever `mask` holds."""
+
+
+masked_fill_tensor.node_class.title = "MaskedFillBackward1"
+masked_fill_tensor.kernel(_filled)
+masked_fill_tensor.shape(_filled_shape)
+
+
+@masked_fill_tensor.vjp
+def _masked_tensor_vjp(grad, input_shape, mask, value_dtype):
+    return (
+        lambda: sum_tensor_to(grad.masked_fill(mask, 0), input_shape),
+        None,
+        lambda: converted_back(grad.masked_fill(~mask, 0).sum(), value_dtype),
+    )
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE)
+def masked_fill(input, mask, value):
+    """`input` with `value`, a number or 0-d Tensor, wherever `mask` (bool, broadcast) holds."""
+    fill = masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number
+    return fill.function(input, mask, value)
+
+
+@masked_fill.fast
+def _masked_fill_fast(input, mask, value):
+    """A number in a float tensor of the shape of the mask."""
+    try:
+        a, m = input._a, mask._a
+        d = a.dtype
+        if (d is not F4 and d is not F8) or m.shape != a.shape or m.dtype.char != "?":
+            return None
+        kind = value.__class__
+        if kind is not float and kind is not int:
+            return None
+        made = a.copy()
+        np.putmask(made, m, value)
+    except (AttributeError, OverflowError):
+        return None
+    return wrap(made) if input._n is None else recorded(masked_fill_number, made, (input._n, None), (a.shape, m), (None, mask._v))
+
+
+def _check_masked_select(input, mask):
+    if mask.dtype is not dtypes.bool:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask, but got {mask.dtype.name}; compare it with 0 first")
+    broadcast_shapes(masked_select, (input, mask))
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select)
+def masked_select(input, mask):
+    """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order."""
+
+
+refuse_shared_out(masked_select)
+
+
+@masked_select.kernel
+def _masked_select(a, mask):
+    shape = np.broadcast_shapes(a.shape, mask.shape)
+    return np.broadcast_to(a, shape)[np.broadcast_to(mask, shape)]
+
+
+@masked_select.vjp
+def _masked_select_vjp(grad, input_shape, mask):
+    shape = np.broadcast_shapes(input_shape, tuple(mask.shape))
+    return (lambda: sum_tensor_to(grad.new_zeros(shape).masked_scatter(mask, grad), input_shape), None)
+
+
+def _check_masked_scatter(input, mask, source):
+    _bool_mask("masked_scatter", mask)
+    check_same_dtype("masked_scatter", input, source, "source")
+    shape = broadcast_shapes(masked_scatter, (input, mask))
+    if type(mask._a) is ndarray and type(input._a) is ndarray:
+        needed = int(np.broadcast_to(mask._a, shape).sum())
+        if source.numel() < needed:
+            raise RuntimeError(
+                f"masked_scatter: Number of elements of source < number of ones in mask: {source.numel()} < {needed}"
+            )
+
+
+@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "mask", "source"), check=_check_masked_scatter)
+def masked_scatter(input, mask, source):
+    """`input` with the elements of `source`, in row-major order, put where `mask` (bool, broadcast) holds."""
+
+
+@masked_scatter.kernel
+def _masked_scatter(a, mask, source):
+    shape = np.broadcast_shapes(a.shape, mask.shape)
+    made = np.array(np.broadcast_to(a, shape), order="C")
+    where = np.broadcast_to(mask, shape)
+    made[where] = source.reshape(-1)[: np.count_nonzero(where)]
+    return made
+
+
+@masked_scatter.shape
+def _masked_scatter_shape(input, mask, source):
+    return broadcast_shapes(masked_scatter, (input, mask)), input.dtype
+
+
+@masked_scatter.vjp
+def _masked_scatter_vjp(grad, input_shape, mask, source_shape):
+    def of_source() -> Tensor:
+        picked = grad.masked_select(mask)
+        count = 1
+        for n in source_shape:
+            count *= n
+        return padded(picked, (count,)).reshape(source_shape)
+
+    return (lambda: sum_tensor_to(grad.masked_fill(mask, 0), input_shape), None, of_source)
+
+
+# -- where the non-zero elements are ---------------------------------------------------------------------------------------
+
+
+def _no_meta(name: str, input: Tensor) -> None:
+    if type(input._a) is MetaArray:
+        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
+
+
+@primitive(surface=0, check=lambda input: _no_meta("nonzero", input))
+def nonzero_rows(input):
+    """The places of the non-zero elements, one a row."""
+
+
+@nonzero_rows.kernel
+def _nonzero(a):
+    places = np.nonzero(a if a.dtype.isbuiltin == 1 else a != 0) if a.ndim else ()
+    made = np.empty((len(places), len(places[0]) if places else int(bool(a != 0))), np.int64)
+    for d, along in enumerate(places):
+        made[d] = along
+    return made.T                                        # (count, ndim), its columns dense as PyTorch's
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def nonzero(input, *, as_tuple=False):
+    """The places of the non-zero elements in row-major order: ``(count, ndim)``, or with `as_tuple` a vector per dimension."""
+    if not as_tuple:
+        return nonzero_rows.function(input)
+    return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def argwhere(input):
+    """The places of the non-zero elements in row-major order, ``(count, ndim)``."""
+    return nonzero_rows.function(input)
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def nonzero_static(input, *, size, fill_value=-1):
+    """`nonzero` cut or filled with `fill_value` to exactly `size` rows."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    found = nonzero_rows.function(input)
+    made = found.new_full((size, input.ndim), fill_value)
+    made._a[: found.shape[0]] = found._a[:size]
+    return made
