@@ -1,0 +1,359 @@
+"""Autocast: ops that gain from a lower precision run in it, ops that need float32 run in that.
+
+Which is which depends on the device: on CUDA each op's declaration says it (`Op.autocast`), on the CPU the lists below do,
+which are shorter. The state is per thread; while any device has autocast enabled, an interpreter casts operands.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+from .. import _state
+from ..dtypes import FLOATING, bfloat16, dtype, float16, float32, float64
+from ..ops import _slow
+from ..tensor import Tensor
+
+__all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
+
+_local = _state.local
+_AVAILABLE = ("cpu", "cuda")
+
+# PyTorch's lists for the CPU, under the names ops have here; fft_* and losses alike lose too much in 8 bits of mantissa.
+_CPU_LOWER = frozenset(
+    """conv1d conv2d conv3d bmm mm linalg_vecdot baddbmm addmm addbmm linear matmul conv_tbc conv_transpose1d conv_transpose2d
+    conv_transpose3d prelu scaled_dot_product_attention""".split()
+)
+_CPU_FLOAT32 = frozenset(
+    """avg_pool3d binary_cross_entropy grid_sample polar prod quantile nanquantile stft cdist trace view_as_complex cholesky
+    cholesky_inverse cholesky_solve inverse lu_solve orgqr ormqr pinverse max_pool3d max_unpool2d max_unpool3d
+    adaptive_avg_pool3d mse_loss cosine_embedding_loss nll_loss hinge_embedding_loss poisson_nll_loss cross_entropy l1_loss
+    huber_loss margin_ranking_loss soft_margin_loss triplet_margin_loss multi_margin_loss ctc_loss kl_div
+    multilabel_margin_loss binary_cross_entropy_with_logits fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft
+    fft_irfft fft_rfft2 fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_matrix_rank linalg_solve
+    linalg_cholesky linalg_svdvals linalg_eigvals linalg_eigvalsh linalg_inv linalg_householder_product linalg_tensorinv
+    linalg_tensorsolve geqrf qr svd triangular_solve fractional_max_pool2d fractional_max_pool3d adaptive_max_pool3d linalg_qr
+    linalg_cholesky_ex linalg_svd linalg_eig linalg_eigh linalg_lstsq linalg_inv_ex linalg_lu_factor""".split()
+)
+_CPU_WIDEST = frozenset(("cat", "stack", "index_copy"))
+
+
+class _State:
+    """What autocast does in one thread."""
+
+    def __init__(self) -> None:
+        self.enabled = {"cpu": False, "cuda": False}
+        self.dtype = {"cpu": bfloat16, "cuda": float16}
+        self.cache_enabled = True
+        self.cache: dict[Any, tuple[Tensor, Tensor]] = {}
+        self.nesting = 0
+        self.interpreter: Any = None
+
+
+def _thread_state() -> _State:
+    found = getattr(_local, "autocast", None)
+    if found is None:
+        found = _local.autocast = _State()
+    return found
+
+
+class _Caster:
+    """The interpreter that casts operands."""
+
+    kind = "autocast"
+
+    def __init__(self, state: _State) -> None:
+        self.state = state
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        if out is not None:
+            return NotImplemented  # in-place forms and out= keep the dtypes they are given
+        place = next((t.device.type for t in _tensors(args)), None)
+        if place is None or not self.state.enabled.get(place):
+            return NotImplemented
+        wanted = _class_of(op, place)
+        if wanted is None or ("dtype" in op.params and args[op.params.index("dtype")] is not None):
+            return NotImplemented
+        target = self._target(wanted, place, args)
+        if target is None:
+            return NotImplemented
+        return _slow.interpret(op, _mapped(lambda t: self._cast(t, target, place), args))
+
+    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+        return NotImplemented
+
+    def _target(self, wanted: str, place: str, args: Any) -> dtype | None:
+        if wanted == "lower":
+            return self.state.dtype[place]
+        if wanted == "widest" and not any(t.dtype is float32 for t in _tensors(args)):
+            return None
+        return float32
+
+    def _cast(self, t: Tensor, target: dtype, place: str) -> Tensor:
+        if not _eligible(t, place) or t.dtype is target:
+            return t
+        state = self.state
+        if not (state.cache_enabled and t.dtype is float32 and t.requires_grad and t.is_leaf and t._b is None):
+            return t.to(target)
+        # A weight is cast once in an autocast region, however often it is used.
+        key = (id(t), target, _state.grad_enabled(), len(_local.interpreters))
+        found = state.cache.get(key)
+        if found is None:
+            found = state.cache[key] = (t, t.to(target))
+        return found[1]
+
+
+def _eligible(t: Tensor, place: str) -> bool:
+    return t.dtype.category == FLOATING and t.dtype is not float64 and t.device.type == place
+
+
+def _class_of(op: Any, place: str) -> str | None:
+    if place != "cpu":
+        return op.autocast
+    name = op.qualified.removeprefix("nn.functional.").replace(".", "_")
+    return "lower" if name in _CPU_LOWER else "float32" if name in _CPU_FLOAT32 else "widest" if name in _CPU_WIDEST else None
+
+
+def _tensors(args: Any) -> list[Tensor]:
+    return [y for x in args for y in (x if isinstance(x, (list, tuple)) else (x,)) if isinstance(y, Tensor)]
+
+
+def _mapped(fn: Any, args: Any) -> tuple[Any, ...]:
+    return tuple(
+        fn(x) if isinstance(x, Tensor) else type(x)([fn(y) if isinstance(y, Tensor) else y for y in x])
+        if type(x) in (list, tuple) else x for x in args
+    )  # fmt: skip
+
+
+# -- state ---------------------------------------------------------------------------------------------------------------
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether there is autocast for `device_type`."""
+    return device_type in _AVAILABLE
+
+
+def cuda_available() -> bool:
+    """Whether there is a CUDA device to run on."""
+    from importlib.util import find_spec
+
+    if find_spec("flambeau.cuda") is None:
+        return False
+    from importlib import import_module
+
+    return import_module("flambeau.cuda").is_available()
+
+
+def _checked(device_type: str) -> str:
+    if not isinstance(device_type, str):
+        raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+    if device_type not in _AVAILABLE:
+        raise RuntimeError(f"unsupported autocast device_type '{device_type}'; autocast is available for cpu and cuda")
+    return device_type
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether autocast is on for `device_type` in this thread."""
+    return _thread_state().enabled[_checked(device_type)]
+
+
+def set_autocast_enabled(*args: Any, device_type: str = "cuda", enabled: bool | None = None) -> None:
+    """``set_autocast_enabled(device_type, enabled)``: switch autocast on or off in this thread."""
+    values = list(args)
+    if values and isinstance(values[0], str):
+        device_type = values.pop(0)
+    mode = bool(values[0] if values else enabled)
+    state = _thread_state()
+    state.enabled[_checked(device_type)] = mode
+    wanted = any(state.enabled.values())
+    if wanted and state.interpreter is None:
+        state.interpreter = _Caster(state)
+        _slow.push(state.interpreter)
+    elif not wanted and state.interpreter is not None:
+        _slow.pop(state.interpreter)
+        state.interpreter = None
+
+
+def get_autocast_dtype(device_type: str) -> dtype:
+    """The lower precision of autocast on `device_type`."""
+    return _thread_state().dtype[_checked(device_type)]
+
+
+def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
+    _thread_state().dtype[_checked(device_type)] = dtype
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether weights are cast once in a region."""
+    return _thread_state().cache_enabled
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    _thread_state().cache_enabled = bool(enabled)
+
+
+def clear_autocast_cache() -> None:
+    """Forget the casts of weights."""
+    _thread_state().cache.clear()
+
+
+def autocast_increment_nesting() -> int:
+    state = _thread_state()
+    state.nesting += 1
+    return state.nesting
+
+
+def autocast_decrement_nesting() -> int:
+    state = _thread_state()
+    state.nesting -= 1
+    return state.nesting
+
+
+def is_autocast_cpu_enabled() -> bool:
+    return is_autocast_enabled("cpu")
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    set_autocast_enabled("cpu", enabled)
+
+
+def get_autocast_cpu_dtype() -> dtype:
+    return get_autocast_dtype("cpu")
+
+
+def set_autocast_cpu_dtype(dtype: dtype) -> None:
+    set_autocast_dtype("cpu", dtype)
+
+
+def get_autocast_gpu_dtype() -> dtype:
+    return get_autocast_dtype("cuda")
+
+
+def set_autocast_gpu_dtype(dtype: dtype) -> None:
+    set_autocast_dtype("cuda", dtype)
+
+
+# -- the context manager -------------------------------------------------------------------------------------------------
+
+
+def autocast_decorator(autocast_instance: Any, func: Any) -> Any:
+    """`func` run within `autocast_instance`."""
+
+    @functools.wraps(func)
+    def decorate_autocast(*args: Any, **kwargs: Any) -> Any:
+        with autocast_instance:
+            return func(*args, **kwargs)
+
+    return decorate_autocast
+
+
+class autocast:  # noqa: N801  # PyTorch's name
+    """A region, or a decorated function, whose ops run in the precision that suits them.
+
+    Args:
+        device_type: 'cpu' or 'cuda'.
+        dtype: the lower precision; bfloat16 on the CPU and float16 on CUDA by default.
+        enabled: False makes a region without autocast inside one with it.
+        cache_enabled: whether weights are cast once in the outermost region.
+    Raises: ValueError for a `device_type` that is no string, RuntimeError for one without autocast.
+    """
+
+    def __init__(self, device_type: str, dtype: dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+        if not isinstance(device_type, str):
+            raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        if device_type not in _AVAILABLE:
+            raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
+        self.device = device_type
+        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
+        self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        self._enabled = bool(enabled) and self._possible()
+
+    def _possible(self) -> bool:
+        if self.device == "cuda":
+            if not cuda_available():
+                warnings.warn("User provided device_type of 'cuda', but CUDA is not available. Disabling", stacklevel=3)
+                return False
+        elif self.fast_dtype not in (bfloat16, float16):
+            warnings.warn(
+                "In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
+                "CPU Autocast only supports dtype of torch.bfloat16, torch.float16 currently.",
+                stacklevel=3,
+            )
+            return False
+        return True
+
+    def __enter__(self) -> autocast:
+        self.prev = is_autocast_enabled(self.device)
+        self.prev_fastdtype = get_autocast_dtype(self.device)
+        self.prev_cache_enabled = is_autocast_cache_enabled()
+        set_autocast_enabled(self.device, self._enabled)
+        set_autocast_dtype(self.device, self.fast_dtype)
+        set_autocast_cache_enabled(self._cache_enabled)
+        autocast_increment_nesting()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if autocast_decrement_nesting() == 0:
+            clear_autocast_cache()
+        set_autocast_enabled(self.device, self.prev)
+        set_autocast_dtype(self.device, self.prev_fastdtype)
+        set_autocast_cache_enabled(self.prev_cache_enabled)
+
+    def __call__(self, func: Any) -> Any:
+        return autocast_decorator(self, func)
+
+
+# -- custom functions ----------------------------------------------------------------------------------------------------
+
+
+def _cast(value: Any, device_type: str, target: dtype) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(target) if _eligible(value, device_type) else value
+    if isinstance(value, dict):
+        return {_cast(k, device_type, target): _cast(v, device_type, target) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_cast(v, device_type, target) for v in value])
+    return value
+
+
+def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None = None) -> Any:
+    """A decorator for `forward` of an `autograd.Function`.
+
+    Args:
+        cast_inputs: within autocast, the dtype floating arguments are cast to before `forward` runs without autocast;
+            None runs it as it is.
+    """
+    if not isinstance(device_type, str):
+        raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def decorate_fwd(*args: Any, **kwargs: Any) -> Any:
+        ctx = args[0]
+        ctx._dtype = get_autocast_dtype(device_type)
+        enabled = is_autocast_enabled(device_type)
+        ctx._fwd_used_autocast = enabled and cast_inputs is None
+        if cast_inputs is None or not enabled:
+            return fwd(*args, **kwargs)
+        with autocast(device_type, enabled=False):
+            return fwd(*_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
+
+    return decorate_fwd
+
+
+def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
+    """A decorator for `backward` of an `autograd.Function`: it runs with the autocast state of `forward`."""
+    if not isinstance(device_type, str):
+        raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def decorate_bwd(*args: Any, **kwargs: Any) -> Any:
+        ctx = args[0]
+        with autocast(device_type, enabled=ctx._fwd_used_autocast, dtype=ctx._dtype):
+            return bwd(*args, **kwargs)
+
+    return decorate_bwd
