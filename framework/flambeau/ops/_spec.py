@@ -907,6 +907,17 @@ class PrimitiveNode(Node):
         values = (grad if n == "grad" else self._need(n) if n[:6] == "needs_" else at[n] for n in op.vjp_names)
         return op.line_up(self, op.vjp_rule(*values))
 
+    def output(self, index: int) -> Any:
+        """The node of one of several outputs; a new one if the program has dropped that output."""
+        ref = self.__dict__["outputs"][index]
+        if ref is None:
+            return None
+        node = ref()
+        if node is None:
+            node = tape.output_node(self, index)
+            self.__dict__["outputs"][index] = weakref.ref(node)
+        return node
+
     def _tensor(self, name: str, value: Any, record: Any) -> Any:
         if record is None:
             return value
@@ -919,8 +930,7 @@ class PrimitiveNode(Node):
                 made.append(t)
             return made
         if name == "out" or name[:3] == "out" and name[3:].isdigit():
-            ref = self.__dict__["outputs"][int(name[3:] or 0)] if self.shape else None
-            parent: Any = self if not self.shape else None if ref is None else ref()
+            parent: Any = self.output(int(name[3:] or 0)) if self.shape else self
         else:
             parent = self.parents[self.op.tensor_index(self, name)]
         made = wrap(value, parent)
