@@ -1,0 +1,120 @@
+"""Subclasses of Tensor, and what makes all of a tensor's interface overridable by `__torch_function__`.
+
+Ops ask operands' classes themselves, on the slow path. The rest of the interface - properties, methods that are no ops,
+functions that create tensors - does not look at classes, so that plain tensors pay nothing; here it is wrapped where
+somebody wants a say: methods and properties on the subclass, functions in the package's namespace.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from . import _state
+from .tensor import Tensor
+
+_local = _state.local
+
+# What makes instances, or belongs to the class and not to the values.
+_NOT_OVERRIDABLE = frozenset(
+    """__new__ __init__ __init_subclass__ __class__ __torch_function__ __getattr__ __setattr__ __getattribute__ __delattr__
+    __dict__ __weakref__ __slots__ __module__ __doc__ __annotations__ __hash__ __dir__ __class_getitem__ __array_priority__
+    __qualname__ __static_attributes__ __firstlineno__ _make_subclass as_subclass __reduce__ __sizeof__ __subclasshook__
+    __copy__ _plain_operand""".split()
+)
+# Properties whose value is a tensor: the only ones a subclass with the default `__torch_function__` cares about.
+_TENSOR_PROPERTIES = frozenset(("data", "T", "mT", "H", "mH", "real", "imag"))
+
+
+def make_overridable(cls: type) -> None:
+    """Give `cls` versions of inherited methods and properties that ask `__torch_function__` first."""
+    from .ops import _derive, _slow
+
+    _derive.load_all()
+    handler = getattr(cls, "__torch_function__", None)
+    if handler is _slow._disabled or getattr(cls, "_plain_operand", False):
+        return
+    install_functions()
+    default = getattr(handler, "__func__", None) is Tensor.__dict__["__torch_function__"].__func__
+    for name, attribute in list(Tensor.__dict__.items()):
+        if name in _NOT_OVERRIDABLE or _resolved(cls, name) is not attribute:
+            continue
+        if isinstance(attribute, property):
+            if not default or name in _TENSOR_PROPERTIES:
+                setattr(cls, name, _property(attribute))
+        elif callable(attribute) and not hasattr(attribute, "flambeau_op") and not isinstance(attribute, type):
+            if not (name.startswith("__") and (default or name in _OPERATORS)):
+                setattr(cls, name, overridable(attribute))
+
+
+_OPERATORS = frozenset(
+    f"__{prefix}{name}__"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+                 "eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "setitem")
+    for prefix in ("", "r", "i")
+)  # fmt: skip
+
+
+def _resolved(cls: type, name: str) -> Any:
+    """What instances of `cls` find under `name`."""
+    return next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+
+
+def overridable(fn: Any) -> Any:
+    """`fn`, asking modes and the classes of its arguments first; handlers are given `fn` itself."""
+
+    @functools.wraps(fn)
+    def asking(*args: Any, **kwargs: Any) -> Any:
+        from .ops import _slow
+
+        classes = _slow.overriding_classes((*args, *kwargs.values()))
+        if classes or _local.modes:
+            return _slow.dispatch_torch_function(fn, classes, args, kwargs)
+        return fn(*args, **kwargs)
+
+    return asking
+
+
+def _property(attribute: property) -> property:
+    get = overridable(attribute.__get__)
+    put = None if attribute.fset is None else overridable(attribute.__set__)
+    drop = None if attribute.fdel is None else overridable(attribute.__delete__)
+    return property(lambda self: get(self), put, drop, attribute.__doc__)
+
+
+# -- functions -----------------------------------------------------------------------------------------------------------
+
+_installed = False
+
+
+def creation_functions() -> dict[str, Any]:
+    """The public functions of the package that are no ops, by name."""
+    from .ops import create, misc, random
+
+    return {**create.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS}
+
+
+def install_functions() -> None:
+    """Put functions that ask modes and classes first in the place of those that create tensors."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    import flambeau
+
+    for name, fn in creation_functions().items():
+        setattr(flambeau, name, _asking_function(fn))
+
+
+def _asking_function(fn: Any) -> Any:
+    @functools.wraps(fn)
+    def asking(*args: Any, **kwargs: Any) -> Any:
+        from .ops import _slow
+
+        classes = _slow.overriding_classes((*args, *kwargs.values()))
+        if classes or _local.modes:
+            # Handlers know the function by its public name, which now means this one.
+            return _slow.dispatch_torch_function(asking, classes, args, kwargs)
+        return fn(*args, **kwargs)
+
+    return asking

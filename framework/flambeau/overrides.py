@@ -1,0 +1,256 @@
+"""Overriding by `__torch_function__`: classes that stand in for Tensors, and modes that see every call."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from . import _state, _subclass
+from .ops import _derive, _slow
+from .ops._spec import FUNCTION, INPLACE, METHOD, OPS, OUT
+from .tensor import Tensor
+
+__all__ = [
+    "BaseTorchFunctionMode", "DisableTorchFunction", "DisableTorchFunctionSubclass", "TorchFunctionMode",
+    "enable_reentrant_dispatch", "get_default_nowrap_functions", "get_ignored_functions", "get_overridable_functions",
+    "get_testing_overrides", "handle_torch_function", "has_torch_function", "is_tensor_like", "is_tensor_method_or_property",
+    "resolve_name", "wrap_torch_function",
+]  # fmt: skip
+
+_local = _state.local
+_subclass.install_functions()
+
+
+# -- switching it off ----------------------------------------------------------------------------------------------------
+
+
+class DisableTorchFunctionSubclass:
+    """A region in which operands' classes are not asked; modes still are."""
+
+    def __enter__(self) -> None:
+        _local.torch_function_off += 1
+
+    def __exit__(self, *_: object) -> None:
+        _local.torch_function_off -= 1
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """A region in which neither classes nor modes are asked."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self.modes = _local.modes
+        _local.modes = []
+
+    def __exit__(self, *_: object) -> None:
+        _local.modes = self.modes
+        super().__exit__()
+
+
+@contextlib.contextmanager
+def enable_reentrant_dispatch() -> Iterator[None]:
+    """A region inside a handler in which overriding is on again."""
+    before, _local.torch_function_off = _local.torch_function_off, 0
+    try:
+        yield
+    finally:
+        _local.torch_function_off = before
+
+
+# -- modes ---------------------------------------------------------------------------------------------------------------
+
+
+class TorchFunctionMode:
+    """A context in which `__torch_function__` of this object answers every public call of the thread.
+
+    Inside the handler the mode itself is off, so calling ``func(*args, **kwargs)`` goes to the next mode, or runs.
+    """
+
+    inner: TorchFunctionMode
+
+    def __init__(self) -> None:
+        pass
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}: define __torch_function__(self, func, types, args=(), kwargs=None)")
+
+    def __enter__(self) -> Any:
+        _local.modes.append(self)
+        _state.add_slow(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _local.modes.pop()
+        _state.add_slow(-1)
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> Any:
+        warnings.warn("`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`", stacklevel=2)
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that changes nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _get_current_function_mode() -> TorchFunctionMode | None:
+    return _local.modes[-1] if _local.modes else None
+
+
+def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
+    return list(_local.modes)
+
+
+# -- for functions that want to be overridable ---------------------------------------------------------------------------
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether a mode is on or a class of the arguments overrides. Plain Tensors and Parameters do not count."""
+    return bool(_local.modes) or bool(_slow.overriding_classes(tuple(relevant_args)))
+
+
+def has_torch_function_unary(obj: Any) -> bool:
+    return has_torch_function((obj,))
+
+
+def has_torch_function_variadic(*args: Any) -> bool:
+    return has_torch_function(args)
+
+
+def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    """The answer of the mode or class that overrides `public_api`. Raises: TypeError when none answers."""
+    return _slow.dispatch_torch_function(public_api, _slow.overriding_classes(tuple(relevant_args)), args, kwargs)
+
+
+def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that makes a function overridable; `dispatcher` gives the arguments whose classes count."""
+
+    def inner(func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            relevant = tuple(dispatcher(*args, **kwargs))
+            if has_torch_function(relevant):
+                return handle_torch_function(wrapped, relevant, *args, **kwargs)
+            return func(*args, **kwargs)
+
+        return wrapped
+
+    return inner
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether `inp` is a Tensor, or of a class that stands in for one."""
+    return type(inp) is Tensor or hasattr(inp, "__torch_function__")
+
+
+# -- what can be overridden ----------------------------------------------------------------------------------------------
+
+_NAMESPACES = ("", "nn.functional", "linalg", "fft", "special")
+
+
+@functools.cache
+def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+    """The overridable functions by the namespace (module or class) that has them."""
+    from importlib import import_module
+
+    _derive.load_all()
+    found: dict[Any, list[Any]] = {}
+    for name in _NAMESPACES:
+        home = import_module(f"flambeau.{name}" if name else "flambeau")
+        names = {*_derive.function_names(name), *(() if name else _subclass.creation_functions())}
+        found[home] = [fn for n in sorted(names) if callable(fn := getattr(home, n, None)) and fn not in get_ignored_functions()]
+    found[Tensor] = [*_tensor_methods().values()]
+    return found
+
+
+def _tensor_methods() -> dict[str, Any]:
+    """Methods and property getters of Tensor, by name."""
+    names = {*_derive.method_names(), *Tensor.__dict__} - _subclass._NOT_OVERRIDABLE
+    found = {}
+    for name in sorted(names):
+        attribute = Tensor.__dict__.get(name) or getattr(Tensor, name, None)
+        if isinstance(attribute, property):
+            found[f"{name}.__get__"] = attribute.__get__
+        elif callable(attribute) and not isinstance(attribute, type):
+            found[name] = attribute
+    return found
+
+
+@functools.cache
+def get_ignored_functions() -> set[Callable[..., Any]]:
+    """Public functions that take no operands whose class could be asked."""
+    import flambeau
+
+    names = """is_tensor is_storage set_default_dtype get_default_dtype set_default_device get_default_device manual_seed seed
+    initial_seed get_rng_state set_rng_state save load set_printoptions get_num_threads set_num_threads is_grad_enabled
+    is_inference_mode_enabled set_grad_enabled no_grad enable_grad inference_mode promote_types can_cast finfo iinfo
+    compiled_with_cxx11_abi typename vmap compile from_numpy frombuffer tensor as_tensor asarray from_dlpack""".split()
+    found = {getattr(flambeau, n) for n in names if hasattr(flambeau, n)}
+    return found | {Tensor.as_subclass, Tensor._make_subclass, Tensor.__new__, Tensor.__init__}  # type: ignore[misc]
+
+
+@functools.cache
+def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+    """Functions whose results stay plain Tensors even for operands of a subclass."""
+    return {p.__get__ for p in _slow._PLAIN_RESULTS}
+
+
+@functools.cache
+def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """For each overridable function a function of the same signature that returns -1."""
+    import inspect
+
+    found: dict[Any, Any] = {}
+    for functions in get_overridable_functions().values():
+        for fn in functions:
+            op = getattr(fn, "flambeau_op", None)
+            if op is not None:
+                text, constants = _derive.signature(op, bool(op.surface & OUT))
+                found[fn] = eval(f"lambda {text}: -1", dict(constants))  # noqa: S307  # our own text
+            else:
+                made: Any = lambda *args, **kwargs: -1  # noqa: E731
+                with contextlib.suppress(ValueError, TypeError):
+                    made.__signature__ = inspect.signature(fn)
+                found[fn] = made
+    return found
+
+
+@functools.cache
+def _names() -> dict[Any, str]:
+    found: dict[Any, str] = {}
+    for name, attribute in _tensor_methods().items():
+        found.setdefault(attribute, f"torch.Tensor.{name}")
+    for key, op in OPS.items():
+        if op.surface & FUNCTION and key == op.qualified:
+            found[op.function] = f"torch.{key}"
+        elif op.surface & (METHOD | INPLACE) and not op.surface & FUNCTION:
+            found[op.function] = f"torch.Tensor.{op.name}"
+    import flambeau
+
+    for name in _subclass.creation_functions():
+        found[getattr(flambeau, name)] = f"torch.{name}"
+    return found
+
+
+def resolve_name(f: Callable[..., Any]) -> str | None:
+    """The dotted name of a function given to `__torch_function__`; None for one that is not overridable."""
+    _derive.load_all()
+    found = _names().get(f)
+    if found is None and hasattr(f, "flambeau_op"):
+        op = f.flambeau_op
+        found = f"torch.Tensor.{f.__name__}" if f.__name__ != op.name else f"torch.{op.qualified}"
+    return found
+
+
+def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+    """Whether `func` belongs to Tensor and to no namespace. What is both a function and a method is one object here."""
+    if getattr(func, "__name__", None) == "__get__":
+        return True
+    name = resolve_name(func)
+    return name is not None and name.startswith("torch.Tensor.")

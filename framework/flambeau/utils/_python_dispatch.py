@@ -1,0 +1,115 @@
+"""Modes that see every op below compositions: `TorchDispatchMode`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _state
+from ..ops import _slow
+from ..ops._spec import Op
+from ..tensor import Tensor
+
+__all__ = ["BaseTorchDispatchMode", "OpOverload", "TorchDispatchMode", "is_traceable_wrapper_subclass"]
+
+_local = _state.local
+
+
+class OpOverload:
+    """An op as `__torch_dispatch__` is given it: callable, and named as the ATen op. Its overload is always ``default``."""
+
+    def __init__(self, op: Op, inplace: bool, out: bool) -> None:
+        self.op, self.inplace, self.out = op, inplace, out
+        self.__name__ = f"{op.name}{'_' if inplace else ''}.{'out' if out else 'default'}"
+
+    @property
+    def overloadpacket(self) -> OpOverload:
+        return self
+
+    def name(self) -> str:
+        return f"aten::{self.__name__.partition('.')[0]}"
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        op = self.op
+        given = {**op.defaults, **dict(zip(op.params, args, strict=False)), **kwargs}
+        values = tuple(given[n] for n in op.params)
+        return _slow.interpret(op, values, values[0] if self.inplace else out, self.inplace)
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='aten.{self.op.name}', overload='default')>"
+
+    def __str__(self) -> str:
+        return f"aten.{self.__name__}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpOverload) and (self.op, self.inplace, self.out) == (other.op, other.inplace, other.out)
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.inplace, self.out))
+
+
+class TorchDispatchMode:
+    """A context in which `__torch_dispatch__` of this object answers every op of the thread, compositions taken apart."""
+
+    kind = "dispatch"
+
+    def __init__(self, _dispatch_key: Any = None) -> None:
+        pass
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}: define __torch_dispatch__(self, func, types, args=(), kwargs=None)")
+
+    def __enter__(self) -> Any:
+        _slow.push(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _slow.pop(self)
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls(*args, **kwargs)
+
+    # -- as an interpreter
+
+    def run(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        if op.kind == "composite":
+            return NotImplemented
+        kwargs = {} if out is None or inplace else {"out": out}
+        types = tuple({type(x) for x in args if isinstance(x, Tensor) and type(x) is not Tensor})
+        return self.__torch_dispatch__(OpOverload(op, inplace, bool(kwargs)), types, args, kwargs)
+
+    def whole(self, op: Op, args: tuple[Any, ...]) -> Any:
+        return NotImplemented
+
+
+class BaseTorchDispatchMode(TorchDispatchMode):
+    """A mode that changes nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _get_current_dispatch_mode_stack() -> list[Any]:
+    return [x for x in _local.interpreters if isinstance(x, TorchDispatchMode)]
+
+
+def _get_current_dispatch_mode() -> Any:
+    found = _get_current_dispatch_mode_stack()
+    return found[-1] if found else None
+
+
+def is_traceable_wrapper_subclass(t: Any) -> bool:
+    """Whether `t` is a subclass that can be taken apart by ``__tensor_flatten__`` and put together again."""
+    return isinstance(t, Tensor) and hasattr(t, "__tensor_flatten__") and hasattr(type(t), "__tensor_unflatten__")
+
+
+def is_traceable_wrapper_subclass_type(t: type) -> bool:
+    return issubclass(t, Tensor) and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
+
+
+def transform_subclass(t: Any, callback: Any, outer_size: Any = None, outer_stride: Any = None) -> Any:
+    """`t` rebuilt from ``callback(name, tensor)`` of each tensor it holds."""
+    names, context = t.__tensor_flatten__()
+    changed = {n: callback(n, getattr(t, n)) for n in names}
+    return type(t).__tensor_unflatten__(changed, context, t.size() if outer_size is None else outer_size,
+                                        t.stride() if outer_stride is None else outer_stride)  # fmt: skip
