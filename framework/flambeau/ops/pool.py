@@ -470,7 +470,10 @@ def _with_indices(n: int) -> Any:
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
     pool.__name__ = f"max_pool{n}d_with_indices"
-    return composite(namespace="nn.functional", aliases=("max_pool1d_with_indices",) if n == 1 else ())(pool)
+    if n == 1:
+        return composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",))(pool)
+    return composite(namespace="nn.functional")(pool)
+
 
 
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
