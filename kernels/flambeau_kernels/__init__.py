@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .formula import Formula
@@ -16,9 +17,15 @@ from .reference import WORDS_READ
 
 __all__ = ["Formula", "backend", "launch", "set_backend", "small"]
 
-_HALF = frozenset(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"))
+# What narrow types compute in; keyed by dtype, whose hash is cheap where its name is not.
+_WIDE = {np.dtype(narrow): np.dtype(np.float32) for narrow in (
+    np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fnuz,
+    ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e8m0fnu,
+)} | {np.dtype(ml_dtypes.complex32): np.dtype(np.complex64)}  # fmt: skip
 # Below this many elements numpy's own loops answer sooner than a compiled kernel is found and launched.
 COMPILED_FROM = 1024
+
+_COMPLEX32 = np.dtype(ml_dtypes.complex32)
 
 _backend = os.environ.get("FLAMBEAU_BACKEND", "numba")
 _compiled: Any = None  # the engine's launch, once something large enough has asked for it
@@ -90,10 +97,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
     """`launch` by numpy expressions: slow, simple, and what the other tiers are compared with."""
-    if compute.name in _HALF:
-        compute = np.dtype(np.float32)
-    elif compute.name == "complex32":
-        compute = np.dtype(np.complex64)
+    compute = _WIDE.get(compute, compute)
     with np.errstate(all="ignore"):
         args = [cast(x, compute) for x in inputs]
         if formula.ufunc is not None and len(outs) == 1 and outs[0].dtype == compute:
@@ -109,9 +113,9 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     array = np.asarray(x) if not hasattr(x, "astype") else x
     if array.dtype == dtype:
         return array
-    if array.dtype.kind == "c" and dtype.kind not in "cb" and dtype.name != "complex32":
+    if array.dtype.kind == "c" and dtype.kind not in "cb" and dtype != _COMPLEX32:
         array = array.real
-    if array.dtype.name == "complex32" and dtype.kind != "V":
+    if array.dtype == _COMPLEX32 and dtype.kind != "V":
         array = array.astype(np.complex64)
         array = array if dtype.kind in "cb" else array.real
     if dtype.kind == "V" and dtype.itemsize == 1:
