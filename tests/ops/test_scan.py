@@ -1,0 +1,73 @@
+"""Running totals and differences: values by hand, by numpy and by mpmath."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+nan, inf = math.nan, math.inf
+
+
+def t(*values):
+    return fb.tensor(values)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda: fb.cumsum(t(1, 2, 3), 0), [1, 3, 6]),
+        (lambda: fb.cumsum(t(True, True), 0), [1, 2]),
+        (lambda: fb.cumprod(t(2.0, 0.0, 3.0), 0), [2, 0, 0]),
+        (lambda: fb.cummax(t(1.0, 3.0, 3.0, nan, 4.0), 0).values, [1, 3, 3, nan, nan]),
+        (lambda: fb.cummax(t(1.0, 3.0, 3.0, nan, 4.0), 0).indices, [0, 1, 2, 3, 3]),
+        (lambda: fb.cummin(t(3, 1, 1, 2), 0).indices, [0, 1, 2, 2]),
+        (lambda: fb.logcumsumexp(t(1000.0, 1000.0, -inf), 0), [1000, 1000 + math.log(2), 1000 + math.log(2)]),
+        (lambda: fb.logcumsumexp(t(-inf, -inf, 1.0), 0), [-inf, -inf, 1]),
+        (lambda: fb.diff(t(1, 4, 9, 16), 2), [2, 2]),
+        (lambda: fb.diff(t(True, False, False)), [True, False]),
+        (lambda: fb.diff(t(1, 4), prepend=t(0), append=t(9)), [1, 3, 5]),
+        (lambda: fb.trapezoid(t(1.0, 2.0, 4.0), t(0.0, 1.0, 3.0)), 7.5),
+        (lambda: fb.cumulative_trapezoid(t(1.0, 2.0, 4.0), dx=2), [3, 9]),
+        (lambda: fb.gradient(t(1.0, 4.0, 9.0, 16.0))[0], [3, 4, 6, 7]),
+        (lambda: fb.gradient(t(0.0, 1.0, 9.0, 16.0), spacing=(t(0.0, 1.0, 3.0, 4.0),), edge_order=2)[0], [0, 2, 6, 8]),
+    ],
+)
+def test_values(found, expected):
+    np.testing.assert_allclose(found().numpy(), expected, rtol=1e-6)
+
+
+def test_the_gradient_of_cumprod_is_right_beside_zeros():
+    x = fb.tensor([2.0, 0.0, 3.0, 0.0, 5.0], dtype=fb.float64, requires_grad=True)
+
+    x.cumprod(0).sum().backward()
+
+    # d/dx0: 1; d/dx1: 2 + 2*3; the others are multiplied by a zero.
+    assert x.grad.tolist() == [1, 8, 0, 0, 0]
+
+
+def test_both_gradients_of_cumprod_beside_zeros_agree():
+    x = fb.tensor([[2.0, 0.0, 3.0], [0.0, 0.0, 4.0], [1.0, 2.0, 3.0]], dtype=fb.float64, requires_grad=True)
+    weights = fb.tensor([1.0, -2.0, 0.5], dtype=fb.float64)
+    total = (x.cumprod(1) * weights).sum()
+
+    (first,) = fb.autograd.grad(total, x, retain_graph=True)
+    (recorded,) = fb.autograd.grad(total, x, create_graph=True)
+
+    np.testing.assert_allclose(first.numpy(), recorded.detach().numpy())
+
+
+def test_the_gradient_of_logcumsumexp_is_a_softmax_of_prefixes():
+    x = fb.tensor([100.0, -100.0, 101.0], dtype=fb.float64, requires_grad=True)
+
+    x.logcumsumexp(0)[-1].backward()
+
+    e = np.exp(np.array([100.0, -100.0, 101.0]) - 101)
+    np.testing.assert_allclose(x.grad.numpy(), e / e.sum(), rtol=1e-12)
+
+
+def test_half_totals_are_rounded_once():
+    assert fb.ones(4096, dtype=fb.float16).cumsum(0)[-1].item() == 4096

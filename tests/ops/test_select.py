@@ -1,0 +1,109 @@
+"""Values of the indexed ops (select, rows, mask, put), worked out by hand or by numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+X = fb.arange(12.0).reshape(3, 4)
+AT = fb.tensor([[2, 0, 1, 2]])
+ROWS = fb.tensor([2, 0, 2])
+
+
+def at(*values):
+    return fb.tensor(values)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda: X.gather(0, AT), [[8, 1, 6, 11]]),
+        (lambda: X.gather(1, fb.tensor([[3, 3], [0, 1]])), [[3, 3], [4, 5]]),
+        (lambda: fb.zeros(3, 4).scatter(0, AT, fb.ones(1, 4)), [[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]]),
+        (lambda: fb.zeros(2, 2).scatter(1, fb.tensor([[1], [0]]), 7.0), [[0, 7], [7, 0]]),
+        (lambda: fb.ones(3).scatter(0, at(0, 0), 3.0, reduce="multiply"), [9, 1, 1]),
+        (lambda: fb.ones(3).scatter_add(0, at(0, 2, 0), at(1.0, 2.0, 4.0)), [6, 1, 3]),
+        (lambda: fb.ones(3).scatter_reduce(0, at(0, 0), at(3.0, 5.0), "mean"), [3, 1, 1]),
+        (lambda: fb.ones(3).scatter_reduce(0, at(0, 0), at(3.0, 5.0), "prod", include_self=False), [15, 1, 1]),
+        (lambda: fb.ones(3).scatter_reduce(0, at(0, 0), at(-3.0, 5.0), "amax"), [5, 1, 1]),
+        (lambda: fb.ones(3).scatter_reduce(0, at(0, 0), at(-3.0, 5.0), "amin"), [-3, 1, 1]),
+        (lambda: fb.take_along_dim(X, X.argmax(1, keepdim=True), 1), [[3], [7], [11]]),
+        (lambda: X.index_select(0, at(2, 0))[:, 0], [8, 0]),
+        (lambda: fb.zeros(3, 1).index_add(0, ROWS, fb.ones(3, 1), alpha=2), [[2], [0], [4]]),
+        (lambda: fb.zeros(3, 1).index_copy(0, ROWS, at(1.0, 2.0, 3.0).view(3, 1)), [[2], [0], [3]]),
+        (lambda: fb.zeros(3, 2).index_fill(0, at(-1), 5), [[0, 0], [0, 0], [5, 5]]),
+        (lambda: fb.full((3,), 2.0).index_reduce(0, ROWS, at(1.0, 3.0, 5.0), "mean"), [2.5, 2, 8 / 3]),
+        (lambda: X.take(at(-1, 5)), [11, 5]),
+        (lambda: fb.zeros(2, 2).put(at(3, 0, 3), at(1.0, 2.0, 4.0), accumulate=True), [[2, 0], [0, 5]]),
+        (lambda: X[0].masked_fill(X[0] > 1, -1), [0, 1, -1, -1]),
+        (lambda: X.masked_select(X % 5 == 0), [0, 5, 10]),
+        (lambda: fb.zeros(2, 2).masked_scatter(fb.tensor([[True, False], [True, True]]), X), [[0, 0], [1, 2]]),
+        (lambda: fb.tensor([[0, 3], [4, 0]]).nonzero(), [[0, 1], [1, 0]]),
+        (lambda: fb.stack(fb.tensor([[0, 3], [4, 0]]).nonzero(as_tuple=True)), [[0, 1], [1, 0]]),
+        (lambda: fb.argwhere(at(0, 2, 3)), [[1], [2]]),
+        (lambda: fb.nonzero_static(at(0, 2), size=2), [[1], [-1]]),
+        (lambda: fb.zeros(2, 2).select_scatter(fb.ones(2), 1, 0), [[1, 0], [1, 0]]),
+        (lambda: fb.zeros(4).slice_scatter(fb.ones(2), 0, 1, None, 2), [0, 1, 0, 1]),
+        (lambda: fb.zeros(2, 2).diagonal_scatter(at(1.0, 2.0)), [[1, 0], [0, 2]]),
+        (lambda: fb.zeros(2, 2).as_strided_scatter(at(1.0, 2.0), (2,), (2,), 1), [[0, 1], [0, 2]]),
+        (lambda: fb.stack(fb.unravel_index(at(5, 11), (3, 4))), [[1, 2], [1, 3]]),
+    ],
+)
+def test_values(found, expected):
+    np.testing.assert_allclose(found().numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: X.gather(0, fb.tensor([[3]])), RuntimeError, "index 3 is out of bounds for dimension 0 with size 3"),
+        (lambda: X.gather(0, fb.tensor([[0.5]])), RuntimeError, "float32"),
+        (lambda: X.index_select(0, at(-1)), IndexError, "index -1"),
+        (lambda: X.scatter(0, AT, fb.ones(1, 3)), RuntimeError, "no larger than src"),
+        (lambda: X.scatter_reduce(0, AT, X, "median"), RuntimeError, "median"),
+        (lambda: X.masked_fill(X, 1), RuntimeError, "boolean masks"),
+        (lambda: X.masked_scatter(X > 3, fb.ones(2)), RuntimeError, "2 < 8"),
+        (lambda: X.take(at(12)), IndexError, "index 12"),
+    ],
+)
+def test_mistakes_are_explained(call, error, said):
+    with pytest.raises(error, match=said):
+        call()
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_gradients_of_scatter_reduce_agree_with_finite_differences(reduce, include_self):
+    start = np.array([1.5, 0.0, -2.0, 3.0])
+    source = np.array([0.5, 0.0, 4.0, -1.25])
+    where = fb.tensor([0, 1, 0, 3])
+
+    def total(a, b):
+        return (fb.tensor(a).scatter_reduce(0, where, fb.tensor(b), reduce, include_self=include_self) * fb.tensor([1.0, 2, 3, 4])).sum().item()
+
+    x, s = fb.tensor(start, requires_grad=True), fb.tensor(source, requires_grad=True)
+    (x.scatter_reduce(0, where, s, reduce, include_self=include_self) * fb.tensor([1.0, 2, 3, 4])).sum().backward()
+    step = 1e-6 * np.eye(4)
+
+    if reduce not in ("amax", "amin"):  # the zeros tie there
+        np.testing.assert_allclose(x.grad.numpy(), [(total(start + h, source) - total(start - h, source)) / 2e-6 for h in step], atol=1e-6)
+        np.testing.assert_allclose(s.grad.numpy(), [(total(start, source + h) - total(start, source - h)) / 2e-6 for h in step], atol=1e-6)
+    else:
+        assert x.grad[2] == 3 and (s.grad[1] + x.grad[1]) == 2
+
+
+def test_sums_of_halves_are_rounded_once():
+    ones = fb.ones(4096, dtype=fb.float16)
+
+    assert fb.zeros(1, dtype=fb.float16).index_add(0, fb.zeros(4096, dtype=fb.int64), ones).item() == 4096
+
+
+def test_scatter_add_gives_the_same_bits_every_time():
+    rng = np.random.default_rng(0)
+    where, values = fb.tensor(rng.integers(0, 7, 5000)), fb.tensor(rng.standard_normal(5000).astype(np.float32))
+
+    runs = {tuple(fb.zeros(7).scatter_add(0, where, values).tolist()) for _ in range(3)}
+
+    assert len(runs) == 1

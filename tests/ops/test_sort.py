@@ -1,0 +1,92 @@
+"""Order, ranks, quantiles, distinct elements and histograms: values by hand and by numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+nan = math.nan
+
+
+def t(*values):
+    return fb.tensor(values)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda: t(3.0, nan, 1.0, 3.0).sort().values, [1, 3, 3, nan]),
+        (lambda: t(3.0, nan, 1.0, 3.0).sort(descending=True, stable=True).indices, [1, 0, 3, 2]),
+        (lambda: fb.argsort(t(2, 1, 2, 0), stable=True), [3, 1, 0, 2]),
+        (lambda: fb.msort(fb.tensor([[3, 1], [2, 5]])), [[2, 1], [3, 5]]),
+        (lambda: t(5, 1, 9, 7).topk(2).values, [9, 7]),
+        (lambda: t(5, 1, 9, 7).topk(2, largest=False).indices, [1, 0]),
+        (lambda: fb.arange(100).topk(3).values, [99, 98, 97]),
+        (lambda: t(5, 1, 9, 7).kthvalue(3).values, 7),
+        (lambda: t(5, 1, 9, 7).median(), 5),
+        (lambda: t(5.0, nan, 9.0).median(), nan),
+        (lambda: t(5.0, nan, 9.0).nanmedian(), 5),
+        (lambda: t(2, 1, 2, 1, 0).mode().values, 1),
+        (lambda: t(2, 1, 2, 1, 0).mode().indices, 3),
+        (lambda: t(1.0, 2.0, 4.0, 8.0).quantile(t(0.5, 0.25)), [3, 1.75]),
+        (lambda: t(1.0, 2.0, 4.0).quantile(0.25, interpolation="midpoint"), 1.5),
+        (lambda: t(1.0, nan, 4.0).nanquantile(0.5), 2.5),
+        (lambda: t(3, 1, 3, 2).unique(), [1, 2, 3]),
+        (lambda: t(3, 1, 3, 2).unique(return_inverse=True)[1], [2, 0, 2, 1]),
+        (lambda: t(3, 1, 3, 2).unique(return_counts=True)[1], [1, 1, 2]),
+        (lambda: fb.tensor([[1, 2], [0, 5], [1, 2]]).unique(dim=0), [[0, 5], [1, 2]]),
+        (lambda: t(3, 3, 1, 3).unique_consecutive(), [3, 1, 3]),
+        (lambda: fb.searchsorted(t(1, 3, 3, 5), t(3, 6)), [1, 4]),
+        (lambda: fb.searchsorted(fb.tensor([[1, 3], [2, 9]]), fb.tensor([[3], [3]]), right=True), [[2], [1]]),
+        (lambda: fb.bucketize(t(0.5, 2.0, 7.0), t(1.0, 2.0)), [0, 1, 2]),
+        (lambda: fb.bincount(t(1, 3, 1), minlength=5), [0, 2, 0, 1, 0]),
+        (lambda: fb.bincount(t(1, 3, 1), t(0.5, 2.0, 1.0)), [0, 1.5, 0, 2]),
+        (lambda: fb.histc(t(0.0, 1.0, 1.5, 3.0, 9.0), 3, 0, 3), [1, 2, 1]),
+        (lambda: fb.histogram(t(0.0, 1.0, 3.0), t(0.0, 1.0, 4.0)).hist, [1, 2]),
+        (lambda: fb.histogram(t(0.0, 1.0, 3.0), 3, density=True).hist, [1 / 3, 1 / 3, 1 / 3]),
+        (lambda: fb.histogramdd(fb.tensor([[0.0, 0.0], [1.0, 2.0]]), [2, 1]).hist, [[1], [1]]),
+    ],
+)
+def test_values(found, expected):
+    np.testing.assert_allclose(found().numpy(), expected, rtol=1e-6)
+
+
+def test_quantiles_are_numpys():
+    x = np.random.default_rng(0).standard_normal((5, 7))
+
+    found = fb.tensor(x).quantile(fb.tensor([0.1, 0.77], dtype=fb.float64), dim=1, keepdim=True)
+
+    np.testing.assert_allclose(found.numpy(), np.quantile(x, [0.1, 0.77], axis=1, keepdims=True))
+
+
+def test_selected_elements_get_the_gradient():
+    x = fb.tensor([5.0, 1.0, 9.0], requires_grad=True)
+
+    (x.sort().values * t(1.0, 10.0, 100.0)).sum().backward()
+
+    assert x.grad.tolist() == [10, 1, 100]
+
+
+def test_results_have_names():
+    assert repr(t(2, 1).sort()).startswith("torch.return_types.sort(\nvalues=")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: t(1, 2).topk(3), RuntimeError, "k=3"),
+        (lambda: t(1, 2).kthvalue(0), RuntimeError, "k=0"),
+        (lambda: fb.zeros(2, dtype=fb.complex64).sort(), RuntimeError, "no order"),
+        (lambda: t(1.0).quantile(1.5), RuntimeError, "1.5"),
+        (lambda: fb.searchsorted(t(1, 2), t(1), side="up"), RuntimeError, "up"),
+        (lambda: fb.bincount(t(-1)), RuntimeError, "non-negative"),
+        (lambda: fb.empty(0, 3).median(0), IndexError, "non-zero size"),
+    ],
+)
+def test_mistakes_are_explained(call, error, said):
+    with pytest.raises(error, match=said):
+        call()
