@@ -73,7 +73,7 @@ def stacked(parts: list[Any], batch: Any, shape: Any, dtype: Any) -> Any:
     """Results of `each` as one array; `shape` and `dtype` are of one result, for when there are none."""
     if not parts:
         return np.zeros((*batch, *shape), dtype)
-    return np.stack(parts).reshape(*batch, *shape).astype(dtype, copy=False)
+    return np.stack(parts).reshape((*batch, *shape)).astype(dtype, copy=False)
 
 
 def routine(name: str, a: Any) -> Any:

@@ -99,8 +99,8 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg", aliases=())
-def cholesky(input, *, upper=False):  # noqa: D103
+@composite(surface=BOTH, namespace="linalg")
+def cholesky(input, *, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`.
 
     Raises: LinAlgError unless `input`, of which one triangle is read, is positive-definite.
@@ -110,6 +110,8 @@ def cholesky(input, *, upper=False):  # noqa: D103
 
 def _old_cholesky(input, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`. Raises: LinAlgError."""
+    if isinstance(input, Tensor) and input.ndim >= 2 and not input.numel():
+        return input.clone()
     return _cholesky("cholesky", input, upper)
 
 
@@ -822,7 +824,7 @@ def _ldl_solve_one(packed: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
             np.fill_diagonal(d, np.diagonal(d).real)
         blocks.append((at, last, row, d))
         at = last
-    for at, last, row, d in reversed(blocks):
+    for at, last, _, d in reversed(blocks):
         x[at:last] = np.linalg.solve(d, x[at:last])
     for at, last, row, _ in reversed(blocks):
         x[at:last] -= turn(packed[last:, at:last]).T @ x[last:]

@@ -156,7 +156,7 @@ def _matrix_power(input: Any, n: Any) -> Tensor:
     if n < 0:
         input, n = OPS["linalg.inv"].function(input), -n
     if n == 0:
-        return identity_like(input)
+        return OPS["piecewise_constant"].function(identity_like(input), input)
     if n == 1:
         return input.clone()
     made = None
@@ -305,6 +305,7 @@ def vander(x, *, N=None):
     if x.dtype is dtypes.bool:
         x = x.to(dtypes.int64)
     N = x.shape[-1] if N is None else N
+    x = x if x.ndim else x.unsqueeze(0)
     each = x.unsqueeze(-1)
     powers = each.expand(*x.shape, N - 1).cumprod(-1)  # multiplied up, so that 0 ** 0 and its slope come out exact
     return OPS["cat"].function([each.new_ones(each.shape, dtype=powers.dtype), powers], -1)

@@ -247,10 +247,10 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     if isinstance(tol, Tensor) and tol.is_complex():
         raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {tol.dtype.name}")
     absolute, relative = (tol, 0.0) if tol is not None else tolerances(name, input, None, atol, rtol)
-    if hermitian:
+    if hermitian and input.numel():
         check_square(name, input)
     x = input.detach()
-    values = eigvalsh_of(x, "L").abs() if hermitian else singular_values(x)
+    values = eigvalsh_of(x, "L").abs() if hermitian and x.numel() else singular_values(x)
     if not values.shape[-1]:
         return values.sum(-1).to(dtypes.int64)
     a = values._a

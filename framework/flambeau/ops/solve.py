@@ -273,7 +273,7 @@ def tensorsolve(input, other, dims=None):
         dims = [dims] if isinstance(dims, int) else list(dims)
         input = OPS["movedim"].function(input, dims, list(range(input.ndim - len(dims), input.ndim)))
     rest = input.shape[other.ndim :]
-    if prod(rest) != prod(input.shape[: other.ndim]) or prod(rest) != other.numel():
+    if input.numel() != prod(rest) ** 2 or prod(rest) != other.numel():
         raise RuntimeError(
             f"linalg.tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
             f"got {prod(rest)} and {prod(input.shape[: other.ndim])}\n{describe(input=input, other=other)}"
@@ -316,7 +316,7 @@ def _pseudo_inverse_shape(A, atol, rtol, hermitian):
 def _pseudo_inverse_vjp(grad, A, out):
     p, ph, gh = out, adjoint(out), adjoint(grad)
     column = matmul(gh, p)  # (m, m)
-    row = matmul(p, gh)  # (n, n)... of the result's rows
+    row = matmul(p, gh)  # (n, n)
     return (-matmul(ph, matmul(grad, ph)) + matmul(_off(A, p, column), ph) + matmul(ph, _off_right(A, p, row)),)
 
 
@@ -346,7 +346,7 @@ def tolerances(name: str, A: Tensor, rcond: Any, atol: Any, rtol: Any) -> tuple[
 
 def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
     check_matrix("linalg.pinv", input)
-    if hermitian:
+    if hermitian and input.numel():
         check_square("linalg.pinv", input)
     return pseudo_inverse(input, *tolerances("linalg.pinv", input, rcond, atol, rtol), bool(hermitian))
 
@@ -408,7 +408,7 @@ def _least_squares_vjp(grad, A, B):
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@composite(namespace="linalg")
+@composite(surface=BOTH, namespace="linalg")
 def lstsq(input, b, rcond=None, *, driver=None):
     """``X`` that minimises ``|input @ X - b|``, with residuals, ranks and singular values as far as the driver has them.
 
@@ -429,13 +429,13 @@ def lstsq(input, b, rcond=None, *, driver=None):
     A, B = lined_up(input, B)
     limit = float(np.finfo(A._a.dtype).eps) * max(A.shape[-2:]) if rcond is None else float(rcond)
     solution, rank, values = least_squares(A, B, limit, driver)
-    empty = solution.new_zeros((0,), dtype=values.dtype)
-    residuals = empty
+    residuals = solution.reshape(-1)[:0]  # empty, but with the history of the solution
+    residuals = residuals.real if residuals.is_complex() else residuals
     if driver != "gelsy" and A.shape[-2] > A.shape[-1] and bool((rank._a == A.shape[-1]).all()):
         off = matmul(A, solution) - B
         residuals = (off * off.conj()).real.sum(-2) if off.is_complex() else (off * off).sum(-2)
     if driver == "gels":
         rank = rank.new_zeros((0,))
     if driver in ("gels", "gelsy"):
-        values = empty
+        values = values.new_zeros((0,))
     return LeastSquares((solution.squeeze(-1) if vector else solution, residuals, rank, values))
