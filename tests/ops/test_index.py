@@ -180,7 +180,10 @@ def test_indexing_agrees_with_pytorch(case):
 
 @pytest.mark.parametrize(
     ("key", "error"),
-    [(4, IndexError), ((0, 9), IndexError), ((0, 0, 0), IndexError), (slice(None, None, -1), ValueError), ("a", TypeError), (1.5, IndexError)],
+    [
+        (4, IndexError), ((0, 9), IndexError), ((0, 0, 0), IndexError), (1.5, IndexError), ("a", TypeError),
+        (slice(None, None, -1), ValueError),
+    ],
 )
 def test_bad_indices_are_refused(key, error):
     with pytest.raises(error):

@@ -79,19 +79,22 @@ def test_gradients_of_scatter_reduce_agree_with_finite_differences(reduce, inclu
     start = np.array([1.5, 0.0, -2.0, 3.0])
     source = np.array([0.5, 0.0, 4.0, -1.25])
     where = fb.tensor([0, 1, 0, 3])
+    weights = fb.tensor([1.0, 2, 3, 4])
 
     def total(a, b):
-        return (fb.tensor(a).scatter_reduce(0, where, fb.tensor(b), reduce, include_self=include_self) * fb.tensor([1.0, 2, 3, 4])).sum().item()
+        made = fb.tensor(a).scatter_reduce(0, where, fb.tensor(b), reduce, include_self=include_self)
+        return (made * weights).sum().item()
 
     x, s = fb.tensor(start, requires_grad=True), fb.tensor(source, requires_grad=True)
-    (x.scatter_reduce(0, where, s, reduce, include_self=include_self) * fb.tensor([1.0, 2, 3, 4])).sum().backward()
+    (x.scatter_reduce(0, where, s, reduce, include_self=include_self) * weights).sum().backward()
     step = 1e-6 * np.eye(4)
 
     if reduce not in ("amax", "amin"):  # the zeros tie there
         np.testing.assert_allclose(x.grad.numpy(), [(total(start + h, source) - total(start - h, source)) / 2e-6 for h in step], atol=1e-6)
         np.testing.assert_allclose(s.grad.numpy(), [(total(start, source + h) - total(start, source - h)) / 2e-6 for h in step], atol=1e-6)
     else:
-        assert x.grad[2] == 3 and (s.grad[1] + x.grad[1]) == 2
+        assert x.grad[2] == 3
+        assert s.grad[1] + x.grad[1] == 2
 
 
 def test_sums_of_halves_are_rounded_once():

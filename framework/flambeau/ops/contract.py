@@ -10,7 +10,19 @@ from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, broadcast_shapes, composite, describe, primitive, sum_tensor_to, wrap_dims
+from ._spec import (
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OPS,
+    OUT,
+    broadcast_shapes,
+    composite,
+    describe,
+    primitive,
+    sum_tensor_to,
+    wrap_dims,
+)
 from .linalg import bmm, mm
 
 # -- einsum ------------------------------------------------------------------------------------------------------------------
@@ -89,11 +101,11 @@ def _read_arguments(equation: Any, operands: Any) -> tuple[list[list[Any]], Any,
         output = _sublist_labels(values[-1], len(tensors)) if len(values) % 2 else None
         return terms, output, tensors
     if not operands:
-        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list")
+        raise ValueError("einsum(): give the equation string and at least one operand, or at least one operand and its subscripts list")
     texts, right = _split_equation(equation)
     if len(texts) != len(operands):
         more = "more" if len(operands) > len(texts) else "fewer"
-        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation {equation!r}: {len(operands)} for {len(texts)}")
+        raise RuntimeError(f"einsum(): {more} operands were provided than the equation {equation!r} has: {len(operands)} for {len(texts)}")
     terms = [_parse_labels(t, i) for i, t in enumerate(texts)]
     return terms, None if right is None else _parse_labels(right, len(texts)), list(operands)
 
@@ -163,7 +175,7 @@ def _check_sizes(terms: list[_Term]) -> None:
             if have != n and n != 1:
                 if have != 1:
                     raise RuntimeError(
-                        f"einsum(): subscript {label} has size {n} for operand {i} which does not broadcast with previously seen size {have}"
+                        f"einsum(): subscript {label} has size {n} for operand {i} which does not broadcast with size {have} seen before"
                     )
                 sizes[label] = n
     for term in terms[1:]:
@@ -392,7 +404,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     if (free.detach().item() if isinstance(free, Tensor) and not free.is_meta else free if not isinstance(free, Tensor) else 1) <= 0:
         import warnings
 
-        warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.", stacklevel=3)
+        warnings.warn("cov(): degrees of freedom is <= 0. Correction should be less than the number of observations.", stacklevel=3)
         free = free.clamp(min=0) if isinstance(free, Tensor) else 0
     off = x - mean
     weighted = off if w is None else off * w

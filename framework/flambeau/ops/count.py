@@ -110,7 +110,7 @@ def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None
     if sorter is not None:
         if sorter.shape != sequence.shape:
             raise RuntimeError(
-                f"{name}(): boundary and sorter must have the same size, but got boundary {tuple(sequence.shape)} and sorter {tuple(sorter.shape)}"
+                f"{name}(): boundary and sorter must have the same size, but got {tuple(sequence.shape)} and {tuple(sorter.shape)}"
             )
         if sorter.dtype is not dtypes.int64:
             raise RuntimeError(f"{name}(): sorter must be a tensor of long dtype but got dtype {sorter.dtype}")
@@ -251,12 +251,23 @@ def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return at
 
 
+def _bin_of_equal(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """`_bin_of` for equal bins: estimated by division, then put right by the edges."""
+    bins = len(edges) - 1
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    scaled = np.where(inside, x - edges[0], 0) * (bins / (edges[-1] - edges[0]))
+    at = np.minimum(scaled.astype(np.int64), bins - 1)
+    at -= x < edges[at]
+    at += (x >= edges[at + 1]) & (at < bins - 1)
+    return np.where(inside, at, -1)
+
+
 def _check_bins(name: str, bins: Any, dim: int = 0) -> None:
     if bins <= 0:
         raise RuntimeError(f"{name}(): bins must be > 0, but got {bins} for dimension {dim}")
 
 
-def _check_histc(input, bins, min, max):  # noqa: A002
+def _check_histc(input, bins, min, max):
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
         raise TypeError(f"histc(): argument 'bins' (position 2) must be int, not {type(bins).__name__}")
     if not input.is_floating_point():
@@ -271,7 +282,7 @@ def _check_histc(input, bins, min, max):  # noqa: A002
 
 
 @primitive(surface=FUNCTION | METHOD | OUT, check=_check_histc)
-def histc(input, bins=100, min=0, max=0):  # noqa: A002  # PyTorch's names
+def histc(input, bins=100, min=0, max=0):  # PyTorch's names
     """How many elements fall into each of `bins` equal bins between `min` and `max`, in the dtype of `input`.
 
     Without a range, that of the elements is taken. Elements outside it, and nan, are not counted.
@@ -282,7 +293,7 @@ def histc(input, bins=100, min=0, max=0):  # noqa: A002  # PyTorch's names
 def _histc(a, bins, low, high):
     x = widen(a).reshape(-1)
     low, high = _bounds("torch.histc", x, low, high, low != high)
-    at = _bin_of(x, _edges(low, high, bins, x.dtype))
+    at = _bin_of_equal(x, _edges(low, high, bins, x.dtype))
     return np.bincount(at[at >= 0], minlength=bins).astype(a.dtype)
 
 
@@ -301,7 +312,7 @@ def _check_histogram(input: Tensor, edges: Any, weight: Any) -> None:
                 raise RuntimeError(f"{name}: bins tensor should have one dimension, but got {e.ndim} dimensions for dimension {d}")
             if e.dtype is not input.dtype:
                 raise RuntimeError(
-                    f"{name}: input tensor and bins tensors should have the same dtype, but got {input.dtype} and, for dimension {d}, {e.dtype}"
+                    f"{name}: input tensor and bins tensors should have the same dtype, but got {input.dtype} and bins[{d}] {e.dtype}"
                 )
             if not e.numel():
                 raise RuntimeError(f"{name}: bins tensor should have at least 1 element for dimension {d}")
@@ -309,7 +320,7 @@ def _check_histogram(input: Tensor, edges: Any, weight: Any) -> None:
             _check_bins("torch.histogram", e, d)
     if weight is not None:
         if weight.dtype is not input.dtype:
-            raise RuntimeError(f"{name}: input tensor and weight tensor should have the same dtype, but got {input.dtype} and {weight.dtype}")
+            raise RuntimeError(f"{name}: input and weight tensor should have the same dtype, but got {input.dtype} and {weight.dtype}")
         if weight.shape != input.shape[:-1]:
             raise RuntimeError(
                 f"{name}: if weight tensor is provided it should have the same shape as the input tensor excluding its innermost "

@@ -82,7 +82,7 @@ def combinations(input, r=2, with_replacement=False):
 
 def _check_repeats(repeats: Tensor) -> None:
     if repeats.dtype not in (dtypes.int64, dtypes.int32):
-        raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; they are torch.int64 or torch.int32')
+        raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; give torch.int64 or int32')
     if repeats.ndim > 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {tuple(repeats.shape)}")
     if repeats.numel() and repeats._a.min() < 0:
@@ -133,7 +133,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
 
 
 @composite(surface=FUNCTION)
-def vander(x, N=None, increasing=False):  # noqa: N803  # PyTorch's name
+def vander(x, N=None, increasing=False):  # PyTorch's name
     """The matrix with the powers of each element of a vector in a row, falling ones unless `increasing`; `N` columns."""
     if x.ndim != 1:
         raise RuntimeError(f"vander: x must be a one-dimensional tensor, got shape {tuple(x.shape)}")

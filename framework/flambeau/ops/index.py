@@ -115,7 +115,8 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             keys = key if kind is tuple else (key,)
             there = _basic_key(keys)
             if there is not None:
-                return basic_index.of(self, self._a[there], (keys,))
+                made = self._a[there]
+                return basic_index.of(self, made if None not in keys else _with_steps(made, self._a, keys), (keys,))
             made = _picked(self, keys)
             if made is not None:
                 return made
@@ -251,7 +252,7 @@ def _normal(k: Any) -> Any:
     if isinstance(k, (list, tuple, range)):
         return _index_tensor(k)
     if isinstance(k, (str, bytes)):
-        raise TypeError(f"a tensor cannot be indexed with {type(k).__name__} {k!r}; use ints, slices, None, ..., or tensors of ints or bools")
+        raise TypeError(f"a tensor cannot be indexed with {type(k).__name__} {k!r}; use ints, slices, None, ... or tensors")
     if hasattr(k, "__index__"):
         return k.__index__()
     raise IndexError(
@@ -581,6 +582,7 @@ def _fit(value: Tensor, shape: Any) -> Tensor:
     return value
 
 
+getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"
 Tensor.__getitem__ = getitem  # type: ignore[attr-defined]
 Tensor.__setitem__ = setitem  # type: ignore[attr-defined]
 assert tape.VIEWS == 3  # `_v` has the fields the generated entry points write

@@ -11,7 +11,15 @@ from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._spec import (
-    FUNCTION, INPLACE, METHOD, OUT, broadcast_shapes, composite, primitive, sum_tensor_to, sum_to,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    broadcast_shapes,
+    composite,
+    primitive,
+    sum_tensor_to,
+    sum_to,
 )  # fmt: skip
 from .index import recorded
 from .select import as_element, check_same_dtype, converted_back, fill_number, padded, refuse_shared_out

@@ -111,7 +111,7 @@ def unravel_index(indices, shape):
 def _check_put_view(name: str, made: Tensor, src: Tensor) -> None:
     if made.shape != src.shape:
         raise RuntimeError(
-            f"{name}: expected src to have a size equal to the slice of input. src size = {list(src.shape)}, slice size = {list(made.shape)}"
+            f"{name}: expected src to have a size equal to the slice of input, but got {list(src.shape)} for {list(made.shape)}"
         )
 
 

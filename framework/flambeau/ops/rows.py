@@ -14,8 +14,20 @@ from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, describe, primitive
 from .index import recorded
 from .select import (
-    EVERY, I8, REDUCES, Along, as_element, check_bounds, check_same_dtype, combine_grads, converted_back, extent, fill_number,
-    int_index, long_index, lowest,
+    EVERY,
+    I8,
+    REDUCES,
+    Along,
+    as_element,
+    check_bounds,
+    check_same_dtype,
+    combine_grads,
+    converted_back,
+    extent,
+    fill_number,
+    int_index,
+    long_index,
+    lowest,
 )  # fmt: skip
 
 

@@ -61,9 +61,12 @@ def _ordered(a: np.ndarray, near: np.ndarray, dim: int, descending: bool) -> tup
 
 def kth(a: np.ndarray, k: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """The element of rank `k` (from 0; an int, or an array with one rank per line) along `dim`, and where it is."""
-    order = np.argsort(widen(a), dim, kind="stable")
-    ranks = np.broadcast_to(np.asarray(k, np.int64), [1 if d == dim else n for d, n in enumerate(a.shape)])
-    at = np.take_along_axis(order, ranks, dim)
+    if isinstance(k, int):
+        at = np.argpartition(widen(a), k, dim).take([k], dim)
+    else:
+        order = np.argsort(widen(a), dim, kind="stable")
+        ranks = np.broadcast_to(k, [1 if d == dim else n for d, n in enumerate(a.shape)])
+        at = np.take_along_axis(order, ranks, dim)
     return np.take_along_axis(a, at, dim), at
 
 
