@@ -110,7 +110,7 @@ def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any,
 
 def cast(x: Any, dtype: np.dtype) -> Any:
     """`x` as an array of `dtype`; floats to integers truncate, complex to real drops the imaginary part."""
-    array = np.asarray(x) if not hasattr(x, "astype") else x
+    array: Any = np.asarray(x) if not hasattr(x, "astype") else x
     if array.dtype == dtype:
         return array
     if array.dtype.kind == "c" and dtype.kind not in "cb" and dtype != _COMPLEX32:

@@ -94,8 +94,7 @@ def _describe(fn: Any, seen: set[int]) -> str:
     seen.add(id(fn))
     code = fn.__code__
     parts = [code.co_name, code.co_code.hex(), repr(code.co_consts), repr(code.co_names), repr(code.co_varnames)]
-    for name in names_of(fn):
-        if name not in _WORDS and name in fn.__globals__:
-            parts.append(name + "=" + _describe(fn.__globals__[name], seen))
+    helpers = (name for name in names_of(fn) if name not in _WORDS and name in fn.__globals__)
+    parts.extend(name + "=" + _describe(fn.__globals__[name], seen) for name in helpers)
     parts += [_describe(cell.cell_contents, seen) for cell in fn.__closure__ or ()]
     return "|".join(parts)

@@ -212,7 +212,7 @@ matmul: Call
 matmul_nt: Call
 matmul_tn: Call
 linear: Call
-sum: Call  # noqa: A001  # used as an attribute of this module
+sum: Call  # used as an attribute of this module
 mul_grad: Call
 tanh_grad: Call
 relu_grad: Call

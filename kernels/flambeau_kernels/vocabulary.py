@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-WORDS = (
+WORDS = (  # noqa: SIM905  # lines of words are easier to read than a list of strings
     "abs sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
     "erf erfc erfinv sigmoid pow lgamma digamma floor ceil trunc nearbyint copysign fmod remainder floor_divide where "
     "minimum maximum fmin fmax isnan isinf isfinite logical_not logical_and logical_or logical_xor signbit hypot nextafter "
     "sign fma real imag conj angle"
 ).split()
 
-HOST_WORDS = (
+HOST_WORDS = (  # noqa: SIM905
     "special_i0 special_i0e special_i1 special_i1e special_ndtri special_zeta special_polygamma special_entr "
     "special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_k0 "
     "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_erfcx "
@@ -46,4 +46,4 @@ if TYPE_CHECKING:
 
 
 globals().update({name: Word(name) for name in (*WORDS, *HOST_WORDS)})
-__all__ = [*WORDS, *HOST_WORDS]  # pyright: ignore[reportUnsupportedDunderAll]  # made by the line above
+__all__ = [*WORDS, *HOST_WORDS]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]  # made by the line above

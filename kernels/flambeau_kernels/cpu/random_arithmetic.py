@@ -26,9 +26,9 @@ _compiled: dict[FunctionType, Callable] = {}
 def fma(a: np.ndarray, b: float, c: float) -> np.ndarray:
     """``a * b + c`` rounded once, in the dtype of 1-D `a`: float32 or float64; `b`, `c` are rounded to it."""
     if a.dtype == np.float32:
-        b, c = np.float32(b), np.float32(c)
+        b32, c32 = np.float32(b), np.float32(c)
         # The product of two float32 is exact in float64.
-        return a * b if c == 0 else (a.astype(np.float64) * float(b) + float(c)).astype(np.float32)
+        return a * b32 if c32 == 0 else (a.astype(np.float64) * float(b32) + float(c32)).astype(np.float32)
     if c == 0 or b == 0 or not math.isfinite(b) or not math.isfinite(c):
         return a * b + c
     # Scaled so that the larger of the two is near 1, neither the product's error term under- nor overflows.

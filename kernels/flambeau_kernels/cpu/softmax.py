@@ -11,7 +11,10 @@ import numpy as np
 
 __all__ = ["log_softmax", "log_softmax_grad", "logsumexp", "narrow", "softmax", "softmax_grad", "widen"]
 
-_exp, _largest, _total = np.exp, np.maximum.reduce, np.add.reduce
+# Any, because numpy's stubs know no positional `keepdims` of `reduce`.
+_exp = np.exp
+_largest: Any = np.maximum.reduce
+_total: Any = np.add.reduce
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
 
 
@@ -67,7 +70,7 @@ def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
 def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdims: bool) -> np.ndarray:
     """``log(sum(exp(a)))`` over `dims`; of no elements -inf."""
     x = widen(a)
-    real: Any = x.real if x.dtype.kind == "c" else x
+    real = np.real(x) if x.dtype.kind == "c" else x
     top = _largest(real, dims, None, None, True, initial=-np.inf)
     # Infinities stay in the sum, where they need no rescuing; taking them off would make nan.
     top = np.where(np.isinf(top), 0, top)

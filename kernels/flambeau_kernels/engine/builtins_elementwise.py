@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from flambeau_kernels.engine import pyabi
 from flambeau_kernels.engine.fastcall import C_ORDER, REALS, Code, Module, Part, Real, entry
@@ -23,7 +24,7 @@ class Elementwise:
     """
 
     operands: str
-    formula: Callable[..., object]
+    formula: Callable[..., Any]
     in_place: bool = False
 
     @property

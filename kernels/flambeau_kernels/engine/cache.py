@@ -46,29 +46,26 @@ class ObjectCache:
 
     def get(self, key: str) -> bytes | None:
         """The object stored under `key`, or None when there is none or the file is damaged."""
-        if self.why_off is not None:
+        if self.why_off is not None or self.folder is None:
             return None
         try:
-            with open(self._path(key), "rb") as file:
+            with open(_path(self.folder, key), "rb") as file:
                 return unpack(file.read())
         except OSError:
             return None
 
     def put(self, key: str, body: bytes) -> None:
         """Store `body` under `key`; a folder that cannot be written switches the cache off."""
-        if self.why_off is not None:
+        if self.why_off is not None or self.folder is None:
             return
         temporary = os.path.join(self.folder, f"tmp.{os.getpid()}.{secrets.token_hex(8)}")
         try:
             with open(temporary, "wb") as file:
                 file.write(pack(body))
-            os.replace(temporary, self._path(key))
+            os.replace(temporary, _path(self.folder, key))
         except OSError as error:
             self.why_off = f"{self.folder} cannot be written: {error.strerror}"
             _remove_quietly(temporary)
-
-    def _path(self, key: str) -> str:
-        return os.path.join(self.folder, key + ".o")
 
     @staticmethod
     def _prepare(folder: str) -> str | None:
@@ -97,6 +94,10 @@ def unpack(raw: bytes) -> bytes | None:
     body = raw[HEADER.size:]
     whole = magic == MAGIC and length == len(body) and digest == hashlib.sha256(body).digest()
     return body if whole else None
+
+
+def _path(folder: str, key: str) -> str:
+    return os.path.join(folder, key + ".o")
 
 
 def _remove_quietly(path: str) -> None:

@@ -37,15 +37,15 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
     """
     plans = _made(formula).plans
     arrays = []
-    key: list[Any] = [compute]
+    facts: list[Any] = [compute]
     for x in (*inputs, *outs):
         if type(x) is not np.ndarray:
             if not isinstance(x, (float, int, complex, np.generic)):
                 return False
             x = np.asarray(x)
         arrays.append(x)
-        key += (x.shape, x.strides, x.dtype)
-    key = tuple(key)
+        facts += (x.shape, x.strides, x.dtype)
+    key = tuple(facts)
     found = plans.get(key)
     if found is None:
         if len(plans) >= MOST_PLANS:

@@ -202,9 +202,7 @@ def _self_test(launchers: dict[str, Callable[..., Any]]) -> str | None:
         # Enough references that a launcher which loses some is found out before an object is freed.
         spare = [counted] + [item for item in counted for _ in range(32 * rounds)]
         before = [sys.getrefcount(item) for item in counted]
-        for _ in range(rounds):
-            right = _runs_right(launchers, a)
-        if not right:
+        if not all(_runs_right(launchers, a) for _ in range(rounds)):
             return "the self-test of the launchers gave wrong results"
         # A wrong count is off by one for each round; Python itself moves the count of None a little.
         if any(abs(sys.getrefcount(item) - n) > rounds // 4 for item, n in zip(counted, before, strict=True)):

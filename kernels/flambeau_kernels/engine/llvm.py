@@ -50,11 +50,10 @@ process.
 def compile_symbols(text: str, symbols: tuple[str, ...]) -> dict[str, int]:
     """Addresses of several functions of one module; otherwise as `compile_ir`."""
     with _lock:
-        found = {s: _addresses.get((text, s)) for s in symbols}
-        if None in found.values():
-            found = _load(object_code(text), symbols)
-            _addresses.update({(text, s): address for s, address in found.items()})
-        return found
+        if any((text, s) not in _addresses for s in symbols):
+            loaded = _load(object_code(text), symbols)
+            _addresses.update({(text, s): address for s, address in loaded.items()})
+        return {s: _addresses[text, s] for s in symbols}
 
 
 def object_code(text: str) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from flambeau_kernels.scalar import complexes
 from flambeau_kernels.scalar import symbols as sy
@@ -123,7 +124,7 @@ def _raw(k: int, operand: Operand) -> tuple[str, str]:
     return (f"%s{k}", f"%t{k}") if operand.access == "s" else (f"%x{k}", f"%y{k}")
 
 
-def _as_symbol(block: Block, result: object) -> Symbol:
+def _as_symbol(block: Block, result: Any) -> Symbol:
     if isinstance(result, Symbol):
         return result
     if isinstance(result, complex):

@@ -66,7 +66,9 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
 
 
 def _address(function) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None  # a function of the running interpreter
+    return address
 
 
 @functools.cache

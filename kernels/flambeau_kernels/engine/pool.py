@@ -111,7 +111,7 @@ def _initial_threads() -> int:
 
 
 def _field(kind: type, offset: int):
-    return kind.from_address(_settings.record + offset)
+    return kind.from_address(record() + offset)
 
 
 def _reset() -> None:

@@ -154,9 +154,13 @@ def _integers(array: np.ndarray, offset: int, count: int) -> tuple[int, ...]:
 
 # --- where things are ---------------------------------------------------------------------------------------
 
+def _numpy_extension() -> Any:
+    return np._core._multiarray_umath  # pyright: ignore[reportAttributeAccessIssue]  # where its C functions are
+
+
 @functools.cache
 def _numpy_functions() -> ctypes.Array:
-    capsule = np._core._multiarray_umath._ARRAY_API
+    capsule = _numpy_extension()._ARRAY_API
     read = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         address_of(ctypes.pythonapi.PyCapsule_GetPointer))
     return (ctypes.c_void_p * (_NEW_FROM_DESCR + 1)).from_address(read(capsule, None))
@@ -165,7 +169,7 @@ def _numpy_functions() -> ctypes.Array:
 @functools.cache
 def _gemm(letter: str) -> int:
     # Looking a name up in an extension module also searches the libraries it was linked with.
-    library = ctypes.CDLL(np._core._multiarray_umath.__file__)
+    library = ctypes.CDLL(_numpy_extension().__file__)
     for name in _GEMM_NAMES:
         function = getattr(library, name.format(letter), None)
         if function is not None:

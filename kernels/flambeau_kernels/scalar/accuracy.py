@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import timeit
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -141,7 +142,7 @@ def worst_ulp(word: str, arguments: tuple[np.ndarray, ...], count: int) -> tuple
     return worst, where
 
 
-def _ulp(truth: object, result: np.floating) -> float:
+def _ulp(truth: Any, result: np.floating) -> float:
     rounded = type(result)(float(truth))              # by way of double: close enough for a spacing
     if np.isinf(rounded) or np.isinf(result):
         return 0.0 if rounded == result else float("inf")
@@ -172,8 +173,9 @@ def main() -> None:
     print(f"{'word':9} {'dtype':8} {'worst ulp':>9}  {'at':42} {'ns/element':>10} {'numpy tier':>10}")
     for word in options.words or (*_WIDE, *_PAIRS):
         for dtype in ("float32", "float64"):
-            found = [worst_ulp(word, arguments, options.count) for arguments in samples(word, dtype)]
-            if found[0] is None:
+            measured = (worst_ulp(word, arguments, options.count) for arguments in samples(word, dtype))
+            found = [worst for worst in measured if worst is not None]
+            if not found:
                 print(f"{word:9} {dtype:8} {'-':>9}  left to the numpy tier")
                 continue
             worst, where = max(found)

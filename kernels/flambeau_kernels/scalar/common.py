@@ -10,8 +10,8 @@ NAN = float("nan")
 
 def polynomial(name: str, x: Symbol) -> Symbol:
     """The polynomial `name` of `coefficients.py` at `x`, by Horner's rule."""
-    *lower, result = COEFFICIENTS[name]
-    value: Symbol | float = result
+    *lower, second, first = COEFFICIENTS[name]
+    value = fma(x, first, second)
     for coefficient in reversed(lower):
         value = fma(x, value, coefficient)            # value * x + coefficient, rounded once
     return value

@@ -7,6 +7,7 @@ tier.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def as_complex(value: Symbol, kind: Kind) -> ComplexSymbol:
     return ComplexSymbol(convert(value, kind), value.block.constant(0.0, kind))
 
 
-def both(a: object, b: object) -> tuple[ComplexSymbol, ComplexSymbol]:
+def both(a: Any, b: Any) -> tuple[ComplexSymbol, ComplexSymbol]:
     """Both operands as complex symbols of numpy's common precision; at least one is complex."""
     symbol = a if isinstance(a, ComplexSymbol) else b
     kind = symbol.kind
@@ -130,7 +131,7 @@ def _equal(a: ComplexSymbol, b: ComplexSymbol) -> Symbol:
     return (a.re == b.re) & (a.im == b.im)
 
 
-def _power(base: ComplexSymbol, exponent: object) -> ComplexSymbol:
+def _power(base: ComplexSymbol, exponent: Any) -> ComplexSymbol:
     if isinstance(exponent, (int, float)) and exponent in (1, 2):
         return base if exponent == 1 else _product(base, base)
     raise Unsupported("power of complex numbers")
@@ -148,7 +149,7 @@ def _angle(z: ComplexSymbol) -> Symbol:
     return functions.table(z.kind)["atan2"](z.im, z.re)
 
 
-def _where(condition: Symbol, a: object, b: object) -> ComplexSymbol:
+def _where(condition: Symbol, a: Any, b: Any) -> Symbol:
     if isinstance(condition, ComplexSymbol):
         condition = condition.to(BOOL)
     if not isinstance(a, ComplexSymbol) and not isinstance(b, ComplexSymbol):
@@ -165,7 +166,7 @@ def _infinite(x: Symbol) -> Symbol:
     return abs(x) == float("inf")
 
 
-WORDS: dict[str, Callable[..., Symbol]] = {
+WORDS: dict[str, Callable[..., Any]] = {
     "abs": abs, "real": lambda z: z.re, "imag": lambda z: z.im, "conj": lambda z: ComplexSymbol(z.re, -z.im),
     "angle": _angle, "where": _where, "pow": lambda z, n: z**n,
     "isnan": lambda z: _nan(z.re) | _nan(z.im), "isinf": lambda z: _infinite(z.re) | _infinite(z.im),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import mpmath as mp
 
@@ -115,7 +116,7 @@ FITS = {
 }
 
 
-def fit(function: Callable, low: object, high: object, degree: int) -> list:
+def fit(function: Callable, low: Any, high: Any, degree: int) -> list:
     """Coefficients, lowest power first, of the polynomial through `function` at degree + 1 Chebyshev nodes.
     """
     count = degree + 1

@@ -18,8 +18,9 @@ DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
 
 
 def _series(coefficients: tuple[float, ...], z: Symbol) -> Symbol:
-    value: Symbol | float = coefficients[-1]
-    for coefficient in reversed(coefficients[:-1]):
+    *lower, second, first = coefficients
+    value = fma(z, first, second)
+    for coefficient in reversed(lower):
         value = fma(z, value, coefficient)
     return value
 

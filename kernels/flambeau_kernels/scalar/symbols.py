@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -110,7 +111,7 @@ def promote(a: Kind, b: Kind) -> Kind:
     return KINDS[name]
 
 
-def weak(number: object, other: Kind) -> Kind:
+def weak(number: Any, other: Kind) -> Kind:
     """The kind a Python number adopts beside a value of kind `other`."""
     if isinstance(number, (bool, np.bool_)):
         return other
@@ -216,7 +217,7 @@ def ones(kind: Kind) -> int:
     return -1 if kind.family == "i" else (1 << kind.bits) - 1
 
 
-def pair(a: object, b: object) -> tuple[Symbol, Symbol]:
+def pair(a: Any, b: Any) -> tuple[Symbol, Symbol]:
     """Both operands as symbols of their common kind; at least one is a symbol already."""
     if not isinstance(a, Symbol):
         a = _number_beside(a, b)
@@ -228,7 +229,7 @@ def pair(a: object, b: object) -> tuple[Symbol, Symbol]:
     return convert(a, kind), convert(b, kind)
 
 
-def _number_beside(number: object, symbol: Symbol) -> Symbol:
+def _number_beside(number: Any, symbol: Symbol) -> Symbol:
     if isinstance(number, np.generic):
         if number.dtype.name not in KINDS:
             raise Unsupported(f"a {number.dtype.name} number in a formula")
@@ -281,7 +282,7 @@ def to_integer(x: Symbol, kind: Kind) -> Symbol:
     return x.block.emit(kind, f"fptosi {x.kind.llvm} {x.name} to {kind.llvm}")
 
 
-def select(condition: Symbol, a: object, b: object) -> Symbol:
+def select(condition: Symbol, a: Any, b: Any) -> Symbol:
     """`a` where `condition` (a truth value) holds, else `b`."""
     if isinstance(a, Symbol) or isinstance(b, Symbol):
         a, b = pair(a, b)
@@ -292,7 +293,7 @@ def select(condition: Symbol, a: object, b: object) -> Symbol:
     return condition.block.emit(a.kind, text)
 
 
-def promote_numbers(a: object, b: object, compute: Kind) -> Kind:
+def promote_numbers(a: Any, b: Any, compute: Kind) -> Kind:
     """Kind of a choice between two Python numbers: truth values stay so, others adopt the formula's kind."""
     if isinstance(a, (bool, np.bool_)) and isinstance(b, (bool, np.bool_)):
         return BOOL
@@ -300,7 +301,7 @@ def promote_numbers(a: object, b: object, compute: Kind) -> Kind:
     return kind if kind is not BOOL else I64
 
 
-def _arithmetic(operation: str, on_bools: str | None, a: object, b: object) -> Symbol:
+def _arithmetic(operation: str, on_bools: str | None, a: Any, b: Any) -> Symbol:
     a, b = pair(a, b)
     kind = a.kind
     if kind is BOOL:
@@ -311,14 +312,14 @@ def _arithmetic(operation: str, on_bools: str | None, a: object, b: object) -> S
     return a.block.emit(kind, f"{prefix}{operation} {kind.llvm} {a.name}, {b.name}")
 
 
-def _divide(a: object, b: object) -> Symbol:
+def _divide(a: Any, b: Any) -> Symbol:
     a, b = pair(a, b)
     if a.kind.family != "f":
         a, b = convert(a, F64), convert(b, F64)
     return a.block.emit(a.kind, f"fdiv {a.kind.llvm} {a.name}, {b.name}", 4)
 
 
-def fmod(a: object, b: object) -> Symbol:
+def fmod(a: Any, b: Any) -> Symbol:
     """Remainder with the sign of `a`; an integer modulo 0 is 0, as in numpy."""
     a, b = pair(a, b)
     kind = a.kind
@@ -327,7 +328,7 @@ def fmod(a: object, b: object) -> Symbol:
     return _integer_division(a, b)[1]
 
 
-def remainder(a: object, b: object) -> Symbol:
+def remainder(a: Any, b: Any) -> Symbol:
     """Remainder with the sign of `b`; an integer modulo 0 is 0, as in numpy."""
     a, b = pair(a, b)
     rest = fmod(a, b)
@@ -339,7 +340,7 @@ def remainder(a: object, b: object) -> Symbol:
     return select(rest == 0, copysign(rest, b), moved)
 
 
-def floor_divide(a: object, b: object) -> Symbol:
+def floor_divide(a: Any, b: Any) -> Symbol:
     """Quotient rounded down; an integer over 0 is 0, a float over 0 what true division gives, as in numpy."""
     a, b = pair(a, b)
     if a.kind.family != "f":
@@ -374,14 +375,14 @@ def _integer_division(a: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
     return select(zero, 0, quotient), select(zero, 0, rest)
 
 
-def _bitwise(operation: str, a: object, b: object) -> Symbol:
+def _bitwise(operation: str, a: Any, b: Any) -> Symbol:
     a, b = pair(a, b)
     if a.kind.family == "f":
         raise Unsupported(f"bitwise {operation} of floats")
     return a.block.emit(a.kind, f"{operation} {a.kind.llvm} {a.name}, {b.name}")
 
 
-def _shift(direction: str, a: object, b: object) -> Symbol:
+def _shift(direction: str, a: Any, b: Any) -> Symbol:
     a, b = pair(a, b)
     kind = a.kind
     if kind.family not in "iu":
@@ -406,7 +407,7 @@ def shift_right(x: Symbol, count: int) -> Symbol:
     return x.block.emit(x.kind, f"{operation} {x.kind.llvm} {x.name}, {count}")
 
 
-def _compare(sign: str, a: object, b: object) -> Symbol:
+def _compare(sign: str, a: Any, b: Any) -> Symbol:
     a, b = pair(a, b)
     floating, signed, unsigned = _COMPARE[sign]
     if a.kind.family == "f":
@@ -415,14 +416,14 @@ def _compare(sign: str, a: object, b: object) -> Symbol:
     return a.block.emit(BOOL, f"icmp {predicate} {a.kind.llvm} {a.name}, {b.name}")
 
 
-def _power(base: object, exponent: object) -> Symbol:
+def _power(base: Any, exponent: Any) -> Symbol:
     from flambeau_kernels.scalar.words import power  # it uses symbols, so it cannot be imported first
 
     return power(base, exponent)
 
 
 # One instruction each on floats.
-def fma(x: Symbol, y: object, z: object) -> Symbol:
+def fma(x: Symbol, y: Any, z: Any) -> Symbol:
     """x * y + z, rounded once."""
     kind = x.kind
     y, z = _float_beside(x, y), _float_beside(x, z)
@@ -431,7 +432,7 @@ def fma(x: Symbol, y: object, z: object) -> Symbol:
     return x.block.emit(kind, f"call {kind.llvm} @llvm.fma.f{kind.bits}({values})")
 
 
-def _float_beside(x: Symbol, y: object) -> Symbol:
+def _float_beside(x: Symbol, y: Any) -> Symbol:
     return y if isinstance(y, Symbol) else x.const(y)
 
 

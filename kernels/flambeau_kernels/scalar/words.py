@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from flambeau_kernels.scalar import complexes
 from flambeau_kernels.scalar import symbols as sy
@@ -11,7 +12,7 @@ from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
 from flambeau_kernels.vocabulary import HOST_WORDS, WORDS
 
 
-def where(condition: object, a: object, b: object) -> object:
+def where(condition: object, a: Any, b: Any) -> object:
     if not isinstance(condition, Symbol):
         return a if condition else b
     return select(condition.to(BOOL), a, b)
@@ -49,7 +50,7 @@ def logical_not(x: Symbol) -> Symbol:
 
 
 def _logical(operation: Callable[[Symbol, Symbol], Symbol]) -> Callable[..., Symbol]:
-    def word(a: object, b: object) -> Symbol:
+    def word(a: Any, b: Any) -> Symbol:
         block = (a if isinstance(a, Symbol) else b).block
         return operation(*(v.to(BOOL) if isinstance(v, Symbol) else block.constant(bool(v), BOOL)
                            for v in (a, b)))
@@ -58,7 +59,7 @@ def _logical(operation: Callable[[Symbol, Symbol], Symbol]) -> Callable[..., Sym
 
 
 def _extreme(floating: str, integer: str, on_bools: str) -> Callable[..., Symbol]:
-    def word(a: object, b: object) -> Symbol:
+    def word(a: Any, b: Any) -> Symbol:
         a, b = sy.pair(a, b)
         if a.kind is BOOL:
             return a & b if on_bools == "and" else a | b
@@ -72,11 +73,11 @@ def _extreme(floating: str, integer: str, on_bools: str) -> Callable[..., Symbol
     return word
 
 
-def copysign(a: object, b: object) -> Symbol:
+def copysign(a: Any, b: Any) -> Symbol:
     return sy.copysign(*_floats(*sy.pair(a, b)))
 
 
-def fma(x: object, y: object, z: object) -> Symbol:
+def fma(x: Any, y: Any, z: Any) -> Symbol:
     """x * y + z; rounded twice, as the numpy tier rounds it, so that the tiers agree to the bit."""
     return x * y + z
 
@@ -92,7 +93,7 @@ def _rounding(instruction: Callable[[Symbol], Symbol]) -> Callable[[Symbol], Sym
     return word
 
 
-def power(base: object, exponent: object) -> Symbol:
+def power(base: Any, exponent: Any) -> Symbol:
     """base ** exponent; whole constant exponents up to 4, and halves, without the general function."""
     if isinstance(base, Symbol) and not isinstance(exponent, Symbol):
         short = _short_power(base, exponent)
@@ -104,7 +105,7 @@ def power(base: object, exponent: object) -> Symbol:
     return _elementary("pow", a, b)
 
 
-def _short_power(x: Symbol, exponent: object) -> Symbol | None:
+def _short_power(x: Symbol, exponent: Any) -> Symbol | None:
     if isinstance(exponent, int) and 0 < exponent <= 4 and x.kind.family in "iuf":
         square = x * x
         return (x, square, square * x, square * square)[exponent - 1]
@@ -117,7 +118,7 @@ def _short_power(x: Symbol, exponent: object) -> Symbol | None:
     return _short_power(x, int(exponent)) if exponent else x.const(1.0)
 
 
-def nextafter(a: object, b: object) -> Symbol:
+def nextafter(a: Any, b: Any) -> Symbol:
     """The next float after `a` towards `b`."""
     x, y = _floats(*sy.pair(a, b))
     bits = x.bits()
