@@ -116,8 +116,12 @@ def root_of(array: Any) -> Any:
     if type(array) is MetaArray:
         return array.base or array
     base = array.base
-    while isinstance(base, ndarray):
-        array, base = base, base.base
+    while base is not None:
+        if isinstance(base, ndarray):
+            array = base
+        elif type(base).__name__ != "DummyArray":  # numpy's as_strided puts one between a view and its array
+            break
+        base = base.base
     return array
 
 

@@ -439,7 +439,7 @@ def _fast_inplace(op: ElementwiseOp) -> str:
     done = [line.format(first) for line in done]
     lines = [
         f"kind = {second}.__class__",
-        f"if {guard}{first}._n is None:",
+        f"if {guard}{first}._n is None and ({first}._b is None or {first}._b[0]._n is None):",
         "    if kind is Tensor:",
         f"        if {second}._n is None and small.{name}_({first}._a, {second}._a) is not None:",
         *(f"        {line}" for line in done),

@@ -97,6 +97,12 @@ class Op:
         """Compute and record; `args` has every parameter, in order."""
         raise NotImplementedError
 
+    def interpreted(self, *args: Any) -> Any:
+        """`run`, for operands that a function transform may have wrapped."""
+        from . import _slow
+
+        return _slow.interpret(self, args)
+
     def run_out(self, out: Any, *args: Any) -> Any:
         """Compute into `out`, which is resized when its shape differs."""
         result = self.run(*args)
@@ -112,6 +118,8 @@ class Op:
         """Compute and store in `target`, which stays the same object."""
         check_writable(self, target)
         with_history = target._n is not None or any(isinstance(a, Tensor) and a._n is not None for a in args)
+        if with_history and _state.grad_enabled():
+            check_view(self, target)
         result = self.run(target, *args)
         check_inplace(self, target, result)
         node = result._n if with_history else None
@@ -245,11 +253,9 @@ def check_writable(op: Any, target: Any) -> None:
     """Raise as PyTorch does for in-place writes that autograd or the memory layout forbids."""
     if not isinstance(target, Tensor):
         raise TypeError(f"{op.name}_(): argument 'input' must be Tensor, not {type(target).__name__}")
-    if target._n is not None and _state.grad_enabled():
-        if type(target._n) is Leaf:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        if target._b is not None and type(target._b[0]._n) is Leaf:
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if target._b is not None and target._n is None and target._b[0]._n is not None and _state.grad_enabled():
+        raise_ambiguous(op)
+    check_recorded(target)
     a = target._a
     if type(a) is ndarray and not a.flags.writeable:
         raise RuntimeError(f"{op.name}_: the memory of this tensor is read-only; clone() it before writing")
@@ -258,6 +264,39 @@ def check_writable(op: Any, target: Any) -> None:
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
         )
+
+
+def check_recorded(target: Tensor) -> None:
+    """Raise RuntimeError if recording would lose a leaf: `target` or its base is one."""
+    if target._n is not None and _state.grad_enabled():
+        if type(target._n) is Leaf:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        if target._b is not None and (target._b[0]._n is None or type(target._b[0]._n) is Leaf):
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+
+
+def raise_ambiguous(op: Any) -> None:
+    raise RuntimeError(
+        f"{op.name}_: A view was created in no_grad mode and is being modified inplace with grad mode enabled, while its base "
+        "requires grad, so it is unclear whether to record it. Put both inside the no_grad block, or both outside"
+    )
+
+
+def check_view(op: Any, target: Tensor) -> None:
+    """Raise RuntimeError if recording a write to `target` is refused: one of several views, or a view made without recording."""
+    link = target._b
+    if link is None:
+        return
+    while link is not None:
+        if type(link[1]) is _Part:
+            raise RuntimeError(
+                f"{op.name}_: Output {link[1].index} of {link[1].whole.node_class.title} is a view and is being modified inplace. "
+                "It comes of an operation that returns several views, whose history could not be kept apart. "
+                "Use the out-of-place form, or take the view by indexing"
+            )
+        link = link[3]
+    if not any(ref() is target for ref in reversed(target._v[tape.VIEWS] or ())):
+        raise_ambiguous(op)
 
 
 def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
@@ -310,8 +349,13 @@ def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def forget_overwritten(node: Node, target: Tensor) -> None:
-    """Mark what `node` saved of memory that its own in-place operation is about to overwrite."""
+    """Copy what `node` saved of its target, which its own in-place operation is about to overwrite; mark what else it loses."""
     if type(node.saved) is tuple and node.versions:
+        for at, saved in enumerate(node.saved):
+            if saved is target._a and node.versions[at] is target._v:
+                kept = wrap(np.array(saved) if type(saved) is ndarray else saved)
+                node.saved = (*node.saved[:at], kept._a, *node.saved[at + 1 :])
+                node.versions = (*node.versions[:at], kept._v, *node.versions[at + 1 :])
         node.saved = tuple(
             Overwritten(node.name()) if v is target._v and _overlaps(s, target._a) else s
             for s, v in zip(node.saved, node.versions, strict=True)
@@ -341,13 +385,14 @@ def replay(link: Any, tensor: Tensor) -> Tensor:
     _, op, args, before = link
     if before is not None:
         tensor = replay(before, tensor)
-    return op.run(tensor, *args)
+    return op.interpreted(tensor, *args) if _state.SLOW else op.run(tensor, *args)
 
 
 def rebase(tensor: Tensor, node: Node) -> None:
     """Make `node` the history of `tensor`, of its base, and of every other view of that base."""
     link = tensor._b
     base = tensor
+    tensor._v[tape.WRITER :] = [(node.name(), tape.users_line())]
     if link is None:
         tensor._n = node
     else:
@@ -374,7 +419,8 @@ class CopySlices(Node):
         made.seq = _state.next_seq()
         made.parents = (base._n, *node.parents[1:])
         made.hooks = None
-        made.saved = ((None, *link[1:]), node, node.parents[0] is not None)
+        steps = None if _arrays.is_c_contiguous(base._a) or not _arrays.is_dense(base._a) else base.stride()
+        made.saved = ((None, *link[1:]), node, node.parents[0] is not None, steps)
         made.versions = ()
         return made
 
@@ -382,15 +428,26 @@ class CopySlices(Node):
         return self.title
 
     def vjp(self, grad: Tensor) -> Any:
-        link, node, through = self.saved
-        whole = grad.clone()
+        link, node, through, steps = self.saved
+        # Laid out like the base, for views that count in the storage.
+        whole = grad.clone() if steps is None else grad.new_empty_strided(grad.shape, steps).copy_(grad)
         region = replay(link, whole)
-        inner = node.vjp(region.clone()) if _state.grad_enabled() or not node.has_raw else _raw_as_tensors(node, region)
+        # The inner node still names the parent it had before, so what is wanted of this one says nothing about it.
+        before, _state.local.wanted = _state.local.wanted, None
+        try:
+            inner = _raw_as_tensors(node, region) if self.is_raw(node) else node.vjp(region.clone())
+        finally:
+            _state.local.wanted = before
         if through and inner[0] is not None:
             region.copy_(inner[0])
         else:
             region.zero_()
         return (whole, *inner[1:])
+
+    @staticmethod
+    def is_raw(node: Node) -> bool:
+        """Whether the rule of `node` may run on arrays."""
+        return node.has_raw and not _state.SLOW and not _state.grad_enabled()
 
 
 def _raw_as_tensors(node: Node, region: Tensor) -> list[Any]:
@@ -426,12 +483,20 @@ def raise_overwritten(node: Node, record: Any) -> None:
     index = next((i for i, v in enumerate(node.versions) if v is record), 0)
     saved = next((s for s, v in zip(node.saved, node.versions, strict=False) if v is record), None)
     shape = list(saved.shape) if isinstance(saved, ndarray) else "unknown"
-    who = "its own in-place form" if record is None else f"an in-place operation (version {record[0]} now)"
     where = node.__dict__.get("where")
+    saver = f"{node.name()} saved its operand {index} (shape {shape})" + (f" at {tape.shown_line(where)}" if where else "")
+    if record is None:
+        writer = "its own in-place form"
+    elif len(record) > tape.WRITER:
+        name, place = record[tape.WRITER]
+        writer = f"{name} at {tape.shown_line(place)}"
+    else:
+        writer = f"an in-place operation (version {record[0]} now)"
+    known = where is not None and (record is None or len(record) > tape.WRITER)
     raise RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"{node.name()} saved its operand {index} (shape {shape}){f' at {where}' if where else ''}, and {who} overwrote it. "
-        "Use the out-of-place form there, or clone() what is modified"
+        f"one of the variables needed for gradient computation has been modified by an inplace operation: {saver}, and {writer} "
+        "overwrote it. Use the out-of-place form there, or clone() what is modified"
+        + ("" if known else ". Run the forward under autograd.detect_anomaly() to see both lines")
     )
 
 
@@ -593,6 +658,7 @@ class ElementwiseOp(Op):
             )
         records = self.differentiable and target.dtype.category >= FLOATING and _state.grad_enabled()
         if records and any(isinstance(a, Tensor) and a._n is not None for a in args):
+            check_view(self, target)
             before = wrap(target._a, target._n)
             before._v = target._v
             shown = wrap(target._a)
@@ -744,7 +810,7 @@ def constant_along(result: Tensor, values: list[Any]) -> Tensor:
     if _state.grad_enabled():
         for value in values:
             if isinstance(value, Tensor) and value._n is not None:
-                return OPS["piecewise_constant"].run(result, value)
+                return OPS["piecewise_constant"].function(result, value)
     return result
 
 
@@ -1334,15 +1400,17 @@ class ViewOp(PrimitiveOp):
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         """Make `target` itself the view: its shape and strides change, its memory does not."""
-        if type(target._n) is Leaf and _state.grad_enabled():
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        check_recorded(target)
+        if target._n is not None and _state.grad_enabled():
+            check_view(self, target)
         made = self.run(target, *args)
         target._a = made._a
         if made._n is not None:
             target._n = made._n
         if target._b is not None:
             target._b = made._b
-        target._v[0] += 1
+            register_view(target)
+        bump(target)
         return target
 
 
@@ -1356,7 +1424,9 @@ class _Part:
         self.index = index
 
     def run(self, tensor: Tensor, *args: Any) -> Tensor:
-        return self.whole.run(tensor, *args)[self.index]
+        return (self.whole.interpreted if _state.SLOW else self.whole.run)(tensor, *args)[self.index]
+
+    interpreted = run
 
     def record(self, made: Tensor, args: Any) -> None:
         node = PartNode()
@@ -1366,6 +1436,12 @@ class _Part:
         node.versions = ()
         node.saved = (self, args[1:], args[0]._a.shape)
         made._n = node
+
+
+class _OnlyPart(_Part):
+    """The one of several views that is looked at: writes to it may be recorded."""
+
+    __slots__ = ()
 
 
 class PartNode(Node):
@@ -1379,7 +1455,10 @@ class PartNode(Node):
     def vjp(self, grad: Tensor) -> Any:
         part, args, shape = self.saved
         whole = grad.new_zeros(shape)
-        part.run(whole, *args).copy_(grad)
+        piece = part.run(whole, *args)
+        if piece._b is not None:
+            piece._b = (piece._b[0], _OnlyPart(part.whole, part.index), *piece._b[2:])
+        piece.copy_(grad)
         return (whole,)
 
 
@@ -1678,4 +1757,4 @@ def composite(
 
 # -- update rules --------------------------------------------------------------------------------------------------------
 
-engine._add = lambda a, b: OPS["add"].run(a, b, 1)
+engine._add = lambda a, b: OPS["add"].interpreted(a, b, 1) if _state.SLOW else OPS["add"].run(a, b, 1)

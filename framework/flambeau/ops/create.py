@@ -672,13 +672,20 @@ def fill(input, value):
     return input.clone().fill_(value)
 
 
+def _written_directly(self: Tensor) -> bool:
+    """Whether filling `self` needs neither recording nor a check."""
+    if type(self._a) is not ndarray or _state.SLOW or not self._a.flags.writeable:
+        return False
+    return self._n is None and (self._b is None or self._b[0]._n is None) or not _state.grad_enabled()
+
+
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return self.copy_(value)
-    if self._n is None and type(self._a) is ndarray and not _state.SLOW and self._a.flags.writeable:
+    if _written_directly(self):
         self._a[...] = _as(value, self._a.dtype)
         bump(self)
         return self
@@ -687,10 +694,9 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
-    if self._n is None and type(self._a) is ndarray and not _state.SLOW:
+    if _written_directly(self):
         self._a.fill(0)
-        self._v[0] += 1
-        self._v[1] = _state.next_seq()
+        bump(self)
         return self
     return fill_(self, 0)
 

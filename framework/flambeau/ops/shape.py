@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index as as_index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -325,7 +325,9 @@ def t(input):
 
 def _transpose_in_place(target: Tensor) -> Tensor:
     _check_matrix(target)
-    return transpose.run_inplace(target, 0, 1) if target.ndim == 2 else target
+    if target.ndim == 2:
+        return transpose.run_inplace(target, 0, 1)
+    return view_shape.run_inplace(target, target._a.shape)
 
 
 t.inplace_view = _transpose_in_place
@@ -550,7 +552,21 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
                 f"a storage size of {last * step} are out of bounds for storage of size {len(buffer)}"
             )
         made = _arrays.restride(a, size, tuple(s * step for s in stride), offset * step, buffer)
-    return as_strided.finish((input, size, stride, offset), made)
+    view = as_strided.finish((input, size, stride, offset), made)
+    if view._n is not None:
+        # The gradient reads where the elements of `input` lie, not what they are, so they may be overwritten.
+        node = view._n
+        node.saved = (Geometry(tuple(input.shape), input.stride(), input.storage_offset()), *node.saved[1:])
+        node.versions = (None,) * len(node.saved)
+    return view
+
+
+class Geometry(NamedTuple):
+    """Where the elements of a strided tensor lie in its storage."""
+
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    offset: int
 
 
 as_strided.run = _run_as_strided  # type: ignore[method-assign]
@@ -561,11 +577,11 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
     # Add the pieces where they lie in the storage, then read the storage the way the input does.
     geometry = input
     span = storage_span(geometry, size, stride, storage_offset)
-    first = min(storage_offset, geometry.storage_offset())
+    first = min(storage_offset, geometry.offset)
     flat = grad.new_zeros(span)
     places = positions(size, stride, storage_offset - first)
     flat = flat.index_add(0, wrap_index(places), grad.reshape(-1))
-    mine = positions(geometry.shape, geometry.stride(), geometry.storage_offset() - first)
+    mine = positions(geometry.shape, geometry.steps, geometry.offset - first)
     return (flat.index_select(0, wrap_index(mine)).reshape(geometry.shape),)
 
 
@@ -581,12 +597,11 @@ def positions(size: Any, stride: Any, offset: int) -> Any:
     return at
 
 
-def storage_span(input: Tensor, size: Any, stride: Any, offset: int) -> int:
+def storage_span(input: Geometry, size: Any, stride: Any, offset: int) -> int:
     def last(n: Any, s: Any, o: int) -> int:
         return o + sum((m - 1) * t for m, t in zip(n, s, strict=True)) + 1
 
-    first = min(offset, input.storage_offset())
-    return max(last(size, stride, offset), last(input.shape, input.stride(), input.storage_offset())) - first
+    return max(last(size, stride, offset), last(*input)) - min(offset, input.offset)
 
 
 # -- reshaping -----------------------------------------------------------------------------------------------------------
@@ -599,7 +614,9 @@ def reshape(input, shape):
     sizes = infer_shape("reshape", (shape,) if isinstance(shape, int) else shape, a.size)
     if viewed(a, sizes) is not None:
         return view_shape.function(input, size=sizes)
-    return view_shape.function(input.clone(memory_format=_contiguous_format()), size=sizes)
+    made = view_shape.function(input.clone(memory_format=_contiguous_format()), size=sizes)
+    made._b = None  # of a copy that nobody else sees
+    return made
 
 
 def _contiguous_format() -> Any:
@@ -746,19 +763,26 @@ cat.run_out = _cat_out  # type: ignore[method-assign]
 
 @cat.fast
 def _cat_fast(tensors, dim):
-    """Plain tensors of one floating dtype, none of them recorded."""
+    """Plain tensors, none of them recorded, whose floating dtype is what numpy makes of them as well."""
+    arrays = []
     try:
-        arrays = [x._a for x in tensors if x._n is None and x.__class__ is Tensor]
-        d = arrays[0].dtype
-        if (d is not F4 and d is not F8) or len(arrays) != len(tensors) or not arrays[0].ndim:
-            return None
-        for a in arrays:
-            if a.dtype is not d:
+        for x in tensors:
+            if x._n is not None or x.__class__ is not Tensor:
                 return None
-        return wrap(np.concatenate(arrays, dim))
-    # not tensors; none; 1-d empties, shapes or dims that do not fit
-    except (AttributeError, IndexError, ValueError, TypeError):
+            arrays.append(x._a)
+        if dim.__class__ is not int:
+            return None
+        made = _concatenate(arrays, dim)
+        d = made.dtype
+    # not tensors; no arrays; none at all; 1-d empties, shapes or dims that do not fit
+    except (AttributeError, ValueError, TypeError):
         return None
+    # Integers with float32 are float64 to numpy alone.
+    return wrap(made) if d is F4 or d is F8 and arrays[0].dtype is d else None
+
+
+# Without asking each argument whether it overrides numpy's functions, which an ndarray does not.
+_concatenate = getattr(np.concatenate, "_implementation", np.concatenate)
 
 
 @cat.kernel
@@ -766,7 +790,19 @@ def _cat(arrays, dim):
     kept = [a for a in arrays if a.shape != (0,)]
     if len(kept) < 1:
         return np.empty((0,), arrays[0].dtype)
-    return np.concatenate(kept, dim)
+    return _joined(kept, dim)
+
+
+def _joined(arrays: Any, dim: int) -> Any:
+    """The arrays one after another: in row-major order, unless all are images or volumes with channels last."""
+    made = np.concatenate(arrays, dim)
+    if made.flags.c_contiguous or (made.ndim in (4, 5) and all(_channels_last(a) for a in arrays)):
+        return made
+    return np.ascontiguousarray(made)
+
+
+def _channels_last(a: Any) -> bool:
+    return _arrays.strides_follow(a.shape, a.strides, a.itemsize, (1, *range(a.ndim - 1, 1, -1), 0))
 
 
 @cat.shape
