@@ -1,0 +1,25 @@
+"""Window functions: ``flambeau.signal.windows``. They come from the op registry, on first use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    from ..ops import _derive
+
+    found = _derive.lookup("signal.windows", name)
+    if found is None:
+        import sys
+
+        from .. import _missing
+
+        raise _missing.attribute_error(__name__, name, sys.modules[__name__])
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    from ..ops import _derive
+
+    return sorted({*globals(), *_derive.function_names("signal.windows")})
