@@ -70,6 +70,9 @@ def is_member(elements, test_elements, invert):
     """Whether each of `elements` is among `test_elements`."""
 
 
+is_member.not_differentiable = "its result is bools"
+
+
 @is_member.kernel
 def _is_member(a, b, invert):
     x, y = widen(a), widen(b)

@@ -434,8 +434,8 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
     return OPS["linalg.vector_norm"].function(x, p, dim, keepdim, dtype=dtype)
 
 
-@composite(surface=FUNCTION | METHOD)
-def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+@composite(surface=FUNCTION | METHOD | OUT)
+def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.
 
     Raises: RuntimeError for integers, which have to be converted first.
@@ -444,21 +444,15 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
         raise RuntimeError(f"norm: Expected a floating point or complex tensor as input. Got {input.dtype}")
     dims = [dim] if isinstance(dim, int) else dim
     if p == "fro" and (dims is None or len(dims) <= 2):
-        made = _vector_norm(input, 2, dims, keepdim, dtype)
-    elif isinstance(p, str):
-        if p != "fro" and p != "nuc":
+        return _vector_norm(input, 2, dims, keepdim, dtype)
+    if isinstance(p, str):
+        if p not in ("fro", "nuc"):
             raise RuntimeError(f"norm: Order {p!r} not supported; there are 'fro', 'nuc' and numbers")
         dims = list(range(input.ndim)) if dims is None else dims
         if len(dims) != 2:
             raise RuntimeError(f"norm: dim must be a 2-tuple for p={p!r}. Got {dims}")
-        made = OPS["linalg.matrix_norm"].function(input, p, tuple(dims), keepdim, dtype=dtype)
-    else:
-        made = _vector_norm(input, 2 if p is None else p, dims, keepdim, dtype)
-    if out is None:
-        return made
-    from ._spec import write_out
-
-    return write_out(norm, out, made)
+        return OPS["linalg.matrix_norm"].function(input, p, tuple(dims), keepdim, dtype=dtype)
+    return _vector_norm(input, 2 if p is None else p, dims, keepdim, dtype)
 
 
 @composite(surface=FUNCTION | METHOD)

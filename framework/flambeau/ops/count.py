@@ -47,6 +47,9 @@ def distinct(input, consecutive, dim):
     """
 
 
+distinct.not_differentiable = "which elements are distinct jumps"
+
+
 @distinct.kernel
 def _distinct(a, consecutive, dim):
     flat = dim is None or not a.ndim
@@ -121,6 +124,9 @@ def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None
 @primitive(surface=0, tensors=("sequence", "values", "sorter"))
 def places_in_sorted(sequence, values, out_int32, right, sorter=None):
     """Where each of `values` belongs in the sorted last dimension of `sequence`."""
+
+
+places_in_sorted.not_differentiable = "its result is places"
 
 
 @places_in_sorted.kernel
@@ -214,6 +220,9 @@ def bincount(input, weights=None, minlength=0):
     """How often each of 0, 1, 2, ... occurs in the integers `input`, or the total of the `weights` where it does."""
 
 
+bincount.not_differentiable = "counts are constant, and PyTorch defines no gradient of weights"
+
+
 @bincount.kernel
 def _bincount(a, weights, minlength):
     a = a.astype(np.int64, copy=False)
@@ -287,6 +296,9 @@ def histc(input, bins=100, min=0, max=0):  # PyTorch's names
 
     Without a range, that of the elements is taken. Elements outside it, and nan, are not counted.
     """
+
+
+histc.not_differentiable = "counts are constant almost everywhere"
 
 
 @histc.kernel

@@ -195,6 +195,9 @@ def nonzero_rows(input):
     """The places of the non-zero elements, one a row."""
 
 
+nonzero_rows.not_differentiable = "its result is places"
+
+
 @nonzero_rows.kernel
 def _nonzero(a):
     places = np.nonzero(a if a.dtype.isbuiltin == 1 else a != 0) if a.ndim else ()
