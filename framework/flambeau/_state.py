@@ -22,6 +22,7 @@ _namespaces: list[dict[str, Any]] = [globals()]
 
 class _Local(threading.local):
     grad = True
+    roots: Any = None  # where the backward that runs on this thread began, pairs of node and gradient
     wanted: Any = None  # nodes that lead to what autograd.grad() asks for, while it runs
     inference = False
     forward_off = False

@@ -8,9 +8,9 @@ _HOME = {
     "backward": "_api", "grad": "_api", "Function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
     "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode", "inference_mode": "grad_mode",
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "Variable": "variable",
-    "NestedIOFunction": "function", "set_multithreading_enabled": "grad_mode",
+    "NestedIOFunction": "function", "set_multithreading_enabled": "grad_mode", "GradcheckError": "gradcheck",
 }  # fmt: skip
-_SUBMODULES = ("function", "functional", "gradcheck", "grad_mode", "anomaly_mode", "graph", "forward_ad", "variable")
+_SUBMODULES = ("function", "functional", "gradcheck", "grad_mode", "anomaly_mode", "graph", "forward_ad", "variable", "profiler")
 
 
 def __getattr__(name: str) -> Any:

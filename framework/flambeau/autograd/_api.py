@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _state
 from ..tensor import Tensor, wrap
 from . import engine
 from .tape import Node
@@ -35,11 +36,11 @@ def backward(
     roots = make_roots(tensors, grad_tensors if grad_tensors is not None else grad_variables, create_graph)
     keep = create_graph if retain_graph is None else retain_graph
     if inputs is None:
-        engine.run_backward(roots, keep, create_graph)
+        _run(roots, keep, create_graph)
         return
     nodes = [_node_of(x, "inputs") for x in inputs]
     targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
-    found = engine.run_backward(roots, keep, create_graph, targets, accumulate=False)
+    found = _run(roots, keep, create_graph, targets, accumulate=False)
     for node, x in zip(dict.fromkeys(nodes), {id(x): x for x in inputs}.values(), strict=False):
         g = found[targets[node]]
         if g is None:
@@ -79,7 +80,7 @@ def grad(
     roots = make_roots(outputs, grad_outputs, create_graph)
     nodes = [_node_of(x, "inputs") for x in inputs]
     targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
-    found = engine.run_backward(roots, keep, create_graph, targets, accumulate=False)
+    found = _run(roots, keep, create_graph, targets, accumulate=False)
     made = []
     for node, x in zip(nodes, inputs, strict=True):
         g = found[targets[node]]
@@ -93,6 +94,16 @@ def grad(
         else:
             made.append(g if create_graph else _fresh(g, made))
     return tuple(made)
+
+
+def _run(roots: Any, keep: bool, create_graph: bool, targets: Any = None, accumulate: bool = True) -> list[Any]:
+    """`engine.run_backward`, watched in anomaly mode."""
+    if not _state.SLOW:
+        return engine.run_backward(roots, keep, create_graph, targets, accumulate)
+    from .anomaly_mode import watching
+
+    with watching(roots):
+        return engine.run_backward(roots, keep, create_graph, targets, accumulate)
 
 
 def _fresh(g: Any, made: list[Any]) -> Tensor:
@@ -121,10 +132,16 @@ def _batched(outputs: Any, inputs: Any, vectors: Any, keep: bool, create_graph: 
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
-    return (x,) if isinstance(x, Tensor) or x is None else tuple(x)
+    return (x,) if isinstance(x, Tensor) or x is None or _is_edge(x) else tuple(x)
+
+
+def _is_edge(x: Any) -> bool:
+    return isinstance(x, tuple) and hasattr(x, "ownership_token")
 
 
 def _node_of(x: Any, name: str) -> Node:
+    if _is_edge(x):
+        return x.node if x.ownership_token is None else x.ownership_token
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be Tensors, got {type(x).__name__}")
     if x._n is None:
@@ -139,6 +156,11 @@ def make_roots(tensors: Any, grads: Any, as_tensors: bool) -> list[tuple[Node, A
         raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
     roots = []
     for t, g in zip(tensors, given, strict=True):
+        if _is_edge(t):
+            if g is None:
+                raise RuntimeError("grad_outputs must be given for a GradientEdge, which has no value to make them from")
+            roots.append((_node_of(t, "tensors"), g if as_tensors else g._a))
+            continue
         if not isinstance(t, Tensor):
             raise TypeError(f"element of tensors must be a Tensor, got {type(t).__name__}")
         if t._n is None:

@@ -16,7 +16,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from .. import _state
-from .tape import Leaf, Node, OutputNode
+from .tape import Leaf, Node, OutputNode, shown_line
 
 ndarray = np.ndarray
 _wrap: Any = None  # tensor.wrap, set by tensor.py to keep imports one-way
@@ -48,12 +48,12 @@ def run_backward(
     found: list[Any] = [None] * (len(targets) if targets else 0)
     wanted = None if targets is None else nodes_leading_to(roots, targets)
     local = _state.local
-    before = local.grad, local.wanted
-    local.wanted = wanted
+    before = local.grad, local.wanted, local.roots
+    local.wanted, local.roots = wanted, roots
     try:
         _run(roots, keep_graph, create_graph, targets, wanted, accumulate, found)
     finally:
-        local.wanted = before[1]
+        local.wanted, local.roots = before[1:]
         _state.set_grad(before[0])
     return found
 
@@ -98,10 +98,7 @@ def _run(
             slots[node.index] = grad
             continue
         if node.saved is FREED:
-            raise RuntimeError(
-                f"Trying to backward through the graph a second time: what {node.name()} saved was freed by the first. "
-                "Give retain_graph=True to the first backward() or autograd.grad() to keep it"
-            )
+            raise_freed(node)
         if node.has_raw and not create_graph:
             grads = node.raw(grad)
         else:
@@ -119,6 +116,17 @@ def _run(
                 elif parent not in owned or small.add_(have, arriving) is None:
                     _arrive(pending, heap, owned, parent, arriving, create_graph)
         grad = grads = arriving = have = None
+
+
+def raise_freed(node: Node) -> None:
+    """Raise RuntimeError for a graph that an earlier backward used up."""
+    where = node.__dict__.get("where")
+    place = f" at {shown_line(where)}" if where else ""
+    hint = "" if where else "; autograd.detect_anomaly() shows the line that recorded it"
+    raise RuntimeError(
+        f"Trying to backward through the graph a second time: what {node.name()} saved{place} was freed by the first. "
+        f"Give retain_graph=True to the first backward() or autograd.grad() to keep it{hint}"
+    )
 
 
 def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensors: bool) -> None:

@@ -1,0 +1,365 @@
+"""The recorded graph: nodes, edges, and what may be done with the tensors that nodes save."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _state
+from ..ops import _slow
+from ..tensor import Tensor, bump, wrap
+from .tape import Node, OutputNode, RemovableHandle, add_hook
+
+__all__ = [
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
+    "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
+]  # fmt: skip
+
+_local = _state.local
+_ndarray = np.ndarray
+
+
+class GradientEdge(NamedTuple):
+    """Where a gradient arrives: result `output_nr` of the operation of `node`."""
+
+    node: Node
+    output_nr: int
+    ownership_token: Any = None
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """The edge that gradients of `tensor` come by; it may stand for the tensor in `autograd.grad` and `backward`.
+
+    Raises: RuntimeError if the tensor does not require grad.
+    """
+    if not tensor.requires_grad:
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    node = tensor._n
+    if type(node) is OutputNode:
+        return GradientEdge(node.parents[0], node.index, node)
+    return GradientEdge(node, 0, None)
+
+
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Note a change of the memory of `tensor` (or several) that was made behind autograd's back."""
+    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        bump(t)
+
+
+# -- hooks on what is saved ----------------------------------------------------------------------------------------------
+
+
+class _Packed(NamedTuple):
+    """What stands in a node for a saved array."""
+
+    value: Any
+    unpack: Callable[[Any], Any]
+
+
+class _Packing:
+    """The interpreter that lets hooks replace what the nodes of ops save."""
+
+    kind = "saved_tensors_hooks"
+
+    def __init__(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Any]) -> None:
+        self.pack, self.unpack = pack, unpack
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        if op.kind == "composite":
+            return NotImplemented
+        result = _slow.interpret(op, args, out, inplace)
+        for r in result if isinstance(result, tuple) else (result,):
+            node = r._n if isinstance(r, Tensor) else None
+            if type(node) is OutputNode:
+                node = node.parents[0]
+            if node is not None and type(node.saved if node.parents else None) is tuple:
+                self.pack_node(node)
+        return result
+
+    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+        return NotImplemented
+
+    def pack_node(self, node: Node) -> None:
+        """Replace the arrays `node` saved; they come back while its backward runs."""
+        if "packed" in node.__dict__ or not any(_holds_arrays(v) for v in node.saved):
+            return
+        records = node.versions or (None,) * len(node.saved)
+        with _quiet():
+            packed = tuple(self._packed(v, r) for v, r in zip(node.saved, records, strict=True))
+        node.__dict__["packed"] = packed
+        node.saved, node.versions = packed, ()
+        ref = weakref.ref(node)
+        add_hook(node, "pre", lambda grads: _restore(ref()))
+        add_hook(node, "post", lambda grads, outs: _put_away(ref()))
+
+    def _packed(self, value: Any, record: Any) -> Any:
+        if isinstance(value, _ndarray):
+            t = wrap(value)
+            if record is not None:
+                t._v = record
+            return _Packed(self.pack(t), self.unpack)
+        if _holds_arrays(value):
+            return [self._packed(v, r) for v, r in zip(value, record or (None,) * len(value), strict=True)]
+        return value
+
+
+def _holds_arrays(value: Any) -> bool:
+    return isinstance(value, _ndarray) or isinstance(value, list) and any(isinstance(v, _ndarray) for v in value)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No recording, and no hooks on what is done inside."""
+    hooks, _local.saved_hooks = _local.saved_hooks, []
+    grad = _state.set_grad(False)
+    try:
+        yield
+    finally:
+        _local.saved_hooks = hooks
+        _state.set_grad(grad)
+
+
+def _restore(node: Any) -> None:
+    packed = node.__dict__["packed"]
+    with _quiet():
+        values, records = zip(*(_unpacked(p) for p in packed), strict=True)
+    node.saved, node.versions = values, records
+
+
+def _unpacked(p: Any) -> tuple[Any, Any]:
+    if isinstance(p, _Packed):
+        t = p.unpack(p.value)
+        if not isinstance(t, Tensor):
+            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
+        # Its versions are the hook's business: a record of its own never looks overwritten.
+        return t._a, [0, 0, None, None]
+    if isinstance(p, list) and any(isinstance(x, _Packed) for x in p):
+        values, records = zip(*(_unpacked(x) for x in p), strict=True)
+        return list(values), tuple(records)
+    return p, None
+
+
+def _put_away(node: Any) -> None:
+    node.saved, node.versions = node.__dict__["packed"], ()
+
+
+class saved_tensors_hooks:  # noqa: N801  # PyTorch's name
+    """A region in which ``pack_hook(tensor)`` says what nodes keep of a tensor, and ``unpack_hook`` brings it back.
+
+    The nodes of in-place operations on views keep their tensors as they are.
+    """
+
+    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        forbidden = getattr(_local, "hooks_forbidden", None)
+        if forbidden is not None:
+            raise RuntimeError(forbidden)
+        self.packing = _Packing(self.pack_hook, self.unpack_hook)
+        _local.saved_hooks.append((self.pack_hook, self.unpack_hook))
+        _slow.push(self.packing)
+
+    def __exit__(self, *_: object) -> None:
+        _slow.pop(self.packing)
+        _local.saved_hooks.pop()
+
+
+class save_on_cpu(saved_tensors_hooks):  # noqa: N801  # PyTorch's name
+    """A region in which saved tensors wait for backward in host memory.
+
+    Args:
+        pin_memory: whether the copies are page-locked, for faster transfers.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(tensor: Tensor) -> Any:
+            host = tensor.cpu() if tensor.device.type != "cpu" else tensor.clone()
+            return tensor.device, host.pin_memory() if pin_memory else host
+
+        def unpack(packed: Any) -> Tensor:
+            place, tensor = packed
+            return tensor.to(place, non_blocking=pin_memory)
+
+        super().__init__(pack, unpack)
+
+
+class disable_saved_tensors_hooks(contextlib.ContextDecorator):  # noqa: N801  # PyTorch's name
+    """A region in which entering `saved_tensors_hooks` raises RuntimeError with `error_message`."""
+
+    def __init__(self, error_message: str) -> None:
+        self.error_message = error_message
+
+    def __enter__(self) -> None:
+        if _local.saved_hooks:
+            raise RuntimeError(self.error_message)
+        self.before = getattr(_local, "hooks_forbidden", None)
+        _local.hooks_forbidden = self.error_message
+
+    def __exit__(self, *_: object) -> None:
+        _local.hooks_forbidden = self.before
+
+
+# -- changing what is saved ----------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """A saved tensor, copied just before somebody overwrites its memory."""
+
+    __slots__ = ("tensor", "__weakref__")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+class _CopyOnWrite:
+    """The interpreter that copies saved tensors before an in-place operation changes their memory."""
+
+    kind = "allow_mutation_on_saved_tensors"
+
+    def __init__(self) -> None:
+        self.kept: dict[int, list[weakref.ref[_Kept]]] = {}
+
+    def pack(self, tensor: Tensor) -> _Kept:
+        made = _Kept(tensor)
+        self.kept.setdefault(id(tensor._v), []).append(weakref.ref(made))
+        return made
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        target = args[0] if inplace else out
+        if isinstance(target, Tensor) and op.kind != "composite":
+            for ref in self.kept.pop(id(target._v), ()):
+                kept = ref()
+                if kept is not None and kept.tensor._v is target._v:
+                    kept.tensor = kept.tensor.clone()
+        return NotImplemented
+
+    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+        return NotImplemented
+
+
+class _AllowMutationOnSavedContext:
+    def clear(self) -> None:
+        """Kept for PyTorch's interface; copies go with the nodes that own them."""
+
+
+@contextlib.contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
+    """A region in which saved tensors may be changed in place: backward sees them as they were.
+
+    Raises: RuntimeError when entered inside itself.
+    """
+    if any(isinstance(x, _CopyOnWrite) for x in _local.interpreters):
+        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    copies = _CopyOnWrite()
+
+    def unpack(kept: _Kept) -> Tensor:
+        return kept.tensor
+
+    _slow.push(copies)
+    try:
+        with saved_tensors_hooks(copies.pack, unpack):
+            yield _AllowMutationOnSavedContext()
+    finally:
+        _slow.pop(copies)
+
+
+# -- hooks on several gradients ------------------------------------------------------------------------------------------
+
+
+class _MultiHandle(RemovableHandle):
+    """Removes the hook from every tensor."""
+
+    handles: tuple[RemovableHandle, ...]
+
+    def __init__(self, handles: Sequence[RemovableHandle]) -> None:
+        self.handles = tuple(handles)
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def __getstate__(self) -> Any:
+        return self.handles
+
+    def __setstate__(self, state: Any) -> None:
+        self.handles = state
+
+
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> RemovableHandle:
+    """Call `fn` when gradients of `tensors` have been computed.
+
+    Args:
+        mode: 'all' calls ``fn(grads)`` once per backward, when the gradients of all tensors that take part have come,
+            with None for the others; 'any' calls ``fn(grad)`` with the first.
+    Raises: ValueError for another `mode`.
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    state = _Progress(tensors)
+
+    def all_hook(index: int, grad: Tensor) -> None:
+        with state.lock:
+            state.look()
+            state.grads[index] = grad
+            state.missing -= 1
+            done = state.missing == 0
+            grads = state.grads
+            if done:
+                state.forget()
+        if done:
+            fn(grads)
+
+    def any_hook(grad: Tensor) -> None:
+        with state.lock:
+            first = state.look()
+        if first:
+            fn(grad)
+
+    if mode == "any":
+        return _MultiHandle([t.register_hook(any_hook) for t in tensors])
+    return _MultiHandle([t.register_hook(functools.partial(all_hook, i)) for i, t in enumerate(tensors)])
+
+
+class _Progress:
+    """Which gradients of some tensors have come in the backward that runs."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
+        self.lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        self.backward: Any = None
+        self.grads: list[Any] = []
+        self.missing = 0
+
+    def look(self) -> bool:
+        """Take note of the backward that runs; whether it is one not seen before."""
+        if self.backward is _local.roots:
+            return False
+        self.backward = _local.roots
+        taking_part = _nodes_taking_part()
+        self.grads = [None] * len(self.tensors)
+        self.missing = sum(t._n in taking_part for t in self.tensors)
+        return True
+
+
+def _nodes_taking_part() -> set[Any]:
+    """The nodes that the running backward reaches, or, if it has targets, those on the way to them."""
+    if _local.wanted is not None:
+        return set(_local.wanted)
+    seen: set[Any] = set()
+    stack = [node for node, _ in _local.roots]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack += [p for p in node.parents if p is not None]
+    return seen
