@@ -25,9 +25,9 @@ from .select import (
     converted_back,
     extent,
     fill_number,
+    has_negative,
     int_index,
     long_index,
-    lowest,
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _index_select_fast(input, dim, index):
     """A vector of places in a tensor with dimensions."""
     try:
         a, at = input._a, index._a
-        if at.dtype is not I8 or type(a) is not ndarray or at.ndim != 1 or not a.ndim or not at.size or lowest(at) < 0:
+        if at.dtype is not I8 or type(a) is not ndarray or at.ndim != 1 or not a.ndim or has_negative(at):
             return None
         made = a.take(at, dim)
     except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
