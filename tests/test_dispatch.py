@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import warnings
 
@@ -103,7 +101,8 @@ def test_relu_keeps_negative_zero_and_nan_at_every_size():
     for count in (1, 500):
         x = fb.tensor([-0.0, 0.0, float("nan"), -1.0, 2.0] * count)
         same(x.relu(), general("relu", x))
-        assert np.signbit(x.relu()._a[0]) and np.isnan(x.relu()._a[2])
+        assert np.signbit(x.relu()._a[0])
+        assert np.isnan(x.relu()._a[2])
 
 
 def test_operands_of_different_dtypes_promote():
@@ -123,12 +122,14 @@ def test_products_of_matrices_are_numpys(sizes, by_columns):
 
     found = fb.from_numpy(a) @ fb.from_numpy(b)
 
-    assert found._a.tobytes() == np.matmul(a, b).tobytes() and found.shape == (n, m)
+    assert found._a.tobytes() == np.matmul(a, b).tobytes()
+    assert found.shape == (n, m)
     same(fb.nn.functional.linear(fb.from_numpy(a), fb.from_numpy(b).T, fb.ones(m)), fb.from_numpy(np.matmul(a, b) + np.float32(1)))
 
 
 def test_a_failing_call_says_what_is_wrong_and_changes_nothing():
-    x, y = fb.ones(2, 3), fb.ones(4)
+    x, y, frozen = fb.ones(2, 3), fb.ones(4), fb.ones(3)
+    frozen._a.flags.writeable = False
 
     with pytest.raises(RuntimeError, match=r"add: shapes do not broadcast: size 3 against 4"):
         x + y
@@ -139,10 +140,9 @@ def test_a_failing_call_says_what_is_wrong_and_changes_nothing():
     with pytest.raises(TypeError):
         x + "2"
     with pytest.raises(RuntimeError, match="read-only"):
-        frozen = fb.ones(3)
-        frozen._a.flags.writeable = False
         frozen.add_(fb.ones(3))
-    assert x._version == 0 and x.tolist() == [[1.0] * 3] * 2
+    assert x._version == 0
+    assert x.tolist() == [[1.0] * 3] * 2
 
 
 def test_numpys_warnings_as_errors_change_no_result():
@@ -168,7 +168,8 @@ def test_in_place_forms_store_what_the_op_gives(name, other):
         version = x._version
 
         assert getattr(x, f"{name}_")(other) is x
-        assert x.tolist() == expected.tolist() and x._version == version + 1
+        assert x.tolist() == expected.tolist()
+        assert x._version == version + 1
 
 
 def test_in_place_on_itself_and_on_overlapping_views():
@@ -230,8 +231,10 @@ def test_view_takes_sizes_in_every_form_and_refuses_the_rest():
     x = fb.arange(16.0).view(4, 4)
 
     assert x.view(2, 8).shape == x.view((2, 8)).shape == x.view(fb.Size((2, 8))).shape == x.view(-1, 8).shape == (2, 8)
-    assert x.view(2, 8)._base is x._base and x.view(16).data_ptr() == x.data_ptr()
-    assert fb.zeros(0, 3).view(3, 0).shape == (3, 0) and fb.tensor(1.0).view(1, 1).shape == (1, 1)
+    assert x.view(2, 8)._base is x._base
+    assert x.view(16).data_ptr() == x.data_ptr()
+    assert fb.zeros(0, 3).view(3, 0).shape == (3, 0)
+    assert fb.tensor(1.0).view(1, 1).shape == (1, 1)
     for bad in ((2, -2), (-1, -1), (3, 5)):
         with pytest.raises(RuntimeError):
             x.view(*bad)
@@ -245,7 +248,8 @@ def test_views_follow_writes_to_their_base():
     x = fb.zeros(2, 4)
     row, flat = x[1], x.view(8)
     x[0].mul_(2).add_(w)
-    assert flat.requires_grad and row.requires_grad
+    assert flat.requires_grad
+    assert row.requires_grad
     flat.sum().backward()
     assert w.grad.tolist() == [1.0] * 4
 
@@ -322,7 +326,8 @@ def test_hooks_record_nothing_unless_a_graph_is_asked_for():
     y.register_hook(lambda g: modes.append(fb.is_grad_enabled()))
     y.sum().backward(retain_graph=True)
     fb.autograd.grad(y.sum(), x, create_graph=True)
-    assert modes == [False, True] and fb.is_grad_enabled()
+    assert modes == [False, True]
+    assert fb.is_grad_enabled()
 
 
 def test_a_graph_is_used_up_unless_kept():
@@ -341,7 +346,9 @@ def test_only_what_was_asked_for_is_computed(monkeypatch):
     monkeypatch.setattr(small, "matmul_nt", lambda a, b: calls.append("input") or a.dot(b.T))
     monkeypatch.setattr(small, "matmul_tn", lambda a, b: calls.append("mat2") or a.T.dot(b))
     (g,) = fb.autograd.grad((x @ w).sum(), w)
-    assert calls == ["mat2"] and g.tolist() == [[3.0] * 3] * 3 and x.grad is None
+    assert calls == ["mat2"]
+    assert g.tolist() == [[3.0] * 3] * 3
+    assert x.grad is None
 
 
 def test_errors_in_backward_leave_the_mode_as_it_was():
@@ -350,7 +357,8 @@ def test_errors_in_backward_leave_the_mode_as_it_was():
     y.register_hook(lambda g: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         y.sum().backward()
-    assert fb.is_grad_enabled() and _state.local.wanted is None
+    assert fb.is_grad_enabled()
+    assert _state.local.wanted is None
 
 
 def test_a_graph_of_a_hundred_thousand_nodes():
@@ -383,13 +391,14 @@ def test_threads_may_go_backward_at_once():
     grads = []
 
     def work():
-        for _ in range(50):
-            grads.append(fb.autograd.grad(shared, w, retain_graph=True)[0].tolist() == [2.0] * 50)
+        grads.extend(fb.autograd.grad(shared, w, retain_graph=True)[0].tolist() == [2.0] * 50 for _ in range(50))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     [t.start() for t in threads]
     [t.join() for t in threads]
-    assert len(grads) == 200 and all(grads) and fb.is_grad_enabled()
+    assert len(grads) == 200
+    assert all(grads)
+    assert fb.is_grad_enabled()
 
 
 # -- methods -------------------------------------------------------------------------------------------------------------
@@ -397,10 +406,13 @@ def test_threads_may_go_backward_at_once():
 
 def test_methods_are_made_once_and_unknown_names_are_named():
     x = fb.ones(2)
-    assert fb.Tensor.cosh is fb.Tensor.cosh and x.cosh().shape == (2,)
-    assert "cosh" in dir(x) and hasattr(x, "cosh_") and x.grad is None
+    assert fb.Tensor.cosh is fb.Tensor.cosh
+    assert x.cosh().shape == (2,)
+    assert "cosh" in dir(x)
+    assert hasattr(x, "cosh_")
+    assert x.grad is None
     with pytest.raises(AttributeError, match="no attribute 'cosine_'"):
-        x.cosine_
+        _ = x.cosine_
 
 
 # -- when launchers are loaded -------------------------------------------------------------------------------------------
@@ -414,17 +426,11 @@ print("llvmlite" in sys.modules, type(small.add).__name__)
 """
 
 
-def loaded_after(calls, **environment):
-    import os
+def test_launchers_come_after_some_calls_from_the_cache_only(tmp_path, tier, fresh_python):
+    def loaded_after(calls, **environment):
+        return fresh_python("-c", _COUNT.format(calls=calls), **environment).split()
 
-    out = subprocess.run([sys.executable, "-c", _COUNT.format(calls=calls)], capture_output=True, text=True, check=True,
-                         env={**os.environ, "PYTHONPATH": ":".join(sys.path), **environment}).stdout  # fmt: skip
-    return out.split()
-
-
-def test_launchers_come_after_some_calls_from_the_cache_only(tmp_path, tier):
     few, many = small.LOAD_AFTER - 50, small.LOAD_AFTER + 50
-
     assert loaded_after(few) == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_LAUNCHERS="0") == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_BACKEND="numpy") == ["False", "function"]
@@ -433,3 +439,36 @@ def test_launchers_come_after_some_calls_from_the_cache_only(tmp_path, tier):
 
     if launchers.load():
         assert loaded_after(many)[1] == "builtin_function_or_method"
+
+
+def test_a_long_process_compiles_launchers_for_the_next(tmp_path, tier, fresh_python):
+    from flambeau_kernels.engine import launchers
+
+    if not launchers.load():
+        pytest.skip(launchers.available()[1])
+    cache = str(tmp_path / "cache")
+    assert fresh_python("-c", _COUNT.format(calls=small.COMPILE_AFTER + 50), FLAMBEAU_CACHE=cache).split()[0] == "True"
+    assert fresh_python("-c", _COUNT.format(calls=small.LOAD_AFTER + 50), FLAMBEAU_CACHE=cache).split()[1] == (
+        "builtin_function_or_method"
+    )
+
+
+_MEMORY = """
+import resource, numpy as np
+from flambeau_kernels import memory
+print(memory.keep_freed())
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [np.ones(1_000_000, np.float32) for _ in range(5)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+def test_freed_memory_is_used_again(fresh_python):
+    kept, faults = fresh_python("-c", _MEMORY).split()
+    if kept == "False":
+        pytest.skip("not glibc")
+    assert int(faults) < 200
+    assert fresh_python("-c", _MEMORY, FLAMBEAU_KEEP_MEMORY="0").split()[0] == "False"

@@ -59,6 +59,9 @@ def _not_taken(formula: Formula, inputs: Any, outs: Any, compute: Any) -> bool:
 def _load_compiled() -> Any:
     """The compiled tier of the backend: ``launch(formula, inputs, outs, compute) -> taken``."""
     global _compiled
+    from . import memory
+
+    memory.keep_freed()
     if _backend == "numpy":
         _compiled = _not_taken
     elif _backend == "numba":

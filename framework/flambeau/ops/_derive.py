@@ -88,7 +88,7 @@ def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
     filename = f"<flambeau {name}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     scope: dict[str, Any] = {}
-    exec(compile(text, filename, "exec"), _scope, scope)  # noqa: S102  # our own text, from the op registry
+    exec(compile(text, filename, "exec"), _scope, scope)  # our own text, from the op registry
     return scope["make"](**constants)
 
 
@@ -98,12 +98,10 @@ def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
 def signature(op: Op, out: bool) -> tuple[str, dict[str, Any]]:
     """Parameter list of the public function, and the default values it refers to."""
     constants: dict[str, Any] = {}
-    parts = []
-    for name in op.positional:
-        parts.append(_parameter(op, name, constants))
+    parts = [_parameter(op, name, constants) for name in op.positional]
     if op.spread:
         at = op.positional.index(op.spread)
-        parts[at:] = [f"*{op.spread}_", f"{op.spread}=None"] + parts[at + 1 :]
+        parts[at:] = [f"*{op.spread}_", f"{op.spread}=None", *parts[at + 1 :]]
     keyword_only = [_parameter(op, name, constants) for name in op.keyword_only]
     if out:
         keyword_only.append("out=None")
@@ -454,7 +452,12 @@ def _fast_inplace(op: ElementwiseOp) -> str:
 
 def _find_method(name: str) -> tuple[Op | None, bool]:
     """The op behind the method `name`, and whether it is its in-place form."""
-    load_all()
+    if not _loaded:
+        key = _index.METHODS.get(name)
+        if key is not None:
+            return OPS[key], False
+        key = _index.INPLACE.get(name[:-1]) if name.endswith("_") else None
+        return (None, False) if key is None else (OPS[key], True)
     op = _METHODS.get(name)
     if op is not None:
         return op, False
@@ -468,8 +471,20 @@ _METHODS_INPLACE: dict[str, Op] = {}
 _loaded = False
 
 
+def load_family_of(key: str) -> bool:
+    """Import the family that declares the op `key`, by the generated index or, failing that, by importing all of them."""
+    from importlib import import_module
+
+    family = _index.FAMILY.get(key)
+    if family is not None:
+        import_module(f"flambeau.ops.{family}")
+    elif not _loaded:
+        load_all()
+    return key in OPS
+
+
 def load_all() -> None:
-    """Index what the op modules declared."""
+    """Import every family and index what they declared."""
     global _loaded
     if _loaded:
         return
@@ -482,15 +497,43 @@ def load_all() -> None:
         if home not in ("", "Tensor") and home != op.namespace:
             continue
         if op.surface & METHOD and (home in ("", "Tensor") or bare == op.name or home == op.namespace):
-            if home in ("", "Tensor", "linalg") or bare not in _METHODS:
-                _METHODS.setdefault(bare, op)
+            _METHODS.setdefault(bare, op)
         if op.surface & INPLACE:
             _METHODS_INPLACE.setdefault(bare, op)
     _loaded = True
-    for name in method_names():
+
+
+def install_methods() -> None:
+    """Give `Tensor` every method that is made, or whose family is loaded, when it is first asked for."""
+    for name in (*_index.METHODS, *(f"{name}_" for name in _index.INPLACE)):
         if name not in Tensor.__dict__:
             setattr(Tensor, name, _Unmade(name))
-    del Tensor.__getattr__
+    for name, family in _index.LATE.items():
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, _Late(name, family))
+
+
+class _Late:
+    """An attribute of Tensor that its family puts in this one's place when it is imported."""
+
+    __slots__ = ("name", "family")
+
+    def __init__(self, name: str, family: str) -> None:
+        self.name, self.family = name, family
+
+    def _load(self) -> None:
+        from importlib import import_module
+
+        delattr(Tensor, self.name)
+        import_module(f"flambeau.ops.{self.family}")
+
+    def __get__(self, tensor: Any, cls: type) -> Any:
+        self._load()
+        return getattr(cls if tensor is None else tensor, self.name)
+
+    def __set__(self, tensor: Any, value: Any) -> None:
+        self._load()
+        setattr(tensor, self.name, value)
 
 
 class _Unmade:
@@ -520,14 +563,21 @@ def method_names() -> list[str]:
     return [*_METHODS, *(f"{name}_" for name in _METHODS_INPLACE)]
 
 
+def find(key: str) -> Op | None:
+    """The op of the public name `key`, its family loaded if need be; None when there is none."""
+    op = OPS.get(key)
+    if op is None and key in _index.FAMILY:
+        op = OPS[key]
+    return op
+
+
 def lookup(namespace: str, name: str) -> Any:
     """The public function `name` of `namespace`, or None."""
-    load_all()
-    op = OPS.get(f"{namespace}.{name}" if namespace else name)
+    op = find(f"{namespace}.{name}" if namespace else name)
     if op is not None and op.surface & FUNCTION:
         return op.function
     if name.endswith("_") and not name.endswith("__"):
-        op = OPS.get(f"{namespace}.{name[:-1]}" if namespace else name[:-1])
+        op = find(f"{namespace}.{name[:-1]}" if namespace else name[:-1])
         if op is not None and op.surface & INPLACE and op.surface & FUNCTION:
             return make_inplace(op)
     return None
@@ -678,7 +728,7 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
     load_all()
     for word in (*vocabulary.WORDS, *vocabulary.HOST_WORDS):
         key = _OTHER_NAMES.get(word, word)
-        op = OPS.get(key) or OPS.get(key.replace("special_", "special.", 1))
+        op = find(key) or find(key.replace("special_", "special.", 1))
         if op is not None:
             tensors_only = getattr(getattr(op, "check", None), "__name__", "") == "check_tensors"
             words[word] = _number_or(op.function, word, tensors_only)
