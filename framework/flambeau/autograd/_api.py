@@ -77,23 +77,35 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
         return _batched(outputs, inputs, _as_tuple(grad_outputs), keep, create_graph, allow_unused, materialize_grads)
-    roots = make_roots(outputs, grad_outputs, create_graph)
-    nodes = [_node_of(x, "inputs") for x in inputs]
-    targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
-    found = _run(roots, keep, create_graph, targets, accumulate=False)
-    made = []
-    for node, x in zip(nodes, inputs, strict=True):
-        g = found[targets[node]]
+    if _state.SLOW and any(x.kind in ("vmap", "jvp") for x in _state.local.interpreters):
+        from ..func.transforms import grad_among_levels
+
+        found = grad_among_levels(outputs, inputs, _as_tuple(grad_outputs), keep, create_graph)
+    else:
+        found = plain_grad(outputs, inputs, grad_outputs, keep, create_graph)
+    for i, (g, x) in enumerate(zip(found, inputs, strict=True)):
         if g is None:
             if not allow_unused:
                 raise RuntimeError(
                     "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
                     "is the desired behavior."
                 )
-            made.append(_zeros_like(x) if materialize_grads else None)
-        else:
-            made.append(g if create_graph else _fresh(g, made))
-    return tuple(made)
+            if materialize_grads:
+                found[i] = _zeros_like(x)
+    return tuple(found)
+
+
+def plain_grad(outputs: Any, inputs: Any, grad_outputs: Any, keep: bool, create_graph: bool) -> list[Tensor | None]:
+    """The gradients by one run of the engine; under `create_graph` they travel as Tensors."""
+    roots = make_roots(outputs, grad_outputs, create_graph)
+    nodes = [_node_of(x, "inputs") for x in inputs]
+    targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
+    found = _run(roots, keep, create_graph, targets, accumulate=False)
+    made: list[Any] = []
+    for node in nodes:
+        g = found[targets[node]]
+        made.append(g if g is None or create_graph else _fresh(g, made))
+    return made
 
 
 def _run(roots: Any, keep: bool, create_graph: bool, targets: Any = None, accumulate: bool = True) -> list[Any]:
@@ -120,15 +132,17 @@ def _zeros_like(x: Tensor) -> Tensor:
 
 
 def _batched(outputs: Any, inputs: Any, vectors: Any, keep: bool, create_graph: bool, allow_unused: bool, zeros: bool) -> Any:
-    from ..ops.shape import stack
+    from ..func.batching import VmapLevel
+    from ..ops import _slow
 
-    count = next(v.shape[0] for v in vectors if v is not None)
-    rows = [
-        grad(outputs, inputs, tuple(None if v is None else v[i] for v in vectors), keep or i + 1 < count, create_graph,
-             allow_unused=allow_unused, materialize_grads=zeros)
-        for i in range(count)
-    ]  # fmt: skip
-    return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
+    level = VmapLevel(next(v.shape[0] for v in vectors if v is not None), "error")
+    _slow.push(level)
+    try:
+        given = tuple(None if v is None else level.wrap(v) for v in vectors)
+        found = grad(outputs, inputs, given, keep, create_graph, allow_unused=allow_unused, materialize_grads=zeros)
+    finally:
+        _slow.pop(level)
+    return tuple(None if g is None else level.full(g) for g in found)
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:

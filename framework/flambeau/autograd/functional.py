@@ -235,13 +235,11 @@ def _rows_at_once(y: Tensor, starts: tuple[Tensor, ...], create_graph: bool, str
 
     if not y.requires_grad:
         return tuple(zeros(*y.shape, *x.shape, dtype=x.dtype, device=x.device) for x in starts)
-    basis = OPS["diag_embed"].function(ones_like(y.detach().reshape(-1))) if "diag_embed" in OPS else _unit_vectors(y)
-
     def pull(v: Tensor) -> Any:
         grads = gradient(y, starts, v.view(y.shape), retain_graph=True, create_graph=create_graph, allow_unused=True)
         return tuple(zeros_like(x.detach()) if g is None else g for g, x in zip(grads, starts, strict=True))
 
-    return tuple(g.view(*y.shape, *x.shape) for g, x in zip(vmap(pull)(basis), starts, strict=True))
+    return tuple(g.view(*y.shape, *x.shape) for g, x in zip(vmap(pull)(_unit_vectors(y)), starts, strict=True))
 
 
 def _unit_vectors(y: Tensor) -> Tensor:
@@ -259,7 +257,7 @@ def _forward_jacobian(func: Any, inputs: Any, create_graph: bool, vectorize: boo
 
     several, inputs = _as_tuple(inputs, "inputs", "jacobian")
     found = jacfwd(func, tuple(range(len(inputs))))(*(x.detach() for x in inputs))
-    if isinstance(found[0], tuple) and found:
+    if isinstance(found[0], tuple):
         return tuple(_one(row, several) for row in found)
     return _one(found, several)
 

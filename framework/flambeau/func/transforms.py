@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _state
-from ..autograd import grad as gradient
+from ..autograd._api import initial_gradient, plain_grad
 from ..autograd.forward_ad import ForwardLevel
 from ..autograd.tape import Leaf
 from ..ops import _slow
@@ -23,7 +23,7 @@ from ..ops._spec import OPS
 from ..ops.create import ones_like, zeros, zeros_like
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map
-from .batching import VmapLevel
+from .batching import BatchedTensor, VmapLevel
 from .vmap import vmap
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
@@ -140,12 +140,7 @@ class _Record:
         given = [peel(v, self.levels, stack) for v in cotangents]
         recording = _state.grad_enabled() and (self.connected or any(v._n is not None for p in given for v in p.values()))
         as_tensors = recording or len(stack) > len(self.levels)
-        sums: list[Parts] = [{} for _ in self.starts]
-        for ys, vs in self._products(given):
-            grads = gradient(ys, self.starts, vs[1], keep or self.connected, as_tensors, allow_unused=True) if ys else ()
-            for total, g in zip(sums, grads, strict=False):
-                if g is not None:
-                    total[vs[0]] = total[vs[0]] + g if vs[0] in total else g
+        sums = _back(self.parts, self.starts, given, keep or self.connected, as_tensors)
         made = []
         for total, start in zip(sums, self.starts, strict=True):
             total.setdefault(_ONE, zeros_like(start.detach()))
@@ -153,17 +148,54 @@ class _Record:
             made.append(g if recording else g.detach())
         return made
 
-    def _products(self, given: list[Parts]) -> list[tuple[list[Tensor], tuple[frozenset[Any], list[Tensor]]]]:
-        """Which results to go back from with which cotangents, by the product of forward levels they contribute to."""
-        pairs: dict[tuple[frozenset[Any], frozenset[Any]], tuple[list[Tensor], list[Tensor]]] = {}
-        for ys, vs in zip(self.parts, given, strict=True):
-            for m, y in ys.items():
-                for k, v in vs.items():
-                    if y._n is not None and not m & k:
-                        column = pairs.setdefault((m, k), ([], []))
-                        column[0].append(y)
-                        column[1].append(v if v.dtype is y.dtype else v.to(y.dtype))
-        return [(ys, (m | k, vs)) for (m, k), (ys, vs) in pairs.items()]
+
+def _back(parts: list[Parts], starts: Any, given: list[Parts], keep: bool, as_tensors: bool) -> list[Parts]:
+    """For each of `starts` the parts of its gradient, from the parts of results and of cotangents."""
+    sums: list[Parts] = [{} for _ in starts]
+    for product, (ys, vs) in _products(parts, given).items():
+        for total, g in zip(sums, plain_grad(ys, starts, vs, keep, as_tensors), strict=True):
+            if g is not None:
+                total[product] = total[product] + g if product in total else g
+    return sums
+
+
+def _products(parts: list[Parts], given: list[Parts]) -> dict[frozenset[Any], tuple[list[Tensor], list[Tensor]]]:
+    """Which results to go back from with which cotangents, by the product of forward levels they contribute to."""
+    found: dict[frozenset[Any], tuple[list[Tensor], list[Tensor]]] = {}
+    for ys, vs in zip(parts, given, strict=True):
+        for m, y in ys.items():
+            for k, v in vs.items():
+                if y._n is not None and not m & k:
+                    column = found.setdefault(m | k, ([], []))
+                    column[0].append(y)
+                    column[1].append(v if v.dtype is y.dtype else v.to(y.dtype))
+    return found
+
+
+def grad_among_levels(outputs: Any, inputs: Any, vectors: Any, keep: bool, create_graph: bool) -> list[Any]:
+    """`autograd.grad` inside vmap or forward mode, of results that were recorded outside vmap.
+
+    Raises: RuntimeError for batched results: a sum over examples is not what they ask for.
+    """
+    stack = _levels()
+    if any(isinstance(y, BatchedTensor) for y in (*outputs, *inputs)):
+        raise RuntimeError("autograd.grad inside vmap cannot differentiate batched Tensors; use func.grad or func.vjp there")
+    forward = tuple(x for x in stack if isinstance(x, ForwardLevel))
+    vectors = vectors if any(v is not None for v in vectors) or len(vectors) == len(outputs) else (None,) * len(outputs)
+    parts = [peel(y, forward, stack) if isinstance(y, Tensor) else {_ONE: y} for y in outputs]
+    if not any(m for p in parts for m in p) and not any(isinstance(v, Tensor) for v in vectors):
+        return plain_grad(outputs, inputs, None, keep, create_graph)
+    if any(not isinstance(y, Tensor) for y in outputs):
+        return plain_grad(outputs, inputs, vectors, keep, True)
+    vectors = [ones_like(y.detach()) if v is None else v for v, y in zip(vectors, outputs, strict=True)]
+    for v, y in zip(vectors, outputs, strict=True):
+        initial_gradient(y, v, True)
+        if y._n is None:
+            raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    given = [peel(v, forward, stack) for v in vectors]
+    several = sum(map(len, parts)) > len(parts) or sum(map(len, given)) > len(given)
+    found = [assemble(total, forward, stack) for total in _back(parts, inputs, given, keep or several, True)]
+    return found if create_graph else [g if g is None else g.detach() for g in found]
 
 
 def _start(x: Tensor, outside: bool) -> Tensor:
