@@ -46,7 +46,8 @@ def check_square(name: str, x: Tensor, label: str = "A") -> None:
     check_matrix(name, x)
     if x.shape[-1] != x.shape[-2]:
         raise RuntimeError(
-            f"{name}: {label} must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices\n{describe(**{label: x})}"
+            f"{name}: {label} must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices\n"
+            f"{describe(**{label: x})}"
         )
 
 

@@ -10,9 +10,10 @@ from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ._derive import return_type
 from ._lapack import check_floating, check_square
+from ._matrices import adjoint, identity_like, matmul
 from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, primitive
-from .decompose import svd_of
-from .solve import adjoint, identity_like, inverse_of, matmul
+from .solve import inverse_of
+from .spectral import svd_of
 
 BOTH = FUNCTION | OUT
 SignLogDet = return_type("linalg_slogdet", ("sign", "logabsdet"))
@@ -262,7 +263,10 @@ def multi_dot(tensors):
         tensors[-1] = tensors[-1].unsqueeze(-1)
     for i in range(count - 1):
         if tensors[i].shape[1] != tensors[i + 1].shape[0]:
-            raise RuntimeError(f"multi_dot(): tensors {i} and {i + 1} with shapes {tuple(tensors[i].shape)} and {tuple(tensors[i + 1].shape)} cannot be multiplied")
+            raise RuntimeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {tuple(tensors[i].shape)} "
+                f"and {tuple(tensors[i + 1].shape)} cannot be multiplied"
+            )
     split = _cheapest([tensors[0].shape[0], *(x.shape[1] for x in tensors)])
 
     def product(i: int, j: int) -> Tensor:

@@ -11,8 +11,8 @@ from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._lapack import check_floating, check_matrix, check_square
 from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive, reduced_shape, spread_dims, wrap_dims
-from .decompose import eigvalsh_of, singular_values
 from .solve import inverse_of, tolerances
+from .spectral import eigvalsh_of, singular_values
 
 BOTH = FUNCTION | OUT
 
@@ -90,7 +90,10 @@ def _check_norm_dtype(name: str, x: Tensor, dtype: Any) -> Tensor:
         kind = "complex" if x.dtype.is_complex else "real"
         raise RuntimeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {dtype.name}")
     if dtypes.promote_types(x.dtype, dtype) is not dtype:
-        raise RuntimeError(f"{name}: the dtype of the input ({x.dtype.name}) should be convertible without narrowing to the specified dtype ({dtype.name})")
+        raise RuntimeError(
+            f"{name}: the dtype of the input ({x.dtype.name}) should be convertible "
+            f"without narrowing to the specified dtype ({dtype.name})"
+        )
     return x.to(dtype)
 
 
@@ -121,7 +124,8 @@ def _check_not_empty(name: str, x: Tensor, dims: Any, whole: bool, order: float)
     for d in dims:
         if x.ndim and not x.shape[d]:
             raise RuntimeError(
-                f"{name} cannot compute the {order:g} norm on the dimension {d} because this dimension is empty and the operation does not have an identity"
+                f"{name} cannot compute the {order:g} norm on the dimension {d} because this dimension is empty "
+                "and the operation does not have an identity"
             )
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
+from ._matrices import adjoint, identity_like, matmul, triangle
 from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, primitive
 from .shape import broadcast_shapes
 
@@ -21,15 +22,6 @@ SolveInfo = return_type("linalg_solve_ex", ("result", "info"))
 LeastSquares = return_type("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"))
 TriangularSolution = return_type("triangular_solve", ("solution", "cloned_coefficient"))
 SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
-
-
-def adjoint(x: Tensor) -> Tensor:
-    """The conjugate transpose."""
-    return x.mH if x.is_complex() else x.mT
-
-
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    return OPS["matmul"].function(a, b)
 
 
 # -- inverse ---------------------------------------------------------------------------------------------------------------
@@ -188,11 +180,6 @@ def _triangular_vjp(grad, A, out, upper, unitriangular, needs_A):
     return triangle(-matmul(back, adjoint(out)), upper, unitriangular) if needs_A else None, back
 
 
-def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
-    """The upper or lower triangle, without the diagonal if `strict`."""
-    return OPS["triu"].function(x, int(strict)) if upper else OPS["tril"].function(x, -int(strict))
-
-
 def solve_triangle(A: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     A, B = lined_up(A, B)
     if left:
@@ -245,11 +232,6 @@ def cholesky_inverse(L, upper=False):
     return matmul(made, adjoint(made)) if upper else matmul(adjoint(made), made)
 
 
-def identity_like(x: Tensor) -> Tensor:
-    """Identity matrices of the shape and dtype of `x`."""
-    return wrap(np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], dtype=x._a.dtype), x.shape).copy())
-
-
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
 
 
@@ -261,7 +243,10 @@ def tensorinv(input, ind=2):
         raise RuntimeError(f"linalg.tensorinv: Expected a strictly positive integer for 'ind', but got {ind}")
     first, last = input.shape[:ind], input.shape[ind:]
     if prod(first) != prod(last):
-        raise RuntimeError(f"linalg.tensorinv: Expected self to satisfy the requirement prod(shape[ind:]) == prod(shape[:ind]), got {prod(last)} and {prod(first)}")
+        raise RuntimeError(
+            "linalg.tensorinv: Expected self to satisfy the requirement prod(shape[ind:]) "
+            f"== prod(shape[:ind]), got {prod(last)} and {prod(first)}"
+        )
     return _inverse(input.reshape(prod(first), prod(last))).reshape(*last, *first)
 
 

@@ -1,0 +1,320 @@
+"""LU and LDL factorizations, and solutions from them.
+
+Derivatives follow the adjoint rules collected by Giles 2008, "An extended collection of matrix derivative results", and by
+Boeddeker et al. 2017, arXiv:1701.00392, for complex matrices. They are Tensor expressions, so they differentiate again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..tensor import Tensor, wrap
+from . import _lapack
+from ._derive import return_type
+from ._lapack import check_floating, check_matrix, check_square, raise_singular
+from ._matrices import adjoint, identity_like, matmul, triangle
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, primitive
+from .solve import lined_up, solve_triangle
+
+BOTH = FUNCTION | OUT
+Lu = return_type("linalg_lu", ("P", "L", "U"))
+LuUnpacked = return_type("lu_unpack", ("P", "L", "U"))
+LuFactor = return_type("linalg_lu_factor", ("LU", "pivots"))
+LuFactorInfo = return_type("linalg_lu_factor_ex", ("LU", "pivots", "info"))
+Ldl = return_type("linalg_ldl_factor", ("LD", "pivots"))
+LdlInfo = return_type("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
+
+
+# -- LU ------------------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def lu_of(A):
+    """Packed LU factors, row exchanges (from 1) and the first zero pivot, or 0."""
+
+
+lu_of.node_class.title = "LinalgLuFactorExBackward0"
+lu_of.kernel(_lapack.lu)
+
+
+@lu_of.shape
+def _lu_shape(A):
+    (*batch, m, n) = A.shape
+    return [(A.shape, A.dtype), ((*batch, min(m, n)), dtypes.int32), (tuple(batch), dtypes.int32)]
+
+
+@lu_of.vjp
+def _lu_vjp(grad, out0, out1):
+    g, packed = grad[0], out0
+    m, n = packed.shape[-2:]
+    k = min(m, n)
+    L = triangle(packed[..., :, :k], False, strict=True) + identity_like(packed[..., :, :k])
+    U = triangle(packed[..., :k, :], True)
+    gL, gU = triangle(g[..., :, :k], False, strict=True), triangle(g[..., :k, :], True)
+    L1, U1 = L[..., :k, :], U[..., :, :k]
+    # Below the square part L2 = A2 U1^-1, right of it U2 = L1^-1 A2: their shares move to the square part.
+    inner_l = matmul(adjoint(L1), gL[..., :k, :])
+    inner_u = matmul(gU[..., :, :k], adjoint(U1))
+    parts = []
+    if m > k:
+        below = solve_triangle(adjoint(U1), gL[..., k:, :], False, left=False)
+        parts = [(-2, below)]
+        inner_u = inner_u - matmul(adjoint(L[..., k:, :]), gL[..., k:, :])
+    if n > k:
+        right = solve_triangle(adjoint(L1), gU[..., :, k:], True, unitriangular=True)
+        parts = [(-1, right)]
+        inner_l = inner_l - matmul(gU[..., :, k:], adjoint(U[..., :, k:]))
+    inner = triangle(inner_l, False, strict=True) + triangle(inner_u, True)
+    made = solve_triangle(adjoint(U1), solve_triangle(adjoint(L1), inner, True, unitriangular=True), False, left=False)
+    for dim, part in parts:
+        made = OPS["cat"].function([made, part], dim)
+    return (matmul(permutation(out1, m, made), made),)
+
+
+def permutation(pivots: Tensor, rows: int, like: Tensor) -> Tensor:
+    """The matrices ``P`` in ``A == P @ L @ U``, for row exchanges `pivots`."""
+    order = _lapack.row_order(pivots._a, rows)
+    made = np.zeros((*order.shape, rows), like._a.dtype)
+    np.put_along_axis(made, order[..., None, :], 1, -2)
+    return wrap(made)
+
+
+def _check_pivot(name: str, A: Any, pivot: bool) -> None:
+    check_matrix(name, A)
+    if not pivot:
+        raise RuntimeError(f"{name}: LU without pivoting is not implemented on the CPU")
+
+
+@composite(surface=BOTH, namespace="linalg")
+def lu_factor_ex(A, *, pivot=True, check_errors=False):
+    """The packed LU factorization, its row exchanges, and ``info``: the first zero on the diagonal of U, or 0."""
+    _check_pivot("linalg.lu_factor", A, pivot)
+    made = lu_of(A)
+    if check_errors and not A.is_meta:
+        raise_singular(
+            "torch.linalg.lu_factor_ex", made[2]._a, "U[{0},{0}] is zero and "
+            "using it on lu_solve would result in a division by zero."
+        )
+    return LuFactorInfo(made)
+
+
+def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
+    _check_pivot("linalg.lu_factor", A, pivot)
+    packed, pivots, info = lu_of(A)
+    if not A.is_meta and info._a.any():
+        bad = int(info._a.reshape(-1)[np.flatnonzero(info._a)[0]])
+        raise RuntimeError(
+            f"torch.linalg.lu_factor: U[{bad},{bad}] is zero and using it on lu_solve would result in a division by zero. "
+            "If you still want to perform the factorization, consider calling linalg.lu_factor_ex(A, pivot)"
+        )
+    return packed, pivots
+
+
+@composite(surface=BOTH, namespace="linalg")
+def lu_factor(A, *, pivot=True):
+    """The packed LU factorization and its row exchanges. Raises: RuntimeError for a zero on the diagonal of U."""
+    return LuFactor(_lu_factor(A, pivot))
+
+
+@composite(surface=BOTH, namespace="linalg")
+def lu(A, *, pivot=True):
+    """``P, L, U`` with ``A == P @ L @ U``."""
+    _check_pivot("linalg.lu", A, pivot)
+    packed, pivots, _ = lu_of(A)
+    return Lu(_unpacked(packed, pivots))
+
+
+def _unpacked(packed: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    m, n = packed.shape[-2:]
+    k = min(m, n)
+    L = triangle(packed[..., :, :k], False, strict=True) + identity_like(packed[..., :, :k])
+    return permutation(pivots, m, packed), L, triangle(packed[..., :k, :], True)
+
+
+def _old_lu(A, pivot=True, get_infos=False):
+    """The packed LU factorization and its row exchanges, and with `get_infos` the first zero pivots instead of errors."""
+    if get_infos:
+        _check_pivot("linalg.lu_factor", A, pivot)
+        return return_type("_lu_with_info", ("LU", "pivots", "info"))(lu_of(A))
+    return tuple(_lu_factor(A, pivot))
+
+
+_old_lu.__name__ = "lu"
+composite(surface=FUNCTION | METHOD | OUT)(_old_lu)
+
+
+@composite(surface=FUNCTION | OUT)
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+    """``P, L, U`` of a packed factorization; what is not asked for is empty."""
+    check_matrix("torch.lu_unpack", LU_data)
+    if unpack_pivots and LU_pivots.dtype is not dtypes.int32:
+        raise RuntimeError(f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype, got {LU_pivots.dtype}")
+    empty = LU_data.new_zeros((0,))
+    P = permutation(LU_pivots, LU_data.shape[-2], LU_data) if unpack_pivots else empty
+    if not unpack_data:
+        return LuUnpacked((P, empty, empty))
+    k = min(LU_data.shape[-2:])
+    L = triangle(LU_data[..., :, :k], False, strict=True) + identity_like(LU_data[..., :, :k])
+    return LuUnpacked((P, L, triangle(LU_data[..., :k, :], True)))
+
+
+def _lu_solve(LU: Any, pivots: Any, B: Any, left: bool, transpose: bool) -> Tensor:
+    check_square("linalg.lu_solve", LU, "LU")
+    check_matrix("linalg.lu_solve", B)
+    check_floating("linalg.lu_solve", LU, B)
+    if pivots.dtype is not dtypes.int32:
+        raise RuntimeError(f"linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32, got {pivots.dtype}")
+    if B.shape[-2 if left else -1] != LU.shape[-1]:
+        raise RuntimeError(f"linalg.lu_solve: Incompatible shapes of LU {tuple(LU.shape)} and B {tuple(B.shape)}")
+    if not left:
+        return adjoint(_lu_solve(LU, pivots, adjoint(B), True, not transpose))
+    P = permutation(pivots, LU.shape[-2], LU)
+    if not transpose:
+        return solve_triangle(LU, solve_triangle(LU, matmul(P.mT, B), False, unitriangular=True), True)
+    inner = solve_triangle(adjoint(LU), B, False)
+    return matmul(P, solve_triangle(adjoint(LU), inner, True, unitriangular=True))
+
+
+def _linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+    """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`, for `A` given factorized; `adjoint` solves for ``A.mH``."""
+    return _lu_solve(LU, pivots, B, left, adjoint)
+
+
+def _old_lu_solve(b, LU_data, LU_pivots):
+    """``X`` with ``A @ X == b`` for `A` given factorized."""
+    return _lu_solve(LU_data, LU_pivots, b, True, False)
+
+
+for _fn, _where, _surface in ((_linalg_lu_solve, "linalg", BOTH), (_old_lu_solve, "", FUNCTION | METHOD | OUT)):
+    _fn.__name__ = "lu_solve"
+    composite(surface=_surface, namespace=_where)(_fn)
+
+
+# -- LDL -------------------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def ldl_of(A, hermitian):
+    """Packed LDL factors, pivots and the first zero block of D, or 0; of the lower triangle."""
+
+
+@ldl_of.kernel
+def _ldl(a, hermitian):
+    batch, n = a.shape[:-2], a.shape[-1]
+    rule = _lapack.routine("hetrf" if hermitian and a.dtype.kind == "c" else "sytrf", a) if a.size else None
+    packed, pivots, infos = [], [], []
+    for (x,) in _lapack.each(a):
+        ld, pivot, info = rule(x, lower=1) if rule else (x, np.zeros(0), 0)
+        packed.append(np.tril(ld))
+        pivots.append(pivot)
+        infos.append(info)
+    return tuple(
+        _lapack.stacked(parts, batch, shape, d)
+        for parts, shape, d in ((packed, (n, n), a.dtype), (pivots, (n,), np.int32), (infos, (), np.int32))
+    )
+
+
+@ldl_of.shape
+def _ldl_shape(A, hermitian):
+    return [(A.shape, A.dtype), (A.shape[:-1], dtypes.int32), (A.shape[:-2], dtypes.int32)]
+
+
+@ldl_of.vjp
+def _ldl_vjp(grad):
+    raise NotImplementedError("the derivative for 'linalg_ldl_factor_ex' is not implemented")
+
+
+@composite(surface=BOTH, namespace="linalg")
+def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
+    """The packed LDL factorization of symmetric (or Hermitian) matrices, its pivots, and ``info`` instead of errors."""
+    check_square("torch.linalg.ldl_factor_ex", input)
+    made = ldl_of(input, bool(hermitian))
+    if check_errors and not input.is_meta:
+        raise_singular("torch.linalg.ldl_factor_ex", made[2]._a, "block {} of D is zero")
+    return LdlInfo(made)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def ldl_factor(input, *, hermitian=False):
+    """The packed LDL factorization of symmetric (or Hermitian) matrices and its pivots. Raises: RuntimeError if singular."""
+    check_square("torch.linalg.ldl_factor", input)
+    packed, pivots, info = ldl_of(input, bool(hermitian))
+    if not input.is_meta:
+        raise_singular("torch.linalg.ldl_factor", info._a, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
+    return Ldl((packed, pivots))
+
+
+@primitive(surface=0, tensors=("LD", "pivots", "B"))
+def ldl_solution(LD, pivots, B, hermitian):
+    """``X`` with ``A @ X == B`` for `A` given by its packed LDL factorization, batches alike."""
+
+
+@ldl_solution.kernel
+def _ldl_solution(ld, pivots, b, hermitian):
+    if not b.size:
+        return np.zeros_like(b)
+    parts = []
+    for x, p, y in _lapack.each(ld, pivots, b):
+        parts.append(_ldl_solve_one(x, p, y, hermitian))
+    return _lapack.stacked(parts, b.shape[:-2], b.shape[-2:], b.dtype)
+
+
+def _ldl_solve_one(packed: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
+    """Undo the exchanges and unit triangles column by column, as they were made, around the blocks of D."""
+    n = len(pivots)
+    turn = (lambda x: x.conj()) if hermitian else (lambda x: x)
+    x = b.copy()
+    at = 0
+    blocks = []
+    while at < n:
+        size = 1 if pivots[at] > 0 else 2
+        last = at + size
+        row = abs(int(pivots[last - 1])) - 1
+        x[[last - 1, row]] = x[[row, last - 1]]
+        x[last:] -= packed[last:, at:last] @ x[at:last]
+        d = packed[at:last, at:last].copy()
+        if size == 2:
+            d[0, 1] = turn(d[1, 0])
+        if hermitian:
+            np.fill_diagonal(d, np.diagonal(d).real)
+        blocks.append((at, last, row, d))
+        at = last
+    for at, last, _, d in reversed(blocks):
+        x[at:last] = np.linalg.solve(d, x[at:last])
+    for at, last, row, _ in reversed(blocks):
+        x[at:last] -= turn(packed[last:, at:last]).T @ x[last:]
+        x[[last - 1, row]] = x[[row, last - 1]]
+    return x
+
+
+@ldl_solution.shape
+def _ldl_solution_shape(LD, pivots, B, hermitian):
+    return B.shape, B.dtype
+
+
+@ldl_solution.vjp
+def _ldl_solution_vjp(grad):
+    raise NotImplementedError("the derivative for 'linalg_ldl_solve' is not implemented")
+
+
+@composite(surface=BOTH, namespace="linalg")
+def ldl_solve(LD, pivots, B, *, hermitian=False):
+    """``X`` with ``A @ X == B`` for `A` given by `ldl_factor`."""
+    name = "torch.linalg.ldl_solve"
+    check_square(name, LD, "LD")
+    check_matrix(name, B)
+    check_floating(name, LD, B)
+    if pivots.dtype.category >= dtypes.FLOATING or pivots.dtype is dtypes.bool:
+        raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype}")
+    if pivots.shape != LD.shape[:-1]:
+        raise RuntimeError(
+            f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but "
+            f"got pivots with shape {tuple(pivots.shape)} instead"
+        )
+    if B.shape[-2] != LD.shape[-1]:
+        raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")
+    LD, B = lined_up(LD, B)
+    return ldl_solution(LD, pivots.expand(LD.shape[:-1]), B, bool(hermitian) and LD.is_complex())

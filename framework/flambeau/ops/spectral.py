@@ -1,0 +1,361 @@
+"""Eigenvalues and singular values, with their vectors.
+
+Derivatives follow the adjoint rules collected by Giles 2008, "An extended collection of matrix derivative results", and by
+Boeddeker et al. 2017, arXiv:1701.00392, for complex matrices. They are Tensor expressions, so they differentiate again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor, wrap
+from . import _lapack
+from ._derive import return_type
+from ._lapack import check_matrix, check_square
+from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, primitive
+from .decompose import qr_of
+
+BOTH = FUNCTION | OUT
+Eig = return_type("linalg_eig", ("eigenvalues", "eigenvectors"))
+Eigh = return_type("linalg_eigh", ("eigenvalues", "eigenvectors"))
+Svd = return_type("linalg_svd", ("U", "S", "Vh"))
+OldSvd = return_type("svd", ("U", "S", "V"))
+
+
+# -- eigenvalues of Hermitian matrices -----------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def eigh_of(A, uplo):
+    """Eigenvalues, ascending, and eigenvectors of Hermitian matrices."""
+
+
+eigh_of.node_class.title = "LinalgEighBackward0"
+
+
+@eigh_of.kernel
+def _eigh(a, uplo):
+    return _lapack.eigh("linalg.eigh", a, uplo, True)
+
+
+@eigh_of.shape
+def _eigh_shape(A, uplo):
+    return [(A.shape[:-1], A.dtype.to_real()), (A.shape, A.dtype)]
+
+
+@eigh_of.vjp
+def _eigh_vjp(grad, out0, out1):
+    gl, gv = grad
+    V = out1
+    if absent(gv):
+        return (matmul(V * gl.unsqueeze(-2), adjoint(V)),)
+    rotation = matmul(adjoint(V), gv)
+    _check_phase("linalg_eigh_backward", "eigenvectors", diagonal(rotation), gv)
+    inner = rotation / _gaps(out0) + diagonal_matrix(gl - diagonal(rotation).real if rotation.is_complex() else gl - diagonal(rotation))
+    return (matmul(V, matmul(inner.to(V.dtype), adjoint(V))),)
+
+
+def _gaps(values: Tensor) -> Tensor:
+    """``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
+    gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
+    return gaps + wrap(np.eye(values.shape[-1], dtype=gaps._a.dtype))
+
+
+def _check_phase(name: str, what: str, along: Tensor, grad: Tensor) -> None:
+    """Complex vectors are given up to a phase; a loss that depends on it has no derivative. Raises: RuntimeError."""
+    if not along.is_complex() or along.is_meta or not along.numel():
+        return
+    size, off = np.abs(grad._a).max(initial=0.0), np.abs(along._a.imag).max(initial=0.0)
+    if off > 1e-2 + 1e-2 * size:
+        raise RuntimeError(
+            f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. "
+            "The specified loss function depends on this quantity, so it is ill-defined."
+        )
+
+
+def _check_uplo(name: str, A: Any, UPLO: str) -> str:
+    check_square(name, A)
+    uplo = str(UPLO).upper()
+    if uplo not in ("L", "U"):
+        raise RuntimeError(f"{name}: Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    return uplo
+
+
+@composite(surface=BOTH, namespace="linalg")
+def eigh(input, UPLO="L"):
+    """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices, of which the triangle `UPLO` is read."""
+    return Eigh(eigh_of(input, _check_uplo("linalg.eigh", input, UPLO)))
+
+
+@primitive(surface=0)
+def eigvalsh_of(A, uplo):
+    """Eigenvalues, ascending, of Hermitian matrices."""
+
+
+@eigvalsh_of.kernel
+def _eigvalsh(a, uplo):
+    return _lapack.eigh("linalg.eigvalsh", a, uplo, False)
+
+
+@eigvalsh_of.shape
+def _eigvalsh_shape(A, uplo):
+    return A.shape[:-1], A.dtype.to_real()
+
+
+eigvalsh_of.not_differentiable = "where a derivative may be asked for, the vectors are computed too"
+
+
+@composite(surface=BOTH, namespace="linalg")
+def eigvalsh(input, UPLO="L"):
+    """Eigenvalues, ascending, of Hermitian matrices, of which the triangle `UPLO` is read."""
+    uplo = _check_uplo("linalg.eigvalsh", input, UPLO)
+    return eigh_of(input, uplo)[0] if needs_vectors(input) else eigvalsh_of(input, uplo)
+
+
+# -- eigenvalues of any square matrix ------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def eig_of(A):
+    """Eigenvalues and eigenvectors of square matrices, complex."""
+
+
+eig_of.node_class.title = "LinalgEigBackward0"
+
+
+@eig_of.kernel
+def _eig(a):
+    return _lapack.eig("torch.linalg.eig", a, True)
+
+
+@eig_of.shape
+def _eig_shape(A):
+    return [(A.shape[:-1], A.dtype.to_complex()), (A.shape, A.dtype.to_complex())]
+
+
+@eig_of.vjp
+def _eig_vjp(grad, out0, out1, A_dtype):
+    gl, gv = grad
+    V, Vh = out1, adjoint(out1)
+    inner: Any = diagonal_matrix(gl)
+    if not absent(gv):
+        rotation = matmul(Vh, gv)
+        _check_phase("linalg_eig_backward", "eigenvectors", diagonal(rotation), gv)
+        # Eigenvectors have length 1: what would lengthen them is taken out.
+        rotation = rotation - matmul(Vh, V * diagonal(rotation).real.unsqueeze(-2))
+        rotation = rotation / _gaps(out0).conj()
+        inner = rotation - diagonal_matrix(diagonal(rotation)) + inner
+    made = OPS["linalg.solve"].function(Vh, matmul(inner, Vh))
+    return (made if A_dtype.is_complex else made.real,)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def eig(input):
+    """Eigenvalues and eigenvectors (columns, of length 1) of square matrices, always complex."""
+    check_square("linalg.eig", input)
+    return Eig(eig_of(input))
+
+
+@primitive(surface=0)
+def eigvals_of(A):
+    """Eigenvalues of square matrices, complex."""
+
+
+@eigvals_of.kernel
+def _eigvals(a):
+    return _lapack.eig("torch.linalg.eigvals", a, False)
+
+
+@eigvals_of.shape
+def _eigvals_shape(A):
+    return A.shape[:-1], A.dtype.to_complex()
+
+
+eigvals_of.not_differentiable = eigvalsh_of.not_differentiable
+
+
+@composite(surface=BOTH, namespace="linalg")
+def eigvals(input):
+    """Eigenvalues of square matrices, always complex, in no particular order."""
+    check_square("linalg.eigvals", input)
+    return eig_of(input)[0] if needs_vectors(input) else eigvals_of(input)
+
+
+# -- singular values -------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0)
+def svd_of(A, full_matrices):
+    """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``."""
+
+
+svd_of.node_class.title = "LinalgSvdBackward0"
+
+
+@svd_of.kernel
+def _svd(a, full_matrices):
+    u, s, vh = _lapack.svd("linalg.svd", a, full_matrices, True)
+    return u, s, vh
+
+
+@svd_of.shape
+def _svd_shape(A, full_matrices):
+    (*batch, m, n) = A.shape
+    k = min(m, n)
+    rows, columns = (m, n) if full_matrices else (k, k)
+    return [((*batch, m, rows), A.dtype), ((*batch, k), A.dtype.to_real()), ((*batch, columns, n), A.dtype)]
+
+
+@svd_of.vjp
+def _svd_vjp(grad, out0, out1, out2):
+    gu, gs, gvh = grad
+    S, k = out1, out1.shape[-1]
+    U, Vh = out0[..., :, :k], out2[..., :k, :]
+    m, n = U.shape[-2], Vh.shape[-1]
+    no_u, no_v = absent(gu), absent(gvh)
+    if no_u and no_v:
+        return (matmul(U * gs.unsqueeze(-2), Vh),)
+    gu, gvh = gu[..., :, :k], gvh[..., :k, :]
+    # What is left of U^H gU and V^H gV after rotations that change nothing: their skew-Hermitian parts.
+    left = None if no_u else matmul(adjoint(U), gu)
+    right = None if no_v else matmul(Vh, adjoint(gvh))
+    both = [diagonal(x) for x in (left, right) if x is not None]
+    _check_phase("svd_backward", "singular vectors", both[0] if len(both) == 1 else both[0] + both[1], gu)
+    squares = S * S
+    gaps = _gaps(squares)
+    inner: Any = diagonal_matrix(gs).to(U.dtype)
+    if left is not None:
+        inner = inner + (left - adjoint(left)) / gaps * S.unsqueeze(-2)
+    if right is not None:
+        inner = inner + (right - adjoint(right)) / gaps * S.unsqueeze(-1)
+    if U.is_complex() and left is not None:
+        # Those skew parts have an imaginary diagonal, which the phases of both sides share: it belongs to either.
+        inner = _phase_mended(inner, left, right, S)
+    made = matmul(U, inner)
+    tall = m > k and not no_u
+    if tall:
+        off = gu / S.unsqueeze(-2)
+        made = made + off - matmul(U, matmul(adjoint(U), off))
+    made = matmul(made, Vh)
+    if n > k and not no_v:
+        off = gvh / S.unsqueeze(-1)
+        made = made + matmul(U, off - matmul(matmul(off, adjoint(Vh)), Vh))
+    return (made,)
+
+
+def _phase_mended(inner: Tensor, left: Tensor, right: Tensor | None, S: Tensor) -> Tensor:
+    """`inner` with the diagonal that the gauge leaves: i times the imaginary part of U^H gU's, over S."""
+    spurious = diagonal(left - adjoint(left)) * S
+    if right is not None:
+        spurious = spurious + diagonal(right - adjoint(right)) * S
+    turn = (diagonal(left) - diagonal(left).conj()) / (2 * S)
+    return inner + diagonal_matrix(turn - spurious)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def svd(A, full_matrices=True, *, driver=None):
+    """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``, singular values descending.
+
+    Args:
+        full_matrices: U and Vh are square, not only as wide as S is long.
+        driver: a cuSOLVER method; for CUDA matrices only.
+    """
+    check_matrix("linalg.svd", A)
+    _check_driver("linalg.svd", driver)
+    return Svd(svd_of(A, bool(full_matrices)))
+
+
+def _check_driver(name: str, driver: Any) -> None:
+    if driver is not None:
+        raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs, got driver={driver!r}")
+
+
+@primitive(surface=0)
+def svdvals_of(A):
+    """Singular values, descending."""
+
+
+@svdvals_of.kernel
+def _svdvals(a):
+    return _lapack.svd("linalg.svd", a, False, False)
+
+
+@svdvals_of.shape
+def _svdvals_shape(A):
+    return (*A.shape[:-2], min(A.shape[-2:])), A.dtype.to_real()
+
+
+svdvals_of.not_differentiable = eigvalsh_of.not_differentiable
+
+
+def singular_values(A: Tensor) -> Tensor:
+    return svd_of(A, False)[1] if needs_vectors(A) else svdvals_of(A)
+
+
+@composite(surface=BOTH, namespace="linalg")
+def svdvals(A, *, driver=None):
+    """Singular values, descending."""
+    check_matrix("linalg.svdvals", A)
+    _check_driver("linalg.svdvals", driver)
+    return singular_values(A)
+
+
+def _old_svd(input, some=True, compute_uv=True):
+    """``U, S, V`` with ``input == U @ diag(S) @ V.mH``; zeros for U and V unless `compute_uv`."""
+    check_matrix("linalg.svd", input)
+    if not compute_uv:
+        (*batch, m, n) = input.shape
+        return OldSvd((input.new_zeros((*batch, m, m)), singular_values(input), input.new_zeros((*batch, n, n))))
+    U, S, Vh = svd_of(input, not some)
+    return OldSvd((U, S, adjoint(Vh)))
+
+
+_old_svd.__name__ = "svd"
+composite(surface=FUNCTION | METHOD | OUT)(_old_svd)
+
+
+# -- low rank --------------------------------------------------------------------------------------------------------------------
+
+
+@composite()
+def svd_lowrank(A, q=6, niter=2, M=None):
+    """``U, S, V`` of about the `q` largest singular values, by random projection and `niter` power iterations.
+
+    Source: Halko, Martinsson and Tropp 2009, "Finding structure with randomness", arXiv:0909.4061, algorithm 5.1.
+    """
+    if M is not None:
+        A = A - M.expand(A.shape)
+    m, n = A.shape[-2:]
+    wide = m < n
+    X = adjoint(A) if wide else A
+    Q = _range_of(X, q, niter)
+    U, S, Vh = svd_of(matmul(adjoint(Q), X), False)
+    U, V = matmul(Q, U), adjoint(Vh)
+    return (V, S, U) if wide else (U, S, V)
+
+
+def _range_of(A: Tensor, q: int, niter: int) -> Tensor:
+    from .random import FUNCTIONS
+
+    start = FUNCTIONS["randn"](A.shape[-1], q, dtype=A.dtype)
+    Q = qr_of(matmul(A, start), "reduced")[0]
+    for _ in range(niter):
+        Q = qr_of(matmul(adjoint(A), Q), "reduced")[0]
+        Q = qr_of(matmul(A, Q), "reduced")[0]
+    return Q
+
+
+@composite()
+def pca_lowrank(A, q=None, center=True, niter=2):
+    """Principal components, approximately: `svd_lowrank` of `A` with the mean of each column taken off if `center`."""
+    check_matrix("pca_lowrank", A)
+    m, n = A.shape[-2:]
+    q = min(6, m, n) if q is None else q
+    if not 0 <= q <= min(m, n):
+        raise ValueError(f"pca_lowrank: q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
+    if niter < 0:
+        raise ValueError(f"pca_lowrank: niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)

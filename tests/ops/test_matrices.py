@@ -1,0 +1,274 @@
+"""Linear algebra against defining equations and scipy; derivatives against difference quotients."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import flambeau as fb
+
+L = fb.linalg
+rng = np.random.default_rng(0)
+A = rng.standard_normal((2, 4, 4)) + 2 * np.eye(4)
+C = A + 1j * rng.standard_normal((2, 4, 4))
+TALL = rng.standard_normal((5, 3))
+POSITIVE = A @ A.swapaxes(-1, -2) + np.eye(4)
+HERMITIAN = C @ C.conj().swapaxes(-1, -2) + np.eye(4)
+B = rng.standard_normal((2, 4, 3))
+
+
+def close(made, expected, **tolerances):
+    np.testing.assert_allclose(made.detach().numpy() if isinstance(made, fb.Tensor) else made, expected, atol=1e-10, **tolerances)
+
+
+def adjoint(a):
+    return a.conj().swapaxes(-1, -2)
+
+
+# -- equations ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("a", [A, C])
+def test_inverse_and_solution_satisfy_their_equations(a):
+    x = fb.tensor(a)
+    b = fb.tensor(B.astype(a.dtype))
+
+    close(L.inv(x) @ x, np.broadcast_to(np.eye(4), a.shape))
+    close(x @ L.solve(x, b), b.numpy())
+    close(L.solve(x, b.mT, left=False) @ x, b.mT.numpy())
+    close((x @ L.solve(x, b[..., 0]).unsqueeze(-1)).squeeze(-1), b[..., 0].numpy())
+
+
+def test_singular_matrices_raise_linalg_error_or_are_told_by_info():
+    x = fb.tensor([[[1.0, 2.0], [2.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]])
+
+    with pytest.raises(L.LinAlgError, match="Batch element 0"):
+        L.inv(x)
+    with pytest.raises(RuntimeError, match="singular"):
+        L.solve(x, fb.ones(2, 2, 1))
+    inverse, info = L.inv_ex(x)
+    assert info.tolist() == [2, 0]
+    assert inverse[1].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_triangular_solutions_read_one_triangle(upper, left):
+    triangle = np.triu(A) if upper else np.tril(A)
+    b = B if left else B.swapaxes(-1, -2)
+    x = L.solve_triangular(fb.tensor(A), fb.tensor(b), upper=upper, left=left).numpy()
+
+    close(triangle @ x if left else x @ triangle, b)
+
+
+@pytest.mark.parametrize("a", [POSITIVE, HERMITIAN])
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky_factor_multiplies_back_and_solves(a, upper):
+    factor = L.cholesky(fb.tensor(a), upper=upper)
+    made = factor.numpy()
+    b = fb.tensor(B.astype(a.dtype))
+
+    close(adjoint(made) @ made if upper else made @ adjoint(made), a)
+    close(a @ fb.cholesky_solve(b, factor, upper).numpy(), b.numpy())
+    close(fb.cholesky_inverse(factor, upper).numpy() @ a, np.broadcast_to(np.eye(4), a.shape))
+
+
+def test_cholesky_tells_the_order_of_the_minor_that_is_not_positive():
+    x = fb.tensor([[1.0, 2.0], [2.0, 1.0]])
+
+    with pytest.raises(L.LinAlgError, match="minor of order 2"):
+        L.cholesky(x)
+    assert L.cholesky_ex(x).info.item() == 2
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
+def test_qr_lu_and_svd_multiply_back(shape):
+    a = rng.standard_normal((2, *shape)) + 1j * rng.standard_normal((2, *shape))
+    x = fb.tensor(a)
+
+    q, r = L.qr(x)
+    close(q @ r, a)
+    close(q.mH @ q, np.broadcast_to(np.eye(min(shape)), (2, min(shape), min(shape))))
+    p, low, up = L.lu(x)
+    close(p @ low @ up, a)
+    u, s, vh = L.svd(x, full_matrices=False)
+    close((u * s.unsqueeze(-2)) @ vh, a)
+    close(L.svdvals(x), s.numpy())
+    close(L.pinv(x), np.linalg.pinv(a))
+
+
+def test_packed_lu_solves_from_both_sides_and_for_the_adjoint():
+    x, b = fb.tensor(C), fb.tensor(B.astype(C.dtype))
+    lu, pivots = L.lu_factor(x)
+
+    close(x @ L.lu_solve(lu, pivots, b), b.numpy())
+    close(x.mH @ L.lu_solve(lu, pivots, b, adjoint=True), b.numpy())
+    close(L.lu_solve(lu, pivots, b.mT, left=False) @ x, b.mT.numpy())
+
+
+@pytest.mark.parametrize(("a", "hermitian"), [(A + A.swapaxes(-1, -2), False), (C + C.swapaxes(-1, -2), False), (C + adjoint(C), True)])
+def test_packed_ldl_solves(a, hermitian):
+    packed, pivots = L.ldl_factor(fb.tensor(a), hermitian=hermitian)
+    b = B.astype(a.dtype)
+
+    close(a @ L.ldl_solve(packed, pivots, fb.tensor(b), hermitian=hermitian).numpy(), b)
+
+
+def test_eigenvectors_are_turned_by_their_eigenvalues_alone():
+    values, vectors = L.eig(fb.tensor(A))
+    close(A.astype(complex) @ vectors.numpy(), (vectors * values.unsqueeze(-2)).numpy())
+    values, vectors = L.eigh(fb.tensor(HERMITIAN))
+    close(HERMITIAN @ vectors.numpy(), (vectors * values.unsqueeze(-2)).numpy())
+    close(L.eigvalsh(fb.tensor(np.triu(HERMITIAN)), UPLO="U"), values.numpy())
+
+
+@pytest.mark.parametrize("driver", [None, "gels", "gelsd", "gelss"])
+def test_least_squares_solve_the_normal_equations(driver):
+    b = rng.standard_normal((5, 2))
+    made = L.lstsq(fb.tensor(TALL), fb.tensor(b), driver=driver)
+
+    close(TALL.T @ (TALL @ made.solution.numpy()), TALL.T @ b)
+    if driver is not None:
+        close(made.residuals, ((TALL @ made.solution.numpy() - b) ** 2).sum(0))
+
+
+def test_householder_products_are_the_q_of_qr():
+    packed, tau = fb.geqrf(fb.tensor(TALL))
+    other = rng.standard_normal((5, 2))
+
+    close(L.householder_product(packed, tau).abs(), np.abs(np.linalg.qr(TALL)[0]))
+    close(fb.ormqr(packed, tau, fb.ormqr(packed, tau, fb.tensor(other)), transpose=True), other)
+    close(fb.ormqr(packed, tau, fb.tensor(other.T), left=False), fb.ormqr(packed, tau, fb.tensor(other), transpose=True).mT.numpy())
+
+
+# -- functions ----------------------------------------------------------------------------------------------------------
+
+
+def test_determinants():
+    close(fb.det(fb.tensor(C)), np.linalg.det(C))
+    sign, log = L.slogdet(fb.tensor(C))
+    close(sign * log.exp(), np.linalg.det(C))
+    close(fb.logdet(fb.tensor(POSITIVE)), np.log(np.linalg.det(POSITIVE)))
+
+
+def test_powers_and_exponential():
+    x = fb.tensor(A)
+
+    close(L.matrix_power(x, 5), np.linalg.matrix_power(A, 5))
+    close(L.matrix_power(x, -2) @ x @ x, np.broadcast_to(np.eye(4), A.shape))
+    turn = fb.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=fb.float64)
+    close(fb.matrix_exp(turn), [[np.cos(1), -np.sin(1)], [np.sin(1), np.cos(1)]])
+
+
+@pytest.mark.parametrize("order", [0, 0.5, 1, 2, 3, inf, -inf, -1])
+def test_vector_norms(order):
+    close(L.vector_norm(fb.tensor(B), order, dim=1), np.linalg.norm(B, order, axis=1))
+
+
+@pytest.mark.parametrize("order", ["fro", "nuc", 1, -1, 2, -2, inf, -inf])
+def test_matrix_norms_and_condition_numbers(order):
+    close(L.matrix_norm(fb.tensor(TALL), order), np.linalg.norm(TALL, order))
+    close(L.norm(fb.tensor(B), order, dim=(0, 2)), np.linalg.norm(B, order, axis=(0, 2)))
+    close(L.cond(fb.tensor(A[0]), order), np.linalg.cond(A[0], order))
+
+
+def test_ranks_count_singular_values_above_the_tolerance():
+    a = fb.diag(fb.tensor([3.0, 1.0, 1e-3, 0.0]))
+
+    assert L.matrix_rank(a).item() == 3
+    assert L.matrix_rank(a, atol=0.01).item() == 2
+    assert L.matrix_rank(a, rtol=0.5, hermitian=True).item() == 1
+
+
+def test_products():
+    a, b, c = (fb.tensor(rng.standard_normal(s)) for s in ((2, 30), (30, 3), (3,)))
+
+    close(L.multi_dot([a, b, c]), a.numpy() @ b.numpy() @ c.numpy())
+    close(L.vecdot(fb.tensor(C), fb.tensor(C)), (np.abs(C) ** 2).sum(-1))
+    close(L.cross(fb.tensor([1.0, 0, 0]), fb.tensor([0.0, 1, 0])), [0, 0, 1])
+    close(L.vander(fb.tensor([1.0, 2.0, 3.0]), N=3), [[1, 1, 1], [1, 2, 4], [1, 3, 9]])
+
+
+def test_tensor_equations():
+    a = rng.standard_normal((2, 3, 6))
+    x = L.tensorsolve(fb.tensor(a), fb.tensor(B[0, :2]))
+
+    close(np.tensordot(a, x.numpy(), 1), B[0, :2])
+    close(np.tensordot(L.tensorinv(fb.tensor(a), ind=2).numpy(), a, 2), np.eye(6))
+
+
+# -- derivatives --------------------------------------------------------------------------------------------------------
+
+RULES = {
+    "inv": (L.inv, A), "inv_complex": (L.inv, C), "cholesky": (lambda x: L.cholesky(x @ x.mH + fb.eye(4, dtype=x.dtype)), C),
+    "det": (fb.det, A), "det_complex": (fb.det, C), "slogdet": (lambda x: L.slogdet(x)[0] * L.slogdet(x)[1], C),
+    "eigh": (lambda x: (lambda e: e[1].abs() * e[0].unsqueeze(-1))(L.eigh(x + x.mH)), C), "eigvals": (lambda x: L.eigvals(x).abs().sum(), A),
+    "eig": (lambda x: L.eig(x)[1].abs(), C), "svd": (lambda x: (lambda s: s[0].abs() * s[1])(L.svd(x, False)), TALL + 1j * TALL[::-1]),
+    "svdvals": (L.svdvals, TALL), "qr_tall": (lambda x: L.qr(x)[0] + L.qr(x)[1].sum(), TALL), "qr_wide": (lambda x: L.qr(x)[1], TALL.T),
+    "lu_tall": (lambda x: L.lu(x)[1], TALL), "lu_wide": (lambda x: L.lu(x)[2], TALL.T), "lu_factor": (lambda x: L.lu_factor(x)[0], C),
+    "pinv": (L.pinv, TALL), "matrix_exp": (fb.matrix_exp, 0.3 * A), "lstsq": (lambda x: L.lstsq(x, x[:, :1] ** 2)[0], TALL),
+    "norm": (lambda x: L.vector_norm(x, 3, dim=-1), TALL), "nuc": (lambda x: L.matrix_norm(x, "nuc"), TALL),
+    "triangular": (lambda x: L.solve_triangular(x, x * x, upper=True), C),
+    "householder": (lambda x: L.householder_product(x, x[0]), 0.5 * TALL),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_first_and_second_derivatives_are_slopes(name):
+    fn, data = RULES[name]
+    is_complex = np.iscomplexobj(data)
+    draw = np.random.default_rng(1)
+    out = fn(fb.tensor(data))
+    weights = draw.standard_normal(out.shape) + (1j * draw.standard_normal(out.shape) if out.is_complex() else 0)
+    way = draw.standard_normal(data.shape) + (1j * draw.standard_normal(data.shape) if is_complex else 0)
+
+    def loss(x):
+        value = fn(x) * fb.tensor(weights)
+        return value.real.sum() if value.is_complex() else value.sum()
+
+    def slope(x, **options):
+        (g,) = fb.autograd.grad(loss(x), x, **options)
+        along = g.conj() * fb.tensor(way)
+        return along.real.sum() if along.is_complex() else along.sum()
+
+    def along_way(fn):
+        step = 1e-6
+        high, low = (fn(fb.tensor(data + d * way, requires_grad=True)).item() for d in (step, -step))
+        return (high - low) / (2 * step)
+
+    x = fb.tensor(data, requires_grad=True)
+    first = slope(x, create_graph=True)
+    (g,) = fb.autograd.grad(first, x)
+    second = (g.conj() * fb.tensor(way)).sum().numpy().real
+
+    assert first.item() == pytest.approx(along_way(loss), rel=1e-5, abs=1e-6)
+    assert second == pytest.approx(along_way(slope), rel=1e-4, abs=1e-5)
+
+
+def test_the_gradient_of_a_singular_determinant_is_its_cofactors():
+    x = fb.tensor([[1.0, 2.0], [2.0, 4.0]], dtype=fb.float64, requires_grad=True)
+    fb.det(x).backward()
+
+    close(x.grad, [[4.0, -2.0], [-2.0, 1.0]])
+
+
+def test_a_norm_at_zero_has_the_subgradient_zero():
+    x = fb.zeros(3, requires_grad=True)
+    L.vector_norm(x).backward()
+
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_exponential_agrees_with_scipy_on_complex_batches():
+    close(L.matrix_exp(fb.tensor(C)), scipy.linalg.expm(C))
+
+
+def test_results_have_names_and_types_of_their_own():
+    made = L.eigh(fb.tensor(POSITIVE[0]))
+
+    assert type(made).__name__ == "linalg_eigh"
+    assert made._fields == ("eigenvalues", "eigenvectors")
+    assert issubclass(L.LinAlgError, RuntimeError)
