@@ -205,8 +205,9 @@ def test_tensor_equations():
 RULES = {
     "inv": (L.inv, A), "inv_complex": (L.inv, C), "cholesky": (lambda x: L.cholesky(x @ x.mH + fb.eye(4, dtype=x.dtype)), C),
     "det": (fb.det, A), "det_complex": (fb.det, C), "slogdet": (lambda x: L.slogdet(x)[0] * L.slogdet(x)[1], C),
-    "eigh": (lambda x: (lambda e: e[1].abs() * e[0].unsqueeze(-1))(L.eigh(x + x.mH)), C), "eigvals": (lambda x: L.eigvals(x).abs().sum(), A),
-    "eig": (lambda x: L.eig(x)[1].abs(), C), "svd": (lambda x: (lambda s: s[0].abs() * s[1])(L.svd(x, False)), TALL + 1j * TALL[::-1]),
+    "eigh": (lambda x: (lambda e: e[1].abs() * e[0].unsqueeze(-1))(L.eigh(x + x.mH)), C),
+    "eigvals": (lambda x: L.eigvals(x).abs().sum(), A), "eig": (lambda x: L.eig(x)[1].abs(), C),
+    "svd": (lambda x: (lambda s: s[0].abs() * s[1])(L.svd(x, False)), TALL + 1j * TALL[::-1]),
     "svdvals": (L.svdvals, TALL), "qr_tall": (lambda x: L.qr(x)[0] + L.qr(x)[1].sum(), TALL), "qr_wide": (lambda x: L.qr(x)[1], TALL.T),
     "lu_tall": (lambda x: L.lu(x)[1], TALL), "lu_wide": (lambda x: L.lu(x)[2], TALL.T), "lu_factor": (lambda x: L.lu_factor(x)[0], C),
     "pinv": (L.pinv, TALL), "matrix_exp": (fb.matrix_exp, 0.3 * A), "lstsq": (lambda x: L.lstsq(x, x[:, :1] ** 2)[0], TALL),

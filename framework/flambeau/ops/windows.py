@@ -205,7 +205,11 @@ def hamming_window(
 @composite()
 def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Three cosine terms; one period of a periodic window unless `periodic` is False."""
-    return _old("blackman_window", lambda k, span: _cosines(k, span, BLACKMAN), window_length, periodic, dtype, layout, device, requires_grad)
+
+    def values(k, span):
+        return _cosines(k, span, BLACKMAN)
+
+    return _old("blackman_window", values, window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite()
