@@ -110,7 +110,7 @@ class ForwardLevel:
     def _with_tangents(self, result: Any, tangents: Any) -> Any:
         for r, t in zip(result if isinstance(result, tuple) else (result,), tangents, strict=True):
             if t is not None and r.dtype.category >= dtypes.FLOATING:
-                self.set_tangent(r, t if t.dtype is r.dtype else t.to(r.dtype))
+                self.set_tangent(r, as_dtype_of(t, r))
         return result
 
     def _change_shape(self, op: Any, args: Any) -> Tensor:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("unary", "binary", "ternary", "reduce", "shape", "index", "linalg", "create", "convert", "random", "activation",
-            "attention", "embedding", "distance", "logarithm", "functional", "norm", "loss", "margin", "ctc", "conv", "pool", "vision", "select", "rows", "mask", "put", "scan",
-            "sort", "count", "triangle", "grid", "contract", "compare", "special", "fft", "matrix", "solve", "decompose", "lu", "spectral", "norms", "windows", "misc", "sparse_ops")  # fmt: skip
+FAMILIES = (
+    "unary", "binary", "ternary", "reduce", "shape", "index", "linalg", "create", "convert",
+    "random", "activation", "attention", "embedding", "distance", "logarithm", "functional", "norm",
+    "loss", "margin", "ctc", "conv", "pool", "vision", "select", "rows", "mask", "put", "scan",
+    "sort", "count", "triangle", "grid", "contract", "compare", "special", "fft", "matrix", "solve",
+    "decompose", "lu", "spectral", "norms", "windows", "misc",
+)  # fmt: skip
 
 
 def load_families() -> None:
     """Import every module of declarations."""
-    from importlib.util import find_spec
-
     for name in FAMILIES:
-        if find_spec(f"{__name__}.{name}") is not None:
-            import_module(f".{name}", __name__)
+        import_module(f".{name}", __name__)
 
 
 def install_operators() -> None:
     """Give `Tensor` its Python operators."""
     from . import _derive
 
+    _derive.install_methods()
     for name in ("__getitem__", "__setitem__"):
         _derive.install_item(name)
     install = _derive.install_operator

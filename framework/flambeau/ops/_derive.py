@@ -20,7 +20,7 @@ from .. import _state
 from .._arrays import ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor
-from . import _spec
+from . import _index, _spec
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 
 _scope: dict[str, Any] = {
@@ -501,6 +501,9 @@ def load_all() -> None:
         if op.surface & INPLACE:
             _METHODS_INPLACE.setdefault(bare, op)
     _loaded = True
+    for name in method_names():  # what was declared since the index was generated
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, _Unmade(name))
 
 
 def install_methods() -> None:
@@ -511,6 +514,8 @@ def install_methods() -> None:
     for name, family in _index.LATE.items():
         if name not in Tensor.__dict__:
             setattr(Tensor, name, _Late(name, family))
+    # A class with `__getattr__` reads even its slots ten times slower.
+    del Tensor.__getattr__
 
 
 class _Late:
@@ -524,8 +529,9 @@ class _Late:
     def _load(self) -> None:
         from importlib import import_module
 
-        delattr(Tensor, self.name)
         import_module(f"flambeau.ops.{self.family}")
+        if Tensor.__dict__.get(self.name) is self:
+            raise RuntimeError(f"flambeau.ops.{self.family} does not define Tensor.{self.name}; run python -m flambeau.ops._stubs")
 
     def __get__(self, tensor: Any, cls: type) -> Any:
         self._load()
@@ -566,8 +572,9 @@ def method_names() -> list[str]:
 def find(key: str) -> Op | None:
     """The op of the public name `key`, its family loaded if need be; None when there is none."""
     op = OPS.get(key)
-    if op is None and key in _index.FAMILY:
-        op = OPS[key]
+    if op is None and (key in _index.FAMILY or not _loaded):
+        load_family_of(key)
+        op = OPS.get(key)
     return op
 
 
@@ -608,7 +615,8 @@ def install_item(name: str) -> None:
     """Give `Tensor` the method `name`, which the index family replaces by the real one when it is loaded."""
 
     def first_use(self: Any, *args: Any) -> Any:
-        load_all()
+        from . import index as _  # noqa: F401  # puts the real methods on Tensor
+
         return getattr(self, name)(*args)
 
     first_use.__name__ = name
@@ -620,7 +628,6 @@ def install_unary(name: str, op_name: str) -> None:
     """Give `Tensor` the operator method `name` of one operand, made on first use."""
 
     def first_use(self: Any) -> Any:
-        load_all()
         setattr(Tensor, name, OPS[op_name].function)
         return getattr(self, name)()
 
@@ -629,7 +636,6 @@ def install_unary(name: str, op_name: str) -> None:
 
 
 def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
-    load_all()
     op = OPS[op_name]
     fn = make_inplace(op) if inplace else op.function
     if not swapped and not inplace:
@@ -688,8 +694,29 @@ def _is_operand(value: Any) -> bool:
 # -- named results -------------------------------------------------------------------------------------------------------
 
 
+_RESULTS: dict[str, type] = {}
+
+
+def named_result(name: str) -> type | None:
+    """The named tuple that op `name` returns, or None."""
+    load_all()
+    if name not in _RESULTS:
+        fields = next((op.returns for op in OPS.values() if op.name == name and getattr(op, "returns", None)), None)
+        if not fields:
+            return None
+        return_type(name, fields)
+    return _RESULTS.get(name)
+
+
 def return_type(name: str, fields: tuple[str, ...]) -> type:
-    """The named tuple an op with several results returns, ``torch.return_types.<name>``."""
+    """The named tuple an op with several results returns, ``torch.return_types.<name>``: one class for each name."""
+    found = _RESULTS.get(name)
+    if found is None:
+        found = _RESULTS[name] = _make_return_type(name, fields)
+    return found
+
+
+def _make_return_type(name: str, fields: tuple[str, ...]) -> type:
     from operator import itemgetter
 
     def new(cls: type, values: Any) -> Any:
@@ -725,7 +752,6 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
     """Map every word that a public op answers to to that op."""
     from flambeau_kernels import vocabulary
 
-    load_all()
     for word in (*vocabulary.WORDS, *vocabulary.HOST_WORDS):
         key = _OTHER_NAMES.get(word, word)
         op = find(key) or find(key.replace("special_", "special.", 1))
@@ -736,6 +762,7 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
     words["conj"] = _conj
     words["fma"] = lambda x, y, z: x * y + z
     words["where"] = _where
+    words["special_polygamma"] = lambda n, x: OPS["polygamma_of"].function(x, n)
     words["sign"] = lambda x: x.sgn() if isinstance(x, Tensor) and x.is_complex() else sign(x)
 
 
@@ -768,12 +795,31 @@ def _number_or(fn: Any, word: str, tensors_only: bool = False) -> Any:
 
 def public(namespace: str, name: str) -> Any:
     """The public function `name` of `namespace`: an op's, or one of the plain functions op modules list; or None."""
-    found = lookup(namespace, name)
-    if found is None and not namespace:
-        from . import create, misc, random, shape
+    from importlib import import_module
 
-        for functions in (create.FUNCTIONS, random.FUNCTIONS, misc.FUNCTIONS):
-            found = found or functions.get(name)
-        if name.startswith("atleast_") or name == "broadcast_shapes":
-            found = getattr(shape, name, None)
+    if not namespace:
+        if name.startswith("_foreach_"):
+            from . import _foreach
+
+            return _foreach.function(name)
+        family = _index.PLAIN.get(name)
+        if family is not None:
+            return import_module(f"flambeau.ops.{family}").FUNCTIONS[name]
+    found = lookup(namespace, name)
+    if found is None and not namespace:  # declared since the index was generated
+        found = plain_functions().get(name, (None, None))[1]
+    return found
+
+
+def plain_functions() -> dict[str, tuple[str, Any]]:
+    """Name -> family and function, of the functions that are listed in a family's FUNCTIONS rather than declared."""
+    from importlib import import_module
+
+    from . import FAMILIES
+
+    load_all()
+    found: dict[str, tuple[str, Any]] = {}
+    for family in FAMILIES:
+        listed = getattr(import_module(f"flambeau.ops.{family}"), "FUNCTIONS", {})
+        found.update({name: (family, fn) for name, fn in listed.items()})
     return found

@@ -30,7 +30,20 @@ FUNCTION, METHOD, INPLACE, OUT, FOREACH = 1, 2, 4, 8, 16
 EVERYWHERE = FUNCTION | METHOD | INPLACE | OUT | FOREACH
 VIEWED = FUNCTION | METHOD
 
-OPS: dict[str, Op] = {}
+
+
+class Registry(dict):
+    """Public name -> op. A name that is not there yet loads the family that declares it."""
+
+    def __missing__(self, key: str) -> Op:
+        from . import _derive
+
+        if not _derive.load_family_of(key):
+            raise KeyError(key)
+        return dict.__getitem__(self, key)
+
+
+OPS: Registry = Registry()
 _new = object.__new__
 _next_seq = _state.next_seq
 
@@ -484,7 +497,10 @@ def raise_overwritten(node: Node, record: Any) -> None:
     saved = next((s for s, v in zip(node.saved, node.versions, strict=False) if v is record), None)
     shape = list(saved.shape) if isinstance(saved, ndarray) else "unknown"
     where = node.__dict__.get("where")
-    saver = f"{node.name()} saved its operand {index} (shape {shape})" + (f" at {tape.shown_line(where)}" if where else "")
+    op = node.op
+    names = ("result", *op.params) if isinstance(op, ElementwiseOp) else getattr(op, "saved_names", ())
+    what = names[index] if index < len(names) else f"operand {index}"
+    saver = f"{node.name()} saved its {what} (shape {shape})" + (f" at {tape.shown_line(where)}" if where else "")
     if record is None:
         writer = "its own in-place form"
     elif len(record) > tape.WRITER:
@@ -555,6 +571,10 @@ class ElementwiseOp(Op):
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
         self.differentiable = bool(partials) or bool(vjps)
+
+    def has_gradient(self, name: str) -> bool:
+        """Whether a derivative with respect to parameter `name` is declared."""
+        return name in self.vjps or name in (self.partials or {})
 
     def reads_of(self, name: str) -> tuple[str, ...]:
         """What the gradient of parameter `name` reads, apart from the incoming gradient."""
@@ -1327,6 +1347,14 @@ class ViewNode(PrimitiveNode):
         op = self.op
         saved = self.saved
         return op.raw_rule(*[grad if at is None else saved[at] for at in op.raw_sources])
+
+    def add_piece(self, whole: Any, grad: Any) -> bool:
+        """Add `grad` where this view lies in `whole`, which spares an array of zeros. Returns whether that was done."""
+        if self.versions or whole.__class__ is not ndarray or grad.__class__ is not ndarray or whole.dtype != grad.dtype:
+            return False
+        piece = self.op.kernel_rule(whole, *self.saved[1:])
+        np.add(piece, grad, piece)
+        return True
 
 
 class ViewOp(PrimitiveOp):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from ._promote import result_type
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, primitive, sum_tensor_to
 
@@ -62,7 +62,7 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
         p if p not in source.defaults else f"{p}={source.defaults[p]!r}" for p in source.positional
     )
     given = ", ".join(source.positional)
-    scope: dict[str, Any] = {"view": _caller(source), "copies": _copies if several else _copy}
+    scope: dict[str, Any] = {"__name__": __name__, "view": _caller(source), "copies": _copies if several else _copy}
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # noqa: S102  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own."
@@ -151,3 +151,44 @@ def heaviside(input, values):
 
 
 FUNCTIONS = {"empty_permuted": empty_permuted, "resize_as_": lambda t, like, memory_format=None: t.resize_as_(like, memory_format)}
+
+
+# -- element by element, in Python -----------------------------------------------------------------------------------------
+
+
+def _each(name: str, self: Tensor, others: tuple[Tensor, ...], fn: Any) -> Tensor:
+    """Replace each element of `self` by what `fn` makes of it and of those of `others`, which are expanded to its shape."""
+    if self.requires_grad:
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+    if not self.is_cpu:
+        raise TypeError(f"{name} is only implemented on CPU tensors, got one on {self.device}")
+    for x in others:
+        if x.dtype is not self.dtype:
+            raise TypeError(f"{name}: expected {self.type()} for 'other' (got {x.type()})")
+    values = [x.expand(self.shape).reshape(-1).tolist() for x in (self, *others)]
+    made = np.array([fn(*each) for each in zip(*values, strict=True)]).astype(self.dtype.numpy)
+    return self.copy_(wrap(made).view(self.shape))
+
+
+def apply_(self: Tensor, callable: Any) -> Tensor:  # noqa: A002  # PyTorch's name
+    """Replace each element by ``callable(element)``, in place. Slow: Python is called for every one."""
+    return _each("apply_", self, (), callable)
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:  # noqa: A002  # PyTorch's name
+    """Replace each element by ``callable(element, element of tensor)``, in place."""
+    return _each("map_", self, (tensor,), callable)
+
+
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:  # noqa: A002  # PyTorch's name
+    """Replace each element by ``callable(element, element of x, element of y)``, in place."""
+    return _each("map2_", self, (x, y), callable)
+
+
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What `Module.load_state_dict` puts in place of `self`: `other` itself if `assign`, else `self` with its values."""
+    return other.detach() if assign else self.copy_(other).detach()
+
+
+Tensor.apply_, Tensor.map_, Tensor.map2_ = apply_, map_, map2_  # type: ignore[attr-defined]
+Tensor.module_load = module_load  # type: ignore[attr-defined]

@@ -491,6 +491,9 @@ def _select_raw(grad, input_shape, dim, index):
     return (whole,)
 
 
+select.node_class.adds_piece = True
+
+
 @view(surface=0)
 def slice_dim(input, dim, start, stop, step):
     """``input[start:stop:step]`` along `dim`, bounds already within the dimension."""
@@ -513,6 +516,9 @@ def _slice_raw(grad, input_shape, dim, start, stop, step):
     whole = np.zeros(input_shape, grad.dtype)
     whole[(slice(None),) * dim + (slice(start, stop, step),)] = grad
     return (whole,)
+
+
+slice_dim.node_class.adds_piece = True
 
 
 @view(surface=METHOD | FUNCTION | INPLACE)
@@ -1366,3 +1372,5 @@ Tensor.mH = property(_adjoint)  # type: ignore[attr-defined]
 Tensor.H = property(_hermitian)  # type: ignore[attr-defined]
 Tensor.real = property(real, _set_part(0))  # type: ignore[attr-defined]
 Tensor.imag = property(imag, _set_part(1))  # type: ignore[attr-defined]
+
+FUNCTIONS = {fn.__name__: fn for fn in (atleast_1d, atleast_2d, atleast_3d, broadcast_shapes)}
