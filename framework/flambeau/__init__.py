@@ -35,14 +35,22 @@ _SUBMODULES = (
     "cuda", "cpu", "backends", "version", "testing", "overrides", "jit", "fx", "export", "compiler", "distributed", "sparse",
     "nested", "masked", "onnx", "hub", "package", "profiler", "quantization", "ao", "futures", "multiprocessing", "mps", "xpu",
     "mtia", "accelerator", "library", "monitor", "return_types", "swap", "storage", "types", "signal", "safetensors", "kernels",
-    "_utils", "_tensor", "torch_version", "functional",
+    "_utils", "_tensor", "torch_version", "functional", "__config__",
 )  # fmt: skip
 _NUMBERS = {"pi": 3.141592653589793, "e": 2.718281828459045, "inf": 1e400, "nan": 1e400 - 1e400}
 _HOME = {
     "save": "serialization", "load": "serialization", "Generator": "random", "default_generator": "random",
     "manual_seed": "random", "seed": "random", "initial_seed": "random", "get_rng_state": "random", "set_rng_state": "random",
     "UntypedStorage": "storage", "TypedStorage": "storage", "set_printoptions": "_printing", "get_printoptions": "_printing",
-    "autocast": "amp", "vmap": "func", "compile": "compiler", "Function": "autograd",
+    "autocast": "amp", "GradScaler": "amp", "vmap": "func", "compile": "compiler", "Function": "autograd",
+    "is_autocast_available": "amp.autocast_mode", "is_autocast_enabled": "amp.autocast_mode",
+    "set_autocast_enabled": "amp.autocast_mode", "get_autocast_dtype": "amp.autocast_mode",
+    "set_autocast_dtype": "amp.autocast_mode", "is_autocast_cache_enabled": "amp.autocast_mode",
+    "set_autocast_cache_enabled": "amp.autocast_mode", "clear_autocast_cache": "amp.autocast_mode",
+    "autocast_increment_nesting": "amp.autocast_mode", "autocast_decrement_nesting": "amp.autocast_mode",
+    "is_autocast_cpu_enabled": "amp.autocast_mode", "set_autocast_cpu_enabled": "amp.autocast_mode",
+    "get_autocast_cpu_dtype": "amp.autocast_mode", "set_autocast_cpu_dtype": "amp.autocast_mode",
+    "get_autocast_gpu_dtype": "amp.autocast_mode", "set_autocast_gpu_dtype": "amp.autocast_mode",
     "get_num_threads": "_settings", "set_num_threads": "_settings", "get_num_interop_threads": "_settings",
     "set_num_interop_threads": "_settings", "use_deterministic_algorithms": "_settings",
     "are_deterministic_algorithms_enabled": "_settings", "is_deterministic_algorithms_warn_only_enabled": "_settings",
@@ -53,11 +61,19 @@ _HOME = {
     "is_storage": "_settings", "is_complex": "_settings", "is_floating_point": "_settings", "is_nonzero": "_settings",
     "numel": "_settings", "is_conj": "_settings", "is_neg": "_settings", "typename": "_settings", "compiled_with_cxx11_abi": "_settings",
     "is_same_size": "_settings", "is_inference": "_settings", "is_signed": "_settings",
+    "_assert": "_settings", "get_device_module": "_settings", "from_file": "_settings", "sym_int": "_symbolic",
+    "sym_float": "_symbolic", "sym_not": "_symbolic", "sym_max": "_symbolic", "sym_min": "_symbolic", "sym_ite": "_symbolic",
+    "sym_sum": "_symbolic",
 }  # fmt: skip
 
 
 if TYPE_CHECKING:
     from ._functions import *  # noqa: F403  # generated: what the registry derives
+
+
+def _is_offered(name: str) -> bool:
+    """Whether a name that starts with an underscore is one that PyTorch's programs use."""
+    return name in _SUBMODULES or name in _HOME or name.startswith("_foreach_")
 
 
 def __getattr__(name: str) -> Any:
@@ -66,7 +82,7 @@ def __getattr__(name: str) -> Any:
 
     if name in _NUMBERS:
         found: Any = _NUMBERS[name]
-    elif name.startswith("_") and name not in _SUBMODULES or name == "ops":
+    elif name.startswith("_") and not _is_offered(name) or name == "ops":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     elif name in _SUBMODULES and find_spec(f"{__name__}.{name}") is not None:
         found = import_module(f".{name}", __name__)

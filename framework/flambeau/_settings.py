@@ -197,6 +197,39 @@ def typename(obj: Any) -> str:
     return f"{module}{kind.__qualname__}"
 
 
+def _assert(condition: Any, message: str) -> None:
+    """An assertion as a function. Raises: AssertionError with `message` unless `condition`."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a kind of device, ``flambeau.cpu`` and the like; that of the accelerator, or the CPU's, by default."""
+    from importlib import import_module
+
+    from . import devices
+
+    if device is None:
+        from .accelerator import current_accelerator
+
+        device = current_accelerator() or CPU
+    kind = devices.device(device).type
+    if kind == "meta":
+        raise RuntimeError("Device 'meta' does not have a corresponding module registered as 'torch.meta'.")
+    return import_module(f".{kind}", __package__)
+
+
+def from_file(filename: str, shared: bool = False, size: int = 0, *, dtype: Any = None, **options: Any) -> Tensor:
+    """`size` elements of a file as a tensor over its mapped memory; writes reach the file only if `shared`."""
+    from .storage import UntypedStorage
+
+    d = dtype or dtypes.get_default_dtype()
+    made = UntypedStorage.from_file(filename, shared, size * d.itemsize)
+    from .ops.create import empty
+
+    return empty(0, dtype=d, **options).set_(made, 0, (size,))
+
+
 def compiled_with_cxx11_abi() -> bool:
     """There is no C++ part; True as of current PyTorch builds."""
     warnings.warn("flambeau has no C++ part whose ABI could matter", stacklevel=2)

@@ -505,6 +505,16 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     return tensor
 
 
+def _ordered_strides(shape: tuple[int, ...], step: int, order: Any) -> tuple[int, ...]:
+    """Byte strides of a dense tensor whose dimensions lie in `order`, the fastest first; row-major without one."""
+    if order is None:
+        return _arrays.contiguous_strides(shape, step)
+    made = [0] * len(shape)
+    for d in order:
+        made[d], step = step, step * shape[d]
+    return tuple(made)
+
+
 def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
     """`Tensor.resize_`: elements keep their place in the storage, which grows when it must."""
     shape = tuple(int(n) for n in sizes)
@@ -516,11 +526,8 @@ def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
     if a.shape == shape:
         return tensor
     strides = _arrays.contiguous_strides(shape, step)
-    if memory_format is not None and (order := None if memory_format.name in ("contiguous_format", "preserve_format") else channels_last_order(memory_format, len(shape))):  # fmt: skip
-        made, at = [0] * len(shape), step
-        for d in order:
-            made[d], at = at, at * shape[d]
-        strides = tuple(made)
+    if memory_format is not None and memory_format.name.startswith("channels_last"):
+        strides = _ordered_strides(shape, step, channels_last_order(memory_format, len(shape)))
     if type(a) is MetaArray:
         tensor._a = MetaArray(shape, _arrays.plain_dtype(a.dtype), strides)
         return tensor

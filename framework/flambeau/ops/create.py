@@ -472,10 +472,28 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor over memory exported by another library through DLPack."""
+    """A tensor over memory exported by another library through DLPack: an object of its, or a capsule."""
     if isinstance(ext_tensor, Tensor):
         return wrap(ext_tensor._a)
-    return wrap(np.from_dlpack(ext_tensor))
+    return wrap(np.from_dlpack(ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)))
+
+
+class _Capsule:
+    """A DLPack capsule as the object that exports it, which is what numpy takes; in host memory."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A capsule that another library takes the memory of `tensor` from, once."""
+    return tensor.__dlpack__()
 
 
 def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None, data: Any = None) -> Tensor:
@@ -713,4 +731,4 @@ FUNCTIONS = {
     for fn in (empty, zeros, ones, full, empty_like, zeros_like, ones_like, full_like, empty_strided, tensor, as_tensor,
                asarray, from_numpy, frombuffer, from_dlpack, arange, range_, linspace, logspace, eye, scalar_tensor)
 }  # fmt: skip
-FUNCTIONS["fill_"], FUNCTIONS["zero_"] = fill_, zero_
+FUNCTIONS["fill_"], FUNCTIONS["zero_"], FUNCTIONS["to_dlpack"] = fill_, zero_, to_dlpack

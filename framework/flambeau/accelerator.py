@@ -1,0 +1,66 @@
+"""The accelerator of this machine, whichever it is: CUDA where cupy finds a device, else none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import cuda
+from .devices import device
+
+__all__ = [
+    "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count", "is_available",
+    "set_device_idx", "set_device_index", "set_stream", "synchronize",
+]  # fmt: skip
+
+
+def is_available() -> bool:
+    """Whether there is one."""
+    return cuda.is_available()
+
+
+def device_count() -> int:
+    """How many there are."""
+    return cuda.device_count()
+
+
+def current_accelerator(check_available: bool = False) -> device | None:
+    """Its kind, such as ``device('cuda')``; None if there is none."""
+    return device("cuda") if cuda.is_available() else None
+
+
+def _need() -> None:
+    if not cuda.is_available():
+        raise RuntimeError("Cannot access accelerator device when none is available; CUDA comes with the extra flambeau[cuda]")
+
+
+def current_device_index() -> int:
+    """Index of the current device. Raises: RuntimeError if there is none."""
+    _need()
+    return cuda.current_device()
+
+
+def set_device_index(device: Any) -> None:
+    """Make `device` current. Raises: RuntimeError if there is none."""
+    _need()
+    cuda.set_device(device)
+
+
+def current_stream(device: Any = None) -> Any:
+    """The current stream of `device`. Raises: RuntimeError if there is none."""
+    _need()
+    return cuda.current_stream(device)
+
+
+def set_stream(stream: Any) -> None:
+    """Make `stream` current. Raises: RuntimeError if there is none."""
+    _need()
+    cuda.set_stream(stream)
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the work of `device` is done. Raises: RuntimeError if there is none."""
+    _need()
+    cuda.synchronize(device)
+
+
+current_device_idx, set_device_idx = current_device_index, set_device_index

@@ -1,0 +1,13 @@
+"""Not here: cuSPARSELt."""
+
+from __future__ import annotations
+
+
+def is_available() -> bool:
+    """False."""
+    return False
+
+
+def version() -> int | None:
+    """None."""
+    return None

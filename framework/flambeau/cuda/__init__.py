@@ -1,0 +1,286 @@
+"""CUDA devices through cupy; without cupy or a driver there are none, and what needs one says how to get it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ..devices import device as _device_type
+from .streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+__all__ = [
+    "Event", "ExternalStream", "Stream", "StreamContext", "can_device_access_peer", "current_device", "current_stream",
+    "default_stream", "device", "device_count", "device_of", "empty_cache", "get_arch_list", "get_device_capability",
+    "get_device_name", "get_device_properties", "init", "initial_seed", "ipc_collect", "is_available", "is_bf16_supported",
+    "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
+    "memory_allocated", "memory_reserved", "seed", "seed_all", "set_device", "set_stream", "stream", "synchronize",
+]  # fmt: skip
+
+
+@functools.cache
+def _cupy() -> Any:
+    """The module cupy if it is installed and sees a device, else None."""
+    from importlib.util import find_spec
+
+    if find_spec("cupy") is None:
+        return None
+    import cupy
+
+    try:
+        return cupy if cupy.cuda.runtime.getDeviceCount() else None
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return None
+
+
+def require(what: str) -> Any:
+    """cupy. Raises: RuntimeError naming `what` was wanted and what to install."""
+    found = _cupy()
+    if found is None:
+        raise RuntimeError(
+            f"{what}: no CUDA device is available. It takes an NVIDIA driver and cupy, which the extra brings: "
+            "pip install 'flambeau[cuda]'"
+        )
+    return found
+
+
+def is_available() -> bool:
+    """Whether there is a CUDA device and cupy to drive it."""
+    return _cupy() is not None
+
+
+def device_count() -> int:
+    """How many CUDA devices there are."""
+    found = _cupy()
+    return 0 if found is None else found.cuda.runtime.getDeviceCount()
+
+
+def is_initialized() -> bool:
+    """Whether CUDA is in use by this process: as soon as it was found."""
+    return _cupy.cache_info().currsize > 0 and _cupy() is not None
+
+
+def init() -> None:
+    """Make sure that CUDA can be used. Raises: RuntimeError if not."""
+    require("cuda.init")
+
+
+def index_of(place: Any, what: str = "device") -> int:
+    """The index that an int, string, device or None (the current one) names. Raises: RuntimeError if there is no such device."""
+    found = require(what)
+    if isinstance(place, str):
+        place = _device_type(place)
+    if isinstance(place, _device_type):
+        if place.type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {place}")
+        place = place.index
+    at = found.cuda.runtime.getDevice() if place is None else int(place)
+    if not 0 <= at < device_count():
+        raise RuntimeError(f"{what}: invalid device ordinal {at}, there are {device_count()} CUDA devices")
+    return at
+
+
+def current_device() -> int:
+    """Index of the current device."""
+    return index_of(None, "cuda.current_device")
+
+
+def set_device(device: Any) -> None:
+    """Make `device` current for this thread."""
+    require("cuda.set_device").cuda.Device(index_of(device)).use()
+
+
+class device:  # PyTorch's name
+    """Makes a device current inside the block; None and negative indices change nothing."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = device
+        self._before: int | None = None
+
+    def __enter__(self) -> None:
+        if self.idx is not None and not (isinstance(self.idx, int) and self.idx < 0):
+            self._before = current_device()
+            set_device(self.idx)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            set_device(self._before)
+
+
+class device_of(device):  # PyTorch's name
+    """Makes the device of a tensor current inside the block; tensors on the CPU change nothing."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.get_device() if obj.is_cuda else -1)
+
+
+def to_device(array: Any, place: Any) -> Any:
+    """`array` (numpy or cupy) in the memory of the CUDA device `place`."""
+    found = require("Tensor.to(device='cuda')")
+    with found.cuda.Device(index_of(place)):
+        return found.asarray(array)
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the work of `device` is done."""
+    require("cuda.synchronize").cuda.Device(index_of(device)).synchronize()
+
+
+# -- what the devices are ------------------------------------------------------------------------------------------------
+
+
+class DeviceProperties:
+    """Facts about a device: `name`, `major`, `minor`, `total_memory` in bytes, `multi_processor_count`."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        name = facts["name"]
+        self.name = name.decode() if isinstance(name, bytes) else name
+        self.major, self.minor = facts["major"], facts["minor"]
+        self.total_memory = facts["totalGlobalMem"]
+        self.multi_processor_count = facts["multiProcessorCount"]
+        self.warp_size = facts["warpSize"]
+        self.max_threads_per_multi_processor = facts["maxThreadsPerMultiProcessor"]
+
+    def __repr__(self) -> str:
+        body = ", ".join(f"{k}={v!r}" for k, v in vars(self).items())
+        return f"_CudaDeviceProperties({body})"
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """Facts about `device`, the current one by default."""
+    found = require("cuda.get_device_properties")
+    return DeviceProperties(found.cuda.runtime.getDeviceProperties(index_of(device)))
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of `device`."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """Compute capability of `device`, major and minor."""
+    facts = get_device_properties(device)
+    return facts.major, facts.minor
+
+
+def get_arch_list() -> list[str]:
+    """Architectures that code was compiled for ahead of time: none, kernels are compiled when they are first used."""
+    return []
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the current device computes with bfloat16."""
+    return is_available() and (including_emulation or get_device_capability()[0] >= 8)
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether `device` can read the memory of `peer_device`."""
+    found = require("cuda.can_device_access_peer")
+    return bool(found.cuda.runtime.deviceCanAccessPeer(index_of(device), index_of(peer_device)))
+
+
+# -- memory --------------------------------------------------------------------------------------------------------------
+
+
+def _pool() -> Any:
+    found = _cupy()
+    return None if found is None else found.get_default_memory_pool()
+
+
+def empty_cache() -> None:
+    """Give memory that no tensor uses back to the driver."""
+    if (pool := _pool()) is not None:
+        pool.free_all_blocks()
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes in use by tensors."""
+    pool = _pool()
+    return 0 if pool is None else pool.used_bytes()
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes taken from the driver, in use or kept for later."""
+    pool = _pool()
+    return 0 if pool is None else pool.total_bytes()
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes in use so far; 0 without a device. Raises: NotImplementedError with one, where peaks are not followed yet."""
+    return _peak("max_memory_allocated")
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most bytes taken so far; 0 without a device. Raises: NotImplementedError with one, where peaks are not followed yet."""
+    return _peak("max_memory_reserved")
+
+
+def _peak(name: str) -> int:
+    if is_available():
+        raise NotImplementedError(f"cuda.{name}: peaks of device memory are not followed yet; see cuda.memory_allocated")
+    return 0
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Free and total memory of `device`, in bytes."""
+    found = require("cuda.mem_get_info")
+    with found.cuda.Device(index_of(device)):
+        return found.cuda.runtime.memGetInfo()
+
+
+def ipc_collect() -> None:
+    """Nothing: memory is not shared between processes."""
+
+
+# -- random numbers ------------------------------------------------------------------------------------------------------
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the generator of the current device; nothing without one, where programs may say it all the same."""
+    if is_available():
+        require("cuda.manual_seed").random.seed(int(seed) % 2**64)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the generators of all devices; nothing without any."""
+    for at in range(device_count()):
+        with device(at):
+            manual_seed(seed)
+
+
+def seed() -> None:
+    """Seed the generator of the current device from the system's randomness."""
+    import secrets
+
+    manual_seed(secrets.randbits(63))
+
+
+def seed_all() -> None:
+    """Seed the generators of all devices from the system's randomness."""
+    import secrets
+
+    manual_seed_all(secrets.randbits(63))
+
+
+def initial_seed() -> int:
+    """Raises: RuntimeError without a device; NotImplementedError with one, whose generator does not tell."""
+    require("cuda.initial_seed")
+    raise NotImplementedError("cuda.initial_seed: the generator of the device does not tell its seed")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "amp":
+        from importlib import import_module
+
+        return import_module(".amp", __name__)
+    from .. import _missing
+
+    raise _missing.attribute_error(__name__, name)

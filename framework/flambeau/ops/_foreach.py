@@ -1,0 +1,62 @@
+"""``_foreach_<op>`` and ``_foreach_<op>_``: an op on each tensor of a list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensor import Tensor
+from . import _derive
+from ._spec import FOREACH, OPS
+
+_PREFIX = "_foreach_"
+# Reductions and fills that have a list form although they are no elementwise ops.
+_OTHERS = frozenset(("norm", "max", "zero", "copy", "lerp", "addcdiv", "addcmul", "pow", "maximum", "minimum", "clamp_min", "clamp_max"))
+
+
+def function(name: str) -> Any:
+    """The function `name`, such as ``_foreach_add_``, or None when there is no such op."""
+    bare = name.removeprefix(_PREFIX)
+    inplace = bare.endswith("_")
+    bare = bare.rstrip("_")
+    _derive.load_all()
+    op = OPS.get(bare)
+    if bare not in _OTHERS and (op is None or not op.surface & FOREACH):
+        return None
+    each = _in_place(bare) if inplace else _fresh(bare)
+    if each is None:
+        return None
+
+    def foreach(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = [each(*one, **named) for one, named in _spread(name, self, args, kwargs)]
+        return self if inplace else tuple(made)
+
+    foreach.__name__ = foreach.__qualname__ = name
+    foreach.__doc__ = f"`{bare}` of each tensor of a list{', in place' if inplace else ''}; list arguments go with it one by one."
+    return foreach
+
+
+def _fresh(bare: str) -> Any:
+    return _derive.public("", bare) or _derive.public("linalg", "vector_norm" if bare == "norm" else bare)
+
+
+def _in_place(bare: str) -> Any:
+    method = getattr(Tensor, f"{bare}_", None)
+    return None if method is None else lambda tensor, *args, **kwargs: method(tensor, *args, **kwargs)
+
+
+def _spread(name: str, tensors: Any, args: Any, kwargs: Any) -> Any:
+    """The arguments of each call. Raises: TypeError for what is no list, RuntimeError for lists of different lengths."""
+    if not isinstance(tensors, (list, tuple)):
+        if not args or not isinstance(args[0], (list, tuple)):
+            raise TypeError(f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+        tensors = [tensors] * len(args[0])  # a number raised to the powers of a list
+    if not tensors:
+        raise RuntimeError(f"{name}: Tensor list must have at least one tensor.")
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (list, tuple)) and len(value) != len(tensors):
+            raise RuntimeError(f"{name}: Tensor lists must have the same number of tensors, got {len(tensors)} and {len(value)}")
+    for at, tensor in enumerate(tensors):
+        yield (
+            (tensor, *(v[at] if isinstance(v, (list, tuple)) else v for v in args)),
+            {k: v[at] if isinstance(v, (list, tuple)) else v for k, v in kwargs.items()},
+        )
