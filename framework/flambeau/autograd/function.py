@@ -191,6 +191,12 @@ class Function:
 
 
 def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if _state.SLOW and _state.local.interpreters:
+        from ..func.custom import apply_in_vmap
+
+        made = apply_in_vmap(cls, args, kwargs)
+        if made is not NotImplemented:
+            return made
     recording = _state.grad_enabled()
     needs = tuple([isinstance(a, Tensor) and a._n is not None for a in args])
     ctx = _Context(needs if recording else (False,) * len(args))

@@ -18,7 +18,8 @@ from ..tensor import Tensor, wrap, wrap_dim
 
 # Ops that draw random numbers, and ops whose results have a shape that depends on values.
 RANDOM = {
-    "bernoulli", "poisson", "binomial", "multinomial", "nn.functional.gumbel_softmax", "nn.functional.rrelu", "rrelu",
+    "bernoulli", "poisson", "binomial", "multinomial", "nn.functional.scaled_dot_product_attention",
+    "nn.functional.gumbel_softmax", "nn.functional.rrelu", "rrelu",
     "nn.functional.rrelu_", "rrelu_", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
     "nn.functional.fractional_max_pool2d_with_indices", "nn.functional.fractional_max_pool3d_with_indices",
     *(f"{home}{kind}dropout{end}" for home in ("", "nn.functional.") for kind in ("", "alpha_", "feature_", "feature_alpha_")
@@ -55,6 +56,8 @@ def rule_for(op: Any) -> Any:
 def draws(op: Any, args: tuple[Any, ...]) -> bool:
     """Whether this call of a random op draws at all: dropout outside training does not."""
     named = dict(zip(op.params, args, strict=True))
+    if "dropout_p" in named:
+        return bool(named["dropout_p"]) and bool(named.get("training", True))
     return bool(named.get("training", named.get("train", True)))
 
 
@@ -124,7 +127,7 @@ def reduction(level: Any, op: Any, args: Any) -> Any:
 def shifted(x: Any, dim: Any) -> Any:
     """A dimension, or several, of an example of `x` as dimensions of the batch."""
     if isinstance(dim, (list, tuple)):
-        return [wrap_dim(d, x.ndim) + 1 for d in dim]
+        return tuple([wrap_dim(d, x.ndim) + 1 for d in dim])
     return wrap_dim(dim, x.ndim) + 1
 
 
