@@ -337,6 +337,13 @@ def innermost() -> ForwardLevel | None:
     return next((x for x in reversed(_local.interpreters) if isinstance(x, ForwardLevel)), None)
 
 
+def as_dtype_of(tangent: Tensor, result: Tensor) -> Tensor:
+    """`tangent` in the dtype of `result`; the real part where that is real."""
+    if tangent.dtype.is_complex and not result.dtype.is_complex:
+        tangent = tangent.real
+    return tangent if tangent.dtype is result.dtype else tangent.to(result.dtype)
+
+
 def tangent_of(x: Any) -> Tensor | None:
     level = innermost()
     return None if level is None else level.tangent_of(x)

@@ -762,7 +762,7 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
     words["conj"] = _conj
     words["fma"] = lambda x, y, z: x * y + z
     words["where"] = _where
-    words["special_polygamma"] = lambda n, x: OPS["polygamma_of"].function(x, n)
+    words["special_polygamma"] = lambda n, x: OPS["polygamma_of"].function(x, n=n)
     words["sign"] = lambda x: x.sgn() if isinstance(x, Tensor) and x.is_complex() else sign(x)
 
 
