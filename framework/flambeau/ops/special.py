@@ -199,7 +199,7 @@ def trigamma(input):
 
 @elementwise(surface=0, dtype=lambda op, args: real_floating(op, args[:1]), title="PolygammaBackward0",
              partials={"input": lambda input, n: special_polygamma(n + 1, input)})  # fmt: skip
-def polygamma_of(input, n):
+def polygamma_of(input, *, n=2):
     """The derivative of order `n`, at least 2, of ``digamma``."""
     return where(input == INFINITY, NAN, special_polygamma(n, input))
 
@@ -213,7 +213,7 @@ def _polygamma(n: Any, input: Any) -> Tensor:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got n={n}; the order is 0 or more")
     if n == 0:
         return OPS["digamma"].function(input)
-    return trigamma.function(input) if n == 1 else polygamma_of.function(input, int(n))
+    return trigamma.function(input) if n == 1 else polygamma_of.function(input, n=int(n))
 
 
 @composite(surface=PLAIN, aliases=("special.polygamma",))
