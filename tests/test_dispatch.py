@@ -297,6 +297,23 @@ def test_gradients_of_short_cuts_are_those_of_the_general_rule():
                 assert (found is None and expected is None) or np.array_equal(found, expected), name
 
 
+@pytest.mark.parametrize("shape", [(7,), (7, 5)])
+def test_gradients_of_many_pieces_add_up_in_the_whole(shape):
+    x = fb.from_numpy(array(shape)).requires_grad_()
+    weights = [2.0, 3.0, 5.0, 7.0, 11.0]
+    pieces = [x[3], x[1:4], x.select(0, 3), x[::2], x[-1]]
+    total = pieces[0].sum() * weights[0]
+    for piece, weight in zip(pieces[1:], weights[1:], strict=True):
+        total = total + piece.sum() * weight
+    total.backward(retain_graph=True)
+    rows = [7.0, 3.0, 10.0, 10.0, 7.0, 0.0, 18.0]
+    assert x.grad.reshape(7, -1)[:, 0].tolist() == rows
+    total.backward()
+    assert x.grad.reshape(7, -1)[:, -1].tolist() == [2 * r for r in rows]
+    with pytest.raises(RuntimeError, match="second time"):
+        total.backward()
+
+
 def test_relu_passes_gradients_of_nan():
     x = fb.tensor([float("nan"), 1.0, -1.0, 0.0], requires_grad=True)
     x.relu().sum().backward()

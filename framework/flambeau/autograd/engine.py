@@ -99,6 +99,11 @@ def _run(
             continue
         if node.saved is FREED:
             raise_freed(node)
+        if node.adds_piece and node.parents[0] in owned and not node.hooks and node.add_piece(pending[node.parents[0]], grad):
+            grad = None
+            if not keep_graph:
+                node.saved = FREED
+            continue
         if node.has_raw and not create_graph:
             grads = node.raw(grad)
         else:

@@ -62,6 +62,7 @@ class Node:
     op: Any = None
     title = "Node"
     has_raw = False
+    adds_piece = False  # a view of a part: `add_piece(whole, grad)` adds the gradient of that part to that of the whole
 
     def raw(self, grad: Any) -> Any:
         raise NotImplementedError(f"{self.title} has no raw rule")

@@ -95,6 +95,7 @@ def _basic_raw(grad, input_shape, key):
 
 
 basic_index.node_class.title = "SelectBackward0"
+basic_index.node_class.adds_piece = True
 _BASIC = (int, slice, type(None), type(Ellipsis))
 
 
