@@ -52,13 +52,13 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if not isinstance(data, Tensor):
             # PyTorch's type for this: it asks anything for its detach().
             raise AttributeError(f"Parameter(data): expected a Tensor, got {type(data).__name__}")
-        marked = data.detach().requires_grad_(requires_grad)
-        if type(marked) is not type(data):
+        detached = data.detach().requires_grad_(requires_grad)
+        if type(detached) is not type(data):
             raise RuntimeError(
-                f"Parameter: detach() of a {type(data).__name__} gave a {type(marked).__name__}; a tensor "
-                "class "
+                f"Parameter: detach() of a {type(data).__name__} gave a {type(detached).__name__}; a tensor class "
                 "whose instances become parameters must return its own class from detach()"
             )
+        marked: Any = detached
         marked._is_param = True
         return marked
 
@@ -112,9 +112,8 @@ class Buffer(Tensor, metaclass=_BufferMeta):
     """
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Tensor:
-        if data is None:
-            data = fb.empty(0)
-        marked = data.detach().requires_grad_(data.requires_grad)
+        given: Any = fb.empty(0) if data is None else data
+        marked = given.detach().requires_grad_(given.requires_grad)
         marked.persistent = persistent
         marked._is_buffer = True
         return marked
@@ -161,6 +160,10 @@ class UninitializedTensorMixin:
     __slots__ = ()
     cls_to_become: type = Tensor
     _plain_operand = False
+    # Of the Tensor that the class is mixed with:
+    device: Any
+    dtype: Any
+    requires_grad: Any
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become an ordinary parameter or buffer of `shape`, with uninitialised values, in place."""

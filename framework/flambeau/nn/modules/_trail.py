@@ -23,7 +23,7 @@ def note_module(error: BaseException, module: Any) -> None:
     _write(error, id(module), path, summary, index)
 
 
-def _write(error: BaseException, module_id: int, path: str, summary: str, index: int | None) -> None:
+def _write(error: Any, module_id: int, path: str, summary: str, index: int | None) -> None:
     note = f"  in {path}: {summary}" if path else f"  in {summary}"
     if index is None:
         error.add_note(note)

@@ -6,7 +6,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flambeau as fb
 
@@ -53,8 +53,12 @@ class _Numbered(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._modules.values())
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index: int | slice) -> Any: ...
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.isdigit()]
@@ -75,7 +79,7 @@ class _Numbered(Module):
         doomed = set(positions)
         self._renumber([m for i, m in enumerate(self._modules.values()) if i not in doomed])
 
-    def pop(self, key: int | slice) -> Module:
+    def pop(self, key: int | slice) -> Any:
         """Remove and return the child at `key`."""
         value = self[key]
         del self[key]
@@ -107,7 +111,7 @@ class Sequential(_Numbered):
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
-            input = module(input)
+            input = module(input)  # pyright: ignore[reportOptionalCall]  # calling None raises
         return input
 
     def __getitem__(self, index: int | slice) -> Any:
@@ -182,7 +186,8 @@ class ModuleList(_Numbered):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return type(self)(list(self._modules.values())[index])
+            children: list[Any] = list(self._modules.values())
+            return type(self)(children[index])
         return self._modules[self._key(index)]
 
     def insert(self, index: int, module: Module) -> None:
@@ -231,7 +236,7 @@ class ModuleDict(Module):
         if modules is not None:
             self.update(modules)
 
-    def __getitem__(self, key: str) -> Module:
+    def __getitem__(self, key: str) -> Any:
         return self._modules[key]
 
     def __setitem__(self, key: str, module: Module) -> None:
@@ -253,7 +258,7 @@ class ModuleDict(Module):
         """Remove all modules."""
         self._modules.clear()
 
-    def pop(self, key: str) -> Module:
+    def pop(self, key: str) -> Any:
         """Remove and return the module under `key`."""
         return self._modules.pop(key)
 

@@ -403,7 +403,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
 
     def reset_parameters(self) -> None:
         if not self.has_uninitialized_params() and self.in_channels != 0:
-            super().reset_parameters()
+            super().reset_parameters()  # pyright: ignore[reportAttributeAccessIssue]  # the layer's own
 
     def initialize_parameters(self, input: fb.Tensor, *args: Any, **kwargs: Any) -> None:
         """Take `in_channels` from `input`.

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..parameter import is_lazy
+
+if TYPE_CHECKING:
+    from .module import Module as _Module  # what the class after the mixin is
+else:
+    _Module = object
 
 __all__ = ["LazyModuleMixin"]
 
 
-class LazyModuleMixin:
+class LazyModuleMixin(_Module):
     """Put before a module class, whose `__init__` then makes uninitialised parameters.
 
     The subclass defines `initialize_parameters(*args)`, called with the first inputs, which materialises

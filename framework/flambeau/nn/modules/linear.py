@@ -150,7 +150,7 @@ class LazyLinear(LazyModuleMixin, Linear):
     def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         # Sizes 0, and no bias, so that nothing is drawn yet.
         super().__init__(0, 0, False)
-        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        self.weight = UninitializedParameter(device=device, dtype=dtype)  # pyright: ignore[reportIncompatibleVariableOverride]
         self.out_features = out_features
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)

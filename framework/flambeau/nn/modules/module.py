@@ -451,7 +451,7 @@ class Module:
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run `hook(module, state_dict, prefix, local_metadata)` after; it edits `state_dict` in place."""
-        hook._from_public_api = True
+        hook._from_public_api = True  # pyright: ignore[reportFunctionMemberAccess]  # read after the hook ran
         return add_hook(self._state_dict_hooks, hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -700,7 +700,7 @@ class Module:
             raise AttributeError(f"{target!r}: {name!r} is not a Parameter but a {type(param).__name__}")
         return param
 
-    def get_buffer(self, target: str) -> Tensor:
+    def get_buffer(self, target: str) -> Any:
         """The buffer at the dotted path `target`. Raises AttributeError if it is not a buffer."""
         module, name = self._get_member(target)
         if name not in module._buffers:
@@ -950,7 +950,8 @@ class Module:
         """
         if args:
             # Positional arguments are deprecated; they come in this order.
-            destination, prefix, keep_vars = (*args, *(destination, prefix, keep_vars)[len(args) :])
+            given: tuple[Any, ...] = (*args, *(destination, prefix, keep_vars)[len(args) :])
+            destination, prefix, keep_vars = given
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()
@@ -1145,7 +1146,7 @@ class _Loading:
     def __init__(self, state_dict: Mapping[str, Any], assign: bool) -> None:
         self.metadata = getattr(state_dict, "_metadata", None)
         # A copy, because hooks before loading edit it.
-        self.state_dict = OrderedDict(state_dict)
+        self.state_dict: Any = OrderedDict(state_dict)
         if self.metadata is not None:
             self.state_dict._metadata = self.metadata
         self.assign = assign

@@ -68,7 +68,9 @@ class CrossMapLRN2d(Module):
 
 
 def _shape_tuple(normalized_shape: Any) -> tuple[int, ...]:
-    return (normalized_shape,) if isinstance(normalized_shape, numbers.Integral) else tuple(normalized_shape)
+    if isinstance(normalized_shape, numbers.Integral):
+        return (normalized_shape,)  # pyright: ignore[reportReturnType]  # ints of any library
+    return tuple(normalized_shape)
 
 
 class LayerNorm(Module):

@@ -161,8 +161,10 @@ class ReplicationPad3d(_ReplicationPadNd):
 
 
 class _ZeroPadMixin:
+    padding: tuple[int, ...]
+
     def __init__(self, padding: Any) -> None:
-        super().__init__(padding, 0.0)
+        super().__init__(padding, 0.0)  # pyright: ignore[reportCallIssue]  # ConstantPadNd's
 
     def extra_repr(self) -> str:
         return f"{self.padding}"

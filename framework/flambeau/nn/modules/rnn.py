@@ -80,14 +80,15 @@ class RNNBase(Module):
         self.reset_parameters()
 
     def _checked_dropout(self, dropout: Any, num_layers: int) -> float:
-        if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1:
+        p: Any = dropout  # a type checker knows no order of numbers.Number
+        if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= p <= 1:
             raise ValueError(f"{self.mode}: dropout must be a probability between 0 and 1, got {dropout!r}")
-        if dropout > 0 and num_layers == 1:
+        if p > 0 and num_layers == 1:
             warnings.warn(
                 f"{self.mode}: dropout={dropout} acts between layers, so it does nothing with num_layers=1",
                 stacklevel=5,
             )
-        return dropout
+        return p
 
     def _check_sizes(self) -> None:
         if self.mode not in _GATES:

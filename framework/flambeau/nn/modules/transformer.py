@@ -49,7 +49,10 @@ def _is_causal(mask: Tensor | None, is_causal: bool | None, size: int | None) ->
     length = mask.size(-2) if size is None else size
     # Decided in the mask's own dtype; a boolean or wrongly sized mask is never equal.
     causal = _causal_mask(length, mask.device, mask.dtype if mask.is_floating_point() else None)
-    return mask.size() == causal.size() and bool((mask == causal).all())
+    if mask.size() != causal.size():
+        return False
+    equal: Any = mask == causal
+    return bool(equal.all())
 
 
 def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:

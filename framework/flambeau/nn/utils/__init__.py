@@ -4,7 +4,7 @@ packing."""
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import rnn
 from .clip_grad import (
@@ -20,6 +20,9 @@ from .init import skip_init
 from .memory_format import convert_conv2d_weight_memory_format, convert_conv3d_weight_memory_format
 from .spectral_norm import remove_spectral_norm, spectral_norm
 from .weight_norm import remove_weight_norm, weight_norm
+
+if TYPE_CHECKING:
+    from . import parametrizations, parametrize, prune, stateless
 
 # These build on the layers, which in turn use this package: they load when first asked for.
 _ON_DEMAND = ("parametrizations", "parametrize", "prune", "stateless")

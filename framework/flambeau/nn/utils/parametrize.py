@@ -6,7 +6,6 @@ class of its own, with a property in the parameter's place.
 
 from __future__ import annotations
 
-import collections
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ __all__ = [
 Tensor = fb.Tensor
 
 _cache_enabled = 0
-_cache: dict[tuple[int, str], Tensor | None] = {}
+_cache: dict[tuple[int, str], Any] = {}
 
 
 @contextmanager
@@ -123,7 +122,7 @@ class ParametrizationList(ModuleList):
             if hasattr(module, "right_inverse"):
                 with suppress(NotImplementedError):
                     value = module.right_inverse(value)
-        if not isinstance(value, (Tensor, collections.abc.Sequence)):
+        if not isinstance(value, (Tensor, Sequence)):
             raise ValueError(
                 f"right_inverse must return a tensor or a sequence of tensors, got {type(value).__name__}"
             )
@@ -151,7 +150,7 @@ class ParametrizationList(ModuleList):
                     raise ValueError(f"right_inverse must return {self.original.dtype}, got {new.dtype}")
                 _set_in_place(self.original, new)
                 return
-            if not isinstance(new, collections.abc.Sequence) or len(new) != self.ntensors:
+            if not isinstance(new, Sequence) or len(new) != self.ntensors:
                 raise ValueError(f"right_inverse must return {self.ntensors} tensors here")
             for i, tensor in enumerate(new):
                 kept = getattr(self, f"original{i}")

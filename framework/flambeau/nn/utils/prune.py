@@ -174,7 +174,7 @@ class PruningContainer(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The mask after the last method, which only sees what `default_mask` has left."""
-        method = self._pruning_methods[-1]
+        method: Any = self._pruning_methods[-1]
         mask = default_mask.clone().to(dtype=t.dtype)
         kind = method.PRUNING_TYPE
         if kind == "unstructured":
@@ -221,9 +221,10 @@ def _count(amount: Any, size: int) -> int:
     """How many of `size` elements `amount` means. Raises ValueError if there are not as many."""
     if not isinstance(amount, numbers.Integral):
         return round(amount * size)
-    if amount > size:
+    count: Any = amount
+    if count > size:
         raise ValueError(f"prune: cannot prune {amount} of {size}")
-    return amount
+    return count
 
 
 class _ByAmount(BasePruningMethod):
@@ -430,7 +431,7 @@ def global_unstructured(
         raise TypeError(
             "global_unstructured: importance_scores must be a dict keyed by pairs of module and name"
         )
-    scores = [importance_scores.get((module, name), getattr(module, name)) for module, name in parameters]
+    scores: list[Any] = [importance_scores.get((module, name), getattr(module, name)) for module, name in parameters]
     present = [getattr(module, name + "_mask", None) for module, name in parameters]
     masks = [
         fb.ones_like(getattr(module, name)) if mask is None else mask
