@@ -7,10 +7,11 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from flambeau import _printing as printing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from flambeau import _printing as printing
 
 try:
     import torch

@@ -167,7 +167,7 @@ class ArchiveReader:
         """The bytes of record `name` as a new uint8 array. Raises: RuntimeError if its checksum differs."""
         record = self.record(name)
         data = np.empty(record.size, np.uint8)
-        view = memoryview(data)
+        view = data.data
         self._read_into(record.start, view)
         # Writers may leave the checksum out, as 0. Few real checksums are 0, so few errors go unseen by this.
         if record.crc and (found := zlib.crc32(view)) != record.crc:

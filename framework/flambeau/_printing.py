@@ -174,7 +174,7 @@ def _summarised(array: np.ndarray, options: PrintOptions) -> tuple[np.ndarray, l
     return array, cut
 
 
-def _printable(array: np.ndarray) -> np.ndarray:
+def _printable(array: Any) -> np.ndarray:
     """The same values in a type whose elements Python formats exactly: half and float8 widen to float64."""
     if hasattr(array, "get"):                            # a GPU array; only the elements to show are copied
         array = array.get()

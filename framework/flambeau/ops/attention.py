@@ -45,7 +45,7 @@ def _attend_shape(query, key, value, mask, scale, causal):
 def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
     weights = _weights(query, key, mask, scale, causal)
     slopes = weights * (grad @ value.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
-    floating = mask is not None and mask.dtype is not dtypes.bool
+    floating = getattr(mask, "dtype", dtypes.bool) is not dtypes.bool  # None has no dtype
     return (
         (slopes @ key) * scale,
         (slopes.transpose(-2, -1) @ query) * scale,

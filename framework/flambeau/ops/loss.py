@@ -210,7 +210,7 @@ def _smooth_cross_entropy(
         weighted = logs * weight.reshape([-1 if d == dim else 1 for d in range(logs.ndim)])
     else:
         weighted = logs
-    counts = target != ignore_index
+    counts: Any = target != ignore_index
     spread = (-weighted.sum(dim)).where(counts, 0)
     picked = _likelihood("cross_entropy", logs, target, weight, ignore_index, "none" if reduction == "none" else "sum")
     if reduction != "none":
@@ -265,7 +265,10 @@ def _rows_raw(grad, input, kept):
     return (made,)
 
 
-_largest, _total, _exp, _log = np.maximum.reduce, np.add.reduce, np.exp, np.log
+# Any, because numpy's stubs know no positional `keepdims` of `reduce`.
+_largest: Any = np.maximum.reduce
+_total: Any = np.add.reduce
+_exp, _log = np.exp, np.log
 _SMALL = 1 << 15  # elements; beyond, what is recorded here would weigh more than the calls it saves
 
 

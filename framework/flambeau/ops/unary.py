@@ -62,7 +62,11 @@ def _refuse_complex(op: Any, input: Any) -> None:
 @elementwise(
     dtype=common,
     surface=NO_FOREACH,
-    vjp={"input": lambda grad, input, out: (grad - out * real(conj(out) * grad)) / where(input == 0, 1, abs(input)) * where(input == 0, 0, 1)},
+    vjp={
+        "input": lambda grad, input, out: (
+            (grad - out * real(conj(out) * grad)) / where(input == 0, 1, abs(input)) * where(input == 0, 0, 1)
+        )
+    },
 )
 def sgn(input):
     """``input / |input|``, and 0 at 0: the sign of real values, the direction of complex ones."""

@@ -501,7 +501,7 @@ def _check_members(kind: str, schedulers: Sequence[Any], optimizer: Optimizer | 
     """The optimizer that all schedulers share. Raises: ValueError if they do not, or one needs a metric."""
     if len(schedulers) < 1:
         raise ValueError(f"{kind} expects at least one scheduler, but got no scheduler")
-    optimizer = optimizer or schedulers[0].optimizer
+    shared: Optimizer = optimizer or schedulers[0].optimizer
     for i, scheduler in enumerate(schedulers):
         if not hasattr(scheduler, "optimizer"):
             raise TypeError(
@@ -512,12 +512,12 @@ def _check_members(kind: str, schedulers: Sequence[Any], optimizer: Optimizer | 
                 f"{kind} does not support ReduceLROnPlateau (schedulers[{i}]), whose step needs a metric; "
                 "step it by itself"
             )
-        if scheduler.optimizer is not optimizer:
+        if scheduler.optimizer is not shared:
             raise ValueError(
                 f"{kind} expects all schedulers to belong to the same optimizer, but schedulers[{i}] "
                 f"({type(scheduler).__name__}) belongs to another"
             )
-    return optimizer
+    return shared
 
 
 class _OfSchedulers(LRScheduler):

@@ -82,7 +82,7 @@ class TreeSpec:
 
     __slots__ = ("type", "context", "children_specs", "num_leaves", "num_nodes", "num_children")
 
-    def __init__(self, type: Any, context: Any, children_specs: Iterable[TreeSpec]) -> None:  # noqa: A002  # PyTorch's name
+    def __init__(self, type: Any, context: Any, children_specs: Iterable[TreeSpec]) -> None:  # `type`: PyTorch's name
         self.type, self.context, self.children_specs = type, context, list(children_specs)
         leaf = type is None
         self.num_leaves = 1 if leaf else sum(c.num_leaves for c in self.children_specs)
@@ -134,7 +134,7 @@ class TreeSpec:
             found.append(tree)
             return
         kind = _kind(tree)
-        if kind is not self.type:
+        if kind is None or kind is not self.type:
             raise ValueError(f"Type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
         children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
         if kind in (dict, OrderedDict, defaultdict):
