@@ -61,7 +61,10 @@ def _sign(x: Any) -> Any:
 
 
 def _pow(x: Any, y: Any) -> Any:
-    if np.result_type(x, y).kind not in "iu":
+    kind = np.result_type(x, y).kind
+    if kind == "c":
+        return _complex_pow(x, y)
+    if kind not in "iu":
         return np.power(x, y)
     # Integer powers below zero are 0, but for the two numbers whose inverse is an integer.
     negative = np.asarray(y) < 0
@@ -70,6 +73,27 @@ def _pow(x: Any, y: Any) -> Any:
     whole = np.power(x, np.where(negative, 0, y))
     inverse = np.where(x == 1, 1, np.where(x == -1, np.where(np.asarray(y) % 2 == 0, 1, -1), 0))
     return np.where(negative, inverse, whole).astype(whole.dtype, copy=False)
+
+
+def _complex_pow(x: Any, y: Any) -> Any:
+    """exp(y log x) also where x is 0, which numpy leaves undefined; a single exponent of 0 gives 1."""
+    made = np.asarray(np.power(x, y))
+    exponent = np.asarray(y)
+    if exponent.ndim == 0 and exponent == 0:
+        return made
+    zero = np.asarray(x) == 0
+    if zero.any():
+        at_zero = np.where(exponent.real > 0, 0, np.where(exponent.real < 0, complex(np.inf, np.nan), complex(np.nan, np.nan)))
+        made = np.where(zero, at_zero.astype(made.dtype), made)
+    return made
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    """The remainder with the sign of `y`; a zero keeps the sign of `x`."""
+    if np.result_type(x, y).kind != "f":
+        return np.remainder(x, y)
+    rest = np.fmod(x, y)
+    return np.where((rest != 0) & ((rest < 0) != (np.asarray(y) < 0)), rest + y, rest)
 
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
@@ -91,7 +115,7 @@ WORDS_READ: dict[str, Any] = {
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _scipy("erf"),
     "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "sigmoid": _sigmoid, "pow": _pow, "lgamma": _lgamma,
     "digamma": _scipy("psi"), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": np.rint,
-    "copysign": np.copysign, "fmod": np.fmod, "remainder": np.remainder, "floor_divide": np.floor_divide, "where": np.where,
+    "copysign": np.copysign, "fmod": np.fmod, "remainder": _remainder, "floor_divide": np.floor_divide, "where": np.where,
     "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin, "fmax": np.fmax, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite, "logical_not": np.logical_not, "logical_and": np.logical_and, "logical_or": np.logical_or,
     "logical_xor": np.logical_xor, "signbit": np.signbit, "hypot": np.hypot, "nextafter": np.nextafter, "sign": _sign,

@@ -610,6 +610,8 @@ class ElementwiseOp(Op):
         if self.check is not None:
             self.check(self, *args)
         compute, result = self.dtype_rule(self, args[: len(self.positional)])
+        if result.itemsize == 1 and result.category == FLOATING and self.name not in MOVES:
+            refuse_float8(self.name, result)
         return args, compute, result, broadcast_shapes(self, args), common_device(self, args)
 
     def run(self, *args: Any) -> Tensor:
@@ -820,6 +822,15 @@ class ElementwiseOp(Op):
         if total is not None and total._a.shape != out._a.shape:
             total = total.expand(out.shape)
         return total
+
+
+MOVES = frozenset(("abs", "choose", "overwrite", "positive", "identity", "piecewise_constant"))
+
+
+def refuse_float8(name: str, d: Any) -> None:
+    raise NotImplementedError(
+        f'"{name}" not implemented for {d}: float8 types are for storage; convert with .to(torch.float32), compute, convert back'
+    )
 
 
 def constant_along(result: Tensor, values: list[Any]) -> Tensor:
@@ -1561,7 +1572,11 @@ class ReductionOp(Op):
     def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:  # noqa: A002
         if not isinstance(input, Tensor):
             raise TypeError(f"{self.name}(): argument 'input' must be Tensor, not {type(input).__name__}")
+        if dtype.__class__ is type:
+            dtype = dtypes.as_dtype(dtype)
         accumulate, result = self.dtype_rule(self, input.dtype, dtype)
+        if result.itemsize == 1 and result.category == FLOATING:
+            refuse_float8(self.name, result)
         a = input._a
         axes = wrap_dims(self.name, dim, a.ndim)
         if type(a) is MetaArray:

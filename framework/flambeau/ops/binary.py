@@ -9,7 +9,18 @@ import numpy as np
 from flambeau_kernels.vocabulary import floor, isnan, log, real, trunc, where
 
 from ..tensor import Tensor
-from ._promote import common, floating, integral, like_input, only, real_common, real_floating, refuse, result_type, to_bool
+from ._promote import (
+    common,
+    floating,
+    integral,
+    like_input,
+    only,
+    real_common,
+    real_floating,
+    refuse,
+    result_type,
+    to_bool,
+)
 from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
 
 NO_FOREACH = EVERYWHERE & ~16
@@ -227,9 +238,9 @@ def ge(input, other):
 
 
 def check_pow(op: Any, input: Any, exponent: Any) -> None:
-    if isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0 and isinstance(input, Tensor):
-        if result_type((input, exponent)).category < 2:
-            raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
+    negative = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0
+    if negative and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
+        raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
 
 
 @elementwise(
@@ -368,6 +379,21 @@ def copysign(input, other):
 def nextafter(input, other):
     """The next representable value after `input` in the direction of `other`."""
     return nextafter(input, other)
+
+
+_launch_wide = nextafter.launch
+
+
+def _launch_nextafter(arrays: Any, out: Any, compute: Any) -> None:
+    if compute.itemsize > 2:
+        _launch_wide(arrays, out, compute)
+        return
+    # The next half value is far from the next float32 one, so halves are not widened here.
+    with np.errstate(all="ignore"):
+        np.nextafter(*(np.asarray(a).astype(compute) for a in arrays), out=out)
+
+
+nextafter.launch = _launch_nextafter  # type: ignore[method-assign]
 
 
 @composite(surface=METHOD | FUNCTION | OUT | INPLACE)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels as kernels
+
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
 from ..devices import device
@@ -349,7 +351,7 @@ def _from_nested(data: Any, d: Any) -> ndarray:
         if plain.isbuiltin == 1:
             return np.array(values, dtype=plain).reshape(shape)
         wide = np.complex64 if d.is_complex else np.float64
-        return np.array(values, dtype=wide).astype(plain).reshape(shape)
+        return kernels.cast(np.array(values, dtype=wide), plain).reshape(shape)
 
 
 def _flatten(data: Any) -> tuple[tuple[int, ...], list[Any]]:

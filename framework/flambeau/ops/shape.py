@@ -140,10 +140,10 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
                     return view_shape.of(self, made, (shape,))
         except (ValueError, TypeError, IndexError):  # said better below; or a dtype
             pass
-    if dtype is None and size and isinstance(size[0], dtypes.dtype):
+    if dtype is None and size and isinstance(size[0], (dtypes.dtype, type)):
         dtype = size[0]
     if dtype is not None:
-        return view_dtype.function(self, dtype)
+        return view_dtype.function(self, dtypes.as_dtype(dtype))
     if len(size) == 1 and not isinstance(size[0], (int, Tensor)):
         size = size[0]
     return view_shape.function(self, size=size) if _state.SLOW else view_shape.of(self, _view(self._a, size), (size,))

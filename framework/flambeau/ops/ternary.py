@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from flambeau_kernels.vocabulary import isfinite, isinf, isnan, maximum, minimum
 
 from .. import dtypes
@@ -37,9 +36,17 @@ def _where_dtype(op: Any, args: Any) -> Any:
     return d, d
 
 
+def _check_fits(op: Any, *args: Any) -> None:
+    """Raise RuntimeError for a number that the common dtype cannot hold."""
+    for x in args:
+        if not isinstance(x, Tensor):
+            dtypes.check_number(x, result_type(args))
+
+
 def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     if condition.dtype not in (dtypes.bool, dtypes.uint8):
         raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+    _check_fits(op, input, other)
 
 
 @elementwise(
@@ -55,7 +62,7 @@ def choose(condition, input, other):
 
 
 @composite(surface=FUNCTION | OUT)
-def where(condition, input=None, other=None):  # noqa: F811  # the public op of the word's name
+def where(condition, input=None, other=None):
     """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -163,7 +170,7 @@ def clamp_both(input, min, max):
 
 
 @elementwise(
-    surface=0, dtype=real_common, title="ClampMinBackward0",
+    surface=0, dtype=real_common, title="ClampMinBackward0", check=_check_fits,
     vjp={
         "input": lambda grad, input, min: where(input >= min, grad, 0),
         "min": lambda grad, input, min: where(input < min, grad, 0),
@@ -175,7 +182,7 @@ def clamp_below(input, min):
 
 
 @elementwise(
-    surface=0, dtype=real_common, title="ClampMaxBackward0",
+    surface=0, dtype=real_common, title="ClampMaxBackward0", check=_check_fits,
     vjp={
         "input": lambda grad, input, max: where(input <= max, grad, 0),
         "max": lambda grad, input, max: where(input > max, grad, 0),

@@ -329,15 +329,12 @@ def fmod(a: Any, b: Any) -> Symbol:
 
 
 def remainder(a: Any, b: Any) -> Symbol:
-    """Remainder with the sign of `b`; an integer modulo 0 is 0, as in numpy."""
+    """Remainder with the sign of `b`, a float zero with that of `a`; an integer modulo 0 is 0."""
     a, b = pair(a, b)
     rest = fmod(a, b)
     if a.kind.family == "u":
         return rest
-    moved = select((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
-    if a.kind.family == "i":
-        return moved
-    return select(rest == 0, copysign(rest, b), moved)
+    return select((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
 
 
 def floor_divide(a: Any, b: Any) -> Symbol:
