@@ -135,6 +135,14 @@ def test_least_squares_solve_the_normal_equations(driver):
         close(made.residuals, ((TALL @ made.solution.numpy() - b) ** 2).sum(0))
 
 
+def test_lobpcg_finds_extreme_eigenvalues_relative_to_a_second_matrix():
+    a, b = POSITIVE[0], POSITIVE[1]
+    values, vectors = fb.lobpcg(fb.tensor(a), 1, fb.tensor(b))
+
+    close(values, scipy.linalg.eigh(a, b)[0][-1:])
+    close(a @ vectors.numpy(), b @ vectors.numpy() * values.numpy())
+
+
 def test_householder_products_are_the_q_of_qr():
     packed, tau = fb.geqrf(fb.tensor(TALL))
     other = rng.standard_normal((5, 2))

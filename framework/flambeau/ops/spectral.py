@@ -17,6 +17,7 @@ from ._lapack import check_matrix, check_square
 from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
 from ._spec import FUNCTION, METHOD, OPS, OUT, composite, primitive
 from .decompose import qr_of
+from .solve import solve_triangle
 
 BOTH = FUNCTION | OUT
 Eig = return_type("linalg_eig", ("eigenvalues", "eigenvectors"))
@@ -359,3 +360,30 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     if niter < 0:
         raise ValueError(f"pca_lowrank: niter(={niter}) must be non-negative integer")
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
+
+
+@composite()
+def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
+           ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):  # fmt: skip
+    """The `k` largest (or smallest) eigenvalues of symmetric positive `A`, relative to `B`, and their vectors.
+
+    All eigenvalues are computed and `k` are kept, which is at least as accurate as iterating; `X` gives `k` when that is not
+    given, and what steers an iteration (`iK`, `niter`, `tol`, `method`, `ortho_*params`) changes nothing.
+    Raises: NotImplementedError for a `tracker`, which would watch that iteration.
+    """
+    if tracker is not None:
+        raise NotImplementedError("lobpcg(): tracker= is not built: there is no iteration to watch")
+    check_square("lobpcg", A)
+    k = n if k is None and n is not None else k
+    k = (1 if X is None else X.shape[-1]) if k is None else k
+    if A.shape[-1] < 3 * k:
+        raise ValueError(f"lobpcg(): A has {A.shape[-1]} rows; they must be at least 3 times the {k} eigenpairs asked for")
+    if B is not None:
+        half = OPS["linalg.cholesky"].function(B)
+        A = solve_triangle(half, adjoint(solve_triangle(half, A, False)), False)  # half^-1 A half^-H
+    values, vectors = eigh_of(A, "L")
+    take = slice(-k, None) if largest is None or largest else slice(0, k)
+    values, vectors = values[..., take], vectors[..., :, take]
+    if largest is None or largest:
+        values, vectors = values.flip(-1), vectors.flip(-1)
+    return values, vectors if B is None else solve_triangle(adjoint(half), vectors, True)
