@@ -78,7 +78,7 @@ def _pow(x: Any, y: Any) -> Any:
 def _complex_pow(x: Any, y: Any) -> Any:
     """exp(y log x) also where x is 0, which numpy leaves undefined; a single exponent of 0 gives 1."""
     made = np.asarray(np.power(x, y))
-    exponent = np.asarray(y)
+    exponent: Any = np.asarray(y)
     if exponent.ndim == 0 and exponent == 0:
         return made
     zero = np.asarray(x) == 0
