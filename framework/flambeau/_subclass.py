@@ -17,11 +17,14 @@ _local = _state.local
 
 # What makes instances, or belongs to the class and not to the values.
 _NOT_OVERRIDABLE = frozenset(
-    """__new__ __init__ __init_subclass__ __class__ __torch_function__ __getattr__ __setattr__ __getattribute__ __delattr__
-    __dict__ __weakref__ __slots__ __module__ __doc__ __annotations__ __hash__ __dir__ __class_getitem__ __array_priority__
-    __qualname__ __static_attributes__ __firstlineno__ _make_subclass as_subclass __reduce__ __sizeof__ __subclasshook__
-    __copy__ _plain_operand""".split()
-)
+    [
+        "__new__", "__init__", "__init_subclass__", "__class__", "__torch_function__", "__getattr__", "__setattr__",
+        "__getattribute__", "__delattr__", "__dict__", "__weakref__", "__slots__", "__module__", "__doc__",
+        "__annotations__", "__hash__", "__dir__", "__class_getitem__", "__array_priority__", "__qualname__",
+        "__static_attributes__", "__firstlineno__", "_make_subclass", "as_subclass", "__reduce__", "__sizeof__",
+        "__subclasshook__", "__copy__", "_plain_operand",
+    ]
+)  # fmt: skip
 # Properties whose value is a tensor: the only ones a subclass with the default `__torch_function__` cares about.
 _TENSOR_PROPERTIES = frozenset(("data", "T", "mT", "H", "mH", "real", "imag"))
 
@@ -42,9 +45,13 @@ def make_overridable(cls: type) -> None:
         if isinstance(attribute, property):
             if not default or name in _TENSOR_PROPERTIES:
                 setattr(cls, name, _property(attribute))
-        elif callable(attribute) and not hasattr(attribute, "flambeau_op") and not isinstance(attribute, type):
-            if not (name.startswith("__") and (default or name in _OPERATORS)):
-                setattr(cls, name, overridable(attribute))
+        elif _is_plain_method(attribute) and not (name.startswith("__") and (default or name in _OPERATORS)):
+            setattr(cls, name, overridable(attribute))
+
+
+def _is_plain_method(attribute: Any) -> bool:
+    """Whether a member of Tensor is a method that does not ask operands' classes itself, as those of ops do."""
+    return callable(attribute) and not hasattr(attribute, "flambeau_op") and not isinstance(attribute, type)
 
 
 _OPERATORS = frozenset(

@@ -75,7 +75,9 @@ class TorchFunctionMode:
         pass
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise NotImplementedError(f"{type(self).__name__}: define __torch_function__(self, func, types, args=(), kwargs=None)")
+        raise NotImplementedError(
+            f"{type(self).__name__}: define __torch_function__(self, func, types, args=(), kwargs=None)"
+        )
 
     def __enter__(self) -> Any:
         _local.modes.append(self)
@@ -187,10 +189,14 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
     """Public functions that take no operands whose class could be asked."""
     import flambeau
 
-    names = """is_tensor is_storage set_default_dtype get_default_dtype set_default_device get_default_device manual_seed seed
-    initial_seed get_rng_state set_rng_state save load set_printoptions get_num_threads set_num_threads is_grad_enabled
-    is_inference_mode_enabled set_grad_enabled no_grad enable_grad inference_mode promote_types can_cast finfo iinfo
-    compiled_with_cxx11_abi typename vmap compile from_numpy frombuffer tensor as_tensor asarray from_dlpack""".split()
+    names = [
+        "is_tensor", "is_storage", "set_default_dtype", "get_default_dtype", "set_default_device",
+        "get_default_device", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "save", "load",
+        "set_printoptions", "get_num_threads", "set_num_threads", "is_grad_enabled", "is_inference_mode_enabled",
+        "set_grad_enabled", "no_grad", "enable_grad", "inference_mode", "promote_types", "can_cast", "finfo", "iinfo",
+        "compiled_with_cxx11_abi", "typename", "vmap", "compile", "from_numpy", "frombuffer", "tensor", "as_tensor",
+        "asarray", "from_dlpack",
+    ]  # fmt: skip
     found = {getattr(flambeau, n) for n in names if hasattr(flambeau, n)}
     return found | {Tensor.as_subclass, Tensor._make_subclass, Tensor.__new__, Tensor.__init__}  # type: ignore[misc]
 
@@ -212,7 +218,7 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
             op = getattr(fn, "flambeau_op", None)
             if op is not None:
                 text, constants = _derive.signature(op, bool(op.surface & OUT))
-                found[fn] = eval(f"lambda {text}: -1", dict(constants))  # noqa: S307  # our own text
+                found[fn] = eval(f"lambda {text}: -1", dict(constants))  # our own text
             else:
                 made: Any = lambda *args, **kwargs: -1  # noqa: E731
                 with contextlib.suppress(ValueError, TypeError):

@@ -22,20 +22,29 @@ _AVAILABLE = ("cpu", "cuda")
 
 # PyTorch's lists for the CPU, under the names ops have here; fft_* and losses alike lose too much in 8 bits of mantissa.
 _CPU_LOWER = frozenset(
-    """conv1d conv2d conv3d bmm mm linalg_vecdot baddbmm addmm addbmm linear matmul conv_tbc conv_transpose1d conv_transpose2d
-    conv_transpose3d prelu scaled_dot_product_attention""".split()
-)
+    [
+        "conv1d", "conv2d", "conv3d", "bmm", "mm", "linalg_vecdot", "baddbmm", "addmm", "addbmm", "linear", "matmul",
+        "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu",
+        "scaled_dot_product_attention",
+    ]
+)  # fmt: skip
 _CPU_FLOAT32 = frozenset(
-    """avg_pool3d binary_cross_entropy grid_sample polar prod quantile nanquantile stft cdist trace view_as_complex cholesky
-    cholesky_inverse cholesky_solve inverse lu_solve orgqr ormqr pinverse max_pool3d max_unpool2d max_unpool3d
-    adaptive_avg_pool3d mse_loss cosine_embedding_loss nll_loss hinge_embedding_loss poisson_nll_loss cross_entropy l1_loss
-    huber_loss margin_ranking_loss soft_margin_loss triplet_margin_loss multi_margin_loss ctc_loss kl_div
-    multilabel_margin_loss binary_cross_entropy_with_logits fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft
-    fft_irfft fft_rfft2 fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_matrix_rank linalg_solve
-    linalg_cholesky linalg_svdvals linalg_eigvals linalg_eigvalsh linalg_inv linalg_householder_product linalg_tensorinv
-    linalg_tensorsolve geqrf qr svd triangular_solve fractional_max_pool2d fractional_max_pool3d adaptive_max_pool3d linalg_qr
-    linalg_cholesky_ex linalg_svd linalg_eig linalg_eigh linalg_lstsq linalg_inv_ex linalg_lu_factor""".split()
-)
+    [
+        "avg_pool3d", "binary_cross_entropy", "grid_sample", "polar", "prod", "quantile", "nanquantile", "stft",
+        "cdist", "trace", "view_as_complex", "cholesky", "cholesky_inverse", "cholesky_solve", "inverse", "lu_solve",
+        "orgqr", "ormqr", "pinverse", "max_pool3d", "max_unpool2d", "max_unpool3d", "adaptive_avg_pool3d", "mse_loss",
+        "cosine_embedding_loss", "nll_loss", "hinge_embedding_loss", "poisson_nll_loss", "cross_entropy", "l1_loss",
+        "huber_loss", "margin_ranking_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
+        "ctc_loss", "kl_div", "multilabel_margin_loss", "binary_cross_entropy_with_logits", "fft_fft", "fft_ifft",
+        "fft_fft2", "fft_ifft2", "fft_fftn", "fft_ifftn", "fft_rfft", "fft_irfft", "fft_rfft2", "fft_irfft2",
+        "fft_rfftn", "fft_irfftn", "fft_hfft", "fft_ihfft", "linalg_cond", "linalg_matrix_rank", "linalg_solve",
+        "linalg_cholesky", "linalg_svdvals", "linalg_eigvals", "linalg_eigvalsh", "linalg_inv",
+        "linalg_householder_product", "linalg_tensorinv", "linalg_tensorsolve", "geqrf", "qr", "svd",
+        "triangular_solve", "fractional_max_pool2d", "fractional_max_pool3d", "adaptive_max_pool3d", "linalg_qr",
+        "linalg_cholesky_ex", "linalg_svd", "linalg_eig", "linalg_eigh", "linalg_lstsq", "linalg_inv_ex",
+        "linalg_lu_factor",
+    ]
+)  # fmt: skip
 _CPU_WIDEST = frozenset(("cat", "stack", "index_copy"))
 
 
@@ -67,8 +76,8 @@ class _Caster:
         self.state = state
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        if out is not None:
-            return NotImplemented  # in-place forms and out= keep the dtypes they are given
+        if out is not None:  # in-place forms and out= keep the dtypes they are given
+            return _slow.interpret(op, args, out, inplace) if op.kind == "composite" else NotImplemented
         place = next((t.device.type for t in _tensors(args)), None)
         if place is None or not self.state.enabled.get(place):
             return NotImplemented
@@ -248,7 +257,7 @@ def autocast_decorator(autocast_instance: Any, func: Any) -> Any:
     return decorate_autocast
 
 
-class autocast:  # noqa: N801  # PyTorch's name
+class autocast:  # PyTorch's name
     """A region, or a decorated function, whose ops run in the precision that suits them.
 
     Args:

@@ -150,7 +150,7 @@ def _set(mode: bool, check_nan: bool) -> None:
         _slow.push(_Watching(check_nan))
 
 
-class set_detect_anomaly:  # noqa: N801  # PyTorch's name
+class set_detect_anomaly:  # PyTorch's name
     """Switch anomaly mode on or off; as a context manager, until the end of the region.
 
     Args:
@@ -168,7 +168,7 @@ class set_detect_anomaly:  # noqa: N801  # PyTorch's name
         _set(*self.before)
 
 
-class detect_anomaly:  # noqa: N801  # PyTorch's name
+class detect_anomaly:  # PyTorch's name
     """A region in anomaly mode: a backward that fails, or makes nan, says which forward line it belongs to.
 
     Operations take many times longer; for debugging only.

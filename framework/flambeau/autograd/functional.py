@@ -24,8 +24,14 @@ def _as_tuple(value: Any, what: str, where: str) -> tuple[bool, tuple[Tensor, ..
     for i, x in enumerate(values):
         if not isinstance(x, Tensor):
             if several:
-                raise TypeError(f"The {what} given to {where} must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(x)}.")
-            raise TypeError(f"The {what} given to {where} must be either a Tensor or a tuple of Tensors but the given {what} has type {type(x)}.")
+                raise TypeError(
+                    f"The {what} given to {where} must be either a Tensor or a tuple of Tensors but the value at index "
+                    f"{i} has type {type(x)}."
+                )
+            raise TypeError(
+                f"The {what} given to {where} must be either a Tensor or a tuple of Tensors but the given {what} has "
+                f"type {type(x)}."
+            )
     return several, values
 
 
@@ -52,7 +58,10 @@ def _check_strict(strict: bool, create_graph: bool, outputs: tuple[Tensor, ...])
     if strict:
         for i, y in enumerate(outputs):
             if not y.requires_grad:
-                raise RuntimeError(f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in a differentiable manner from the input when running in strict mode.")
+                raise RuntimeError(
+                    f"Output {i} of the user-provided function does not require gradients. The outputs must be computed "
+                    "in a differentiable manner from the input when running in strict mode."
+                )
 
 
 def _vector(v: Any, like: tuple[Tensor, ...], several: bool, where: str, what: str) -> tuple[Tensor, ...]:
@@ -66,7 +75,10 @@ def _vector(v: Any, like: tuple[Tensor, ...], several: bool, where: str, what: s
         raise RuntimeError(f"v is a tuple of invalid length: should be {len(like)} but got {len(vs)}.")
     for i, (a, b) in enumerate(zip(vs, like, strict=True)):
         if a.size() != b.size():
-            raise RuntimeError(f"{'Entry ' + str(i) + ' in ' if given and several else ''}v has invalid size: should be {b.size()} but got {a.size()}.")
+            raise RuntimeError(
+                f"{'Entry ' + str(i) + ' in ' if given and several else ''}v has invalid size: should be {b.size()} "
+                f"but got {a.size()}."
+            )
     return vs
 
 
@@ -85,7 +97,10 @@ def _filled(grads: Any, like: Any, strict: bool, stage: str) -> tuple[Tensor, ..
     made = []
     for i, (g, x) in enumerate(zip(grads, like, strict=True)):
         if g is None and strict:
-            raise RuntimeError(f"The {stage} of the user-provided function is independent of input {i}. This is not allowed in strict mode.")
+            raise RuntimeError(
+                f"The {stage} of the user-provided function is independent of input {i}. This is not allowed in "
+                "strict mode."
+            )
         made.append(zeros_like(x.detach()) if g is None else g)
     return tuple(made)
 
@@ -94,7 +109,10 @@ def _check_connected(values: Any, strict: bool, create_graph: bool, what: str) -
     if strict and create_graph:
         for i, v in enumerate(values):
             if not v.requires_grad:
-                raise RuntimeError(f"The {what} of the user-provided function is independent of input {i}. This is not allowed in strict mode when create_graph=True.")
+                raise RuntimeError(
+                    f"The {what} of the user-provided function is independent of input {i}. This is not allowed in strict "
+                    "mode when create_graph=True."
+                )
 
 
 # -- products ------------------------------------------------------------------------------------------------------------
@@ -195,11 +213,18 @@ def jacobian(
     Raises: NotImplementedError for forward mode without `vectorize` or with `create_graph` or `strict`.
     """
     if strategy not in ("forward-mode", "reverse-mode"):
-        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use "reverse-mode".')
+        raise AssertionError(
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more '
+            'outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use '
+            '"reverse-mode".'
+        )
     if strategy == "forward-mode":
         return _forward_jacobian(func, inputs, create_graph, vectorize)
     if vectorize and strict:
-        raise RuntimeError("torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. Please either set `strict=False` or `vectorize=False`.")
+        raise RuntimeError(
+            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. "
+            "Please either set `strict=False` or `vectorize=False`."
+        )
     with enable_grad():
         several, inputs = _as_tuple(inputs, "inputs", "jacobian")
         starts = _starts(inputs, create_graph)
@@ -217,9 +242,15 @@ def _rows_in_turn(y: Tensor, starts: tuple[Tensor, ...], create_graph: bool, str
         grads = _grads((flat[k],), starts, None, create_graph)
         for column, g, (i, x) in zip(columns, grads, enumerate(starts), strict=True):
             if g is None and strict:
-                raise RuntimeError(f"Output {index} of the user-provided function is independent of input {i}. This is not allowed in strict mode.")
+                raise RuntimeError(
+                    f"Output {index} of the user-provided function is independent of input {i}. This is not allowed in "
+                    "strict mode."
+                )
             if strict and create_graph and g is not None and not g.requires_grad:
-                raise RuntimeError(f"The jacobian of the user-provided function is independent of input {i}. This is not allowed in strict mode when create_graph=True.")
+                raise RuntimeError(
+                    f"The jacobian of the user-provided function is independent of input {i}. This is not allowed in "
+                    "strict mode when create_graph=True."
+                )
             column.append(zeros_like(x.detach()) if g is None else g)
     return tuple(_stacked(column, y, x) for column, x in zip(columns, starts, strict=True))
 
@@ -250,9 +281,15 @@ def _unit_vectors(y: Tensor) -> Tensor:
 
 def _forward_jacobian(func: Any, inputs: Any, create_graph: bool, vectorize: bool) -> Any:
     if not vectorize:
-        raise NotImplementedError('Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented for `vectorize=True`.')
+        raise NotImplementedError(
+            'Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented for '
+            '`vectorize=True`.'
+        )
     if create_graph:
-        raise NotImplementedError("torch.autograd.functional.jacobian: `create_graph=True` and `strategy=\"forward-mode\"` are not supported together (yet). Please either set `create_graph=False` or `strategy=\"reverse-mode\"`.")
+        raise NotImplementedError(
+            "torch.autograd.functional.jacobian: `create_graph=True` and `strategy=\"forward-mode\"` are not "
+            "supported together (yet). Please either set `create_graph=False` or `strategy=\"reverse-mode\"`."
+        )
     from ..func.transforms import jacfwd
 
     several, inputs = _as_tuple(inputs, "inputs", "jacobian")
@@ -276,7 +313,10 @@ def hessian(
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
     if outer_jacobian_strategy == "forward-mode":
         if not vectorize or create_graph or strict:
-            raise NotImplementedError("hessian: outer_jacobian_strategy='forward-mode' needs vectorize=True and neither create_graph nor strict")
+            raise NotImplementedError(
+                "hessian: outer_jacobian_strategy='forward-mode' needs vectorize=True and neither create_graph nor "
+                "strict"
+            )
         from ..func.transforms import hessian as forward_over_reverse
 
         def scalar(*xs: Tensor) -> Tensor:

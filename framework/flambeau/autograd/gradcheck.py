@@ -8,6 +8,8 @@ jvp) of unit vectors. For complex values the two partial derivatives combine to 
 
 from __future__ import annotations
 
+import sys
+import types
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -58,7 +60,7 @@ def _check_inputs(inputs: tuple[Any, ...], eps: float, forward: bool) -> None:
         if any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
             raise RuntimeError(
                 f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to be "
-                "able to compute the numerical gradients correctly. You should call .contiguous on the input before passing it to gradcheck."
+                "able to compute the numerical gradients correctly. Call .contiguous() on the input before."
             )
 
 
@@ -111,13 +113,16 @@ def _numerical(func: Any, inputs: tuple[Any, ...], target: Tensor, eps: float) -
     return [{step: np.stack(rows) for step, rows in columns.items()} for columns in found]
 
 
-def get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, target: Any = None, eps: float = 1e-3, grad_out: float = 1.0) -> Any:
+def get_numerical_jacobian(
+    fn: Callable[..., Any], inputs: Any, target: Any = None, eps: float = 1e-3, grad_out: float = 1.0
+) -> Any:
     """Finite differences of the first result of `fn`, (elements of input, elements of result) for each differentiable input."""
     if grad_out != 1.0:
         raise ValueError("Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of grad_out != 1.0.")
     inputs = _as_tuple(inputs)
     return tuple(
-        wrap(_conjugate_wirtinger(_numerical(fn, inputs, x, eps)[0])) for x in _differentiable(inputs if target is None else _as_tuple(target))
+        wrap(_conjugate_wirtinger(_numerical(fn, inputs, x, eps)[0]))
+        for x in _differentiable(inputs if target is None else _as_tuple(target))
     )
 
 
@@ -204,7 +209,10 @@ class _Check:
                 again = _pull_all(y, self.targets, unit)
                 for j, (found, second, x) in enumerate(zip(pulled, again, self.targets, strict=True)):
                     if not np.allclose(found, second, rtol=0, atol=self.nondet_tol):
-                        raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different values, although analytical gradient matches numerical gradient. The tolerance for nondeterminism was {}.".format(self.nondet_tol))
+                        raise GradcheckError(
+                            "Backward is not reentrant: two runs with the same input and cotangent gave different values, further "
+                            f"apart than nondet_tol={self.nondet_tol}"
+                        )
                     expected = _expected_pull(columns[j][i], unit, y.is_complex()) if x.numel() else found
                     self.compare(found, expected, i, j, "reverse")
 
@@ -277,7 +285,7 @@ class _Check:
                      for y, z in zip(given, self.inputs, strict=True)]  # fmt: skip
             found = []
             for y in _outputs(self.func, tuple(shown)):
-                primal, t = forward_ad.unpack_dual(y)
+                t = forward_ad.unpack_dual(y).tangent
                 found.append(np.zeros(y.shape, y._a.dtype) if t is None else np.array(_array(t)))
             return found
 
@@ -300,7 +308,7 @@ class _Check:
                 t = forward_ad.unpack_dual(y).tangent
                 b = np.zeros_like(a) if t is None else _array(t)
                 if not np.allclose(a, b, equal_nan=True):
-                    raise GradcheckError("Backward is not properly handling None inputs in forward AD: a tangent of zeros gives another result than none")
+                    raise GradcheckError("forward mode: a tangent of zeros gives another result than no tangent")
 
     # -- further properties
 
@@ -343,8 +351,12 @@ class _Check:
     def _agree(self, one_by_one: Any, at_once: Any) -> None:
         for rows, whole in zip(one_by_one, at_once, strict=True):
             for row, part in zip(rows, whole if whole is not None else (None, None), strict=True):
-                if row is not None and part is not None and not np.allclose(_array(row), _array(part), atol=1e-5, rtol=1e-5, equal_nan=True):
-                    raise GradcheckError(f"Batched gradients disagree with those of single vectors:\nexpected:{row}\nbatched:{part}")
+                if row is None or part is None:
+                    continue
+                if not np.allclose(_array(row), _array(part), atol=1e-5, rtol=1e-5, equal_nan=True):
+                    raise GradcheckError(
+                        f"Batched gradients disagree with those of single vectors:\nexpected:{row}\nbatched:{part}"
+                    )
 
     def undefined_grads(self) -> None:
         """Gradients that do not arrive count as zeros."""
@@ -358,8 +370,8 @@ class _Check:
             for g in grads:
                 if g is not None and not bool((g == 0).all()):
                     raise GradcheckError(
-                        "Expected all input grads to be undefined or zero when all output grads are undefined or zero. Please look at "
-                        "'Notes about undefined output gradients' in 'tools/autograd/derivatives.yaml'"
+                        "Expected all input grads to be undefined or zero when all output grads are undefined or zero: backward is not "
+                        "linear in the gradients it is given"
                     )
 
     def dtypes(self) -> None:
@@ -370,7 +382,9 @@ class _Check:
                 if g is not None and g.dtype is not x.dtype:
                     raise GradcheckError(f"Gradient has dtype mismatch: {g.dtype} for an input of dtype {x.dtype}")
                 if g is not None and g.shape != x.shape:
-                    raise GradcheckError(f"Analytical gradient has incorrect size: {tuple(g.shape)} for an input of {tuple(x.shape)}")
+                    raise GradcheckError(
+                        f"Analytical gradient has incorrect size: {tuple(g.shape)} for an input of {tuple(x.shape)}"
+                    )
 
 
 def _plain(y: Any) -> Any:
@@ -496,3 +510,13 @@ def _cotangent(y: Tensor, seed: int, non_contiguous: bool) -> Tensor:
         wide[..., 0] = made
         made = wide[..., 0]
     return wrap(made).requires_grad_()
+
+
+class _Callable(types.ModuleType):
+    """This module: `autograd.gradcheck` names both it and its function, whichever was imported first."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> bool:
+        return gradcheck(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -149,7 +149,7 @@ def _put_away(node: Any) -> None:
     node.saved, node.versions = node.__dict__["packed"], ()
 
 
-class saved_tensors_hooks:  # noqa: N801  # PyTorch's name
+class saved_tensors_hooks:  # PyTorch's name
     """A region in which ``pack_hook(tensor)`` says what nodes keep of a tensor, and ``unpack_hook`` brings it back.
 
     The nodes of in-place operations on views keep their tensors as they are.
@@ -171,7 +171,7 @@ class saved_tensors_hooks:  # noqa: N801  # PyTorch's name
         _local.saved_hooks.pop()
 
 
-class save_on_cpu(saved_tensors_hooks):  # noqa: N801  # PyTorch's name
+class save_on_cpu(saved_tensors_hooks):  # PyTorch's name
     """A region in which saved tensors wait for backward in host memory.
 
     Args:
@@ -190,7 +190,7 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801  # PyTorch's name
         super().__init__(pack, unpack)
 
 
-class disable_saved_tensors_hooks(contextlib.ContextDecorator):  # noqa: N801  # PyTorch's name
+class disable_saved_tensors_hooks(contextlib.ContextDecorator):  # PyTorch's name
     """A region in which entering `saved_tensors_hooks` raises RuntimeError with `error_message`."""
 
     def __init__(self, error_message: str) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from .modules import debug_unwrap, functional_call, functionalize, replace_all_batch_norm_modules_, stack_module_state
+from .modules import (
+    debug_unwrap,
+    functional_call,
+    functionalize,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
 from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 from .vmap import vmap
 

@@ -352,7 +352,7 @@ def _dot(level: Any, op: Any, args: Any) -> Any:
 
 @rule("nn.functional.linear")
 def _linear(level: Any, op: Any, args: Any) -> Any:
-    input, weight, bias = args  # noqa: A001
+    input, weight, bias = args
     _check_product(op, args)
     if not level.has(weight) and not level.has(bias):
         return level.wrap(run(op, level.front(input), weight, bias))
@@ -369,7 +369,7 @@ def _linear(level: Any, op: Any, args: Any) -> Any:
 
 @rule("convolution")
 def _convolution(level: Any, op: Any, args: Any) -> Any:
-    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args  # noqa: A001
+    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
     n = level.size
     rest = (stride, padding, dilation, transposed, output_padding)
     if not level.has(weight) and not level.has(bias):

@@ -30,7 +30,9 @@ def functional_call(
     given = parameter_and_buffer_dicts
     if not isinstance(given, dict):
         if not isinstance(given, (tuple, list)) or not all(isinstance(d, dict) for d in given):
-            raise ValueError(f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}")
+            raise ValueError(
+                f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}"
+            )
         names = [n for d in given for n in d]
         repeated = sorted({n for n in names if names.count(n) > 1})
         if repeated:
@@ -71,7 +73,10 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
     turns mutations into results.
     """
     if remove not in ("mutations", "mutations_and_views"):
-        raise RuntimeError(f"functionalize(f, remove='mutations'): expected 'mutations' or 'mutations_and_views', got remove={remove}")
+        raise RuntimeError(
+            "functionalize(f, remove='mutations'): expected 'mutations' or 'mutations_and_views', got "
+            f"remove={remove}"
+        )
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return func(*args, **kwargs)

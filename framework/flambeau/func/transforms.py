@@ -19,7 +19,6 @@ from ..autograd._api import initial_gradient, plain_grad
 from ..autograd.forward_ad import ForwardLevel
 from ..autograd.tape import Leaf
 from ..ops import _slow
-from ..ops._spec import OPS
 from ..ops.create import ones_like, zeros, zeros_like
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map
@@ -244,11 +243,16 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             given = cotangents
         vs, given_spec = tree_flatten(given)
         if given_spec != out_spec:
-            raise RuntimeError(f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. cotangents: {given_spec}, primal output: {out_spec}")
+            raise RuntimeError(
+                "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
+                f"function. cotangents: {given_spec}, primal output: {out_spec}"
+            )
         _check_tensors("vjp_fn", "cotangents", vs)
         for v, y in zip(vs, results, strict=True):
             if v.shape != y.shape:
-                raise RuntimeError(f"vjp_fn: a cotangent has shape {tuple(v.shape)}, but the result it belongs to {tuple(y.shape)}")
+                raise RuntimeError(
+                    f"vjp_fn: a cotangent has shape {tuple(v.shape)}, but the result it belongs to {tuple(y.shape)}"
+                )
         grads = spec.unflatten(record.back(vs, retain_graph))
         return grads[0] if one and isinstance(primals[0], Tensor) is False else grads
 
@@ -268,7 +272,10 @@ def _without_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     if not has_aux:
         return result, None
     if not (isinstance(result, tuple) and len(result) == 2):
-        raise RuntimeError(f"{name}(f, ...): output of function f should be a tuple: (output, aux) if has_aux is True, got {type(result)}")
+        raise RuntimeError(
+            f"{name}(f, ...): output of function f should be a tuple: (output, aux) if has_aux is True, got "
+            f"{type(result)}"
+        )
     return result
 
 
@@ -362,16 +369,25 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     Raises: RuntimeError for structures that differ and values that are not Tensors.
     """
     if not isinstance(primals, tuple):
-        raise RuntimeError(f"jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call f(*primals). Got {type(primals)}")
+        raise RuntimeError(
+            "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call "
+            f"f(*primals). Got {type(primals)}"
+        )
     flat, spec = tree_flatten(primals)
     along, along_spec = tree_flatten(tangents)
     if spec != along_spec:
-        raise RuntimeError(f"jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. Got {spec} and {along_spec}")
+        raise RuntimeError(
+            "jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. Got "
+            f"{spec} and {along_spec}"
+        )
     _check_tensors("jvp(f, primals, tangents)", "primals", flat)
     _check_tensors("jvp(f, primals, tangents)", "tangents", along)
     for x, t in zip(flat, along, strict=True):
         if x.shape != t.shape:
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected tangent to have the shape of its primal, {tuple(x.shape)}, got {tuple(t.shape)}")
+            raise RuntimeError(
+                f"jvp(f, primals, tangents): Expected tangent to have the shape of its primal, {tuple(x.shape)}, got "
+                f"{tuple(t.shape)}"
+            )
     level = ForwardLevel()
     _slow.push(level)
     try:
@@ -392,7 +408,10 @@ def _tangent(level: ForwardLevel, y: Tensor, strict: bool) -> Tensor:
     found = level.tangent_of(y)
     if found is None:
         if strict:
-            raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with strict=True.")
+            raise RuntimeError(
+                "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
+                "allowed with strict=True."
+            )
         return zeros_like(y.detach())
     return found
 
@@ -506,7 +525,7 @@ def jacrev(
         inner = _of_chosen(func, args, kwargs, positions)
         made = vjp(inner, *(args[i] for i in positions), has_aux=has_aux)
         results, out_spec = tree_flatten(made[0])
-        primals, spec = tree_flatten(tuple(args[i] for i in positions))
+        spec = tree_flatten(tuple(args[i] for i in positions))[1]
         pull = lambda *vs: tuple(tree_flatten(made[1](out_spec.unflatten(vs)))[0])  # noqa: E731
         columns = vmap(pull, chunk_size=chunk_size)(*_basis(results))
         rows = zip(*(_cut(c, results) for c in columns), strict=True)
@@ -537,7 +556,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
         found: dict[str, Any] = {}
 
         def push(*tangents: Tensor) -> Any:
-            result, tangent, *aux = jvp(inner, spec.unflatten(primals), spec.unflatten(tangents), has_aux=has_aux)
+            _, tangent, *aux = jvp(inner, spec.unflatten(primals), spec.unflatten(tangents), has_aux=has_aux)
             found["spec"] = tree_flatten(tangent)[1]
             return (tuple(tree_flatten(tangent)[0]), *aux)
 

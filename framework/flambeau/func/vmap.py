@@ -66,7 +66,10 @@ def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[A
             f"matching the structure of inputs, got: {type(in_dims)}."
         )
     if not args:
-        raise ValueError(f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs.")
+        raise ValueError(
+            f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
+            "over a function with no inputs."
+        )
     flat, spec = _pytree.tree_flatten(args)
     dims = _pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=lambda x: x is None)
     if dims is None:
@@ -77,9 +80,15 @@ def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[A
     dims = [_checked_dim(x, d, name, in_dims) for x, d in zip(flat, dims, strict=True)]
     sizes = [x.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
     if not sizes:
-        raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a dimension to map over")
+        raise ValueError(
+            f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a dimension to "
+            "map over"
+        )
     if any(n != sizes[0] for n in sizes):
-        raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
+        raise ValueError(
+            f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the "
+            "mapped dimension"
+        )
     return sizes[0], dims, flat, spec
 
 
@@ -129,7 +138,10 @@ def _out_dims(out_dims: Any, spec: Any, result: Any, name: str) -> list[Any]:
 
 def _outside(level: VmapLevel, x: Any, dim: Any, name: str) -> Any:
     if not isinstance(x, Tensor):
-        raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did you mean to set out_dims= to None for output?")
+        raise ValueError(
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did you mean to set "
+            "out_dims= to None for output?"
+        )
     if dim is None:
         if level.has(x):
             raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")

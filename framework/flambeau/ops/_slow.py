@@ -105,7 +105,7 @@ def pop(interpreter: Any) -> None:
     _state.add_slow(-1)
 
 
-class below:  # noqa: N801  # a context manager
+class below:  # a context manager
     """Only interpreters outside `interpreter` are in force."""
 
     def __init__(self, interpreter: Any) -> None:

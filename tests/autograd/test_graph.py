@@ -1,0 +1,190 @@
+"""Hooks on saved tensors, edges, hooks on several gradients, anomaly mode, and errors that name both lines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau.autograd import graph
+
+F = fb.nn.functional
+
+
+def leaf(*values):
+    return fb.tensor(values, dtype=fb.float64, requires_grad=True)
+
+
+def gradient(f, *values):
+    x = leaf(*values)
+    f(x).sum().backward()
+    return x.grad.numpy()
+
+
+FUNCTIONS = {
+    "exp": lambda x: x.exp() * x,
+    "product": lambda x: x.reshape(1, -1) @ x.reshape(-1, 1),
+    "softmax": lambda x: F.softmax(x, 0) ** 2,
+    "prod": lambda x: x.prod(),
+    "sort": lambda x: x.sort()[0] * x,
+    "cat": lambda x: fb.cat([x, x * x]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_saved_tensors_may_be_kept_elsewhere(name):
+    f = FUNCTIONS[name]
+    store = []
+
+    def pack(t):
+        store.append(t.numpy().copy())
+        return len(store) - 1
+
+    def hooked(x):
+        with graph.saved_tensors_hooks(pack, lambda i: fb.from_numpy(store[i])):
+            return f(x)
+
+    np.testing.assert_allclose(gradient(hooked, 0.5, 1.5, -1.0), gradient(f, 0.5, 1.5, -1.0))
+    assert store or name == "cat"
+
+
+def test_hooks_apply_at_each_backward():
+    unpacked = []
+    x = leaf(1.0, 2.0)
+    with graph.saved_tensors_hooks(lambda t: t, lambda t: unpacked.append(1) or t):
+        y = (x.sin() * 2).sum()
+
+    y.backward(retain_graph=True), y.backward()
+
+    assert len(unpacked) == 2
+    np.testing.assert_allclose(x.grad.numpy(), 4 * np.cos([1.0, 2.0]))
+
+
+def test_higher_derivatives_pass_through_hooks():
+    x = leaf(2.0)
+    with graph.save_on_cpu():
+        (g,) = fb.autograd.grad((x**3).sum(), x, create_graph=True)
+        (h,) = fb.autograd.grad(g.sum(), x)
+
+    assert h.item() == 12.0
+
+
+def test_hooks_can_be_forbidden():
+    with graph.disable_saved_tensors_hooks("not here"), pytest.raises(RuntimeError, match="not here"):  # noqa: SIM117
+        with graph.save_on_cpu():
+            pass
+
+
+def test_saved_tensors_may_be_overwritten_where_allowed():
+    x = leaf(0.3, 0.7)
+    with graph.allow_mutation_on_saved_tensors():
+        a = x.clone()
+        b = a.sin()
+        a.mul_(3).cos_()
+        (a.sum() + b.sum()).backward()
+
+    np.testing.assert_allclose(x.grad.numpy(), np.cos([0.3, 0.7]) - 3 * np.sin(3 * np.array([0.3, 0.7])))
+
+
+def test_edges_stand_for_tensors():
+    x = leaf(1.0, 2.0)
+    y = x * 3
+    edge = graph.get_gradient_edge(y)
+
+    (g,) = fb.autograd.grad(y.sum() * 2, edge, retain_graph=True)
+    (h,) = fb.autograd.grad(edge, x, grad_outputs=fb.ones(2, dtype=fb.float64))
+
+    assert (g.tolist(), h.tolist()) == ([2.0, 2.0], [3.0, 3.0])
+    assert isinstance(edge.node, graph.Node)
+    with pytest.raises(RuntimeError, match="require"):
+        graph.get_gradient_edge(fb.ones(1))
+
+
+def test_a_hook_on_several_gradients():
+    a, b, unused = leaf(1.0), leaf(2.0), leaf(3.0)
+    seen, first = [], []
+    handles = [
+        graph.register_multi_grad_hook([a, b, unused], lambda gs: seen.append([None if g is None else g.item() for g in gs])),
+        graph.register_multi_grad_hook([a, b], lambda g: first.append(g.item()), mode="any"),
+    ]
+    for _ in range(2):
+        (a * b).sum().backward()
+    for handle in handles:
+        handle.remove()
+    (a * b).sum().backward()
+
+    assert seen == [[2.0, 1.0, None]] * 2
+    assert len(first) == 2
+
+
+def test_a_version_raised_by_hand_is_noticed():
+    x = leaf(1.0)
+    y = x.exp()
+    graph.increment_version(y)
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+# -- anomaly mode and errors ---------------------------------------------------------------------------------------------
+
+
+def test_an_overwriting_line_is_always_named():
+    x = leaf(1.0, 2.0)
+    y = x.exp()
+    y.add_(1)  # the guilty line
+
+    with pytest.raises(RuntimeError, match=r"ExpBackward0 saved its result.*y\.add_\(1\)  # the guilty line"):
+        y.sum().backward()
+
+
+def test_both_lines_are_named_in_anomaly_mode():
+    x = leaf(1.0, 2.0)
+    with fb.autograd.set_detect_anomaly(True):
+        y = x.exp()  # the saving line
+        with fb.no_grad():
+            y.detach().mul_(2)  # the guilty line
+        both = r"x\.exp\(\)  # the saving line, and mul_ at .*# the guilty line"
+        with pytest.warns(UserWarning, match="Error detected in ExpBackward0"), pytest.raises(RuntimeError, match=both):
+            y.sum().backward()
+
+
+def test_a_used_up_graph_names_the_line_that_recorded_it():
+    x = leaf(1.0)
+    with fb.autograd.set_detect_anomaly(True):
+        y = x.exp()  # recorded here
+    y.backward()
+
+    with pytest.raises(RuntimeError, match=r"second time: what ExpBackward0 saved at .*# recorded here.*retain_graph=True"):
+        y.backward()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's division by zero, which pytest.warns lets through
+def test_the_operation_that_made_nan_is_named_with_its_line():
+    x = leaf(0.0, 1.0)
+    with fb.autograd.set_detect_anomaly(True):
+        y = x.sqrt() * 0  # nan here
+        with pytest.warns(UserWarning, match="# nan here"), pytest.raises(RuntimeError, match="'SqrtBackward0' returned nan"):
+            y.sum().backward()
+
+    assert not fb._state.local.interpreters
+
+
+def test_nan_passes_when_it_is_not_looked_for():
+    x = leaf(0.0)
+    with fb.autograd.set_detect_anomaly(True, check_nan=False):
+        (x.sqrt() * 0).sum().backward()
+
+    assert np.isnan(x.grad.item())
+
+
+def test_variable_is_the_tensor_of_old():
+    made = fb.autograd.Variable(fb.ones(1), requires_grad=True)
+
+    assert made.requires_grad
+    assert isinstance(made, fb.autograd.Variable)
+
+
+def test_profiling_says_that_it_is_not_built():
+    with pytest.raises(NotImplementedError, match="profiler"):
+        fb.autograd.profiler.profile()

@@ -1,0 +1,196 @@
+"""`__torch_function__`: subclasses, stand-ins, modes, and what resolves to which name."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as fb
+from flambeau import overrides
+
+F = fb.nn.functional
+
+
+class Plain(fb.Tensor):
+    """A subclass with the default behaviour."""
+
+
+@pytest.fixture
+def plain():
+    return fb.arange(6.0).reshape(2, 3).as_subclass(Plain)
+
+
+KEEP = {
+    "operator": lambda x: x + 1,
+    "reflected operator": lambda x: 1 - x,
+    "product": lambda x: x @ fb.ones(3),
+    "reduction": lambda x: x.sum(),
+    "index": lambda x: x[0, 1:],
+    "view": lambda x: x.view(6),
+    "property": lambda x: x.T,
+    "conversion": lambda x: x.double(),
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+    "new": lambda x: x.new_zeros(2),
+    "like": lambda x: fb.zeros_like(x),
+    "one of several": lambda x: x.max(0)[0],
+    "function": lambda x: F.relu(x),
+    "list": lambda x: fb.cat([x, fb.ones(1, 3)]),
+    "with a parameter": lambda x: x * fb.nn.Parameter(fb.ones(3)),
+    "in place": lambda x: x.add_(1),
+}
+
+
+@pytest.mark.parametrize("name", KEEP)
+def test_results_keep_the_class(plain, name):
+    assert type(KEEP[name](plain)) is Plain
+
+
+def test_gradients_and_parameters_stay_plain(plain):
+    plain.requires_grad_().sum().backward()
+    p = fb.nn.Parameter(fb.ones(2))
+
+    assert type(plain.grad) is fb.Tensor
+    assert [type(t) for t in (p * 2, p.data, p.detach())] == [fb.Tensor] * 3
+
+
+class Logged(fb.Tensor):
+    calls: list = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(overrides.resolve_name(func) or func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_the_whole_interface_is_seen():
+    x = fb.ones(3).as_subclass(Logged)
+    Logged.calls.clear()
+    x + 1, x.sum(), x.shape, x.size(), x[0], x.requires_grad, x.tolist(), len(x), x.to(fb.float64), fb.zeros_like(x), F.relu(x)
+    x[0] = 1
+
+    assert [c.removeprefix("torch.") for c in Logged.calls] == [
+        "add", "sum", "Tensor.shape.__get__", "Tensor.size", "Tensor.__getitem__", "Tensor.requires_grad.__get__",
+        "Tensor.tolist", "Tensor.__len__", "Tensor.to", "zeros_like", "nn.functional.relu", "Tensor.__setitem__",
+    ]  # fmt: skip
+
+
+class Stand:
+    """No Tensor at all."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__, len(args), kwargs or {}
+
+
+def test_stand_ins_answer_for_operands():
+    assert fb.add(Stand(), 2) == ("add", 2, {})
+    assert fb.add(fb.ones(2), Stand()) == ("add", 2, {})
+    assert fb.add(Stand(), 2, alpha=3) == ("add", 2, {"alpha": 3})
+    assert fb.cat([fb.ones(2), Stand()]) == ("cat", 1, {})
+    assert fb.ones(2) * Stand() == ("mul", 2, {})
+
+
+def test_subclasses_are_asked_before_their_bases():
+    class Silent:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return NotImplemented
+
+    class Speaking(Silent):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return [t.__name__ for t in types]
+
+    assert fb.add(Silent(), Speaking()) == ["Speaking", "Silent"]
+    with pytest.raises(TypeError, match=r"no implementation found for 'add'.*Silent"):
+        fb.add(Silent(), 1)
+
+
+class Recording(overrides.TorchFunctionMode):
+    def __init__(self):
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_see_functions_methods_and_creation():
+    with Recording() as outer, Recording() as inner:
+        (fb.zeros(2) + fb.ones(2)).sum()
+
+    assert outer.names == inner.names == ["zeros", "ones", "add", "sum"]
+    fb.zeros(1)
+    assert len(inner.names) == 4
+
+
+def test_a_mode_may_answer_differently():
+    class Swapped(overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return fb.mul(*args) if func is fb.sub else func(*args, **(kwargs or {}))
+
+    with Swapped():
+        assert fb.sub(fb.tensor(3.0), fb.tensor(4.0)).item() == 12.0
+
+
+def test_overriding_can_be_switched_off(plain):
+    with overrides.DisableTorchFunctionSubclass():
+        assert type(plain + 1) is fb.Tensor
+    with Recording() as mode, overrides.DisableTorchFunction():
+        plain + 1
+
+    assert mode.names == []
+
+
+def test_wrapped_functions_are_overridable():
+    @overrides.wrap_torch_function(lambda a: (a,))
+    def twice(a):
+        return a * 2
+
+    assert twice(3) == 6
+    assert twice(Stand()) == ("twice", 1, {})
+
+
+def test_what_counts_as_a_tensor(plain):
+    assert [overrides.is_tensor_like(v) for v in (plain, fb.ones(1), Stand(), 3, None)] == [True, True, True, False, False]
+    assert overrides.has_torch_function((plain,))
+    assert not overrides.has_torch_function((fb.ones(1), fb.nn.Parameter(fb.ones(1))))
+
+
+def test_names_and_lists_of_functions():
+    assert overrides.resolve_name(fb.add) == "torch.add"
+    assert overrides.resolve_name(fb.Tensor.shape.__get__) == "torch.Tensor.shape.__get__"
+    assert overrides.is_tensor_method_or_property(fb.Tensor.size)
+    assert fb.add in overrides.get_overridable_functions()[fb]
+    assert fb.Tensor.as_subclass in overrides.get_ignored_functions()
+    assert overrides.get_testing_overrides()[fb.add](1, 2) == -1
+
+
+def test_dispatch_modes_see_ops_below_compositions():
+    from flambeau.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        names: list = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.names.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    with Seen() as mode:
+        made = fb.ones(2, 2) @ fb.ones(2, 2)
+
+    assert mode.names == ["aten::mm"]
+    assert made.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+def test_pytrees_come_apart_and_together():
+    from flambeau.utils import _pytree
+
+    tree = {"a": [1, (2, 3)], "b": None}
+    leaves, spec = _pytree.tree_flatten(tree)
+
+    assert leaves == [1, 2, 3, None]
+    assert spec.unflatten(leaves) == tree
+    assert _pytree.tree_map(lambda x, y: (x, y), [1, 2], [3, 4]) == [(1, 3), (2, 4)]
+    with pytest.raises(ValueError, match="leaves"):
+        spec.unflatten([1])
