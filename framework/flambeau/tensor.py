@@ -112,6 +112,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if cls.__module__.partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
             # From now on an operand may want a say in every operation.
             _state.add_slow(1)
+            from ._subclass import make_overridable
+
+            make_overridable(cls)
 
     # A class with `__getattr__` reads even its slots ten times slower, so `_derive` takes this away once it knows every op.
     def __getattr__(self, name: str) -> Any:

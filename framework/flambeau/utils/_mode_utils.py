@@ -12,7 +12,7 @@ def all_same_mode(modes: Any) -> bool:
     return all(m is modes[0] for m in modes)
 
 
-class no_dispatch:  # noqa: N801  # a context manager
+class no_dispatch:  # a context manager
     """A region without interpreters: neither dispatch modes nor transforms."""
 
     def __enter__(self) -> None:
