@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 import flambeau as fb
 from flambeau import overrides
 
 F = fb.nn.functional
+
+
+@pytest.fixture(scope="module", autouse=True)
+def classes_of_this_file():
+    """Its subclasses keep every operation on the slow path, so they go when the last test has run."""
+    yield
+    del globals()["Plain"], globals()["Logged"]
+    gc.collect()
 
 
 class Plain(fb.Tensor):
@@ -194,3 +204,17 @@ def test_pytrees_come_apart_and_together():
     assert _pytree.tree_map(lambda x, y: (x, y), [1, 2], [3, 4]) == [(1, 3), (2, 4)]
     with pytest.raises(ValueError, match="leaves"):
         spec.unflatten([1])
+
+
+def test_a_class_that_is_gone_costs_nothing():
+    from flambeau import _state
+
+    before = _state._slow_reasons
+
+    class Passing(fb.Tensor):
+        pass
+
+    assert _state._slow_reasons == before + 1
+    del Passing
+    gc.collect()
+    assert _state._slow_reasons == before

@@ -110,8 +110,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__module__.partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
-            # From now on an operand may want a say in every operation.
+            # As long as the class lives an operand may want a say in every operation.
             _state.add_slow(1)
+            weakref.finalize(cls, _state.add_slow, -1).atexit = False
             from ._subclass import make_overridable
 
             make_overridable(cls)
