@@ -19,7 +19,7 @@ from ..tensor import Tensor, wrap, wrap_dim
 # Ops that draw random numbers, and ops whose results have a shape that depends on values.
 RANDOM = {
     "bernoulli", "poisson", "binomial", "multinomial", "nn.functional.scaled_dot_product_attention",
-    "nn.functional.gumbel_softmax", "nn.functional.rrelu", "rrelu",
+    "nn.functional.multi_head_attention_forward", "nn.functional.gumbel_softmax", "nn.functional.rrelu", "rrelu",
     "nn.functional.rrelu_", "rrelu_", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
     "nn.functional.fractional_max_pool2d_with_indices", "nn.functional.fractional_max_pool3d_with_indices",
     *(f"{home}{kind}dropout{end}" for home in ("", "nn.functional.") for kind in ("", "alpha_", "feature_", "feature_alpha_")
