@@ -147,7 +147,7 @@ class FunctionNode(Node):
 _OUTPUT = object()
 
 
-class Function:
+class Function(FunctionCtx):
     """Base of custom operations: define static `forward` and `backward`, call `apply`."""
 
     @staticmethod
