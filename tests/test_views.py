@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 
 hypothesis = pytest.importorskip("hypothesis")
 given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
-
 
 
 def apart(x: Any) -> Any:
@@ -97,7 +97,10 @@ step = st.tuples(
 
 def run(lib: Any, leaves: int, program: Any) -> tuple[list[Any], list[Any], list[str]]:
     """The leaves, every tensor the program made, and the type of error of each step."""
-    made = [lib.tensor(START, requires_grad=bool(leaves & 1)), lib.tensor(START[0] + 1, requires_grad=bool(leaves & 2))]
+    made = [
+        lib.tensor(START, requires_grad=bool(leaves & 1)),
+        lib.tensor(START[0] + 1, requires_grad=bool(leaves & 2)),
+    ]
     start = list(made)
     errors = []
     for name, a, b, i, j, grad in program:
@@ -119,8 +122,7 @@ def run(lib: Any, leaves: int, program: Any) -> tuple[list[Any], list[Any], list
 def state(tensors: list[Any]) -> list[Any]:
     """What must agree about each tensor apart from its values."""
     return [
-        (tuple(t.shape), steps(t), t._version, t.is_leaf, t.grad_fn is None, t._is_view())
-        for t in tensors
+        (tuple(t.shape), steps(t), t._version, t.is_leaf, t.grad_fn is None, t._is_view()) for t in tensors
     ]
 
 
@@ -181,3 +183,202 @@ def compare(oracle: Any, leaves: int, program: Any) -> None:
 @given(leaves=st.integers(0, 3), program=st.lists(step, min_size=1, max_size=7))
 def test_programs_of_views_and_writes_agree_with_pytorch(leaves: int, program: Any) -> None:
     compare(pytest.importorskip("torch"), leaves, program)
+
+
+# -- what random programs leave out ----------------------------------------------------------------------------------------
+
+
+def test_in_place_on_a_view_changes_the_gradient_of_the_base() -> None:
+    x = fb.ones(4, requires_grad=True)
+    y = x * 2
+    y[1:3].mul_(fb.tensor([3.0, 5.0]))
+    y.sum().backward()
+
+    assert x.grad.tolist() == [2.0, 6.0, 10.0, 2.0]
+
+
+def test_in_place_on_the_base_changes_the_gradient_of_a_view() -> None:
+    x = fb.ones(4, requires_grad=True)
+    y = x * 2
+    part = y[1:]
+    y.mul_(3)
+    part.sum().backward()
+
+    assert x.grad.tolist() == [0.0, 6.0, 6.0, 6.0]
+
+
+def test_gradients_asked_for_by_name_pass_through_writes_to_views() -> None:
+    x = fb.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x * 2
+    y.view(2, 2).masked_fill_(fb.tensor([[True, False], [False, True]]), 0.0)
+
+    assert fb.autograd.grad(y.sum(), x)[0].tolist() == [0.0, 2.0, 2.0, 0.0]
+
+
+def test_a_view_of_a_transposed_base_counts_in_its_storage() -> None:
+    x = fb.ones(2, 3, requires_grad=True)
+    base = (x * 1).t()  # the memory is row-major for x
+    base = base.clone(memory_format=fb.preserve_format)
+    base.as_strided((2,), (1,)).mul_(10)  # the first two elements in memory: x[0, 0] and x[0, 1]
+    base.sum().backward()
+
+    assert x.grad.tolist() == [[10.0, 10.0, 1.0], [1.0, 1.0, 1.0]]
+
+
+def test_one_of_several_views_is_not_written_to_with_history() -> None:
+    first = (fb.ones(3, requires_grad=True) * 2).unbind()[0]
+
+    with pytest.raises(RuntimeError, match=r"Output 0 of UnbindBackward0 is a view.*several views"):
+        first.add_(1)
+
+
+def test_a_view_made_without_recording_is_not_written_to_with_recording() -> None:
+    x = fb.ones(3, requires_grad=True)
+    with fb.no_grad():
+        part = x[1:]
+
+    for write in (
+        lambda: part.add_(1),
+        lambda: part.fill_(1),
+        lambda: part.zero_(),
+        lambda: part.add_(fb.ones(2)),
+    ):
+        with pytest.raises(RuntimeError, match="no_grad"):
+            write()
+    with fb.no_grad():
+        part.add_(1)
+    assert x.tolist() == [1.0, 2.0, 2.0]
+
+
+def test_expanded_memory_is_not_written_to() -> None:
+    with pytest.raises(RuntimeError, match="single memory location"):
+        fb.zeros(3, 1).expand(3, 4).add_(1)
+
+
+def test_overlapping_writes_see_the_values_from_before() -> None:
+    x = fb.arange(5.0)
+    x[1:] = x[:-1]
+    y = fb.arange(4.0)
+    y[1:].add_(y[:-1])
+
+    assert x.tolist() == [0.0, 0.0, 1.0, 2.0, 3.0]
+    assert y.tolist() == [0.0, 1.0, 3.0, 5.0]
+
+
+def test_overwriting_what_backward_needs_is_told() -> None:
+    x = fb.ones(3, requires_grad=True)
+    y = x.exp()
+    y.add_(1)
+
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*ExpBackward0"):
+        y.sum().backward()
+
+
+def test_views_share_memory_and_strides_say_how(oracle: Any) -> None:
+    programs = """
+    torch.zeros_like(torch.ones(2, 1).expand(2, 3))
+    torch.ones(2, 1).expand(2, 3).clone().stride()
+    torch.zeros(3, 1).expand(3, 3).fill_(1)
+    torch.cat([torch.ones(2, 3), torch.ones(3, 4)])
+    torch.tensor([-7.0, 7.0, -0.0]) // 2
+    torch.ones(2, 3).view(-1, 4)
+    torch.ones(2, 3).view(6, -1, -1)
+    torch.ones(2, 3).reshape(4)
+    torch.ones(2, 3).t().view(6)
+    torch.ones(2, 3).view(torch.int32).dtype
+    torch.ones(2, 3).view(torch.float64)
+    torch.ones(2, 4).view(torch.float64).shape
+    torch.ones(2, 4).view(torch.uint8).shape
+    torch.ones(2).view(dtype=torch.int32).dtype
+    torch.ones(2, 3).expand(4, 2, 3).stride()
+    torch.ones(2, 3).expand(-1, -1)
+    torch.ones(2, 1).expand(2, -1)
+    torch.ones(2, 1).expand(-1, 2, 1)
+    torch.ones(2, 3).expand(3, 3)
+    torch.ones(2, 3).squeeze(0).shape
+    torch.ones(1, 3).squeeze((0, 1)).shape
+    torch.ones(1, 3).unsqueeze(-3).shape
+    torch.ones(1, 3).unsqueeze(3)
+    torch.ones(1, 3).transpose(0, 2)
+    torch.ones(2, 3, 4).permute(0, 1)
+    torch.ones(2, 3, 4).permute(0, 0, 1)
+    torch.ones(2, 3, 4).permute(-1, 0, 1).stride()
+    torch.ones(2, 3, 4).movedim(0, -1).shape
+    torch.ones(6).unflatten(0, (2, -1)).shape
+    torch.ones(2, 3, 4).flatten(1).shape
+    torch.ones(2, 3, 4).flatten(2, 1)
+    torch.ones(5).chunk(3)
+    torch.ones(5).chunk(0)
+    torch.ones(5).split(2)
+    torch.ones(5).split([2, 2])
+    torch.ones(5).split([2, 3], dim=1)
+    torch.ones(5).tensor_split(3)
+    torch.ones(5).unbind()
+    torch.ones(()).unbind()
+    torch.ones(4, 4).diagonal(1).stride()
+    torch.ones(4, 4).diagonal(0, 0, 0)
+    torch.ones(4).unfold(0, 2, 1).stride()
+    torch.ones(4).unfold(0, 5, 1)
+    torch.ones(4).narrow(0, 1, 2)
+    torch.ones(4).narrow(0, 3, 2)
+    torch.ones(4).narrow(0, -1, 1)
+    torch.ones(4).select(0, 5)
+    torch.ones(4)[5]
+    torch.ones(4)[::-1]
+    torch.ones(4)[..., None].shape
+    torch.ones(4)[None, :, None].stride()
+    torch.ones(3, 4)[None, 1:, None].stride()
+    torch.ones(2, 3).view_as(torch.ones(6)).shape
+    torch.ones(2, dtype=torch.complex64).real.stride()
+    torch.view_as_real(torch.ones(2, dtype=torch.complex64)).stride()
+    torch.view_as_complex(torch.ones(3, 2)).shape
+    torch.view_as_complex(torch.ones(3, 3))
+    torch.zeros(2).imag
+    torch.ones(4).as_strided((2,), (1,), 3)
+    torch.ones(4)[2:].as_strided((2,), (1,)).storage_offset()
+    torch.ones(3, 4).swapaxes(0, 1).shape
+    torch.ones(3, 4).mT.shape
+    torch.ones(2, 3).repeat(2, 2).shape
+    torch.ones(2, 3).repeat(2)
+    torch.ones(2, 3).tile(2).shape
+    torch.broadcast_tensors(torch.ones(3, 1), torch.ones(4))[0].stride()
+    torch.broadcast_to(torch.ones(3), (2, 3)).stride()
+    torch.broadcast_shapes((2, 1), (3,))
+    torch.broadcast_shapes((2,), (3,))
+    torch.stack([torch.ones(2), torch.ones(3)])
+    torch.stack([])
+    torch.hstack([torch.ones(2), torch.ones(3)]).shape
+    torch.zeros(3)._base is None
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_in_place_writes_through_views_agree(oracle: Any) -> None:
+    programs = """
+    x = torch.arange(12.0); x.as_strided((2, 3), (1, 2), 1)
+    x = torch.arange(12.0); x.as_strided((2, 3), (100, 2), 1)
+    x = torch.arange(12.0); x.as_strided((3, 3), (1, 1))
+    x = torch.arange(12.0); x.as_strided((3, 3), (-1, 1))
+    x = torch.arange(12.0); x.as_strided((3,), (1, 1))
+    x = torch.arange(12.0); x.as_strided((2, 2), (2, 1)).as_strided((3,), (4,))
+    x = torch.arange(12.0); x.as_strided_((2, 2), (2, 1)); x
+    x = torch.zeros(3); y = x.as_strided((3, 3), (1, 1)); y.add_(1)
+    x = torch.zeros(3); y = x.expand(3, 3); y.add_(1)
+    x = torch.zeros(3); y = x.expand(1, 3); y.add_(1); x
+    x = torch.zeros(3, 1); y = x.expand(3, 3); y.copy_(torch.ones(3, 3))
+    x = torch.zeros(3, 1); y = x.expand(3, 3); y.fill_(1)
+    x = torch.zeros(3, 1); y = x.expand(3, 3); y.zero_()
+    x = torch.zeros(3, 1); y = x.expand(3, 3); y[0, 0] = 1; x
+    x = torch.zeros(3, 1); y = x.expand(3, 3); y[0] = 1; x
+    x = torch.zeros(2, dtype=torch.complex64); x.real = torch.ones(2); x.imag[0] = 5; x
+    x = torch.zeros(3); x[1:]._base is x
+    x = torch.zeros(3); x[1:][1:]._base is x
+    x = torch.zeros(3); x.detach()._base is None
+    x = torch.zeros(3, requires_grad=True); (x + 1).grad_fn.next_functions[0][0].name()
+    x = torch.zeros(3, requires_grad=True); y = x[1:]; y.add_(1)
+    x = torch.zeros(3, requires_grad=True) * 1; a, b, c = x.unbind(); a.add_(1)
+    x = torch.zeros(3, requires_grad=True) * 1; y = x.detach(); y.add_(1); x
+    """
+
+    assert not disagreements(oracle, programs)

@@ -40,6 +40,7 @@ def members(name: str, needs: str) -> dict[str, Any]:
         return refuse
 
     made: dict[str, Any] = {
-        f.__name__: f for f in (is_available, is_initialized, device_count, empty_cache, manual_seed, manual_seed_all, seed)
+        f.__name__: f
+        for f in (is_available, is_initialized, device_count, empty_cache, manual_seed, manual_seed_all, seed)
     }
     return made | {f: refusing(f) for f in ("synchronize", "current_device", "set_device", "init")}

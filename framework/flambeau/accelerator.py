@@ -30,7 +30,9 @@ def current_accelerator(check_available: bool = False) -> device | None:
 
 def _need() -> None:
     if not cuda.is_available():
-        raise RuntimeError("Cannot access accelerator device when none is available; CUDA comes with the extra flambeau[cuda]")
+        raise RuntimeError(
+            "Cannot access accelerator device when none is available; CUDA comes with the extra flambeau[cuda]"
+        )
 
 
 def current_device_index() -> int:

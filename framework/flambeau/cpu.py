@@ -87,7 +87,6 @@ def synchronize(device: Any = None) -> None:
     """Nothing: work is done when a call returns."""
 
 
-
 def __getattr__(name: str) -> Any:
     from . import _missing
 

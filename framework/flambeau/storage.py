@@ -25,7 +25,11 @@ class UntypedStorage:
     is_cuda = is_hpu = is_sparse = is_sparse_csr = False
 
     def __init__(self, data: Any = 0, *, device: Any = None) -> None:
-        values = np.zeros(int(data), np.uint8) if isinstance(data, (int, np.integer)) else np.array(list(data), np.uint8)
+        values = (
+            np.zeros(int(data), np.uint8)
+            if isinstance(data, (int, np.integer))
+            else np.array(list(data), np.uint8)
+        )
         if device is not None and devices.device(device).type == "meta":
             values = MetaArray(values.shape, values.dtype)
         self._record: list[Any] = [0, 0, values, None]
@@ -50,13 +54,17 @@ class UntypedStorage:
         return self._record[tape.BUFFER]
 
     @classmethod
-    def from_buffer(cls, buffer: Any, byte_order: str = "native", *, count: int = -1, offset: int = 0, dtype: Any = None) -> UntypedStorage:
+    def from_buffer(
+        cls, buffer: Any, byte_order: str = "native", *, count: int = -1, offset: int = 0, dtype: Any = None
+    ) -> UntypedStorage:
         """A copy of the bytes of `buffer`, swapped when `byte_order` ('native', 'little', 'big') is not this machine's."""
         import sys
 
         if byte_order not in ("native", "little", "big"):
             raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
-        values = np.frombuffer(buffer, np.uint8, count if count < 0 or dtype is None else count * dtype.itemsize, offset).copy()
+        values = np.frombuffer(
+            buffer, np.uint8, count if count < 0 or dtype is None else count * dtype.itemsize, offset
+        ).copy()
         made = cls._over(values)
         if byte_order not in ("native", sys.byteorder) and dtype is not None:
             made.byteswap(dtype)
@@ -107,13 +115,19 @@ class UntypedStorage:
         return iter(self.tolist())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes()
+        return (
+            isinstance(other, UntypedStorage)
+            and self.data_ptr() == other.data_ptr()
+            and self.nbytes() == other.nbytes()
+        )
 
     def __hash__(self) -> int:
         return id(self._record)
 
     def __repr__(self) -> str:
-        shown = "\n ...\n" if type(self._bytes) is MetaArray else "".join(f" {b}\n" for b in self._bytes[:1000])
+        shown = (
+            "\n ...\n" if type(self._bytes) is MetaArray else "".join(f" {b}\n" for b in self._bytes[:1000])
+        )
         return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
 
     def __copy__(self) -> UntypedStorage:
@@ -183,7 +197,9 @@ class UntypedStorage:
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the storage class."""
         if dtype is not None:
-            raise NotImplementedError("UntypedStorage.type: bytes have no element type; use a tensor of that dtype")
+            raise NotImplementedError(
+                "UntypedStorage.type: bytes have no element type; use a tensor of that dtype"
+            )
         return "torch.storage.UntypedStorage"
 
     def resizable(self) -> bool:
@@ -209,7 +225,11 @@ class UntypedStorage:
     def _tensors(self) -> list[Tensor]:
         """The tensors over this storage that are known: the one it was asked of, its base, and their views."""
         first = None if self._maker is None else self._maker()
-        known = [first, None if first is None else first._base, *(ref() for ref in self._record[tape.VIEWS] or ())]
+        known = [
+            first,
+            None if first is None else first._base,
+            *(ref() for ref in self._record[tape.VIEWS] or ()),
+        ]
         return list({id(t): t for t in known if t is not None and t._v is self._record}.values())
 
     def share_memory_(self) -> UntypedStorage:
@@ -241,7 +261,9 @@ def _untyped_from_bytes(values: bytes) -> UntypedStorage:
 
 def _converter(d: dtype) -> Any:
     def convert(self: Any) -> TypedStorage:
-        return TypedStorage._of(wrap(self._elements() if isinstance(self, TypedStorage) else self._bytes).to(d, copy=True))
+        return TypedStorage._of(
+            wrap(self._elements() if isinstance(self, TypedStorage) else self._bytes).to(d, copy=True)
+        )
 
     convert.__name__ = d.name
     convert.__doc__ = f"A copy with its elements converted to {d.name}."
@@ -259,7 +281,14 @@ class TypedStorage:
     dtype: dtype
     is_sparse = is_cuda = is_hpu = False
 
-    def __init__(self, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None, _internal: bool = False) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        wrap_storage: Any = None,
+        dtype: Any = None,
+        device: Any = None,
+        _internal: bool = False,
+    ) -> None:
         self.dtype = dtype or getattr(type(self), "dtype", None) or dtypes.get_default_dtype()
         data = wrap_storage if wrap_storage is not None else args[0] if args else 0
         if isinstance(data, UntypedStorage):
@@ -331,7 +360,9 @@ class TypedStorage:
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__; use a tensor over the storage")
+            raise RuntimeError(
+                "slices are only supported in UntypedStorage.__getitem__; use a tensor over the storage"
+            )
         return wrap(self._elements())[at].item()
 
     def __setitem__(self, at: Any, value: Any) -> None:
@@ -342,7 +373,9 @@ class TypedStorage:
         return iter(self.tolist())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TypedStorage) and self.dtype is other.dtype and self._untyped == other._untyped
+        return (
+            isinstance(other, TypedStorage) and self.dtype is other.dtype and self._untyped == other._untyped
+        )
 
     def __hash__(self) -> int:
         return hash((self.dtype, self._untyped))
@@ -428,7 +461,10 @@ for _method, _name in _CONVERSIONS.items():
     setattr(TypedStorage, _method, _converter(getattr(dtypes, _name)))
     setattr(UntypedStorage, _method, _converter(getattr(dtypes, _name)))
 
-_CLASSES = {name: type(name, (TypedStorage,), {"dtype": d, "__module__": "torch"}) for name, d in STORAGE_DTYPES.items()}
+_CLASSES = {
+    name: type(name, (TypedStorage,), {"dtype": d, "__module__": "torch"})
+    for name, d in STORAGE_DTYPES.items()
+}
 
 
 def storage_class(d: dtype) -> Any:
@@ -465,8 +501,14 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Any:
                 file.truncate(nbytes)
     have = os.path.getsize(filename)
     if have < nbytes:
-        raise RuntimeError(f"file {filename!r} has {have} bytes, but {nbytes} are to be mapped; give shared=True to let it grow")
-    mapped = np.memmap(filename, np.uint8, "r+" if shared else "c", 0, (nbytes,)) if nbytes else np.zeros(0, np.uint8)
+        raise RuntimeError(
+            f"file {filename!r} has {have} bytes, but {nbytes} are to be mapped; give shared=True to let it grow"
+        )
+    mapped = (
+        np.memmap(filename, np.uint8, "r+" if shared else "c", 0, (nbytes,))
+        if nbytes
+        else np.zeros(0, np.uint8)
+    )
     return np.asarray(mapped)
 
 
@@ -477,7 +519,9 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         size = (0,)
     if isinstance(source, Tensor):
         if source.dtype is not tensor.dtype:
-            raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}")
+            raise RuntimeError(
+                f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}"
+            )
         if source.device != tensor.device:
             raise RuntimeError(f"Could not set a tensor on {source.device} to a tensor on {tensor.device}")
         if size is None:
@@ -487,7 +531,9 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         source = UntypedStorage._of(source)
     if isinstance(source, TypedStorage):
         if source.dtype is not tensor.dtype:
-            raise RuntimeError(f"Expected a Storage of type {tensor.dtype} or an UntypedStorage, but got type {source.dtype}")
+            raise RuntimeError(
+                f"Expected a Storage of type {tensor.dtype} or an UntypedStorage, but got type {source.dtype}"
+            )
         source = source.untyped()
     if not isinstance(source, UntypedStorage):
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
@@ -547,5 +593,3 @@ def to_shared_memory(tensor: Tensor) -> Tensor:
         UntypedStorage._of(tensor).share_memory_()
     tensor.__dict__["_shared"] = True
     return tensor
-
-

@@ -8,7 +8,9 @@ __all__ = ["__version__", "cuda", "debug", "git_version", "hip", "rocm", "xpu"]
 
 debug = False
 git_version: str | None = None
-cuda: str | None = None  # nothing is compiled against CUDA; `backends.cuda.is_built()` says whether cupy is installed
+cuda: str | None = (
+    None  # nothing is compiled against CUDA; `backends.cuda.is_built()` says whether cupy is installed
+)
 hip: str | None = None
 rocm: str | None = None
 xpu: str | None = None

@@ -30,7 +30,11 @@ def is_acceptable(tensor: Any) -> bool:
 
 @contextlib.contextmanager
 def flags(
-    enabled: bool = False, benchmark: bool = False, benchmark_limit: int | None = 10, deterministic: bool = False, allow_tf32: bool = True
+    enabled: bool = False,
+    benchmark: bool = False,
+    benchmark_limit: int | None = 10,
+    deterministic: bool = False,
+    allow_tf32: bool = True,
 ) -> Iterator[None]:
     """Set the switches inside the block."""
     here = globals()

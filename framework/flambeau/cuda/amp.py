@@ -14,7 +14,9 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 class autocast(amp.autocast):  # PyTorch's name
     """``amp.autocast('cuda')``."""
 
-    def __init__(self, enabled: bool = True, dtype: Any = _dtypes.float16, cache_enabled: bool = True) -> None:
+    def __init__(
+        self, enabled: bool = True, dtype: Any = _dtypes.float16, cache_enabled: bool = True
+    ) -> None:
         super().__init__("cuda", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
 

@@ -57,7 +57,11 @@ class Stream:
         self.wait_event(stream.record_event())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and self.cuda_stream == other.cuda_stream and self.device_index == other.device_index
+        return (
+            isinstance(other, Stream)
+            and self.cuda_stream == other.cuda_stream
+            and self.device_index == other.device_index
+        )
 
     def __hash__(self) -> int:
         return hash((self.cuda_stream, self.device_index))
@@ -76,9 +80,13 @@ class ExternalStream(Stream):
 class Event:
     """A point in the work of a stream. Raises: RuntimeError without a device."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
         if interprocess:
-            raise NotImplementedError("cuda.Event(interprocess=True): events are not shared between processes yet")
+            raise NotImplementedError(
+                "cuda.Event(interprocess=True): events are not shared between processes yet"
+            )
         self._event = _require("cuda.Event").cuda.Event(block=blocking, disable_timing=not enable_timing)
 
     def record(self, stream: Stream | None = None) -> None:

@@ -10,7 +10,22 @@ from ._spec import FOREACH, OPS
 
 _PREFIX = "_foreach_"
 # Reductions and fills that have a list form although they are no elementwise ops.
-_OTHERS = frozenset(("norm", "max", "zero", "copy", "lerp", "addcdiv", "addcmul", "pow", "maximum", "minimum", "clamp_min", "clamp_max"))
+_OTHERS = frozenset(
+    (
+        "norm",
+        "max",
+        "zero",
+        "copy",
+        "lerp",
+        "addcdiv",
+        "addcmul",
+        "pow",
+        "maximum",
+        "minimum",
+        "clamp_min",
+        "clamp_max",
+    )
+)
 
 
 def function(name: str) -> Any:
@@ -48,13 +63,17 @@ def _spread(name: str, tensors: Any, args: Any, kwargs: Any) -> Any:
     """The arguments of each call. Raises: TypeError for what is no list, RuntimeError for lists of different lengths."""
     if not isinstance(tensors, (list, tuple)):
         if not args or not isinstance(args[0], (list, tuple)):
-            raise TypeError(f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+            raise TypeError(
+                f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(tensors).__name__}"
+            )
         tensors = [tensors] * len(args[0])  # a number raised to the powers of a list
     if not tensors:
         raise RuntimeError(f"{name}: Tensor list must have at least one tensor.")
     for value in (*args, *kwargs.values()):
         if isinstance(value, (list, tuple)) and len(value) != len(tensors):
-            raise RuntimeError(f"{name}: Tensor lists must have the same number of tensors, got {len(tensors)} and {len(value)}")
+            raise RuntimeError(
+                f"{name}: Tensor lists must have the same number of tensors, got {len(tensors)} and {len(value)}"
+            )
     for at, tensor in enumerate(tensors):
         yield (
             (tensor, *(v[at] if isinstance(v, (list, tuple)) else v for v in args)),

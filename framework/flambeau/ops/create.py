@@ -11,8 +11,8 @@ import flambeau_kernels as kernels
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
-from ..devices import device
 from .._warn import warn, warn_once
+from ..devices import device
 from ..dtypes import dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, wrap
 from ._promote import NUMBERS
@@ -477,7 +477,19 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor over memory exported by another library through DLPack: an object of its, or a capsule."""
     if isinstance(ext_tensor, Tensor):
         return wrap(ext_tensor._a)
-    return wrap(np.from_dlpack(ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)))
+    if hasattr(ext_tensor, "__dlpack__"):
+        return wrap(np.from_dlpack(ext_tensor))
+    # A capsule does not say whether its memory may be written; numpy assumes not, PyTorch assumes so.
+    return wrap(np.asarray(_Writable(np.from_dlpack(_Capsule(ext_tensor)))))
+
+
+class _Writable:
+    """The memory of `array`, which it keeps alive, as memory that may be written."""
+
+    def __init__(self, array: ndarray) -> None:
+        self.array = array
+        there = array.__array_interface__
+        self.__array_interface__ = {**there, "data": (there["data"][0], False)}
 
 
 class _Capsule:
@@ -604,7 +616,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     return made if out is None else out.resize_(made.shape).copy_(made)
 
 
-complex_type = type(0j)
+complex_type = complex
 
 
 def _endpoints(name: str, *ends: Any) -> list[Any]:

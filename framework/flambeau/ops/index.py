@@ -95,6 +95,24 @@ def _basic_raw(grad, input_shape, key):
 
 
 basic_index.node_class.title = "SelectBackward0"
+
+
+def _index_name(node: Any) -> str:
+    """The last step of the index, by PyTorch's names."""
+    key = node.saved[1] if type(node.saved) is tuple else (0,)
+    if len(key) == 1 and key[0].__class__ is slice:
+        return "SliceBackward0"
+    for k in reversed(key):
+        if k.__class__ is int:
+            return "SelectBackward0"
+        if k is None:
+            return "UnsqueezeBackward0"
+        if k.__class__ is slice and k != slice(None):
+            return "SliceBackward0"
+    return "AliasBackward0"
+
+
+basic_index.node_class.name = _index_name
 basic_index.node_class.adds_piece = True
 _BASIC = (int, slice, type(None), type(Ellipsis))
 

@@ -12,7 +12,18 @@ from .._arrays import MetaArray, ndarray
 from ..devices import Size
 from ..dtypes import F4, F8
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, PrimitiveOp, composite, describe, primitive, view, wrap_dims
+from ._spec import (
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    PrimitiveOp,
+    composite,
+    describe,
+    primitive,
+    view,
+    wrap_dims,
+)
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
 
@@ -757,7 +768,7 @@ def cat(tensors, dim=0):
 def _cat_out(out: Any, tensors: Any, dim: Any) -> Tensor:
     if isinstance(out, Tensor):
         for i, x in enumerate(tensors):
-            if isinstance(x, Tensor) and _arrays.may_overlap(x._a, out._a):
+            if isinstance(x, Tensor) and (x._v is out._v or _arrays.may_overlap(x._a, out._a)):
                 raise RuntimeError(
                     f"cat: unsupported operation: the input tensor number {i} and out share memory; clone() one of them"
                 )
@@ -1293,7 +1304,7 @@ def complex_of(real: Tensor, imag: Tensor) -> Tensor:
 
 
 @composite(surface=FUNCTION | OUT)
-def complex(real, imag):  # noqa: A001  # PyTorch's name
+def complex(real, imag):  # PyTorch's name
     """The complex tensor with parts `real` and `imag`, of one floating dtype."""
     for name, x in (("real", real), ("imag", imag)):
         if not isinstance(x, Tensor):

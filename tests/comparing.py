@@ -1,0 +1,65 @@
+"""Small programs run with PyTorch and with Flambeau, whose outcomes must be the same."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import io
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+
+import flambeau as fb
+
+__all__ = ["disagreements", "outcome"]
+
+
+def outcome(lib: Any, program: str) -> Any:
+    """What the last expression of `program` gives with `lib` as ``torch``, or the type of error it ends with."""
+    lib.manual_seed(0)
+    scope = {"torch": lib, "F": lib.nn.functional, "np": np, "copy": copy, "pickle": pickle, "io": io}
+    *body, last = ast.parse(program).body
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            exec(compile(ast.Module(body, []), "<program>", "exec"), scope)
+            if not isinstance(last, ast.Expr):
+                exec(compile(ast.Module([last], []), "<program>", "exec"), scope)
+                return None
+            return described(lib, eval(compile(ast.Expression(last.value), "<program>", "eval"), scope))
+        except Exception as error:  # PyTorch raises these of every kind
+            return f"raises {type(error).__name__}"
+
+
+def described(lib: Any, value: Any) -> Any:
+    """`value` in terms that both libraries share."""
+    if isinstance(value, lib.Tensor):
+        plain = value.detach()
+        elements = None if plain.is_meta else [repr(x) for x in _flat(plain.tolist())]
+        facts = tuple(value.shape), str(value.dtype), str(value.device), value.requires_grad, value.is_leaf
+        return *facts, value.stride() if value.numel() else None, elements
+    if isinstance(value, np.ndarray):
+        return value.shape, str(value.dtype), value.strides, [repr(x) for x in _flat(value.tolist())]
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, [described(lib, x) for x in value]
+    return repr(value)
+
+
+def _flat(nested: Any) -> Any:
+    if not isinstance(nested, list):
+        yield nested
+        return
+    for x in nested:
+        yield from _flat(x)
+
+
+def disagreements(oracle: Any, programs: str) -> list[str]:
+    """The lines of `programs` that do not come out the same, with both outcomes."""
+    found = []
+    for program in filter(None, map(str.strip, programs.splitlines())):
+        ours, theirs = outcome(fb, program), outcome(oracle, program)
+        if ours != theirs:
+            found.append(f"{program}\n  PyTorch:  {theirs}\n  Flambeau: {ours}")
+    return found

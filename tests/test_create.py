@@ -1,0 +1,373 @@
+"""Making tensors: from values, sizes, ranges and other libraries' memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from comparing import disagreements
+
+
+def test_nested_values_become_rows() -> None:
+    made = fb.tensor([[1, 2, 3], [4, 5, 6]])
+
+    assert made.shape == (2, 3)
+    assert made.dtype is fb.int64
+    assert made.numpy().tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_ragged_sequence_is_refused_with_the_place() -> None:
+    with pytest.raises(ValueError, match=r"length 2 at dim 1 \(got 1"):
+        fb.tensor([[1, 2], [3]])
+
+
+def test_a_number_that_does_not_fit_is_named() -> None:
+    with pytest.raises(RuntimeError, match=r"uint8.*300"):
+        fb.full((2,), 300, dtype=fb.uint8)
+
+
+def test_from_numpy_shares_memory_both_ways() -> None:
+    array = np.zeros(3)
+    tensor = fb.from_numpy(array)
+    tensor[0] = 1.0
+    array[1] = 2.0
+
+    assert array.tolist() == [1.0, 2.0, 0.0]
+    assert tensor.tolist() == [1.0, 2.0, 0.0]
+
+
+def test_from_dlpack_takes_objects_and_capsules() -> None:
+    array = np.arange(3.0)
+    shared = fb.from_dlpack(array)
+    shared[0] = 7.0
+    again = fb.from_dlpack(fb.utils.dlpack.to_dlpack(shared))
+    again[1] = 8.0
+
+    assert array.tolist() == [7.0, 8.0, 2.0]
+
+
+def test_dlpack_goes_to_pytorch_and_back_without_a_copy(oracle: Any) -> None:
+    ours = fb.arange(3.0)
+    theirs = oracle.from_dlpack(ours)
+    theirs[0] = 5.0
+    back = fb.from_dlpack(theirs)
+
+    assert ours[0].item() == 5.0
+    assert back.data_ptr() == ours.data_ptr()
+
+
+def test_a_tensor_over_read_only_memory_warns_and_refuses_writes() -> None:
+    array = np.zeros(3)
+    array.flags.writeable = False
+    fb.set_warn_always(True)
+    with pytest.warns(UserWarning, match="not writable"):
+        tensor = fb.from_numpy(array)
+    fb.set_warn_always(False)
+
+    with pytest.raises(RuntimeError, match="read-only"):
+        tensor.add_(1)
+
+
+def test_copying_a_tensor_with_tensor_warns() -> None:
+    with pytest.warns(UserWarning, match="clone"):
+        fb.tensor(fb.ones(2))
+
+
+def test_a_default_dtype_decides_for_floats_and_complex_numbers() -> None:
+    fb.set_default_dtype(fb.float64)
+    try:
+        kinds = fb.tensor(1.5).dtype, fb.tensor(1j).dtype, fb.ones(1).dtype
+    finally:
+        fb.set_default_dtype(fb.float32)
+
+    assert kinds == (fb.float64, fb.complex128, fb.float64)
+
+
+def test_a_device_context_places_new_tensors() -> None:
+    with fb.device("meta"):
+        inside = fb.zeros(2)
+
+    assert inside.device == fb.device("meta")
+    assert fb.zeros(2).device == fb.device("cpu")
+
+
+def test_tensor_copies_numbers_sequences_and_arrays(oracle: Any) -> None:
+    programs = """
+    torch.tensor([1, 2.5])
+    torch.tensor([[1, 2], [3, 4]], dtype=torch.float16)
+    torch.tensor([1, True, 2.0])
+    torch.tensor([1, 2j])
+    torch.tensor([])
+    torch.tensor([[]])
+    torch.tensor([[1, 2], [3]])
+    torch.tensor([[1, 2], 3])
+    torch.tensor([1, [2]])
+    torch.tensor([None])
+    torch.tensor('a')
+    torch.tensor(['a'])
+    torch.tensor({})
+    torch.tensor(None)
+    torch.tensor([torch.tensor(1), torch.tensor(2.0)])
+    torch.tensor([np.float64(1.0), 2])
+    torch.tensor([np.float32(1.0)])
+    torch.tensor(np.float64(3))
+    torch.tensor(np.array([1, 2], dtype=np.int16))
+    torch.tensor([np.array([1, 2]), np.array([3, 4])])
+    torch.tensor([np.array([1.0, 2]), [3, 4]])
+    torch.tensor(300, dtype=torch.uint8)
+    torch.tensor([300], dtype=torch.uint8)
+    torch.tensor(-1, dtype=torch.uint8)
+    torch.tensor([-1], dtype=torch.uint8)
+    torch.tensor(256, dtype=torch.int8)
+    torch.tensor(10000000000.0, dtype=torch.int32)
+    torch.tensor(2.7, dtype=torch.int32)
+    torch.tensor([2.7], dtype=torch.int32)
+    torch.tensor(2 ** 63)
+    torch.tensor(2 ** 70)
+    torch.tensor(1e+300, dtype=torch.float16)
+    torch.tensor([1e+300], dtype=torch.float16)
+    torch.tensor([1, 0, 2], dtype=torch.bool)
+    torch.tensor([float('nan')], dtype=torch.bool)
+    torch.tensor(1.0, requires_grad=True)
+    torch.tensor(1, requires_grad=True)
+    torch.tensor(range(3))
+    torch.tensor((1, 2, 3))
+    torch.tensor(b'abc')
+    torch.tensor(bytearray(b'abc'))
+    torch.tensor(torch.tensor([1.0, 2.0]))
+    torch.tensor(3) in torch.arange(5)
+    torch.tensor(-255, dtype=torch.uint8)
+    torch.tensor(-256, dtype=torch.uint8)
+    torch.tensor([-256], dtype=torch.uint8)
+    torch.tensor([-255], dtype=torch.uint8)
+    torch.tensor(2 ** 63, dtype=torch.int64)
+    torch.tensor([2 ** 63])
+    torch.tensor([2 ** 64], dtype=torch.float64)
+    torch.tensor([10000000000.0], dtype=torch.int32)
+    torch.tensor([1e+30], dtype=torch.int64)
+    torch.tensor([float('nan')], dtype=torch.int64)
+    torch.tensor(float('nan'), dtype=torch.int64)
+    torch.tensor(float('inf'), dtype=torch.int32)
+    torch.tensor([10000000000.0], dtype=torch.uint8)
+    torch.tensor(300.5, dtype=torch.uint8)
+    torch.tensor(-1.5, dtype=torch.uint8)
+    torch.tensor([-1.5], dtype=torch.uint8)
+    torch.tensor(1j, dtype=torch.int32)
+    torch.tensor([1j], dtype=torch.int32)
+    torch.tensor([1j], dtype=torch.bool)
+    torch.tensor(1e+39, dtype=torch.complex64)
+    torch.tensor(np.array([300]), dtype=torch.uint8)
+    torch.tensor([1], dtype=float)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_conversions_share_memory_where_they_can(oracle: Any) -> None:
+    programs = """
+    torch.as_tensor([1, 2])
+    torch.as_tensor(5)
+    torch.as_tensor(np.float32(2))
+    torch.as_tensor([1, 2], dtype=torch.float64)
+    torch.asarray(np.arange(3), copy=True)
+    torch.asarray(torch.ones(2), requires_grad=True)
+    torch.asarray([1, 2], copy=False)
+    torch.asarray(3.0)
+    torch.from_numpy([1])
+    torch.from_numpy(np.array(['a']))
+    torch.from_numpy(np.array([1], dtype='>i4'))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_ranges_count_as_pytorchs(oracle: Any) -> None:
+    programs = """
+    torch.arange(5)
+    torch.arange(1, 5, 2)
+    torch.arange(0, 1, 0.3)
+    torch.arange(5.0)
+    torch.arange(5, 0, -2)
+    torch.arange(0, 5, -1)
+    torch.arange(0, 5, 0)
+    torch.arange(3, dtype=torch.float16)
+    torch.arange(0.5, 3.7, dtype=torch.int64)
+    torch.arange(True)
+    torch.arange(3, out=torch.empty(0))
+    torch.arange(3, out=torch.empty(0, dtype=torch.int32))
+    torch.arange(torch.tensor(3))
+    torch.arange(end=3)
+    torch.arange(start=1, end=3)
+    torch.arange(float('inf'))
+    torch.arange(float('nan'))
+    torch.arange(2 ** 62, 2 ** 62 + 2)
+    torch.arange(0, 3, dtype=torch.bool)
+    torch.arange(0, 2, dtype=torch.complex64)
+    torch.arange(3, requires_grad=True)
+    torch.arange(3.0, requires_grad=True)
+    torch.range(0, 3)
+    torch.range(1, 2, 0.5)
+    torch.linspace(0, 1, 5)
+    torch.linspace(0, 1, 1)
+    torch.linspace(0, 1, 0)
+    torch.linspace(0, 10, 4, dtype=torch.int32)
+    torch.linspace(torch.tensor(0.0), torch.tensor(1.0), 3)
+    torch.linspace(0, 1, -1)
+    torch.linspace(0, 1, steps=3, dtype=torch.float16)
+    torch.linspace(0, 1j, 3)
+    torch.linspace(1, 0, 4, dtype=torch.float64)
+    torch.linspace(0, 1)
+    torch.logspace(0, 2, 3)
+    torch.logspace(0, 3, 4, base=2)
+    torch.logspace(0, 2, 3, dtype=torch.int32)
+    torch.logspace(0, 2, 1)
+    torch.logspace(0, 2, 0)
+    torch.arange(3) in [1]
+    torch.arange(3, dtype=float)
+    torch.from_dlpack(torch.to_dlpack(torch.arange(3)))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_like_tensors_take_shape_dtype_and_layout(oracle: Any) -> None:
+    programs = """
+    torch.full_like(torch.ones(2, 2), 7, dtype=torch.int32)
+    torch.zeros_like([1])
+    torch.full_like(torch.ones(1, dtype=torch.uint8), 300)
+    torch.full_like(torch.ones(1, dtype=torch.uint8), -1)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_new_tensors_take_dtype_and_device(oracle: Any) -> None:
+    programs = """
+    torch.ones(2).new([1, 2])
+    torch.ones(2).new()
+    torch.ones(2, dtype=torch.int32).new([1, 2])
+    torch.ones(2).new(torch.ones(2))
+    torch.ones(2).new_zeros(2, 3)
+    torch.ones(2).new_zeros((2, 3), dtype=torch.int64)
+    torch.ones(2).new_full((2,), 5)
+    torch.ones(2, dtype=torch.int32).new_full((2,), 5.5)
+    torch.ones(2).new_tensor([1, 2])
+    torch.ones(2).new_tensor(torch.tensor([1, 2]))
+    torch.ones(2, dtype=torch.int64).new_tensor([1.5])
+    torch.ones(2).new_ones(2, requires_grad=True)
+    torch.ones(2).new_empty_strided((2, 2), (1, 2)).stride()
+    torch.ones(2).new_zeros()
+    torch.ones(2).new_zeros(size=(2,))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_tensor_types_of_old_make_tensors(oracle: Any) -> None:
+    programs = """
+    torch.Tensor()
+    torch.Tensor([1, 2])
+    torch.Tensor((1, 2))
+    torch.Tensor(np.array([1, 2]))
+    torch.Tensor(torch.ones(2))
+    torch.Tensor(torch.ones(2, dtype=torch.int32))
+    torch.Tensor(1.5)
+    torch.Tensor(data=[1, 2])
+    torch.FloatTensor([1, 2])
+    torch.LongTensor([1, 2])
+    torch.IntTensor([1])
+    torch.DoubleTensor([1])
+    torch.ByteTensor([1, 255])
+    torch.BoolTensor([1, 0])
+    isinstance(torch.ones(1), torch.FloatTensor)
+    isinstance(torch.ones(1), torch.LongTensor)
+    torch.LongTensor([1.5])
+    torch.FloatTensor(torch.ones(2))
+    torch.FloatTensor(torch.ones(2, dtype=torch.int32))
+    isinstance(torch.nn.Parameter(torch.ones(1)), torch.FloatTensor)
+    str(torch.FloatTensor)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_sizes_and_fill_values_are_checked(oracle: Any) -> None:
+    programs = """
+    torch.zeros(2, 3, dtype=torch.int8)
+    torch.zeros((2, 3))
+    torch.zeros([2, 3])
+    torch.zeros(size=(2,))
+    torch.zeros()
+    torch.zeros(())
+    torch.zeros(-1)
+    torch.zeros(2.0)
+    torch.zeros('a')
+    torch.zeros(2, dtype='float32')
+    torch.zeros(2, dtype=float)
+    torch.zeros(2, dtype=int)
+    torch.zeros(2, dtype=bool)
+    torch.zeros(2, dtype=complex)
+    torch.zeros(torch.tensor(2), 3)
+    torch.zeros(np.int64(2), 3)
+    torch.zeros(True)
+    torch.ones(2, requires_grad=True)
+    torch.ones(2, dtype=torch.int64, requires_grad=True)
+    torch.zeros(2, out=torch.ones(2))
+    torch.zeros(3, out=torch.ones(2))
+    torch.zeros(2, pin_memory=False)
+    torch.full((2,), 3)
+    torch.full((2,), 3.0)
+    torch.full((2,), True)
+    torch.full((2,), 1j)
+    torch.full((2,), 3, dtype=torch.float16)
+    torch.full((2,), torch.tensor(3))
+    torch.full((2,), float('nan'))
+    torch.full((), 2)
+    torch.full(2, 1)
+    torch.full((2,), 300, dtype=torch.uint8)
+    torch.full((2,), -1, dtype=torch.uint8)
+    torch.full((2,), 1, out=torch.ones(2))
+    torch.eye(3)
+    torch.eye(2, 3, dtype=torch.int32)
+    torch.eye(0)
+    torch.eye(-1)
+    torch.eye(2, out=torch.empty(0))
+    torch.scalar_tensor(3)
+    torch.scalar_tensor(3, dtype=torch.int8)
+    torch.complex(torch.tensor([1.0]), torch.tensor([2.0]))
+    torch.polar(torch.tensor([1.0]), torch.tensor([0.0]))
+    torch.ones(2) != None
+    torch.full((1,), -1, dtype=torch.uint8)
+    torch.full((1,), -256, dtype=torch.uint8)
+    torch.full((1,), 128, dtype=torch.int8)
+    torch.full((1,), 10000000000.0, dtype=torch.int32)
+    torch.full((1,), 1e+39, dtype=torch.float16)
+    torch.full((1,), 1j, dtype=torch.float16)
+    torch.full((1,), 2 ** 63)
+    torch.full((1,), float('inf'), dtype=torch.int64)
+    torch.full((1,), 2.5, dtype=torch.bool)
+    torch.full((1,), torch.tensor(300), dtype=torch.uint8)
+    torch.full((1,), torch.tensor([3]))
+    torch.full((1,), torch.tensor(2.0, requires_grad=True))
+    torch.rand()
+    torch.randn()
+    torch.randint(3, (2,))
+    torch.ones()
+    torch.empty()
+    torch.full((2,), 1, dtype=float)
+    torch.full((1,), -1.5, dtype=torch.uint8)
+    torch.full((1,), -300.5, dtype=torch.uint8)
+    torch.full((1,), 255.5, dtype=torch.uint8)
+    torch.full((1,), -0.5, dtype=torch.uint8)
+    torch.full((1,), -128.5, dtype=torch.int8)
+    torch.full((1,), 1e+39, dtype=torch.complex64)
+    torch.full((1,), 1 + 0j, dtype=torch.int32)
+    torch.full((1,), 1j, dtype=torch.bool)
+    torch.full((1,), float('nan'), dtype=torch.bool)
+    torch.FloatTensor.dtype
+    """
+
+    assert not disagreements(oracle, programs)

@@ -1,0 +1,153 @@
+"""Storages: bytes that tensors share, typed storages, files, and tensors over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from comparing import disagreements
+
+
+def test_views_report_where_they_lie_in_the_shared_storage() -> None:
+    x = fb.arange(12.0).view(3, 4)
+    y = x[1:, 2:].t()
+
+    assert (y.storage_offset(), y.stride()) == (6, (1, 4))
+    assert y.data_ptr() - x.data_ptr() == 6 * 4
+    assert y.untyped_storage().data_ptr() == x.data_ptr()
+    assert y.untyped_storage().nbytes() == 48
+
+
+@pytest.mark.parametrize(
+    "view", ["unsqueeze(0)", "expand(3, 4)", "unfold(0, 2, 1)", "squeeze()", "unbind()[1].squeeze()"]
+)
+def test_every_view_knows_the_whole_storage(view: str) -> None:
+    x = fb.arange(12.0)[:4] if "expand" in view else fb.arange(12.0)
+    seen = eval(f"x.{view}", {"x": x})
+
+    assert seen.untyped_storage().nbytes() == 48
+
+
+def test_a_storage_that_grows_keeps_the_bytes_and_its_tensors() -> None:
+    x = fb.arange(4.0)
+    part = x[2:]
+    x.untyped_storage().resize_(32)
+    x.resize_(8)
+    x[2] = 9.0
+
+    assert x[:4].tolist() == [0.0, 1.0, 9.0, 3.0]
+    assert part.tolist() == [9.0, 3.0]
+
+
+def test_set_looks_at_other_memory() -> None:
+    x = fb.arange(6.0)
+    y = fb.empty(0).set_(x.untyped_storage(), 1, (2, 2), (2, 1))
+    y[1, 1] = 7.0
+
+    assert y.tolist() == [[1.0, 2.0], [3.0, 7.0]]
+    assert x[4].item() == 7.0
+    with pytest.raises(RuntimeError, match="int64"):
+        fb.empty(0).set_(fb.arange(3))
+
+
+def test_as_strided_windows_overlap_and_stay_inside() -> None:
+    x = fb.arange(5.0)
+
+    assert x.as_strided((3, 3), (1, 1)).tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        x.as_strided((3, 3), (2, 1))
+
+
+def test_overlapping_windows_add_up_in_the_gradient() -> None:
+    x = fb.arange(5.0, requires_grad=True)
+    x.as_strided((3, 3), (1, 1)).sum().backward()
+
+    assert x.grad.tolist() == [1.0, 2.0, 3.0, 2.0, 1.0]
+
+
+def test_typed_storages_convert_and_convert_back() -> None:
+    storage = fb.FloatStorage([1.5, 2.5])
+
+    assert storage.long().tolist() == [1, 2]
+    assert storage.double().type() == "torch.DoubleStorage"
+    assert fb.FloatTensor(storage).tolist() == [1.5, 2.5]
+
+
+def test_bytes_come_from_buffers_in_either_order() -> None:
+    made = fb.UntypedStorage.from_buffer(b"\x00\x01", "big", dtype=fb.int16)
+
+    assert fb.empty(0, dtype=fb.int16).set_(made).tolist() == [1]
+
+
+def test_a_mapped_file_sees_writes_only_when_shared(tmp_path: Path) -> None:
+    path = tmp_path / "values.bin"
+    shared = fb.from_file(str(path), shared=True, size=3, dtype=fb.float32)
+    shared.copy_(fb.tensor([1.0, 2.0, 3.0]))
+    private = fb.from_file(str(path), size=3)
+    private[0] = 9.0
+
+    assert fb.from_file(str(path), size=3).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_shared_memory_is_seen_by_views() -> None:
+    x = fb.arange(4.0)
+    part = x[1:]
+    x.share_memory_()
+    x[1] = 5.0
+
+    assert part[0].item() == 5.0
+    assert x.is_shared()
+
+
+def test_storages_and_their_tensors_agree(oracle: Any) -> None:
+    programs = """
+    x = torch.arange(6.0); x.resize_(2, 2)
+    x = torch.arange(6.0)[2:]; x.resize_(2)
+    x = torch.arange(6.0); x.resize_(-1)
+    x = torch.arange(6.0, requires_grad=True); x.resize_(2)
+    x = torch.arange(6.0); x.resize_as_(torch.ones(2, 3))
+    x = torch.arange(16.0); x.resize_(1, 2, 2, 2, memory_format=torch.channels_last)
+    x = torch.arange(6.0); y = torch.zeros(2); y.set_(x); y
+    x = torch.arange(6.0); y = torch.zeros(2); y.set_(x.untyped_storage(), 1, (2, 2), (2, 1)); y
+    x = torch.arange(6.0); y = torch.zeros(2); y.set_(x.untyped_storage(), 1, (2, 2)); y
+    x = torch.arange(6.0); y = torch.zeros(2); y.set_(x.untyped_storage()); y
+    x = torch.arange(6.0); y = torch.zeros(2); y.set_(); y
+    x = torch.arange(6); y = torch.zeros(2); y.set_(x)
+    x = torch.arange(6.0); y = torch.zeros(2); y.set_(x, 0, (3,), (2,)); y
+    x = torch.arange(6.0); y = x[1:3]; y.is_set_to(x[1:3])
+    x = torch.arange(6.0); x.is_set_to(x[:])
+    x = torch.arange(4.0); copy.copy(x).data_ptr() == x.data_ptr()
+    (torch.is_tensor(1), torch.is_tensor(torch.ones(1)), torch.is_storage(torch.ones(1).untyped_storage()))
+    torch.ones(2, 3, device='meta').data_ptr()
+    torch.ones(2, 3, device='meta').untyped_storage().nbytes()
+    x = torch.ones(2); torch.from_dlpack(x).data_ptr() == x.data_ptr()
+    x = torch.ones(2, 3); x.storage().tolist()
+    x = torch.ones(2, 3); (len(x.storage()), x.storage()[0], x.storage().dtype)
+    x = torch.ones(2); x.untyped_storage()[0]
+    x = torch.arange(3, dtype=torch.uint8); list(x.untyped_storage())
+    x = torch.arange(3, dtype=torch.uint8); x.untyped_storage().tolist()
+    x = torch.ones(2); x.untyped_storage().resize_(16); x.resize_(4).shape
+    x = torch.ones(2); x.untyped_storage().resize_(0); (x.shape, x.untyped_storage().size())
+    x = torch.arange(4.0); s = x.untyped_storage(); y = torch.tensor(s)
+    x = torch.arange(4.0); s = x.untyped_storage(); s.fill_(0); x
+    x = torch.arange(4.0); s = x.untyped_storage().clone(); s.fill_(0); x
+    x = torch.arange(4.0); s = x.untyped_storage(); s[0:4].tolist()
+    x = torch.arange(4.0); s = torch.UntypedStorage(4); (s.nbytes(), len(s))
+    x = torch.arange(4.0); torch.UntypedStorage([1, 2, 3]).tolist()
+    x = torch.arange(4.0); repr(x.untyped_storage()).splitlines()[-1]
+    x = torch.arange(2.0); repr(x.storage())
+    torch.FloatStorage([1, 2, 3]).tolist()
+    torch.FloatStorage(3).size()
+    torch.LongStorage([1, 2])[1]
+    x = torch.arange(4.0); x.storage().data_ptr() == x.data_ptr()
+    x = torch.arange(4.0); x.storage()[1:3].tolist()
+    x = torch.arange(4.0); torch.FloatTensor(x.storage())
+    x = torch.arange(4.0); x.storage().double().tolist()
+    x = torch.arange(4.0); copy.deepcopy(x.storage()).tolist()
+    torch.FloatStorage.dtype
+    """
+
+    assert not disagreements(oracle, programs)
