@@ -156,7 +156,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     if dtype is not None:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
     if len(size) == 1 and not isinstance(size[0], (int, Tensor)):
-        size = size[0]
+        size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
     return view_shape.function(self, size=size) if _state.SLOW else view_shape.of(self, _view(self._a, size), (size,))
 
 
@@ -176,12 +176,11 @@ def _view_dtype(a, dtype):
     old, new = a.itemsize, dtype.itemsize
     if a.ndim == 0 and old != new:
         raise RuntimeError(f"self.dim() cannot be 0 to view {dtypes.from_numpy_dtype(a.dtype)} as {dtype} (different element sizes)")
-    if old != new:
-        if a.shape[-1] * old % new or (a.strides[-1] != old and a.shape[-1] != 1):
-            raise RuntimeError(
-                f"view: self.size(-1) must be divisible by {new / old:g} and stride(-1) must be 1 to view "
-                f"{dtypes.from_numpy_dtype(a.dtype)} as {dtype}, but got shape {list(a.shape)}"
-            )
+    if old != new and (a.shape[-1] * old % new or (a.strides[-1] != old and a.shape[-1] != 1)):
+        raise RuntimeError(
+            f"view: self.size(-1) must be divisible by {new / old:g} and stride(-1) must be 1 to view "
+            f"{dtypes.from_numpy_dtype(a.dtype)} as {dtype}, but got shape {list(a.shape)}"
+        )
     if type(a) is MetaArray:
         shape = (*a.shape[:-1], a.shape[-1] * old // new) if a.ndim else ()
         return MetaArray(shape, dtype.numpy)
@@ -599,6 +598,9 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
     places = positions(size, stride, storage_offset - first)
     flat = flat.index_add(0, wrap_index(places), grad.reshape(-1))
     mine = positions(geometry.shape, geometry.steps, geometry.offset - first)
+    times = np.bincount(mine, minlength=span)
+    if times.max(initial=0) > 1:  # each element of an overlapping input carries its share
+        flat = flat / wrap(np.maximum(times, 1)).to(grad.dtype)
     return (flat.index_select(0, wrap_index(mine)).reshape(geometry.shape),)
 
 
@@ -665,7 +667,7 @@ def flatten(input, start_dim=0, end_dim=-1):
     if start == end:
         return input
     shape = input.shape
-    return input.reshape(shape[:start] + (shape[start : end + 1].numel(),) + shape[end + 1 :])
+    return input.reshape((*shape[:start], shape[start : end + 1].numel(), *shape[end + 1 :]))
 
 
 @composite(surface=METHOD | FUNCTION)
@@ -793,6 +795,8 @@ def _cat_fast(tensors, dim):
         d = made.dtype
     # not tensors; no arrays; none at all; 1-d empties, shapes or dims that do not fit
     except (AttributeError, ValueError, TypeError):
+        return None
+    if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
         return None
     # Integers with float32 are float64 to numpy alone.
     return wrap(made) if d is F4 or d is F8 and arrays[0].dtype is d else None
@@ -1225,7 +1229,8 @@ def _view_as_real(a):
     real = d.to_real().numpy
     if type(a) is MetaArray:
         return MetaArray((*a.shape, 2), real, (*a.strides, real.itemsize))
-    return np.lib.stride_tricks.as_strided(a[..., None].view(real) if a.ndim else a.reshape(1).view(real), (*a.shape, 2), (*a.strides, real.itemsize))  # fmt: skip
+    pairs = a[..., None].view(real) if a.ndim else a.reshape(1).view(real)
+    return np.lib.stride_tricks.as_strided(pairs, (*a.shape, 2), (*a.strides, real.itemsize))
 
 
 @view_as_real.vjp
