@@ -9,19 +9,69 @@ from __future__ import annotations
 import warnings as _warnings
 from typing import TYPE_CHECKING, Any
 
-from . import _state
-from . import dtypes as _dtypes
 from .autograd.grad_mode import (
-    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
 )  # fmt: skip
 from .devices import (
-    Size, channels_last, channels_last_3d, contiguous_format, device, jagged, layout, memory_format, preserve_format, sparse_bsc,
-    sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided,
+    Size,
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    device,
+    jagged,
+    layout,
+    memory_format,
+    preserve_format,
+    sparse_bsc,
+    sparse_bsr,
+    sparse_coo,
+    sparse_csc,
+    sparse_csr,
+    strided,
 )  # fmt: skip
 from .dtypes import (
-    bfloat16, bool, can_cast, cdouble, cfloat, chalf, complex32, complex64, complex128, double, dtype, finfo, float, float8_e4m3fn,
-    float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float16, float32, float64, get_default_dtype, half, iinfo, int,
-    int8, int16, int32, int64, long, promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64,
+    bfloat16,
+    bool,
+    can_cast,
+    cdouble,
+    cfloat,
+    chalf,
+    complex32,
+    complex64,
+    complex128,
+    double,
+    dtype,
+    finfo,
+    float,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    half,
+    iinfo,
+    int,
+    int8,
+    int16,
+    int32,
+    int64,
+    long,
+    promote_types,
+    set_default_dtype,
+    short,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )  # fmt: skip
 from .tensor import Tensor
 
@@ -109,7 +159,7 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     from .ops import _derive
 
-    return sorted({*globals(), *_SUBMODULES, *_HOME, *_derive.function_names("")} - {"_state", "_dtypes", "_warnings"})
+    return sorted({*globals(), *_SUBMODULES, *_HOME, *_derive.function_names("")} - {"_warnings"})
 
 
 from .ops import install_operators as _install_operators  # noqa: E402  # below the names it may ask for

@@ -138,8 +138,7 @@ def bytes_of(root: Any) -> Any:
     flat = root.transpose(order)
     if flat.flags.c_contiguous:
         return flat.reshape(-1).view(np.uint8)
-    one = np.lib.stride_tricks.as_strided(root[(slice(0, 1),) * root.ndim].reshape(1).view(np.uint8), (high - low,), (1,))
-    return one
+    return np.lib.stride_tricks.as_strided(root[(slice(0, 1),) * root.ndim].reshape(1).view(np.uint8), (high - low,), (1,))
 
 
 def restride(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, buffer: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 _TYPES = frozenset(
-    "cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone".split()
+    ["cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
+     "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone"]
 )
 
 
@@ -19,13 +20,13 @@ class device:
     type: str
     index: int | None
 
-    def __new__(cls, type: Any = None, index: int | None = None) -> device:  # noqa: A002  # PyTorch's parameter name
+    def __new__(cls, type: Any = None, index: int | None = None) -> device:  # PyTorch's parameter name
         if isinstance(type, device):
             if index is not None:
                 raise RuntimeError("device: an index may not be given along with a device")
             return type
         if isinstance(type, int) and not isinstance(type, bool):
-            type, index = "cuda", type  # noqa: A001
+            type, index = "cuda", type
         if not isinstance(type, str):
             raise TypeError(f"device(): argument 'device' must be torch.device or str, not {_kind(type)}")
         kind, index = _parse(type, index)

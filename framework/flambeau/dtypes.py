@@ -67,7 +67,7 @@ def _make(name: str, scalar: Any, category: int, signed: bool = True) -> dtype:
     return made
 
 
-bool = _make("bool", np.bool_, BOOL, signed=False)  # noqa: A001  # PyTorch's name
+bool = _make("bool", np.bool_, BOOL, signed=False)  # PyTorch's name
 uint8 = _make("uint8", np.uint8, INTEGER, signed=False)
 uint16 = _make("uint16", np.uint16, INTEGER, signed=False)
 uint32 = _make("uint32", np.uint32, INTEGER, signed=False)
@@ -89,7 +89,7 @@ complex32 = _make("complex32", ml_dtypes.complex32, COMPLEX)
 complex64 = _make("complex64", np.complex64, COMPLEX)
 complex128 = _make("complex128", np.complex128, COMPLEX)
 
-short, int, long, half, float, double = int16, int32, int64, float16, float32, float64  # noqa: A001  # PyTorch's names
+short, int, long, half, float, double = int16, int32, int64, float16, float32, float64  # PyTorch's names
 chalf, cfloat, cdouble = complex32, complex64, complex128
 
 _TO_COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
@@ -203,7 +203,7 @@ def of_number(value: Any) -> dtype:
     return _default
 
 
-builtin_bool, int_type, float_type, complex_type = type(True), type(0), type(0.0), type(0j)
+builtin_bool, int_type, float_type, complex_type = True.__class__, (0).__class__, (0.0).__class__, complex
 _OF_PYTHON = {float_type: float64, int_type: int64, builtin_bool: bool, complex_type: complex128}
 
 
@@ -258,7 +258,7 @@ class finfo:
     Raises: TypeError for a dtype that is neither floating nor complex.
     """
 
-    def __init__(self, type: dtype | None = None) -> None:  # noqa: A002  # PyTorch's parameter name
+    def __init__(self, type: dtype | None = None) -> None:  # PyTorch's parameter name
         d = get_default_dtype() if type is None else type
         if not isinstance(d, dtype) or d.category < FLOATING:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
@@ -287,7 +287,7 @@ class finfo:
 class iinfo:
     """Limits of an integer dtype: `bits`, `min`, `max`. Raises: TypeError for a floating, complex or bool dtype."""
 
-    def __init__(self, type: dtype) -> None:  # noqa: A002  # PyTorch's parameter name
+    def __init__(self, type: dtype) -> None:  # PyTorch's parameter name
         if not isinstance(type, dtype) or type.category >= FLOATING:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         if type is bool:

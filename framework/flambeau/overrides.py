@@ -249,7 +249,7 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
     _derive.load_all()
     found = _names().get(f)
     if found is None and hasattr(f, "flambeau_op"):
-        op = f.flambeau_op
+        op = f.flambeau_op  # pyright: ignore[reportFunctionMemberAccess]  # on purpose
         found = f"torch.Tensor.{f.__name__}" if f.__name__ != op.name else f"torch.{op.qualified}"
     return found
 

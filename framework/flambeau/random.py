@@ -133,7 +133,7 @@ def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cuda
 
 def thread_safe_generator() -> None:
     """The generator of a data-loading thread; there is none outside of one."""
-    return None
+    return
 
 
 def stream_of(generator: Generator | None) -> Any:

@@ -243,7 +243,7 @@ class UntypedStorage:
             self._record[tape.BUFFER] = block
             for tensor in self._tensors():
                 move_array(tensor, old, block)
-                tensor.__dict__["_shared"] = True
+                tensor.__dict__["_shared"] = True  # pyright: ignore[reportIndexIssue]  # an instance's
         return self
 
     def is_shared(self) -> bool:
@@ -591,5 +591,5 @@ def to_shared_memory(tensor: Tensor) -> Tensor:
     """Move the storage to anonymous shared memory, which forked processes keep seeing."""
     if not tensor.is_shared() and tensor._a.size:
         UntypedStorage._of(tensor).share_memory_()
-    tensor.__dict__["_shared"] = True
+    tensor.__dict__["_shared"] = True  # pyright: ignore[reportIndexIssue]  # an instance's
     return tensor

@@ -60,7 +60,7 @@ class TensorMeta(type):
             from .ops.create import legacy_tensor
 
             return legacy_tensor(*args, **kwargs)
-        made = cls.__new__(cls, *args, **kwargs)
+        made = cls.__new__(cls, *args, **kwargs)  # pyright: ignore[reportArgumentType, reportCallIssue]  # the arguments rule the other types out
         if isinstance(made, cls):
             made.__init__(*args, **kwargs)
         return made
@@ -132,7 +132,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return sorted({*dir(type(self)), *self.__dict__})
 
     @staticmethod
-    def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:  # noqa: PLW0211  # PyTorch's signature
+    def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:  # PyTorch's signature
         """A `cls` over the memory of `data`, without its history."""
         made = _new(cls)
         made._a, made._v, made._g, made._b = data._a, data._v, None, None
@@ -151,6 +151,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     if TYPE_CHECKING:
         # The op registry makes these; type checkers are told that they exist.
+        __eq__: Any
+        __ne__: Any
         __add__: Any
         __radd__: Any
         __iadd__: Any
@@ -464,7 +466,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
                 tensor._g = grad if tensor.grad is None else tensor._g + grad
 
         tape.add_hook(node, "retain", keep)
-        self.__dict__["_retains_grad"] = True
+        self.__dict__["_retains_grad"] = True  # pyright: ignore[reportIndexIssue]  # an instance's
 
     @property
     def retains_grad(self) -> bool:
@@ -628,7 +630,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         made._a, made._v, made._b, made._g, made._n = self._a, self._v, None, None, None
         if self.requires_grad:
             made.requires_grad_(True)
-        made.__dict__.update(self.__dict__)
+        made.__dict__.update(self.__dict__)  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -648,7 +650,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         made._g = None if self.grad is None else deepcopy(self._g, memo)
         if self.requires_grad:
             made.requires_grad_(True)
-        made.__dict__.update(deepcopy(self.__dict__, memo))
+        made.__dict__.update(deepcopy(self.__dict__, memo))  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
         return made
 
     # -- memory ----------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def _run(
                 continue
         if kind is Leaf:
             if accumulate:
-                accumulate_grad(node, grad, create_graph)
+                accumulate_grad(node, grad, create_graph)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
             continue
         if kind is OutputNode:
             multi = node.parents[0]

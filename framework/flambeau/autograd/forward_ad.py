@@ -38,7 +38,7 @@ class ForwardLevel:
         return None if tangents is None else tangents.get(self)
 
     def set_tangent(self, x: Tensor, tangent: Tensor | None) -> None:
-        tangents = x.__dict__.setdefault("_tangents", {})
+        tangents = x.__dict__.setdefault("_tangents", {})  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
         if tangent is None:
             tangents.pop(self, None)
         else:
@@ -51,7 +51,7 @@ class ForwardLevel:
         made = alias(x)
         rest = {level: t for level, t in x.__dict__["_tangents"].items() if level is not self}
         if rest:
-            made.__dict__["_tangents"] = rest
+            made.__dict__["_tangents"] = rest  # pyright: ignore[reportIndexIssue]  # an instance's
         return made
 
     def dual(self, primal: Tensor, tangent: Tensor | None) -> Tensor:
@@ -59,7 +59,7 @@ class ForwardLevel:
         if tangent is None:
             return primal
         made = alias(primal)
-        made.__dict__["_tangents"] = {**primal.__dict__.get("_tangents", {}), self: tangent}
+        made.__dict__["_tangents"] = {**primal.__dict__.get("_tangents", {}), self: tangent}  # pyright: ignore[reportIndexIssue]  # an instance's
         return made
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
@@ -77,12 +77,12 @@ class ForwardLevel:
             return self._change_shape(op, args)
         primals, tangents, result = self._through(op, args)
         if tangents is None:
-            return self._store(op, out, result, [None]) if inplace else result
+            return self._store(op, out, result, [None]) if inplace else result  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
         recording = _local.grad
         found = self.tangents_of_results(op, primals, tangents, result)
         _state.set_grad(recording)
         if inplace:
-            return self._store(op, out, result, found)
+            return self._store(op, out, result, found)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
         for r in result if isinstance(result, tuple) else (result,):
             if r._b is not None and r._b[0] is primals[0]:
                 r._b = (args[0], *r._b[1:])  # in-place operations renew the history of the tensor users hold
@@ -149,7 +149,7 @@ class ForwardLevel:
         base = link[0]
         if self.tangent_of(base) is None:
             self.set_tangent(base, zeros_like(base.detach()))
-        return replay(link, self.tangent_of(base))
+        return replay(link, self.tangent_of(base))  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
 
     def tangents_of_results(self, op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
         """One tangent per result of `op`."""
@@ -313,7 +313,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     return UnpackedDualTensor(opened.primal_of(tensor), opened.tangent_of(tensor))
 
 
-class set_forward_grad:  # noqa: N801  # a context manager named as PyTorch's
+class set_forward_grad:  # a context manager named as PyTorch's
     """Whether tangents are carried, as a context manager."""
 
     def __init__(self, mode: bool) -> None:

@@ -60,6 +60,8 @@ class Node:
 
     __slots__ = ("seq", "parents", "saved", "versions", "hooks", "shape", "dtype", "__dict__", "__weakref__")
     op: Any = None
+    lengths: Any = None
+    add_piece: Any = None
     title = "Node"
     has_raw = False
     adds_piece = False  # a view of a part: `add_piece(whole, grad)` adds the gradient of that part to that of the whole

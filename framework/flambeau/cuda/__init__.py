@@ -33,7 +33,7 @@ def _cupy() -> Any:
 
     if find_spec("cupy") is None:
         return None
-    import cupy
+    import cupy  # pyright: ignore[reportMissingImports]  # an extra
 
     try:
         return cupy if cupy.cuda.runtime.getDeviceCount() else None

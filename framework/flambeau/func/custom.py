@@ -29,7 +29,7 @@ def apply_in_vmap(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     for level in reversed(_local.interpreters):
         if isinstance(level, VmapLevel) and any(map(level.has, leaves)):
             return _at(level, cls, args, kwargs)
-        if getattr(level, "kind", None) == "jvp" and level.touches(leaves):
+        if getattr(level, "kind", None) == "jvp" and level.touches(leaves):  # pyright: ignore[reportAttributeAccessIssue]  # the arguments rule the other types out
             return NotImplemented
     return NotImplemented
 

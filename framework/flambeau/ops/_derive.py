@@ -272,14 +272,14 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         lines.append("d = a.dtype")
     parents = (*nodes, "None") if number else nodes
     of = dict(zip(tensors, nodes, strict=True))
-    saved, versions = ([text] for text in _kept(op, "out", of, "o", "v"))
+    saved, versions = ([text] for text in _kept(op, "out", of, "o", "v"))  # pyright: ignore[reportArgumentType]  # the keys are strings
     shapes, kinds = [], []
     for i, name in enumerate(names):
         tensor = not (number and i == 1)
         read = name in op.reads
         value, version = "None", "None"
         if read:
-            value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._v" if tensor else "None")
+            value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._v" if tensor else "None")  # pyright: ignore[reportArgumentType]  # the keys are strings
         saved.append(value)
         versions.append(version)
         shapes.append(f"{arrays[i]}.shape" if tensor else "None")

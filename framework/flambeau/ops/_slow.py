@@ -157,7 +157,7 @@ def _setitem_by_ops(self: Tensor, key: Any, value: Any) -> None:
         self.masked_fill_(mask.reshape(*mask.shape, *(1,) * (self.ndim - mask.ndim)), value.to(self.dtype))
     else:
         part, indices = index.split_key(self, key)
-        value = index._fit(value.to(self.dtype), index.index_result_shape(part, indices))
+        value = index._fit(value.to(self.dtype), index._index_shape(part, indices)[0])
         part.index_put_(tuple(indices), value, False)
 
 

@@ -713,7 +713,10 @@ class ElementwiseOp(Op):
         node.parents = parents
         node.hooks = None
         reads = {r for name, p in zip(self.params, parents, strict=True) if p is not None for r in self.reads_of(name)}
-        saved, versions, shapes, kinds = [None], [None], [], []
+        saved: list[Any] = [None]
+        versions: list[Any] = [None]
+        shapes: list[Any] = []
+        kinds: list[Any] = []
         if "out" in reads:
             saved[0], versions[0] = made._a, made._v
         for name, a in zip(self.params, args, strict=True):
@@ -1553,7 +1556,7 @@ class ReductionOp(Op):
     node_base = ReductionNode
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Any, identity: Any,
-                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any) -> None:  # noqa: A002  # fmt: skip
+                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any) -> None:  # fmt: skip
         self.dtype_rule = dtype
         self.identity = identity
         self.map = None if map is None else Formula(map, f"{fn.__name__}_map")
@@ -1569,7 +1572,7 @@ class ReductionOp(Op):
         self.spreads_only = partial is not None and not partial.__code__.co_argcount and partial() == 1
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
 
-    def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:  # noqa: A002
+    def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         if not isinstance(input, Tensor):
             raise TypeError(f"{self.name}(): argument 'input' must be Tensor, not {type(input).__name__}")
         if dtype.__class__ is type:
@@ -1737,7 +1740,7 @@ def reduction(
     surface: int = FUNCTION | METHOD | OUT,
     dtype: Any = sum_dtype,
     identity: Any = None,
-    map: Any = None,  # noqa: A002  # the term of the field
+    map: Any = None,  # the term of the field
     combine: str = "add",
     finish: Any = None,
     partial: Any = None,

@@ -153,22 +153,6 @@ def trunc_quotient(input, other):
     return trunc(input / other)
 
 
-_truncate = trunc_quotient.launch
-
-
-def _launch_trunc_quotient(arrays: Any, out: Any, compute: Any) -> None:
-    if compute.itemsize > 2:
-        _truncate(arrays, out, compute)
-        return
-    # Halves are rounded before the fraction goes, as PyTorch does: 35.997 is 36 in float16.
-    with np.errstate(all="ignore"):
-        wide = np.divide(*(np.asarray(a).astype(compute).astype(np.float32) for a in arrays))
-        np.trunc(wide.astype(compute), out=out)
-
-
-trunc_quotient.launch = _launch_trunc_quotient  # type: ignore[method-assign]
-
-
 @elementwise(surface=0, dtype=integral, scalar_first=True, check=check_integer_divisor)
 def trunc_quotient_of_integers(input, other):
     """``trunc(input / other)`` of integers, exact at any size."""

@@ -17,7 +17,7 @@ from ..tensor import Tensor, bump, channels_last_order, device_of, without_histo
 from ._spec import FUNCTION, INPLACE, METHOD, composite, primitive
 
 
-def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:  # noqa: A002
+def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
     """A copy of `a` as `target`, its dimensions in the memory order `format` asks for."""
     values = kernels.cast(a, target)
     out = empty_arranged(a, target, format)
@@ -25,7 +25,7 @@ def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:  #
     return out
 
 
-def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:  # noqa: A002
+def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
     """Uninitialised memory shaped like `a`."""
     if format is None or format is devices.preserve_format:
         if a.ndim < 2 or _arrays.is_c_contiguous(a):
@@ -147,7 +147,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
-    d, place, copy, format = _parse_to(args, kwargs)  # noqa: A001
+    d, place, copy, format = _parse_to(args, kwargs)
     if d is input.dtype:
         d = None
     if place is not None and _same_place(place, device_of(input._a)):
@@ -161,7 +161,7 @@ def _same_place(wanted: device, have: device) -> bool:
     return wanted.type == have.type and (wanted.index is None or have.index is None or wanted.index == have.index)
 
 
-def _in_format(input: Tensor, format: memory_format) -> bool:  # noqa: A002
+def _in_format(input: Tensor, format: memory_format) -> bool:
     return format is devices.preserve_format or input.is_contiguous(memory_format=format)
 
 

@@ -53,7 +53,7 @@ distinct.not_differentiable = "which elements are distinct jumps"
 @distinct.kernel
 def _distinct(a, consecutive, dim):
     flat = dim is None or not a.ndim
-    lines = a.reshape(-1) if flat else np.moveaxis(a, dim, 0)
+    lines = a.reshape(-1) if flat else np.moveaxis(a, dim, 0)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     rows = lines if flat else np.ascontiguousarray(lines).reshape(lines.shape[0], math.prod(lines.shape[1:]))
     if consecutive:
         first, run, counts = kernel.runs(rows)
@@ -65,14 +65,14 @@ def _distinct(a, consecutive, dim):
         inverse = np.empty(len(order), np.int64)
         inverse[order] = run
         picked = order[first]
-    values = lines[picked] if flat else np.ascontiguousarray(np.moveaxis(lines[picked], 0, dim))
+    values = lines[picked] if flat else np.ascontiguousarray(np.moveaxis(lines[picked], 0, dim))  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     return values, inverse.reshape(a.shape if flat else -1), counts.astype(np.int64)
 
 
 def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, return_counts: bool, dim: Any) -> Any:
     found = distinct.function(input.detach(), consecutive, dim)
     kept = tuple(x for x, wanted in zip(found, (True, return_inverse, return_counts), strict=True) if wanted)
-    return kept if len(kept) > 1 else kept[0]
+    return kept if len(kept) > 1 else kept[0]  # pyright: ignore[reportGeneralTypeIssues]  # the arguments rule the other types out
 
 
 @composite(surface=FUNCTION | METHOD)

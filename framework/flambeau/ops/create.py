@@ -104,7 +104,8 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
     return finish(array, requires_grad, place)
 
 
-def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
+          device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, memory_format: Any = None, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` with whatever was in memory; under deterministic fills, nan or the largest integer."""
     _check_layout(layout)
@@ -119,7 +120,8 @@ def _empty_filled(shape: Any, d: Any) -> Any:
     return np.empty(shape, d)
 
 
-def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
+          device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with 0."""
     if dtype is None and device is None and out is None and layout is None and not requires_grad and _state.plain_device():
@@ -134,7 +136,8 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     return _allocate(np.zeros, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
-def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
+         device: Any = None, requires_grad: bool = False,
          pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with 1."""
     if out is not None:
@@ -465,7 +468,10 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
     if count < 0 and (size - offset) % step:
         raise ValueError(f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({step})")
     if count > 0 and offset + count * step > size:
-        raise ValueError(f"requested buffer length ({count} * {step} bytes) after offset ({offset} bytes) must not be greater than actual buffer length ({size} bytes)")  # fmt: skip
+        raise ValueError(
+            f"requested buffer length ({count} * {step} bytes) after offset ({offset} bytes) must not be greater than "
+            f"actual buffer length ({size} bytes)"
+        )
     array = np.frombuffer(buffer, dtype.numpy, count, offset)
     if not array.flags.writeable:
         warn_once("The given buffer is not writable, and writing to the tensor made of it raises an error. You may want to copy it.")
@@ -675,7 +681,8 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
     d = dtype or (out.dtype if out is not None else None)
-    made = finish(np.eye(n, m, dtype=_dtype(d)) if _dtype(d).isbuiltin == 1 else np.eye(n, m).astype(_dtype(d)), requires_grad, _place(device))
+    kind = _dtype(d)
+    made = finish(np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, _place(device))
     return made if out is None else out.resize_(made.shape).copy_(made)
 
 
@@ -721,7 +728,8 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         self._a[...] = _as(value, self._a.dtype)
         bump(self)
         return self
-    return self.copy_(wrap(np.full((), _as(value, self.dtype.numpy), self.dtype.numpy)) if not self.is_meta else wrap(MetaArray((), self.dtype.numpy)))
+    kind = self.dtype.numpy
+    return self.copy_(wrap(MetaArray((), kind)) if self.is_meta else wrap(np.full((), _as(value, kind), kind)))
 
 
 def zero_(self: Tensor) -> Tensor:

@@ -198,7 +198,7 @@ def _layout(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], li
     else:
         dims = tuple(wrap_dim(d, x.ndim) for d in dim)
     if len(set(dims)) != len(dims):
-        raise RuntimeError(f"{name}: FFT dims must be unique, got {tuple(dim)}")
+        raise RuntimeError(f"{name}: FFT dims must be unique, got {tuple(dim)}")  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     if s is not None and len(s) != len(dims):
         raise RuntimeError(f"{name}: When given, dim and shape arguments must have the same length, got {len(dims)} and {len(s)}")
     return dims, [-1] * len(dims) if s is None else [int(n) for n in s]

@@ -504,7 +504,7 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
     return target
 
 
-index_put.run_inplace = _put_in_place
+index_put.run_inplace = _put_in_place  # pyright: ignore[reportAttributeAccessIssue]  # on purpose
 
 
 def needs_history(self: Tensor, value: Tensor) -> bool:

@@ -14,7 +14,6 @@ from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._spec import FUNCTION, METHOD, OUT, composite, describe, primitive
 
-
 _new = object.__new__
 
 
@@ -132,7 +131,9 @@ def adjoint(x: Tensor) -> Tensor:
 def _check_bmm(input, mat2):
     for name, x in (("input", input), ("mat2", mat2)):
         if x.ndim != 3:
-            raise RuntimeError(f"bmm: batch1 and batch2 must be 3D tensors, but {name} has {x.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
+            raise RuntimeError(
+                f"bmm: batch1 and batch2 must be 3D tensors, but {name} has {x.ndim} dimensions\n{describe(input=input, mat2=mat2)}"
+            )
     if input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
         raise RuntimeError(
             f"bmm: Expected size for first two dimensions of mat2 to be: [{input.shape[0]}, {input.shape[2]}] but got: "
@@ -171,9 +172,13 @@ def _bmm_raw(grad, input, mat2):
 
 def _check_mv(input, vec):
     if input.ndim != 2 or vec.ndim != 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {input.ndim}, {vec.ndim}\n{describe(input=input, vec=vec)}")
+        raise RuntimeError(
+            f"vector + matrix @ vector expected, got {input.ndim}, {input.ndim}, {vec.ndim}\n{describe(input=input, vec=vec)}"
+        )
     if input.shape[1] != vec.shape[0]:
-        raise RuntimeError(f"mv: size mismatch, got input ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})\n{describe(input=input, vec=vec)}")
+        raise RuntimeError(
+            f"mv: size mismatch, got input ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})\n{describe(input=input, vec=vec)}"
+        )
     _same_dtypes("mv", input=input, vec=vec)
 
 
@@ -196,7 +201,9 @@ def _check_dot(input, tensor):
     if input.dtype is not tensor.dtype:
         raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {input.dtype} and {tensor.dtype}")
     if input.numel() != tensor.numel():
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{input.numel()}] and src [{tensor.numel()}] to have the same number of elements")
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{input.numel()}] and src [{tensor.numel()}] to have the same number of elements"
+        )
 
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast="lower")
@@ -248,7 +255,9 @@ def matmul(input, other):
         return mm(input.unsqueeze(0), other).squeeze(0)
     inner = other._a.shape[0 if m == 1 else -2]
     if input._a.shape[-1] != inner:
-        raise RuntimeError(f"matmul: input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n{describe(input=input, other=other)}")
+        raise RuntimeError(
+            f"matmul: input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n{describe(input=input, other=other)}"
+        )
     return _batched(input, other)
 
 
@@ -340,7 +349,8 @@ def _check_linear(input, weight, bias):
     a, w = input._a, weight._a
     if a.ndim == 0 or w.ndim not in (1, 2) or a.shape[-1] != w.shape[-1]:
         raise RuntimeError(
-            f"linear: input has {a.shape[-1] if a.ndim else 0} features in its last dimension, weight expects {w.shape[-1] if w.ndim else 0}\n"
+            f"linear: input has {a.shape[-1] if a.ndim else 0} features in its last dimension, "
+            f"weight expects {w.shape[-1] if w.ndim else 0}\n"
             f"{describe(input=input, weight=weight)}"
         )
     if a.dtype != w.dtype or (bias is not None and bias._a.dtype != a.dtype):
@@ -395,7 +405,7 @@ def _linear_fast(input, weight, bias):
         node.seq = _state.next_seq()
         node.parents = (n, m, k)
         node.hooks = None
-        node.saved = (a, w, None if bias is None else b.shape)
+        node.saved = (a, w, None if bias is None else b.shape)  # pyright: ignore[reportPossiblyUnboundVariable]  # bound where it is read
         node.versions = (input._v, weight._v, None)
         node.shape = 0
     return made

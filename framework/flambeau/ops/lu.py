@@ -279,7 +279,7 @@ def _ldl_solve_one(packed: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
         if size == 2:
             d[0, 1] = turn(d[1, 0])
         if hermitian:
-            np.fill_diagonal(d, np.diagonal(d).real)
+            np.fill_diagonal(d, np.diagonal(d).real)  # pyright: ignore[reportAttributeAccessIssue]  # numpy arrays have it
         blocks.append((at, last, row, d))
         at = last
     for at, last, _, d in reversed(blocks):

@@ -166,7 +166,7 @@ def _matrix_power(input: Any, n: Any) -> Tensor:
             made = input if made is None else matmul(made, input)
         n >>= 1
         if not n:
-            return made
+            return made  # pyright: ignore[reportReturnType]  # the arguments rule the other types out
         input = matmul(input, input)
 
 

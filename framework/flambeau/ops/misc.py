@@ -63,7 +63,7 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
     )
     given = ", ".join(source.positional)
     scope: dict[str, Any] = {"__name__": __name__, "view": _caller(source), "copies": _copies if several else _copy}
-    exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # noqa: S102  # our own text
+    exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own."
     method = METHOD if name == "narrow" else 0  # the only one that is a method too
@@ -170,17 +170,17 @@ def _each(name: str, self: Tensor, others: tuple[Tensor, ...], fn: Any) -> Tenso
     return self.copy_(wrap(made).view(self.shape))
 
 
-def apply_(self: Tensor, callable: Any) -> Tensor:  # noqa: A002  # PyTorch's name
+def apply_(self: Tensor, callable: Any) -> Tensor:  # PyTorch's name
     """Replace each element by ``callable(element)``, in place. Slow: Python is called for every one."""
     return _each("apply_", self, (), callable)
 
 
-def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:  # noqa: A002  # PyTorch's name
+def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:  # PyTorch's name
     """Replace each element by ``callable(element, element of tensor)``, in place."""
     return _each("map_", self, (tensor,), callable)
 
 
-def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:  # noqa: A002  # PyTorch's name
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:  # PyTorch's name
     """Replace each element by ``callable(element, element of x, element of y)``, in place."""
     return _each("map2_", self, (x, y), callable)
 

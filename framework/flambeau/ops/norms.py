@@ -162,7 +162,7 @@ def _matrix_norm(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> 
             return made
         low, high = sorted((rows, columns))
         return made.unsqueeze(low).unsqueeze(high)
-    return _largest_sum(x, order, rows, columns, bool(keepdim))
+    return _largest_sum(x, order, rows, columns, bool(keepdim))  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
 
 
 def _of_singular_values(values: Tensor, order: Any) -> Tensor:

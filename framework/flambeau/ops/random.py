@@ -131,7 +131,10 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         return fill_in_place(self, "random", lambda a: _kernels().random_bits(_stream(generator), a))
     low = 0 if low is None else low
     if high is None:
-        high = 2**63 if low == -(2**63) else np.iinfo(self.dtype.numpy).max + 1 if self.dtype.category < 2 else 2 ** (dtypes.finfo(self.dtype).bits)
+        if low == -(2**63):
+            high = 2**63
+        else:
+            high = np.iinfo(self.dtype.numpy).max + 1 if self.dtype.category < 2 else 2 ** dtypes.finfo(self.dtype).bits
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     return fill_in_place(self, "random", lambda a: _kernels().randint(_stream(generator), a, low, high))
@@ -167,13 +170,19 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers evenly spread over [0, 1)."""
-    return _make(lambda a: _kernels().uniform(_stream(generator), a), _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory)
+    return _make(
+        lambda a: _kernels().uniform(_stream(generator), a),
+        _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
+    )
 
 
 def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers from the standard normal distribution."""
-    return _make(lambda a: _kernels().normal(_stream(generator), a), _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory)
+    return _make(
+        lambda a: _kernels().normal(_stream(generator), a),
+        _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
+    )
 
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -200,7 +209,10 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     d = dtype or (out.dtype if out is not None else dtypes.int64)
-    return _make(lambda a: _kernels().randint(_stream(generator), a, low, high), _sizes((size,)), out, d, layout, device, requires_grad, pin_memory)
+    return _make(
+        lambda a: _kernels().randint(_stream(generator), a, low, high),
+        _sizes((size,)), out, d, layout, device, requires_grad, pin_memory
+    )
 
 
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -248,7 +260,10 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Normal numbers whose mean and standard deviation may be numbers or Tensors, one per element."""
     if size is not None:
-        return _make(lambda a: _kernels().normal(_stream(generator), a, mean, std), _sizes((size,)), out, dtype, layout, device, requires_grad, pin_memory)
+        return _make(
+            lambda a: _kernels().normal(_stream(generator), a, mean, std),
+            _sizes((size,)), out, dtype, layout, device, requires_grad, pin_memory
+        )
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         raise TypeError("normal() received an invalid combination of arguments: give a size, or Tensors for mean or std")
     if isinstance(std, Tensor):

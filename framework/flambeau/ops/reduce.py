@@ -7,13 +7,24 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import small
-from flambeau_kernels.vocabulary import isnan, where
+from flambeau_kernels.vocabulary import isnan, sqrt, where
 
 from .. import _state, dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import (
-    FUNCTION, METHOD, OUT, bool_dtype, check_nonempty, composite, floating_dtype, primitive, reduced_shape, reduction, same_dtype,
-    spread_dims, wrap_dims,
+    FUNCTION,
+    METHOD,
+    OUT,
+    bool_dtype,
+    check_nonempty,
+    composite,
+    floating_dtype,
+    primitive,
+    reduced_shape,
+    reduction,
+    same_dtype,
+    spread_dims,
+    wrap_dims,
 )  # fmt: skip
 
 
@@ -161,7 +172,10 @@ def _check_index_reduction(name: str) -> Any:
         _refuse_complex(name, input)
         if dim is None:
             if input.numel() == 0:
-                raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+                raise IndexError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+                    f"'dim' argument."
+                )
         else:
             d = wrap_dim(dim, input.ndim)
             if input.ndim:
@@ -266,7 +280,10 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
             return OPS[pairwise](input, dim if other is None else other)
         if dim is None:
             if input.numel() == 0:
-                raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+                raise RuntimeError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+                    f"'dim' argument."
+                )
             _refuse_complex(name, input)
             return reduce(input, ())
         return along.function(input, dim, keepdim)

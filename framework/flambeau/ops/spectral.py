@@ -341,7 +341,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
 def _range_of(A: Tensor, q: int, niter: int) -> Tensor:
     from .random import FUNCTIONS
 
-    start = FUNCTIONS["randn"](A.shape[-1], q, dtype=A.dtype)
+    start = FUNCTIONS["randn"](A.shape[-1], q, dtype=A.dtype)  # pyright: ignore[reportCallIssue]  # the arguments rule the other types out
     Q = qr_of(matmul(A, start), "reduced")[0]
     for _ in range(niter):
         Q = qr_of(matmul(adjoint(A), Q), "reduced")[0]
@@ -386,4 +386,4 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     values, vectors = values[..., take], vectors[..., :, take]
     if largest is None or largest:
         values, vectors = values.flip(-1), vectors.flip(-1)
-    return values, vectors if B is None else solve_triangle(adjoint(half), vectors, True)
+    return values, vectors if B is None else solve_triangle(adjoint(half), vectors, True)  # pyright: ignore[reportPossiblyUnboundVariable]  # bound where it is read

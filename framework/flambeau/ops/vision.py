@@ -254,8 +254,8 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         for x in each:
             if isinstance(x, (float, bool)):
                 raise TypeError(f"{op}(): argument 'size' must be int or tuple of ints, not {x!r}")
-        return tuple(int(x) for x in each), None
-    factors = tuple(float(x) for x in each)
+        return tuple(int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+    factors = tuple(float(x) for x in each)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     return tuple(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)), factors
 
 
@@ -346,7 +346,7 @@ def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bo
     ratio = 1.0 / factor if factor is not None and factor > 0 else n / m
     if mode in ("nearest", "nearest-exact"):
         return kernels.nearest_map(
-            n, m, ratio if factor is not None else kind(n) / kind(m), mode == "nearest-exact", kind
+            n, m, ratio if factor is not None else kind(n) / kind(m), mode == "nearest-exact", kind  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
         )
     scale = (n - 1) / (m - 1) if align and m > 1 else 0.0 if align else ratio
     if antialias:

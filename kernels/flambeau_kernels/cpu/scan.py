@@ -70,8 +70,8 @@ def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
 
 def _add_logs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``log(exp(a) + exp(b))`` of complex values, measured from the one of larger modulus."""
-    first = a.real >= b.real
+    first = a.real >= b.real  # pyright: ignore[reportAttributeAccessIssue]  # numpy arrays have it
     top, low = np.where(first, a, b), np.where(first, b, a)
     moved = top + np.log1p(np.exp(low - top))
     # exp(-inf) adds nothing, also where -inf - -inf would be nan.
-    return np.where(np.isneginf(low.real), top, moved)
+    return np.where(np.isneginf(low.real), top, moved)  # pyright: ignore[reportAttributeAccessIssue]  # numpy arrays have it
