@@ -106,6 +106,9 @@ def div(input, other, *, rounding_mode=None):
     integers = result_type((input, other)).category < 2
     if rounding_mode == "floor":
         return floor_divide(input, other) if integers else run_op(floor_quotient, input, other)
+    if rounding_mode == "trunc" and not integers and result_type((input, other)).itemsize == 2:
+        # Halves are rounded before the fraction goes, as in PyTorch: 35.997 is 36 in float16.
+        return true_divide(input, other).trunc()
     if rounding_mode == "trunc":
         return run_op(trunc_quotient_of_integers if integers else trunc_quotient, input, other)
     raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
