@@ -59,6 +59,14 @@ def test_dlpack_goes_to_pytorch_and_back_without_a_copy(oracle: Any) -> None:
     assert back.data_ptr() == ours.data_ptr()
 
 
+def test_arrays_of_pytorch_are_data_also_beside_subclasses(oracle: Any) -> None:
+    class Sub(fb.Tensor):
+        """From here on operands may want a say."""
+
+    assert fb.from_dlpack(oracle.ones(2)).tolist() == [1.0, 1.0]
+    assert isinstance(fb.ones(2).as_subclass(Sub) + 1, Sub)
+
+
 def test_a_tensor_over_read_only_memory_warns_and_refuses_writes() -> None:
     array = np.zeros(3)
     array.flags.writeable = False

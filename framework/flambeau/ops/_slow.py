@@ -181,6 +181,8 @@ def overriding_classes(args: Any) -> list[type]:
                 continue
             if getattr(cls, "_plain_operand", False) or cls.__torch_function__ is _disabled:
                 continue
+            if hasattr(cls, "__dlpack__") and not issubclass(cls, Tensor):
+                continue  # an array of another library, PyTorch itself perhaps: data to convert, not an operand of ours
             at = next((i for i, c in enumerate(found) if issubclass(cls, c)), len(found))
             found.insert(at, cls)
     return found

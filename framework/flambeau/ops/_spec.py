@@ -599,7 +599,7 @@ class ElementwiseOp(Op):
     def prepare(self, args: Any) -> Any:
         """Check operands; returns ``(args, compute, result, shape, place)``."""
         first = args[0]
-        if not isinstance(first, Tensor) and not self.scalar_first:
+        if not isinstance(first, Tensor) and not (self.scalar_first and any(isinstance(a, Tensor) for a in args)):
             raise TypeError(f"{self.name}(): argument '{self.params[0]}' must be Tensor, not {type(first).__name__}")
         for name, a in zip(self.params, args, strict=True):
             if not isinstance(a, Tensor) and not isinstance(a, NUMBERS):

@@ -110,6 +110,9 @@ def div(input, other, *, rounding_mode=None):
         # Halves are rounded before the fraction goes, as in PyTorch: 35.997 is 36 in float16.
         return true_divide(input, other).trunc()
     if rounding_mode == "trunc":
+        if result_type((input, other)).itemsize == 2 and not integers:
+            # Halves are rounded before the fraction goes, as PyTorch does: 35.997 is 36 in float16.
+            return true_divide(input, other).trunc()
         return run_op(trunc_quotient_of_integers if integers else trunc_quotient, input, other)
     raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
 

@@ -713,7 +713,9 @@ def fill(input, value):
 
 def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
-    if type(self._a) is not ndarray or _state.SLOW or not self._a.flags.writeable:
+    if type(self._a) is not ndarray or not self._a.flags.writeable:
+        return False
+    if _state.SLOW and (type(self) is not Tensor or _state.local.modes or _state.local.interpreters):
         return False
     return self._n is None and (self._b is None or self._b[0]._n is None) or not _state.grad_enabled()
 
