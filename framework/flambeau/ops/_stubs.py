@@ -63,7 +63,8 @@ def functions(namespace: str) -> str:
         if name.isidentifier() and name not in _KEYWORDS:
             op = OPS[f"{namespace}.{name}" if namespace else name]
             lines.append(function_stub(name, op))
-    return "".join(lines)
+    text = "".join(lines)
+    return text if text.count("Tensor") > 1 else text.replace(f"\nfrom {root}tensor import Tensor\n", "")
 
 
 def methods() -> str:
