@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from . import _state, _warn, dtypes
@@ -231,6 +230,5 @@ def from_file(filename: str, shared: bool = False, size: int = 0, *, dtype: Any 
 
 
 def compiled_with_cxx11_abi() -> bool:
-    """There is no C++ part; True as of current PyTorch builds."""
-    warnings.warn("flambeau has no C++ part whose ABI could matter", stacklevel=2)
-    return True
+    """False: there is no C++ part that could have an ABI."""
+    return False

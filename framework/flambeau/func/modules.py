@@ -67,22 +67,11 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
-    """`func`, whose in-place changes reach its arguments but no tensor outside of it.
-
-    In-place operations of eager tensors need no rewriting here, so this runs `func` as it is; tracing it is what
-    turns mutations into results.
-    """
-    if remove not in ("mutations", "mutations_and_views"):
-        raise RuntimeError(
-            "functionalize(f, remove='mutations'): expected 'mutations' or 'mutations_and_views', got "
-            f"remove={remove}"
-        )
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return func(*args, **kwargs)
-
-    wrapped.__name__ = getattr(func, "__name__", "functionalized")
-    return wrapped
+    """Not built: rewriting in-place changes of `func` into results needs tracing. Raises: NotImplementedError, always."""
+    raise NotImplementedError(
+        f"func.functionalize(remove={remove!r}) is not built yet: it needs tracing; write {getattr(func, '__name__', 'the function')} "
+        "without in-place operations"
+    )
 
 
 def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:

@@ -176,7 +176,7 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
     """The common case of a ufunc: Tensors (or a Tensor and a number) of one floating dtype, few elements."""
     first, *rest = op.positional
     guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
-    to_bool = op.dtype_rule.__name__ in ("to_bool", "logical")
+    to_bool = op.dtype_rule.__name__ == "to_bool"
     differentiable = op.differentiable and not to_bool
     own = f"({first}.__class__ is Tensor or {first}.__class__ is Parameter)"
     if op.keyword_only and op.short is None:
@@ -408,7 +408,7 @@ def make_inplace(op: Op) -> Any:
     args = ", ".join(op.params)
     trailing = "," if len(op.params) == 1 else ""
     fast = ""
-    if isinstance(op, ElementwiseOp) and op.ufunc is not None and op.dtype_rule.__name__ not in ("to_bool", "logical"):
+    if isinstance(op, ElementwiseOp) and op.ufunc is not None and op.dtype_rule.__name__ != "to_bool":
         fast = _fast_inplace(op)
     text = (
         f"def make(OP, run, ufunc, {', '.join(constants)}):\n"

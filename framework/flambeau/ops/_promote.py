@@ -83,11 +83,6 @@ def like_input(op: Any, args: Any) -> tuple[dtype, dtype]:
     return d, d
 
 
-def logical(op: Any, args: Any) -> tuple[dtype, dtype]:
-    """Computed in the common dtype, where complex counts too; returned as bool."""
-    return result_type(args), dtypes.bool
-
-
 def refuse(*names: str) -> Callable[[Rule], Rule]:
     """`rule`, but refusing the named kinds or dtypes: 'bool', 'integer', 'floating', 'complex', 'float16', ..."""
     kinds = {"bool": dtypes.BOOL, "integer": dtypes.INTEGER, "floating": FLOATING, "complex": COMPLEX}

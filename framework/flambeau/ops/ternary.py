@@ -222,10 +222,6 @@ def clamp_max(input, max):
     return clamp_above.function(input, max)
 
 
-def _nan_dtype(op: Any, args: Any) -> Any:
-    return like_input(op, args)
-
-
 @elementwise(surface=0, dtype=like_input, title="NanToNumBackward0",
              vjp={"input": lambda grad, input: where(isfinite(input), grad, 0)})  # fmt: skip
 def replace_nonfinite(input, nan, posinf, neginf):

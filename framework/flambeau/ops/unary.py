@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels.vocabulary import conj, imag, nearbyint, real, special_polygamma, where
 
 from .. import dtypes
-from ._promote import common, floating, logical, only, refuse, result_type, to_real
+from ._promote import common, floating, only, refuse, result_type, to_bool, to_real
 from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
 
 NO_FOREACH = EVERYWHERE & ~16
@@ -73,7 +73,7 @@ def sgn(input):
     return sign(input)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(logical))
+@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool))
 def signbit(input):
     """Whether the sign bit is set, also of -0 and nan."""
     return signbit(input)
@@ -323,43 +323,43 @@ def round(input, *, decimals=0):
     return round_to_tens(input, float(10**-decimals))
 
 
-@elementwise(surface=METHOD | FUNCTION, dtype=logical)
+@elementwise(surface=METHOD | FUNCTION, dtype=to_bool)
 def isnan(input):
     """Whether each element is not a number."""
     return input != input
 
 
-@elementwise(surface=METHOD | FUNCTION, dtype=logical)
+@elementwise(surface=METHOD | FUNCTION, dtype=to_bool)
 def isinf(input):
     """Whether each element is infinite."""
     return isinf(input)
 
 
-@elementwise(surface=METHOD | FUNCTION, dtype=logical)
+@elementwise(surface=METHOD | FUNCTION, dtype=to_bool)
 def isfinite(input):
     """Whether each element is neither infinite nor nan."""
     return isfinite(input)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(logical))
+@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool))
 def isposinf(input):
     """Whether each element is positive infinity."""
     return isinf(input) & (input > 0)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(logical))
+@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool))
 def isneginf(input):
     """Whether each element is negative infinity."""
     return isinf(input) & (input < 0)
 
 
-@elementwise(surface=METHOD | FUNCTION, dtype=logical)
+@elementwise(surface=METHOD | FUNCTION, dtype=to_bool)
 def isreal(input):
     """Whether each element has no imaginary part."""
     return imag(input) == 0
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=logical)
+@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=to_bool)
 def logical_not(input):
     """Whether each element is zero."""
     return logical_not(input)
