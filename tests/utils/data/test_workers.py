@@ -61,10 +61,11 @@ def lists(loader):
 
 def children():
     """The processes that have this one as their parent, the dead ones not yet waited for included."""
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())]
+    # -ww: a long path would otherwise push the names below past the eightieth column.
+    command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())]
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     # The helpers of multiprocessing stay for the life of the program.
-    others = ("ps -o", "resource_tracker", "forkserver")
+    others = ("ps -ww", "resource_tracker", "forkserver")
     return [line for line in lines if not any(word in line for word in others)]
 
 
