@@ -167,11 +167,17 @@ def transposed_size(
 def convolution(
     input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1
 ):
-    """Cross-correlation of ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)``, or, `transposed`, its
-    transpose.
+    """Cross-correlation over any spatial dimensions, or its transpose; under `conv1d` to `conv_transpose3d` call.
 
-    The transpose maps ``(N, O, *)`` to ``(N, C, *)`` with the same weight; `output_padding` adds to its
-    extent, which `stride` leaves ambiguous.
+    Args:
+        input: ``(N, C, *spatial)``.
+        weight: ``(O, C / groups, *kernel)``; `transposed`, ``(C, O / groups, *kernel)``.
+        bias: ``(O,)``, added to each output channel, or None.
+        stride, padding, dilation, output_padding: an int, or one per spatial dimension; see `conv1d` and
+            `conv_transpose1d`.
+        transposed: compute the transpose of the linear map instead.
+    Returns: ``(N, O, *)``.
+    Raises: RuntimeError for channels, dtypes or extents that do not fit.
     """
 
 
@@ -390,36 +396,71 @@ def _convolve_transposed(
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv1d",), autocast="lower")
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Cross-correlate ``(N, C, L)`` or ``(C, L)`` with ``(O, C / groups, K)``.
+    """Kernels slid along sequences: ``(N, C, L), (O, C / groups, K) -> (N, O, L')``, or without N.
+
+    ``out[n, o, t] = bias[o] + sum of weight[o, c, k] * input[n, c, t * stride + k * dilation - padding]``
+    over c, k,
+    with ``L' = (L + 2 * padding - dilation * (K - 1) - 1) // stride + 1``. The kernel is not flipped.
 
     Args:
+        weight: ``(O, C / groups, K)``, of the dtype of `input`.
+        bias: ``(O,)``, or None.
+        stride: elements from one window to the next.
         padding: zeros on both sides, or 'valid' (none), or 'same' (as many as keep the length; stride 1
             only).
+        dilation: elements from one tap of the kernel to the next.
+        groups: number of groups of channels that do not see each other; divides C and O.
     Raises: RuntimeError for channels, dtypes or extents that do not fit.
+
+    >>> steps = fb.tensor([[1.0, 3.0, 2.0, 5.0]])
+    >>> F.conv1d(steps, fb.tensor([[[-1.0, 1.0]]]))
+    tensor([[ 2., -1.,  3.]])
     """
     return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv2d",), autocast="lower")
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Cross-correlate ``(N, C, H, W)`` or ``(C, H, W)`` with ``(O, C / groups, KH, KW)``; see `conv1d`."""
+    """Kernels slid over images: ``(N, C, H, W), (O, C / groups, KH, KW) -> (N, O, H', W')``, or without N.
+
+    Arguments as for `conv1d`; stride, padding and dilation are ints or pairs, rows first.
+
+    >>> F.conv2d(fb.ones(1, 3, 8, 8), fb.ones(4, 3, 3, 3), stride=2, padding=1).shape
+    torch.Size([1, 4, 4, 4])
+    """
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv3d",), autocast="lower")
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Cross-correlate ``(N, C, D, H, W)`` or ``(C, D, H, W)`` with ``(O, C / groups, KD, KH, KW)``; see
-    `conv1d`."""
+    """Kernels slid through volumes: ``(N, C, D, H, W), (O, C / groups, KD, KH, KW) -> (N, O, D', H', W')``.
+
+    N may be left out. Arguments as for `conv1d`; stride, padding and dilation are ints or triples, depth
+    first.
+    """
     return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose1d",), autocast="lower")
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """The transpose of `conv1d`: ``(N, C, L)`` with ``(C, O / groups, K)``, extent ``(L - 1) * stride - 2 *
-    padding + ...``.
+    """The transpose of `conv1d` as a linear map: ``(N, C, L), (C, O / groups, K) -> (N, O, L')``.
+
+    N may be left out. Each input element adds its product with a copy of the kernel to the output, `stride`
+    elements further for each step.
+    ``L' = (L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1``.
 
     Args:
-        output_padding: how much longer the output is, less than `stride` or `dilation`.
+        weight: ``(C, O / groups, K)``: input channels come first.
+        bias: ``(O,)``, or None.
+        padding: elements cut off at both ends of the output.
+        output_padding: how much longer the output is at its end, less than `stride` or `dilation`: several
+            lengths have
+            the same `conv1d`, and this says which of them is meant.
+        stride, dilation, groups: as for `conv1d`.
+    Raises: RuntimeError for channels, dtypes or extents that do not fit.
+
+    >>> F.conv_transpose1d(fb.tensor([[1.0, 2.0]]), fb.tensor([[[1.0, 10.0, 100.0]]]), stride=2)
+    tensor([[  1.,  10., 102.,  20., 200.]])
     """
     return _convolve_transposed(
         "conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation
@@ -428,8 +469,10 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose2d",), autocast="lower")
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """The transpose of `conv2d`: ``(N, C, H, W)`` with ``(C, O / groups, KH, KW)``; see
-    `conv_transpose1d`."""
+    """The transpose of `conv2d`: ``(N, C, H, W), (C, O / groups, KH, KW) -> (N, O, H', W')``.
+
+    N may be left out. Arguments as for `conv_transpose1d`, ints or pairs.
+    """
     return _convolve_transposed(
         "conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation
     )
@@ -437,8 +480,10 @@ def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose3d",), autocast="lower")
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """The transpose of `conv3d`: ``(N, C, D, H, W)`` with ``(C, O / groups, KD, KH, KW)``; see
-    `conv_transpose1d`."""
+    """The transpose of `conv3d`: ``(N, C, D, H, W), (C, O / groups, KD, KH, KW) -> (N, O, D', H', W')``.
+
+    N may be left out. Arguments as for `conv_transpose1d`, ints or triples.
+    """
     return _convolve_transposed(
         "conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation
     )
@@ -446,8 +491,13 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_tbc",), autocast="lower")
 def conv_tbc(input, weight, bias, pad=0):
-    """Convolution over time, time first: ``(T, B, C)`` with ``(K, C, O)`` and ``(O,)`` gives ``(T + 2 *
-    pad - K + 1, B, O)``."""
+    """`conv1d` of sequences with time first: ``(T, B, C), (K, C, O), (O,) -> (T + 2 * pad - K + 1, B, O)``.
+
+    Args:
+        weight, bias: ``(K, C, O)`` and ``(O,)``; both are needed.
+        pad: zeros at both ends.
+    Raises: RuntimeError for operands of other ranks or sizes.
+    """
     if input.ndim != 3 or weight.ndim != 3:
         raise RuntimeError(
             f"conv_tbc: Input must have 3 dims: time, batch, in_channel; weight: kernel, in_channel, "

@@ -203,12 +203,21 @@ def _avg_pool(
 
 @composite(surface=FUNCTION, aliases=("nn.functional.avg_pool1d",))
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    """The mean over windows of the last dimension of ``(N, C, L)`` or ``(C, L)``.
+    """The mean over windows of the last dimension: ``(N, C, L) -> (N, C, L')``, or without N.
+
+    ``L' = (L + 2 * padding - kernel_size) // stride + 1``, the quotient rounded up with `ceil_mode`.
 
     Args:
-        stride: `kernel_size` by default.
-        ceil_mode: let a last window stick out at the end.
+        kernel_size: elements in a window.
+        stride: from one window to the next; `kernel_size` by default.
+        padding: zeros on both sides, at most half a window.
+        ceil_mode: let a last window stick out at the end, provided it starts inside; what sticks out does not
+            count.
         count_include_pad: whether padding counts as zeros in the mean.
+    Raises: RuntimeError for sizes that do not fit, or another rank.
+
+    >>> F.avg_pool1d(fb.tensor([[1.0, 3.0, 5.0, 7.0, 9.0]]), 2, ceil_mode=True)
+    tensor([[2., 6., 9.]])
     """
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
@@ -217,8 +226,12 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 def avg_pool2d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
-    """The mean over windows of the last two dimensions; see `avg_pool1d`. `divisor_override` replaces the
-    counts."""
+    """The mean over windows of the last two dimensions: ``(N, C, H, W) -> (N, C, H', W')``, or without N.
+
+    Args:
+        divisor_override: divides the sum of every window, in place of the number of its elements; not 0.
+    The others as for `avg_pool1d`, ints or pairs.
+    """
     return _avg_pool(
         "avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -228,8 +241,13 @@ def avg_pool2d(
 def avg_pool3d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
-    """The mean over windows of the last three dimensions; see `avg_pool1d`. `divisor_override` replaces
-    the counts."""
+    """The mean over windows of the last three dimensions: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
+
+    N may be left out.
+    Args:
+        divisor_override: divides the sum of every window, in place of the number of its elements; not 0.
+    The others as for `avg_pool1d`, ints or triples.
+    """
     return _avg_pool(
         "avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -264,19 +282,35 @@ def _lp_pool(
 
 @composite(namespace="nn.functional")
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """The `norm_type`-norm over windows of the last dimension, without absolute values."""
+    """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, L) -> (N, C, L')``, or without N.
+
+    No absolute values are taken: an odd p lets signs through, and a negative sum has no real root.
+
+    Args:
+        norm_type: the p. ``1`` gives sums, ``inf`` is not of use here: take `max_pool1d`.
+        kernel_size, stride, ceil_mode: as for `avg_pool1d`.
+
+    >>> F.lp_pool1d(fb.tensor([[3.0, 4.0, 6.0, 8.0]]), 2, 2)
+    tensor([[ 5., 10.]])
+    """
     return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 @composite(namespace="nn.functional")
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """The `norm_type`-norm over windows of the last two dimensions, without absolute values."""
+    """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, H, W) -> (N, C, H', W')``.
+
+    N may be left out. Arguments as for `lp_pool1d`, ints or pairs.
+    """
     return _lp_pool("lp_pool2d", 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 @composite(namespace="nn.functional")
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    """The `norm_type`-norm over windows of the last three dimensions, without absolute values."""
+    """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
+
+    N may be left out. Arguments as for `lp_pool1d`, ints or triples.
+    """
     return _lp_pool("lp_pool3d", 3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -433,13 +467,23 @@ def _max_pool(
 
 @composite(namespace="nn.functional")
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum over windows of the last dimension of ``(N, C, L)`` or ``(C, L)``; nan wins.
+    """The maximum over windows, nan above all: ``(N, C, L) -> (N, C, L')``, or without N.
+
+    ``L' = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``, the quotient rounded up with
+    `ceil_mode`.
 
     Args:
-        stride: `kernel_size` by default.
-        padding: at most half a window; it never is the maximum.
-        ceil_mode: let a last window stick out at the end.
-        return_indices: return the index of each maximum too.
+        kernel_size: elements in a window.
+        stride: from one window to the next; `kernel_size` by default.
+        padding: at most half a window on both sides; it never is the maximum.
+        dilation: from one element of a window to the next.
+        ceil_mode: let a last window stick out at the end, provided it starts inside.
+        return_indices: return ``(values, indices)``; an index is the place of the maximum, the first of
+            several, in its row.
+    Raises: RuntimeError for sizes that do not fit, or another rank.
+
+    >>> F.max_pool1d(fb.tensor([[1.0, 5.0, 2.0, 4.0]]), 2, return_indices=True)
+    (tensor([[5., 4.]]), tensor([[1, 3]]))
     """
     return _max_pool(
         "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
@@ -448,8 +492,10 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 @composite(namespace="nn.functional")
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum over windows of the last two dimensions; see `max_pool1d`. Indices count through the
-    plane."""
+    """The maximum over windows of the last two dimensions: ``(N, C, H, W) -> (N, C, H', W')``, or without N.
+
+    Arguments as for `max_pool1d`, ints or pairs. Indices count through the plane: ``row * W + column``.
+    """
     return _max_pool(
         "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
@@ -457,8 +503,11 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 @composite(namespace="nn.functional")
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum over windows of the last three dimensions; see `max_pool1d`. Indices count through the
-    volume."""
+    """The maximum over windows of the last three dimensions: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
+
+    N may be left out. Arguments as for `max_pool1d`, ints or triples. Indices count through the volume in
+    row-major order.
+    """
     return _max_pool(
         "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
@@ -466,10 +515,10 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def _with_indices(n: int) -> Any:
     def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        """`nn.functional.max_pool` with indices."""
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
     pool.__name__ = f"max_pool{n}d_with_indices"
+    pool.__doc__ = f"`max_pool{n}d` as ``(values, indices)``. Arguments as for `nn.functional.max_pool{n}d`."
     if n == 1:
         return composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",))(pool)
     return composite(namespace="nn.functional")(pool)
@@ -483,10 +532,10 @@ max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
 
 def _top_level(n: int) -> Any:
     def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        """`nn.functional.max_pool` without indices."""
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
     pool.__name__ = f"max_pool{n}d"
+    pool.__doc__ = f"The maximum over windows, without indices. Arguments as for `nn.functional.max_pool{n}d`."
     return composite(surface=FUNCTION)(pool)
 
 
@@ -597,19 +646,37 @@ def _adaptive_spread_vjp(grad, grad_shape, sizes):
 
 @composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",))
 def adaptive_avg_pool1d(input, output_size):
-    """Means over `output_size` ranges, as even as possible, of the last dimension."""
+    """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
+
+    Range i goes from ``floor(i * L / output_size)`` to ``ceil((i + 1) * L / output_size)``, so neighbours may
+    share
+    elements. N may be left out. Raises: RuntimeError for a negative size or another rank.
+
+    >>> F.adaptive_avg_pool1d(fb.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2)
+    tensor([[2., 4.]])
+    """
     return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating"))
 
 
 @composite(namespace="nn.functional")
 def adaptive_avg_pool2d(input, output_size):
-    """Means over `output_size` ranges of the last two dimensions; None keeps the size of a dimension."""
+    """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: an int or a pair; None keeps the size of its dimension. Ranges as for
+            `adaptive_avg_pool1d`.
+    """
     return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating"))
 
 
 @composite(namespace="nn.functional")
 def adaptive_avg_pool3d(input, output_size):
-    """Means over `output_size` ranges of the last three dimensions; None keeps the size of a dimension."""
+    """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: an int or a triple; None keeps the size of its dimension. Ranges as for
+            `adaptive_avg_pool1d`.
+    """
     return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
 
 
@@ -636,19 +703,32 @@ def _members(ranges: list[tuple[int, int]]) -> Any:
 
 @composite(namespace="nn.functional")
 def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """Maxima over `output_size` ranges, as even as possible, of the last dimension."""
+    """Maxima over `output_size` ranges: ``(N, C, L) -> (N, C, output_size)``, or without N.
+
+    Ranges as for `adaptive_avg_pool1d`. With `return_indices`, ``(values, indices)`` as for `max_pool1d`.
+    """
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
 @composite(namespace="nn.functional")
 def adaptive_max_pool2d(input, output_size, return_indices=False):
-    """Maxima over `output_size` ranges of the last two dimensions."""
+    """Maxima over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: as for `adaptive_avg_pool2d`.
+        return_indices: return ``(values, indices)``, indices counting through the plane.
+    """
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
 @composite(namespace="nn.functional")
 def adaptive_max_pool3d(input, output_size, return_indices=False):
-    """Maxima over `output_size` ranges of the last three dimensions."""
+    """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: as for `adaptive_avg_pool3d`.
+        return_indices: return ``(values, indices)``, indices counting through the volume.
+    """
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
 
@@ -758,11 +838,16 @@ def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_ind
 def fractional_max_pool2d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
-    """Maxima over windows whose starts are drawn at random, so that the reduction need not be a whole number.
+    """Maxima over windows whose starts are drawn at random, so that sizes need not shrink by a whole number.
+
+    ``(N, C, H, W) -> (N, C, *output_size)``, or without N. The default generator draws the starts.
 
     Args:
-        output_size: how many windows; or `output_ratio`, their number as a fraction of the size.
-    Raises: ValueError without either.
+        kernel_size: an int or a pair.
+        output_size: how many windows, an int or a pair; or
+        output_ratio: their number as a fraction of H and W, between 0 and 1.
+        return_indices: return ``(values, indices)``, as for `max_pool2d`.
+    Raises: ValueError without either of the two.
     Source: Graham 2014, "Fractional Max-Pooling".
     """
     return _fractional_max(
@@ -781,7 +866,10 @@ def fractional_max_pool2d(
 def fractional_max_pool3d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
-    """`fractional_max_pool2d` over the last three dimensions."""
+    """Maxima over windows with random starts: ``(N, C, D, H, W) -> (N, C, *output_size)``.
+
+    N may be left out. Arguments as for `fractional_max_pool2d`, ints or triples.
+    """
     return _fractional_max(
         "fractional_max_pool3d",
         3,
@@ -798,7 +886,6 @@ def _fractional_with_indices(n: int) -> Any:
     def pool(
         input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
     ):
-        """`fractional_max_pool` with indices."""
         return _fractional_max(
             f"fractional_max_pool{n}d",
             n,
@@ -811,6 +898,7 @@ def _fractional_with_indices(n: int) -> Any:
         )
 
     pool.__name__ = f"fractional_max_pool{n}d_with_indices"
+    pool.__doc__ = f"`fractional_max_pool{n}d` as ``(values, indices)``. Arguments as for `fractional_max_pool{n}d`."
     return composite(namespace="nn.functional")(pool)
 
 
@@ -904,21 +992,34 @@ def _unpooled_size(op: str, n: int, output_size: Any, least: Ints, stride: Ints)
 
 @composite(namespace="nn.functional")
 def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """The partial inverse of `max_pool1d`: maxima back at their `indices`, zeros elsewhere.
+    """Each maximum of a `max_pool1d` back at its place, zeros elsewhere: ``(N, C, L') -> (N, C, L)``, or without N.
 
     Args:
-        output_size: which of the sizes that pool to the size of `input`.
+        input, indices: what `max_pool1d` returned with `return_indices`.
+        kernel_size, stride, padding: those of the pooling.
+        output_size: the size before pooling, where several give the same; ``(L' - 1) * stride - 2 * padding +
+            kernel_size`` by default.
+    Raises: ValueError for an `output_size` that could not have been; RuntimeError for an index outside.
+
+    >>> F.max_unpool1d(fb.tensor([[5.0, 4.0]]), fb.tensor([[1, 3]]), 2)
+    tensor([[0., 5., 0., 4.]])
     """
     return _max_unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
 @composite(namespace="nn.functional")
 def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """The partial inverse of `max_pool2d`; see `max_unpool1d`."""
+    """Each maximum of a `max_pool2d` back at its place, zeros elsewhere: ``(N, C, H', W') -> (N, C, H, W)``.
+
+    N may be left out. Arguments as for `max_unpool1d`, ints or pairs.
+    """
     return _max_unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
 
 @composite(namespace="nn.functional")
 def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-    """The partial inverse of `max_pool3d`; see `max_unpool1d`."""
+    """Each maximum of a `max_pool3d` back at its place, zeros elsewhere: ``(N, C, D', H', W') -> (N, C, D, H, W)``.
+
+    N may be left out. Arguments as for `max_unpool1d`, ints or triples.
+    """
     return _max_unpool("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)
