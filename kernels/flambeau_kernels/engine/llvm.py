@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
 
@@ -56,12 +57,27 @@ def compile_symbols(text: str, symbols: tuple[str, ...]) -> dict[str, int]:
         return {s: _addresses[text, s] for s in symbols}
 
 
+def compile_lazily(facts: str, text: Callable[[], str], symbol: str) -> int:
+    """As `compile_ir`, for a module that is only written (`text()`) when the cache has no object for `facts`.
+
+    `facts` must change whenever the text would.
+    """
+    with _lock:
+        if (facts, symbol) not in _addresses:
+            _addresses[facts, symbol] = _load(_object(facts, text), (symbol,))[symbol]
+        return _addresses[facts, symbol]
+
+
 def object_code(text: str) -> bytes:
     """Object file for `text` on this machine, from the cache when it is there."""
-    key = hashlib.sha256(f"{machine().fingerprint}\n{text}".encode()).hexdigest()
+    return _object(text, lambda: text)
+
+
+def _object(facts: str, text: Callable[[], str]) -> bytes:
+    key = hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
     body = disk().get(key)
     if body is None:
-        body = machine().emit_object(text)
+        body = machine().emit_object(text())
         counts["compiled"] += 1
         disk().put(key, body)
     return body
@@ -108,6 +124,8 @@ class Machine:
         self.features = llvm.get_host_cpu_features().flatten() if features is None else features
         # AVX-512 multiplies by powers of two in one instruction.
         self.scales = "+avx512f" in self.features
+        # Of the widest vector register.
+        self.register_bits = 512 if self.scales else 256 if "+avx2" in self.features else 128
         self._new_target_machine = functools.partial(
             target.create_target_machine, cpu=self.cpu, features=self.features, opt=3, jit=True)
         self._target_machine = self._new_target_machine()

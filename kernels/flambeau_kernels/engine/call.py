@@ -1,0 +1,208 @@
+"""Compiled kernels as Python callables: ``form(chunks, release, *arguments)``.
+
+The callable is a builtin whose body is generated here. It puts the arguments into slots of eight bytes (the
+data pointer of an array, an integer, a float), gives up the GIL where that pays, and hands the chunks to the
+pool. The object code of a kernel is found on disk by its bytecode and that of the functions it calls, so a
+second process neither reads its source nor lowers it.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import sys
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine import llvm, native, pool
+from flambeau_kernels.engine.language import Kernel
+
+# Slots of the table behind a builtin.
+FUNCTION, COUNT, KINDS_AT = 0, 1, 12
+(POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, AS_INTEGER, AS_FLOAT) = range(2, 10)
+_POINTER, _INTEGER, _FLOAT = 0, 1, 2
+
+
+def form(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> Any:
+    """The compiled form of `kernel` for arguments of `types` (dtypes, ``int``, ``float``) and `constants`."""
+    code = kernel.function.__code__
+    names = [n for n in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount] if n not in constants]
+    given = [t.name if isinstance(t, np.dtype) else t for t in types]
+    for t in given:
+        if not isinstance(t, str) and t not in (int, float):
+            raise TypeError(f"{kernel!r}: arguments are numpy arrays, int or float, got {t.__name__}")
+    if len(names) - 1 != len(given):
+        raise TypeError(f"{kernel!r}: {len(names) - 1} arguments wanted, {len(given)} given: {names[1:]}")
+    address = _address(kernel, dict(zip(names[1:], given, strict=True)), constants)
+    table = np.zeros(KINDS_AT + len(given), np.int64)
+    table[FUNCTION], table[COUNT] = address, len(given)
+    table[KINDS_AT:] = [{int: _INTEGER, float: _FLOAT}.get(t, _POINTER) for t in given]
+    for slot, value in _process_addresses():
+        table[slot] = value
+    if not native.struct_matches():
+        return functools.partial(_run_by_ctypes, table)
+    return native._new_builtin()(ctypes.addressof(_method()), table, None)
+
+
+def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> int:
+    symbol = "kernel_" + re.sub(r"\W", "_", kernel.name)
+    machine = llvm.machine()
+    said = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
+    facts = (description(kernel.function), kernel.aliased, said, sorted((k, described(v)) for k, v in constants.items()),
+             _sources())
+
+    def text() -> str:
+        from flambeau_kernels.engine import lower
+
+        made = lower.module_text(kernel.function, symbol, types, constants, kernel.aliased, machine.scales,
+                                 machine.register_bits)
+        show(kernel.name, made)
+        return made
+
+    return llvm.compile_lazily("|".join(map(repr, facts)), text, symbol)
+
+
+def show(name: str, text: str) -> None:
+    """Print a kernel's IR when FLAMBEAU_SHOW_KERNELS names it. (It is not made when the cache has the object.)"""
+    wanted = os.environ.get("FLAMBEAU_SHOW_KERNELS", "")
+    if wanted and (wanted in ("all", "1") or name in wanted.split(",")):
+        print(f"; kernel {name}\n{text}", file=sys.stderr)
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest that changes with the lowering and the elementary functions."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    facts = []
+    for folder in (here, os.path.join(os.path.dirname(here), "scalar")):
+        with os.scandir(folder) as entries:
+            facts += sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py"))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def description(function: FunctionType, seen: frozenset[int] = frozenset()) -> str:
+    """Text that changes whenever the function, its constants or a function it calls does."""
+    if id(function) in seen:
+        return function.__name__
+    seen |= {id(function)}
+    parts = [_code(function.__code__), repr(function.__defaults__)]
+    outside = function.__globals__
+    parts += [f"{name}={described(outside[name], seen)}" for name in _names(function.__code__) if name in outside]
+    parts += [described(cell.cell_contents, seen) for cell in function.__closure__ or ()]
+    return "|".join(parts)
+
+
+def described(value: Any, seen: frozenset[int] = frozenset()) -> str:
+    if isinstance(value, FunctionType):
+        return description(value, seen)
+    return getattr(value, "__name__", "") if isinstance(value, type(os)) else repr(value)
+
+
+def _code(code: CodeType) -> str:
+    constants = [c if not isinstance(c, CodeType) else _code(c) for c in code.co_consts]
+    return f"{code.co_name} {code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"
+
+
+def _names(code: CodeType) -> list[str]:
+    inner = [name for c in code.co_consts if isinstance(c, CodeType) for name in _names(c)]
+    return [*code.co_names, *inner]
+
+
+@functools.cache
+def _process_addresses() -> tuple[tuple[int, int], ...]:
+    record, parallel = pool.entry()
+    python, address = ctypes.pythonapi, native._address
+    return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, address(python.Py_IncRef)),
+            (SAVE, address(python.PyEval_SaveThread)), (RESTORE, address(python.PyEval_RestoreThread)),
+            (AS_INTEGER, address(python.PyLong_AsLongLong)), (AS_FLOAT, address(python.PyFloat_AsDouble)))
+
+
+@functools.cache
+def _method() -> native._MethodDef:
+    return native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",))["run"], 0x80, None)
+
+
+def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) -> None:
+    """The same without a builtin, for interpreters whose arrays look different inside."""
+    slots = np.zeros(max(1, len(args)), np.int64)
+    for k, arg in enumerate(args):
+        if isinstance(arg, np.ndarray):
+            slots[k] = arg.ctypes.data
+        elif isinstance(arg, float):
+            slots.view(np.float64)[k] = arg
+        else:
+            slots[k] = arg
+    pool.parallel(int(table[FUNCTION]), slots.ctypes.data, chunks)
+
+
+_slot = native._slot
+
+_TEXT = f"""
+define ptr @run(ptr %self, ptr %args, i64 %nargs) {{
+entry:
+  %plan.at = getelementptr i8, ptr %self, i64 {native.DATA_OFFSET}
+  %plan = load ptr, ptr %plan.at
+{_slot("fn", FUNCTION, "ptr")}{_slot("count", COUNT)}{_slot("integer", AS_INTEGER, "ptr")}
+{_slot("float", AS_FLOAT, "ptr")}{_slot("pool", POOL, "ptr")}{_slot("parallel", PARALLEL, "ptr")}
+  %room = add i64 %count, 1
+  %slots = alloca i64, i64 %room
+  %chunks.o = load ptr, ptr %args
+  %chunks = call i64 %integer(ptr %chunks.o)
+  %release.at = getelementptr ptr, ptr %args, i64 1
+  %release.o = load ptr, ptr %release.at
+  %release = call i64 %integer(ptr %release.o)
+  %first = getelementptr ptr, ptr %args, i64 2
+  %kinds = getelementptr i64, ptr %plan, i64 {KINDS_AT}
+  br label %collect
+collect:
+  %k = phi i64 [0, %entry], [%knext, %next]
+  %left = icmp slt i64 %k, %count
+  br i1 %left, label %one, label %ready
+one:
+  %a.at = getelementptr ptr, ptr %first, i64 %k
+  %a = load ptr, ptr %a.at
+  %to = getelementptr i64, ptr %slots, i64 %k
+  %kind.at = getelementptr i64, ptr %kinds, i64 %k
+  %kind = load i64, ptr %kind.at
+  switch i64 %kind, label %array [i64 {_INTEGER}, label %whole
+                                  i64 {_FLOAT}, label %real]
+array:
+  %data.at = getelementptr i8, ptr %a, i64 {native.DATA_OFFSET}
+  %data = load i64, ptr %data.at
+  store i64 %data, ptr %to
+  br label %next
+whole:
+  %n = call i64 %integer(ptr %a)
+  store i64 %n, ptr %to
+  br label %next
+real:
+  %x = call double %float(ptr %a)
+  store double %x, ptr %to
+  br label %next
+next:
+  %knext = add i64 %k, 1
+  br label %collect
+ready:
+  %several = icmp sgt i64 %chunks, 1
+  %asked = icmp ne i64 %release, 0
+  %long = or i1 %several, %asked
+  br i1 %long, label %free, label %held
+free:
+{_slot("save", SAVE, "ptr")}{_slot("restore", RESTORE, "ptr")}
+  %state = call ptr %save()
+  %r1 = call i64 %parallel(ptr %pool, ptr %fn, ptr %slots, i64 %chunks)
+  call void %restore(ptr %state)
+  br label %done
+held:
+  %r2 = call i64 %parallel(ptr %pool, ptr %fn, ptr %slots, i64 %chunks)
+  br label %done
+done:
+{_slot("none", NONE, "ptr")}{_slot("incref", INCREF, "ptr")}
+  call void %incref(ptr %none)
+  ret ptr %none
+}}
+"""

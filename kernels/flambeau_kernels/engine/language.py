@@ -1,0 +1,138 @@
+"""Kernels written as Python functions: the words they use, beside those of `flambeau_kernels.vocabulary`.
+
+A kernel is a plain function over pointers and numbers, decorated with `kernel`. It is never run by Python: its
+syntax tree is lowered to LLVM IR (`lower.py`) once for each combination of argument types, compiled, kept in
+the cache on disk and called through a native builtin (`call.py`). The language is the part of Python that has
+one meaning in machine code:
+
+- arguments: numpy arrays arrive as pointers to their first element, ``int`` as int64, ``float`` as float64;
+  keyword arguments are constants of the compilation (kinds, sizes, flags, functions);
+- ``p[i]`` loads and ``p[i] = x`` stores element `i`; ``p + n`` is the pointer `n` elements on. Half types are
+  widened to float32 when loaded and rounded to nearest even when stored, bool is a truth value;
+- a variable keeps the kind of its first value; a Python float alone is float64, an int is int64. Names in
+  capitals, and functions, kinds, strings and tuples, are constants: nothing of them is left at run time;
+- ``if`` on a constant keeps one branch; ``for x in unroll(range(4))`` repeats its body, ``for i in range(n)``
+  loops, and ``for i in independent(range(n))`` promises that no step reads what another one writes;
+- functions are called by inlining them; ``return`` stands at their end. ``//`` and ``%`` are for non-negative
+  integers;
+- ``with flags("reassoc"):`` lets LLVM reorder the sums written inside, so that it can vectorise them.
+
+The first parameter of a kernel is the number of its chunk. Chunks run on the threads of the pool in any
+order, so how work is cut must depend on its shape alone.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
+
+__all__ = ["Kernel", "bool8", "bitcast", "broadcast", "flags", "float32", "float64", "independent", "int8",
+           "int16", "int32", "int64", "kernel", "lane_sum", "lanes", "load", "local", "pointer",
+           "prefetch", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
+
+# Any: kernels call them, to convert.
+bool8: Any = BOOL
+float32: Any = F32
+float64: Any = F64
+int8: Any = INT[8]
+int16: Any = INT[16]
+int32: Any = INT[32]
+int64: Any = INT[64]
+uint8: Any = UINT[8]
+uint16: Any = UINT[16]
+uint32: Any = UINT[32]
+uint64: Any = UINT[64]
+
+
+class Construct:
+    """A name that only means something inside a kernel."""
+
+    __slots__ = ("doc", "name")
+
+    def __init__(self, name: str, doc: str):
+        self.name, self.doc = name, doc
+
+    def __call__(self, *args: object) -> Any:
+        raise TypeError(f"{self.name} is a word of the kernel language; it can only be used inside a @kernel")
+
+    def __repr__(self) -> str:
+        return f"<construct {self.name}>"
+
+
+unroll: Any = Construct("unroll", "``for i in unroll(range(4))``: the body once for each constant.")
+independent: Any = Construct("independent", "A loop whose steps LLVM may run in any order or together.")
+flags: Any = Construct("flags", "``with flags('reassoc', 'contract')``: LLVM's fast-math flags inside.")
+local: Any = Construct("local", "``local(kind, count)``: uninitialised memory of this call, a constant count.")
+load: Any = Construct("load", "``load(p, i, lanes)``: a vector of consecutive elements.")
+store: Any = Construct("store", "``store(p, i, v)``: a vector to consecutive elements.")
+broadcast: Any = Construct("broadcast", "``broadcast(x, lanes)``: a vector with `x` in every lane.")
+vector: Any = Construct("vector", "``vector(kind, lanes)``: the kind of a vector.")
+lanes: Any = Construct("lanes", "``lanes(kind)``: how many fit into the machine's widest register.")
+lane_sum: Any = Construct("lane_sum", "The sum of a vector's lanes, added in pairs.")
+widened: Any = Construct("widened", "``widened(p)``: the kind an element of `p` has once loaded.")
+pointer: Any = Construct("pointer", "``pointer(address, kind)``: the pointer an int64 holds.")
+bitcast: Any = Construct("bitcast", "``bitcast(x, kind)``: the same bits read as `kind`.")
+prefetch: Any = Construct("prefetch", "``prefetch(p)``: ask for the cache line of `p`.")
+
+
+class Kernel:
+    """A kernel function and its compiled forms, by argument types and constants."""
+
+    __slots__ = ("_forms", "aliased", "function", "name")
+
+    def __init__(self, function: Callable[..., None], aliased: bool):
+        self.function: Any = function
+        self.name: str = self.function.__name__
+        self.aliased = aliased
+        self._forms: dict[tuple[Any, ...], Callable[..., None]] = {}
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    def run(self, chunks: int, *args: Any, release: bool = False, **constants: Any) -> None:
+        """Run chunks ``0 ... chunks - 1`` on the pool and wait for them.
+
+        Args:
+            args: numpy arrays (the caller guarantees that shapes, strides and writeability are what the
+                kernel expects), ints and floats.
+            release: give up the GIL even for a single chunk; for several it always is.
+        Raises: `llvm.Unavailable` where nothing can be compiled.
+        """
+        types = tuple([a.dtype if hasattr(a, "dtype") else type(a) for a in args])
+        key = (types, *constants.items()) if constants else types
+        form = self._forms.get(key)
+        if form is None:
+            from flambeau_kernels.engine import call
+
+            form = self._forms[key] = call.form(self, types, constants)
+        form(chunks, release, *args)
+
+
+def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False) -> Any:
+    """Make `function` a `Kernel`. With `aliased`, its arrays may share memory, which costs optimisation."""
+    if function is None:
+        return lambda f: Kernel(f, aliased)
+    return Kernel(function, aliased)
+
+
+def vector_kind(kind: Kind, count: int) -> VectorKind:
+    """The kind of a vector of `count` lanes."""
+    return VectorKind(f"{kind.name}x{count}", f"<{count} x {kind.llvm}>", kind.bits, kind.family, kind, count)
+
+
+class VectorKind(Kind):
+    """A machine vector: `of` is the kind of a lane, `count` how many there are."""
+
+    __slots__ = ("count", "of")
+
+    def __init__(self, name: str, llvm: str, bits: int, family: str, of: Kind, count: int):
+        super().__init__(name, llvm, bits, family)
+        object.__setattr__(self, "of", of)
+        object.__setattr__(self, "count", count)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VectorKind) and other.name == self.name

@@ -1,0 +1,218 @@
+"""The kernel language: what each construct means, checked against Python or numpy on the same values."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.language import (
+    bitcast,
+    broadcast,
+    flags,
+    float32,
+    float64,
+    independent,
+    int32,
+    int64,
+    kernel,
+    lane_sum,
+    load,
+    local,
+    pointer,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from flambeau_kernels.vocabulary import exp, fma, maximum, where
+
+pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
+
+SCALE = 3
+
+
+@kernel
+def collatz(chunk, start, steps):
+    n = start[chunk]
+    count = 0
+    while n != 1:
+        if n % 2 == 0:
+            n = n // 2
+        elif n > 1000000:
+            count = -1
+            break
+        else:
+            n = SCALE * n + 1
+        count += 1
+    steps[chunk] = count
+
+
+def test_loops_and_branches_on_every_chunk():
+    start = np.arange(1, 200)
+    steps = np.empty_like(start)
+
+    collatz.run(len(start), start, steps)
+
+    def count(n):
+        return 0 if n == 1 else 1 + count(n // 2 if n % 2 == 0 else 3 * n + 1)
+
+    assert steps.tolist() == [count(n) for n in start.tolist()]
+
+
+def row_maximum(x, n, kind):
+    """The largest of `n` elements; nan if there is one."""
+    top = kind(-float("inf"))
+    for i in range(n):
+        top = maximum(top, x[i])
+    return top
+
+
+@kernel
+def softmax_rows(chunk, x, out, n, *, TEMPERATURE=None):
+    kind = widened(x)
+    row, to = x + chunk * n, out + chunk * n
+    top = row_maximum(row, n, kind)
+    total = kind(0)
+    with flags("reassoc"):
+        for i in range(n):
+            e = exp((row[i] - top) * TEMPERATURE)
+            to[i] = e
+            total += e
+    for i in independent(range(n)):
+        to[i] = to[i] / total
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_rows_of_every_floating_dtype(dtype):
+    x = np.random.default_rng(0).normal(size=(7, 37)).astype(dtype)
+    out = np.empty_like(x)
+
+    softmax_rows.run(len(x), x, out, x.shape[1], TEMPERATURE=2.0)
+
+    e = np.exp((x.astype(float) - x.astype(float).max(1, keepdims=True)) * 2.0)
+    # The result is rounded once on the way out and once more when it is read back to be scaled.
+    tolerance = 3 * float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(out.astype(float), e / e.sum(1, keepdims=True), rtol=tolerance, atol=tolerance / 100)
+
+
+@kernel
+def dot(chunk, a, b, out, n):
+    kind = vector(float32, 8)
+    acc = local(kind, 2)
+    for k in unroll(range(2)):
+        acc[k] = broadcast(float32(0), 8)
+    i = 0
+    while i + 16 <= n:
+        for k in unroll(range(2)):
+            acc[k] = fma(load(a, i + 8 * k, 8), load(b, i + 8 * k, 8), acc[k])
+        i += 16
+    total = lane_sum(acc[0] + acc[1])
+    while i < n:
+        total += a[i] * b[i]
+        i += 1
+    out[0] = total
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 1000])
+def test_vectors(n):
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, n)).astype(np.float32)
+    out = np.empty(1, np.float32)
+
+    dot.run(1, a, b, out, n)
+
+    assert out[0] == pytest.approx(a.astype(float) @ b.astype(float), rel=1e-5, abs=1e-5)
+
+
+@kernel
+def constructs(chunk, x, whole, out, factor, n):
+    out[0] = where(n > 2, x[0], x[1]) * float64(factor)
+    out[1] = 1.0 if n > 2 and x[n - 1] > 0 or n == 77 else -1.0
+    out[2] = float64(bitcast(float32(1), int32))
+    whole[0] = int64(x[2]) + (n << 3)
+    q = x + 1
+    out[3] = q[0]
+    v = load(x, 0, 4) * 2.0
+    store(out + 4, 0, where(v > 3.0, v, -v))
+    again = pointer(int64(x), float64)
+    out[8] = again[3]
+    out[9] = min(x[0], x[1], 5.0)
+    out[10] = -x[1]
+
+
+def test_constructs():
+    x = np.array([1.5, 2.5, -3.75, 4.0])
+    whole, out = np.zeros(1, np.int64), np.zeros(11)
+
+    constructs.run(1, x, whole, out, 0.5, 4)
+
+    assert whole.tolist() == [-3 + 32]
+    assert out.tolist() == [0.75, 1.0, float(0x3F800000), 2.5, -3.0, 5.0, 7.5, 8.0, 4.0, 1.5, -2.5]
+
+
+def test_booleans_are_truth_values():
+    @kernel
+    def flip(chunk, x, out, n):
+        for i in range(n):
+            out[i] = not x[i]
+
+    x = np.array([True, False, True])
+    out = np.zeros(3, bool)
+
+    flip.run(1, x, out, 3)
+
+    assert out.tolist() == [False, True, False]
+
+
+@kernel
+def keeps_its_kind(chunk, x):
+    a = x[0]
+    a = 1 + chunk
+    x[0] = a
+
+
+@kernel
+def early_return(chunk, x):
+    if x[0] > 0:
+        return
+    x[0] = 1.0
+
+
+@kernel
+def unknown_name(chunk, x):
+    x[0] = undefined  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  # what the test is about
+
+
+@pytest.mark.parametrize(("broken", "words"), [(keeps_its_kind, "a is float32 and cannot hold int64"),
+                                               (early_return, "return stands at the end"),
+                                               (unknown_name, "undefined is not defined")])
+def test_what_is_not_in_the_language_is_refused_with_file_and_line(broken, words):
+    with pytest.raises(TypeError, match=rf"test_language\.py:\d+, in kernel code {broken.name}: .*{words}"):
+        broken.run(1, np.zeros(1, np.float32))
+
+
+def test_a_wrong_number_of_arguments_is_refused():
+    with pytest.raises(TypeError, match="5 arguments wanted, 1 given"):
+        constructs.run(1, np.zeros(1))
+
+
+def test_a_second_process_reads_the_object_from_disk(tmp_path):
+    program = ("import numpy as np\nfrom flambeau_kernels.engine import llvm\n"
+               "from tests.kernels.test_language import dot\nout = np.empty(1, 'f4')\n"
+               "dot.run(1, np.ones(3, 'f4'), np.ones(3, 'f4'), out, 3)\nprint(out[0], llvm.counts['compiled'])")
+    root = pathlib.Path(__file__).parents[2]
+    environment = {**os.environ, "FLAMBEAU_CACHE": str(tmp_path),
+                   "PYTHONPATH": os.pathsep.join(map(str, (root, root / "kernels")))}
+    said = [subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True,
+                           check=True).stdout.split() for _ in range(2)]
+
+    assert said[0][0] == said[1][0] == "3.0"
+    assert int(said[0][1]) > 0
+    assert said[1][1] == "0"
