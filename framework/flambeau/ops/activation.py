@@ -131,7 +131,11 @@ def elu(input, alpha, scale, input_scale):
     title="EluBackward0",
 )
 def selu(input):
-    """``scale * (max(0, input) + min(0, alpha * (exp(input) - 1)))`` with the scale and alpha of self-normalizing networks."""
+    """``scale * (max(0, input) + min(0, alpha * (exp(input) - 1)))``, which keeps mean 0 and variance 1.
+
+    The constants are scale 1.0507 and alpha 1.6733. Floating dtypes only. Source: Klambauer et al. 2017,
+    "Self-Normalizing Neural Networks".
+    """
     return where(input > 0, input * SELU_SCALE, expm1(minimum(input, 0)) * (SELU_SCALE * SELU_ALPHA))
 
 
@@ -147,7 +151,11 @@ def _check_celu(op: Any, input: Any, alpha: Any) -> None:
     vjp={"input": lambda grad, input, alpha: where(input > 0, grad, grad * exp(minimum(input, 0) / alpha))},
 )
 def celu(input, alpha=1.0):
-    """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``. Raises: RuntimeError for ``alpha == 0``."""
+    """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``; floating dtypes only.
+
+    Raises: RuntimeError for ``alpha == 0``.
+    Source: Barron 2017, "Continuously Differentiable Exponential Linear Units".
+    """
     return where(input > 0, input, expm1(minimum(input, 0) / alpha) * alpha)
 
 
@@ -157,7 +165,7 @@ def celu(input, alpha=1.0):
     vjp={"input": lambda grad, input, threshold: where(input <= threshold, 0, grad)},
 )
 def threshold(input, threshold, value):
-    """`input` where it exceeds `threshold`, `value` elsewhere."""
+    """`input` where it exceeds `threshold`, `value` elsewhere; the derivative at `threshold` is 0."""
     return where(input <= threshold, value, input)
 
 
@@ -208,12 +216,15 @@ def gelu_tanh(input):
 
 @composite(surface=FUNCTION | OUT, namespace=F)
 def gelu(input, *, approximate="none"):
-    """``input`` times the standard normal's cumulative distribution at `input`.
+    """``input`` times the standard normal's cumulative distribution at `input`; floating dtypes only.
 
     Args:
         approximate: 'none', or 'tanh' for ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``.
     Raises: RuntimeError for another `approximate`.
     Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units".
+
+    >>> F.gelu(fb.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.0000,  0.8413])
     """
     if approximate == "none":
         return gelu_exact.function(input)
@@ -256,7 +267,16 @@ def mish(input):
     vjp={"input": lambda grad, input, beta, threshold: where(input * beta > threshold, grad, grad * sigmoid(input * beta))},
 )
 def softplus(input, beta=1, threshold=20):
-    """``log(1 + exp(beta * input)) / beta``, and `input` itself where ``beta * input > threshold``."""
+    """``log(1 + exp(beta * input)) / beta``: a smooth relu, `input` itself where ``beta * input > threshold``.
+
+    Args:
+        beta: sharpness; the larger, the nearer to relu.
+        threshold: beyond it the difference is below the rounding of float32, at the default of 20.
+    Raises: RuntimeError for integers and complex.
+
+    >>> F.softplus(fb.tensor([0.0, 1000.0]))
+    tensor([6.9315e-01, 1.0000e+03])
+    """
     scaled = input * beta
     return where(scaled > threshold, input, log1p(exp(minimum(scaled, threshold))) / beta)
 
@@ -269,7 +289,7 @@ def softplus(input, beta=1, threshold=20):
     title="LogSigmoidBackward0",
 )
 def logsigmoid(input):
-    """``log(1 / (1 + exp(-input)))``."""
+    """``log(1 / (1 + exp(-input)))``, natural and without overflow; floating dtypes only."""
     return minimum(input, 0) - log1p(exp(-abs(input)))
 
 
@@ -296,7 +316,7 @@ def hardswish(input):
     vjp={"input": lambda grad, input, lambd: where((input >= -lambd) & (input <= lambd), 0, grad)},
 )  # fmt: skip
 def hardshrink(input, lambd=0.5):
-    """`input`, but 0 within ``[-lambd, lambd]``."""
+    """`input`, but 0 within ``[-lambd, lambd]``; floating dtypes only."""
     return where((input >= -lambd) & (input <= lambd), 0, input)
 
 
@@ -329,9 +349,10 @@ def softsign(input):
 
 @composite(surface=FUNCTION | OUT, namespace=F)
 def glu(input, dim=-1):
-    """The first half of `input` along `dim`, times the sigmoid of the second half.
+    """The first half of `input` along `dim`, times the sigmoid of the second half, so that `dim` is halved.
 
     Raises: RuntimeError for a 0-d input and for an odd number of elements along `dim`.
+    Source: Dauphin et al. 2017, "Language Modeling with Gated Convolutional Networks".
     """
     if input.ndim == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")
@@ -449,11 +470,14 @@ def _converted(name: str, input: Any, dtype: Any) -> Tensor:
 
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",))
 def softmax(input, dim, dtype=None):
-    """``exp(input)`` over its sum along `dim`: positive, adding up to 1.
+    """``exp(input)`` over its sum along `dim`, without overflow: positive, adding up to 1.
 
     Args:
         dtype: floating; `input` is converted to it first.
     Raises: RuntimeError unless the dtype is floating; IndexError when there is no dimension `dim`.
+
+    >>> fb.softmax(fb.tensor([0.0, math.log(3.0)]), dim=0)
+    tensor([0.2500, 0.7500])
     """
     return softmax_along.function(_converted("softmax", input, dtype), dim)
 
@@ -503,9 +527,12 @@ def _logsumexp_vjp(grad, out, input, dims, keepdim):
 
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("special.logsumexp",))
 def logsumexp(input, dim, keepdim=False):
-    """``log(sum(exp(input)))`` over `dim` (an int or several), without overflow; -inf where there is nothing to add.
+    """``log(sum(exp(input)))`` over `dim` (an int or several), without overflow.
 
-    Integers are converted to the default floating dtype.
+    Where there is nothing to add it is -inf. Integers are converted to the default floating dtype.
+
+    >>> fb.logsumexp(fb.tensor([1000.0, 1000.0]), dim=0)
+    tensor(1000.6932)
     """
     from ._spec import wrap_dims
 

@@ -75,7 +75,13 @@ def _length_vjp(grad, out, input, p, dim, shared):
 
 @composite(namespace=F, aliases=("pairwise_distance",))
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
-    """The norm of order `p` of ``x1 - x2 + eps`` along the last dimension."""
+    """The norm of order `p` of ``x1 - x2 + eps`` along the last dimension: ``(*, D), (*, D) -> (*)``.
+
+    Args:
+        x1, x2: shapes that broadcast together.
+        eps: keeps the gradient finite where both are equal.
+        keepdim: keep the last dimension, as size 1.
+    """
     difference = x1 - x2 + eps
     if not difference.ndim:
         return difference.abs()
@@ -85,7 +91,14 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 @composite(namespace=F, aliases=("cosine_similarity",))
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    """The cosine of the angle between vectors along `dim`; norms count as at least `eps`."""
+    """The cosine of the angle between vectors along `dim`, in [-1, 1]; norms count as at least `eps`.
+
+    Args:
+        x1, x2: shapes that broadcast together; the result lacks `dim`.
+
+    >>> F.cosine_similarity(fb.tensor([1.0, 0.0]), fb.tensor([1.0, 1.0]), dim=0)
+    tensor(0.7071)
+    """
     if not x1.dtype.is_floating_point and not x1.is_complex() or not x2.dtype.is_floating_point and not x2.is_complex():
         common = _promote.result_type((x1, x2))
         if common.category < dtypes.FLOATING:
@@ -163,7 +176,13 @@ def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
 
 @composite(namespace=F, aliases=("pdist",))
 def pdist(input, p=2):
-    """The distances of order `p` between all pairs of rows, ``(N, M) -> (N (N - 1) / 2)``: pairs (0, 1), (0, 2), ..., (1, 2), ..."""
+    """The distances of order `p` between all pairs of rows, ``(N, M) -> (N (N - 1) / 2)``.
+
+    Pairs come in the order (0, 1), (0, 2), ..., (1, 2), ....
+
+    >>> F.pdist(fb.tensor([[0.0], [1.0], [3.0]]))
+    tensor([1., 3., 2.])
+    """
     if input.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.dtype.is_floating_point:

@@ -146,7 +146,11 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
 def _package_embedding() -> None:
     def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-        """The rows of `weight` that `indices` name."""
+        """The rows of `weight` that `indices` name: ``(V, D), (*) -> (*, D)``.
+
+        Arguments as for `nn.functional.embedding`, here with the table first; a `padding_idx` of -1 means
+        none.
+        """
         _check_indices("embedding", indices)
         _check_sparse("embedding", sparse, weight)
         return rows_at.function(weight, indices, padding_idx, scale_grad_by_freq)
@@ -198,11 +202,18 @@ def embedding_bag(
 
     Args:
         input: indices ``(B, N)``, a bag a row; or ``(N)``, where bags begin at `offsets`.
+        offsets: ``(B)``, where each bag begins in a vector `input`, the first at 0.
         mode: 'sum', 'mean' or 'max'; an empty bag gives zeros.
         per_sample_weights: of the shape of `input`, with mode 'sum': what each row is multiplied by.
         include_last_offset: `offsets` ends with where the last bag ends.
         padding_idx: indices that do not count.
-        max_norm, norm_type, scale_grad_by_freq, sparse: as for `embedding`.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as for `nn.functional.embedding`.
+    Raises: ValueError, RuntimeError for operands that do not go together; IndexError for an index outside the
+        table.
+
+    >>> F.embedding_bag(fb.tensor([0, 1, 2]), fb.eye(3), fb.tensor([0, 2]), mode="sum")
+    tensor([[1., 1., 0.],
+            [0., 0., 1.]])
     """
     if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
         raise TypeError("embedding_bag(): arguments 'input' and 'weight' must be Tensors")
@@ -270,6 +281,10 @@ def one_hot(tensor, num_classes=-1):
     """Zeros with a one at each class: ``(*) -> (*, num_classes)``, int64; by default one more class than the largest.
 
     Raises: RuntimeError for another dtype than int64 and for a class outside ``[0, num_classes)``.
+
+    >>> F.one_hot(fb.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
     """
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}")

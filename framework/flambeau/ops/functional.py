@@ -58,7 +58,10 @@ def relu6(input, inplace=False):
 
 @composite(namespace=F)
 def leaky_relu(input, negative_slope=0.01, inplace=False):
-    """`input` where positive, ``negative_slope * input`` elsewhere."""
+    """`input` where positive, ``negative_slope * input`` elsewhere; floating dtypes only.
+
+    Source: Maas, Hannun and Ng 2013, "Rectifier Nonlinearities Improve Neural Network Acoustic Models".
+    """
     return _apply(act.leaky_relu, inplace, input, negative_slope)
 
 
@@ -70,7 +73,11 @@ def leaky_relu_(input, negative_slope=0.01):
 
 @composite(namespace=F)
 def elu(input, alpha=1.0, inplace=False):
-    """`input` where positive, ``alpha * (exp(input) - 1)`` elsewhere."""
+    """`input` where positive, ``alpha * (exp(input) - 1)`` elsewhere; floating dtypes only.
+
+    Source: Clevert, Unterthiner and Hochreiter 2015, "Fast and Accurate Deep Network Learning by Exponential
+        Linear Units".
+    """
     return _apply(act.elu, inplace, input, alpha, 1.0, 1.0)
 
 
@@ -106,19 +113,28 @@ def celu_(input, alpha=1.0):
 
 @composite(namespace=F)
 def silu(input, inplace=False):
-    """``input * sigmoid(input)``."""
+    """``input * sigmoid(input)``, also called swish; floating dtypes only.
+
+    Source: Elfwing, Uchibe and Doya 2017, "Sigmoid-Weighted Linear Units".
+    """
     return _apply(act.silu, inplace, input)
 
 
 @composite(namespace=F)
 def mish(input, inplace=False):
-    """``input * tanh(log(1 + exp(input)))``."""
+    """``input * tanh(log(1 + exp(input)))``; floating dtypes only.
+
+    Source: Misra 2019, "Mish: A Self Regularized Non-Monotonic Activation Function".
+    """
     return _apply(act.mish, inplace, input)
 
 
 @composite(namespace=F)
 def hardswish(input, inplace=False):
-    """0 up to -3, `input` from 3 on, and ``input * (input + 3) / 6`` between."""
+    """0 up to -3, `input` from 3 on, and ``input * (input + 3) / 6`` between; floating dtypes only.
+
+    Source: Howard et al. 2019, "Searching for MobileNetV3".
+    """
     return _apply(act.hardswish, inplace, input)
 
 
@@ -153,7 +169,7 @@ def hardtanh_(input, min_val=-1.0, max_val=1.0):
 
 @composite(namespace=F)
 def threshold(input, threshold, value, inplace=False):
-    """`input` where it exceeds `threshold`, `value` elsewhere."""
+    """`input` where it exceeds `threshold`, `value` elsewhere; see `relu`, which has 0 for both."""
     return _apply(act.threshold, inplace, input, threshold, value)
 
 
@@ -284,7 +300,14 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero each element with probability `p` and divide the others by ``1 - p``; outside training `input` itself.
 
+    Args:
+        p: probability of dropping an element.
+        training: whether anything is dropped. Not known from any module: pass ``self.training``.
     Raises: ValueError unless ``0 <= p <= 1``.
+    Source: Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting".
+
+    >>> F.dropout(fb.ones(3), p=0.5, training=False)
+    tensor([1., 1., 1.])
     """
     _check_p(p)
     return _drop(input, p, training, inplace)
@@ -292,7 +315,14 @@ def dropout(input, p=0.5, training=True, inplace=False):
 
 @composite(namespace=F)
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """Dropout that keeps mean 0 and variance 1, for networks of `selu` units. Raises: ValueError unless ``0 <= p <= 1``."""
+    """Dropout that keeps mean 0 and variance 1, for networks of `selu` units.
+
+    Args:
+        p: probability of dropping an element, which then takes the limit of `selu` at minus infinity.
+        training: whether anything is dropped; False by default, unlike `nn.functional.dropout`.
+    Raises: ValueError unless ``0 <= p <= 1``.
+    Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks".
+    """
     _check_p(p)
     return _alpha_drop(input, p, training, inplace)
 
@@ -351,11 +381,11 @@ def _warn_dims(name: str, ndim: int, spatial: int) -> None:
     )
 
 
-_feature_forms("dropout1d", "Dropout of whole channels of ``(N, C, L)`` or ``(C, L)``.", _dropout1d, True)
-_feature_forms("dropout2d", "Dropout of whole channels of ``(N, C, H, W)``.", _dropout2d, True)
-_feature_forms("dropout3d", "Dropout of whole channels of ``(N, C, D, H, W)`` or ``(C, D, H, W)``.", _dropout3d, True)
+_feature_forms("dropout1d", "Zero whole channels of ``(N, C, L)`` or ``(C, L)`` with probability `p`, if `training`.", _dropout1d, True)
+_feature_forms("dropout2d", "Zero whole channels of ``(N, C, H, W)`` with probability `p`, if `training`.", _dropout2d, True)
+_feature_forms("dropout3d", "Zero whole channels of ``(N, C, D, H, W)`` or without N with probability `p`, if `training`.", _dropout3d, True)
 _feature_forms(
-    "feature_alpha_dropout", "`alpha_dropout` of whole channels.",
+    "feature_alpha_dropout", "`alpha_dropout` of whole channels: each is dropped with probability `p`, if `training`.",
     lambda input, p, training, inplace: _by_channel(_alpha_drop)(input, p, training, inplace), False,
 )  # fmt: skip
 
@@ -372,7 +402,7 @@ def _package_forms(name: str, doc: str, drop: Any) -> None:
         return drop(input, p, train, True)
 
     form.__name__, form_.__name__ = name, f"{name}_"
-    form.__doc__, form_.__doc__ = doc, f"In-place form of `{name}`."
+    form.__doc__, form_.__doc__ = doc, f"In-place form of `{name}`: each has probability `p`, if `train`."
     composite(surface=FUNCTION)(form)
     composite(surface=FUNCTION)(form_)
 
@@ -382,9 +412,9 @@ def _by_channel(drop: Any) -> Any:
 
 
 _package_forms("dropout", "Zero elements with probability `p` and divide the others by ``1 - p``, if `train`.", _drop)
-_package_forms("alpha_dropout", "Dropout that keeps mean 0 and variance 1, if `train`.", _alpha_drop)
-_package_forms("feature_dropout", "Dropout of whole channels, if `train`.", _by_channel(_drop))
-_package_forms("feature_alpha_dropout", "`alpha_dropout` of whole channels, if `train`.", _by_channel(_alpha_drop))
+_package_forms("alpha_dropout", "Dropout with probability `p` that keeps mean 0 and variance 1, if `train`.", _alpha_drop)
+_package_forms("feature_dropout", "Zero whole channels with probability `p` if `train`.", _by_channel(_drop))
+_package_forms("feature_alpha_dropout", "`alpha_dropout` of whole channels with probability `p`, if `train`.", _by_channel(_alpha_drop))
 
 
 def _slopes(input: Tensor, lower: float, upper: float, training: bool) -> Any:
@@ -409,8 +439,10 @@ def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: b
 
 @composite(namespace=F)
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
-    """`input` where positive, else its product with a slope drawn from ``[lower, upper]``, in evaluation with their mean.
+    """`input` where positive, else its product with a slope: drawn from ``[lower, upper]``, or their mean.
 
+    Args:
+        training: draw a slope for each element; otherwise take the mean.
     Source: Xu et al. 2015, "Empirical evaluation of rectified activations in convolutional network".
     """
     return _rrelu(input, lower, upper, training, inplace)
@@ -424,7 +456,10 @@ def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
 
 def _package_rrelu() -> None:
     def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
-        """`input` where positive, else its product with a slope drawn from ``[lower, upper]``."""
+        """`input` where positive, else its product with a slope: drawn from ``[lower, upper]``, or their mean.
+
+        It is drawn if `training`; see `nn.functional.rrelu`.
+        """
         return _rrelu(input, lower, upper, training, False)
 
     def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):

@@ -146,24 +146,40 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     """``-weight[target] * input[target]``, where `input` holds log probabilities.
 
     Args:
-        input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        target: classes, ``()``, ``(N)`` or ``(N, d1, ...)``; those equal to `ignore_index` do not count.
-        weight: ``(C)``; 'mean' divides by the weights of the targets that count.
+        input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``: natural logarithms, as `log_softmax` gives.
+        target: classes, ``()``, ``(N)`` or ``(N, d1, ...)``, int64; those equal to `ignore_index` do not
+            count.
+        weight: ``(C)``, or None; 'mean' divides by the weights of the targets that count, and is nan if none
+            does.
+        reduction: 'mean', 'sum', or 'none' for the shape of `target`.
     Raises: ValueError, RuntimeError for shapes that do not fit; IndexError for a class that does not exist.
+
+    >>> F.nll_loss(fb.tensor([[-0.5, -2.0], [-1.0, -0.1]]), fb.tensor([0, 0]))
+    tensor(0.7500)
     """
     return _likelihood("nll_loss", input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
 
 
 @composite(namespace=F, autocast="float32")
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
-    """The negative log likelihood of `target` under ``softmax(input)``.
+    """The negative log likelihood of `target` under ``softmax(input)``, in nats.
 
     Args:
-        input: scores ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        target: classes, as in `nll_loss`; or probabilities, of the shape of `input`.
-        weight: ``(C)``. With classes, 'mean' divides by the weights that count; with probabilities, by N d1 ....
+        input: scores (logits) ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
+        target: classes, as in `nll_loss`; or probabilities, floating, of the shape of `input`.
+        weight: ``(C)``. With classes, 'mean' divides by the weights that count; with probabilities, by N d1
+            ....
+        ignore_index: classes of this value do not count.
         label_smoothing: how much of the probability is spread evenly over all classes, in [0, 1].
-    Raises: ValueError, RuntimeError for shapes or dtypes that do not fit; IndexError for a class that does not exist.
+        reduction: 'mean', 'sum', or 'none' for the shape of the classes.
+    Raises: ValueError, RuntimeError for shapes or dtypes that do not fit; IndexError for a class that does
+        not exist.
+
+    >>> scores = fb.tensor([[2.0, 0.0, 0.0]])
+    >>> F.cross_entropy(scores, fb.tensor([0]))
+    tensor(0.2395)
+    >>> F.cross_entropy(scores, fb.tensor([[1.0, 0.0, 0.0]]))
+    tensor(0.2395)
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -311,7 +327,13 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
 
 @composite(namespace=F)
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
-    """``|input - target|``, reduced; with `weight` a weighted mean or sum."""
+    """``|input - target|`` over the broadcast shape, reduced: in the unit of both.
+
+    Args:
+        reduction: 'mean', 'sum' or 'none'.
+        weight: multiplies the loss, broadcast to its shape; 'mean' then divides by the sum of the weights.
+    Raises: ValueError for an unknown `reduction`.
+    """
     warn_sizes("l1_loss", input, target)
     return _weighted((input - target).abs(), weight, reduction_of(reduction, size_average, reduce))
 
@@ -339,7 +361,16 @@ def squared_error(input, target):
 
 @composite(namespace=F)
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
-    """``(input - target) ** 2``, reduced; with `weight` a weighted mean or sum."""
+    """``(input - target) ** 2`` over the broadcast shape, reduced: in the unit of both, squared.
+
+    Args:
+        reduction: 'mean', 'sum' or 'none'.
+        weight: multiplies the loss, broadcast to its shape; 'mean' then divides by the sum of the weights.
+    Raises: ValueError for an unknown `reduction`; RuntimeError for integers. Warns where the shapes differ.
+
+    >>> F.mse_loss(fb.tensor([1.0, 2.0]), fb.tensor([1.0, 5.0]), reduction="none")
+    tensor([0., 9.])
+    """
     warn_sizes("mse_loss", input, target)
     return _weighted(squared_error.function(input, target), weight, reduction_of(reduction, size_average, reduce))
 
@@ -416,9 +447,19 @@ def smooth_absolute_error(input, target, beta):
 
 @composite(namespace=F)
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
-    """``0.5 * e ** 2 / beta`` where ``e = |input - target| < beta``, ``e - 0.5 * beta`` beyond; reduced.
+    """Quadratic within `beta` of the target, of slope 1 beyond, reduced.
 
-    Raises: RuntimeError for a negative `beta`. A `beta` of 0 gives `l1_loss`.
+    With ``e = |input - target|``: ``0.5 * e ** 2 / beta`` where ``e < beta``, ``e - 0.5 * beta`` beyond. It
+    is `huber_loss`
+    divided by `beta`; a `beta` of 0 gives `l1_loss`.
+
+    Args:
+        reduction: 'mean', 'sum' or 'none'.
+        beta: in the unit of `input`, >= 0.
+    Raises: RuntimeError for a negative `beta`; ValueError for an unknown `reduction`.
+
+    >>> F.smooth_l1_loss(fb.zeros(2), fb.tensor([0.5, 3.0]), reduction="none")
+    tensor([0.1250, 2.5000])
     """
     warn_sizes("smooth_l1_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
@@ -451,13 +492,19 @@ def huber_error(input, target, delta):
 
 @composite(namespace=F)
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
-    """Quadratic within `delta` of the target, linear beyond it.
+    """Quadratic within `delta` of the target, linear beyond it, reduced.
 
     Args:
-        delta: threshold in the unit of `input`, > 0.
+        input, target: floating, any shapes that broadcast together; they share a unit, say metres.
+        reduction: 'mean', 'sum' or 'none'.
+        delta: threshold in that same unit, > 0.
         weight: multiplies the loss; 'mean' divides by its sum.
+    Returns: the broadcast shape for 'none', else a scalar; metres squared on both branches.
     Raises: RuntimeError unless ``delta > 0``; ValueError for an unknown `reduction`.
     Source: Huber 1964, "Robust Estimation of a Location Parameter", Ann. Math. Stat. 35(1).
+
+    >>> F.huber_loss(fb.tensor([0.0, 3.0]), fb.zeros(2), reduction="none")
+    tensor([0.0000, 2.5000])
     """
     warn_sizes("huber_loss", input, target)
     reduction = reduction_of(reduction)
@@ -471,10 +518,19 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 
 @composite(namespace=F)
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
-    """``target * (log(target) - input)``, `input` being log probabilities; `target` too with `log_target`.
+    """``target * (log(target) - input)``, `input` being log probabilities: summed, the divergence from it to `target`.
 
     Args:
-        reduction: also 'batchmean', the sum over the size of the first dimension, which is the mathematical definition.
+        target: probabilities, or with `log_target` log probabilities, of a shape that broadcasts; 0
+            contributes 0.
+        reduction: 'mean' divides by the number of elements; 'batchmean', by the size of the first dimension,
+            is the
+            mathematical definition; 'sum' and 'none' are the others.
+        log_target: whether `target` is given by its logarithm.
+
+    >>> uniform = fb.full((1, 4), 0.25)
+    >>> F.kl_div(uniform.log(), fb.tensor([[1.0, 0.0, 0.0, 0.0]]), reduction="batchmean")
+    tensor(1.3863)
     """
     if reduction == "batchmean":
         chosen = "sum"
@@ -498,12 +554,15 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 
 @composite(namespace=F)
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
-    """The negative log likelihood of counts `target` under a Poisson distribution.
+    """The negative log likelihood of counts `target` under Poisson distributions, reduced.
 
     Args:
-        log_input: `input` is the logarithm of the rate, else the rate.
-        full: add Stirling's approximation of ``log(target!)`` for targets above 1.
-        eps: keeps the logarithm of a rate finite.
+        input: the logarithm of the rate, or without `log_input` the rate itself.
+        log_input: ``exp(input) - target * input``, rather than ``input - target * log(input + eps)``.
+        full: add Stirling's approximation of ``log(target!)`` for targets above 1; else that constant is left
+            out.
+        eps: keeps the logarithm of a rate of 0 finite.
+        reduction: 'mean', 'sum' or 'none'.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
@@ -515,13 +574,19 @@ def poisson_nll_loss(input, target, log_input=True, full=False, size_average=Non
 
 @composite(namespace=F)
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
-    """The negative log likelihood of `target` under normal distributions of means `input` and variances `var`.
+    """The negative log likelihood of `target` under normal distributions of means `input` and variances `var`, reduced.
+
+    ``0.5 * (log(var) + (input - target) ** 2 / var)``, in nats.
 
     Args:
         var: of the shape of `input`, or with one dimension of size 1, or without the last; or one number.
         full: add the constant ``0.5 * log(2 * pi)``.
         eps: variances are raised to it, for stability; the gradient does not see that.
+        reduction: 'mean', 'sum' or 'none'.
     Raises: ValueError for a negative variance, an unfitting shape or an unknown `reduction`.
+
+    >>> F.gaussian_nll_loss(fb.tensor([0.0]), fb.tensor([2.0]), var=4.0)
+    tensor(1.1931)
     """
     if isinstance(var, (int, float)):
         if var < 0:
@@ -575,10 +640,20 @@ def binary_entropy(input, target):
 
 @composite(namespace=F)
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """``-(target log(input) + (1 - target) log(1 - input))`` of probabilities `input`, times `weight`, reduced.
+    """``-(target log(input) + (1 - target) log(1 - input))`` of probabilities, times `weight`, reduced.
 
-    Logarithms are cut off at -100, so that the loss stays finite.
+    Logarithms are cut off at -100, so that the loss stays finite. For scores rather than probabilities,
+    `binary_cross_entropy_with_logits` is more accurate.
+
+    Args:
+        input: probabilities, in [0, 1].
+        target: of the same shape, between 0 and 1.
+        weight: broadcasts to that shape, or None.
+        reduction: 'mean' (over the number of elements, weighted or not), 'sum' or 'none'.
     Raises: ValueError unless `input` and `target` have one shape; RuntimeError for an input outside [0, 1].
+
+    >>> F.binary_cross_entropy(fb.tensor([0.5, 0.0]), fb.tensor([1.0, 1.0]), reduction="none")
+    tensor([  0.6931, 100.0000])
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if input.shape != target.shape:
@@ -633,8 +708,15 @@ def binary_cross_entropy_with_logits(
     """`binary_cross_entropy` of ``sigmoid(input)``, without its overflow, times `weight`, reduced.
 
     Args:
-        pos_weight: what positive targets weigh; broadcasts against `target`.
+        input: scores (logits), any real numbers.
+        target: of the same shape, between 0 and 1.
+        weight: broadcasts to that shape, or None.
+        pos_weight: what positive targets weigh, to trade recall for precision; broadcasts against `target`.
+        reduction: 'mean', 'sum' or 'none'.
     Raises: ValueError unless `input` and `target` have one shape.
+
+    >>> F.binary_cross_entropy_with_logits(fb.tensor([0.0, 1000.0]), fb.tensor([1.0, 0.0]), reduction="none")
+    tensor([6.9315e-01, 1.0000e+03])
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if input.shape != target.shape:
@@ -664,13 +746,20 @@ def soft_margin(input, target):
 
 @composite(namespace=F)
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced."""
+    """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced by 'mean', 'sum' or 'none'."""
     return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))
 
 
 @composite(namespace=F)
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """The mean over classes of `binary_cross_entropy_with_logits`, each sample having any number of classes; reduced."""
+    """The mean over classes of `binary_cross_entropy_with_logits`, each sample having any number of classes; reduced.
+
+    Args:
+        input: scores ``(N, C)`` or ``(C)``.
+        target: of the same shape, 0 or 1.
+        weight: ``(C)``, or None.
+        reduction: 'mean', 'sum', or 'none' for ``(N)``.
+    """
     reduction = reduction_of(reduction, size_average, reduce)
     loss = logit_entropy.function(input, target)
     if weight is not None:

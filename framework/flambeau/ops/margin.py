@@ -19,7 +19,12 @@ def _positive(x: Tensor) -> Tensor:
 
 @composite(namespace=F)
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
-    """`input` where `target` is 1, ``max(0, margin - input)`` where it is -1; reduced."""
+    """`input`, a distance, where `target` is 1, ``max(0, margin - input)`` where it is -1; reduced.
+
+    Args:
+        margin: the distance beyond which pairs that differ cost nothing, in the unit of `input`.
+        reduction: 'mean', 'sum' or 'none'.
+    """
     reduction = reduction_of(reduction, size_average, reduce)
     near = _positive(margin - input).where(target != 1, 0)
     return reduced(near + input.where(target != -1, 0), reduction)
@@ -27,7 +32,14 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
 
 @composite(namespace=F)
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-    """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced."""
+    """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced.
+
+    Args:
+        input1, input2, target: shapes that broadcast together; target -1 says that `input1` should rank
+            lower.
+        margin: by how much it should, in the unit of the inputs.
+        reduction: 'mean', 'sum' or 'none'.
+    """
     reduction = reduction_of(reduction, size_average, reduce)
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError(
@@ -39,11 +51,13 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
 
 @composite(namespace=F)
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-    """``1 - cos(input1, input2)`` where `target` is 1, ``max(0, cos(input1, input2) - margin)`` where it is -1; reduced.
+    """``1 - cos(input1, input2)`` where `target` is 1, ``max(0, cos - margin)`` where it is -1; reduced.
 
     Args:
         input1, input2: ``(N, D)``, or ``(D)`` with a 0-d target.
         target: ``(N)``.
+        margin: cosine below which pairs that differ cost nothing, in [-1, 1].
+        reduction: 'mean', 'sum' or 'none'.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if target.ndim > 1:
@@ -137,8 +151,15 @@ def triplet_margin_loss(
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with `pairwise_distance` d of order `p`; reduced.
 
     Args:
+        anchor, positive, negative: ``(N, D)`` or ``(D)``.
+        margin: how much nearer the positive should be than the negative, > 0.
+        p, eps: of the distance.
         swap: use ``d(positive, negative)`` where it is smaller than ``d(anchor, negative)``.
+        reduction: 'mean', 'sum', or 'none' for ``(N)``.
     Raises: ValueError unless ``margin > 0``; RuntimeError for inputs of different dimensions.
+    Source: Balntas et al. 2016, "Learning local feature descriptors with triplets and shallow convolutional
+        neural
+        networks".
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if margin <= 0:
@@ -154,7 +175,12 @@ def triplet_margin_loss(
 def triplet_margin_with_distance_loss(
     anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"
 ):
-    """`triplet_margin_loss` with a distance of one's own, by default `pairwise_distance`."""
+    """`triplet_margin_loss` with a distance of one's own.
+
+    Args:
+        anchor, positive, negative, margin, swap, reduction: as for `triplet_margin_loss`.
+        distance_function: takes two of the three and returns distances, >= 0; `pairwise_distance` by default.
+    """
     reduction = reduction_of(reduction)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")

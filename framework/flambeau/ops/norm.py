@@ -178,18 +178,31 @@ def _normalize_trailing_raw(
 
 @composite(namespace="nn.functional")
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Each slice over the last dimensions, of `normalized_shape`, standardized, times `weight`, plus `bias`.
+    """Standardize each slice over the last dimensions, then times `weight`, plus `bias`: the shape of `input`.
 
-    The variance is the biased one. Half inputs are computed on in float32; their parameters may be float32.
+    ``(input - mean) / sqrt(var + eps) * weight + bias`` with the biased variance. Half inputs are computed on
+    in float32.
+
+    Args:
+        normalized_shape: the last dimensions, which each slice has: an int or a sequence.
+        weight, bias: of `normalized_shape`, or None; float32 is also right beside half inputs.
+        eps: added to the variance, in the unit of `input` squared.
     Raises: RuntimeError for shapes or dtypes that do not fit.
     Source: Ba, Kiros and Hinton 2016, "Layer Normalization".
+
+    >>> F.layer_norm(fb.tensor([[1.0, 3.0], [10.0, 20.0]]), (2,))
+    tensor([[-1.0000,  1.0000],
+            [-1.0000,  1.0000]])
     """
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
 @composite(surface=FUNCTION)
 def layer_norm__(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
-    """`nn.functional.layer_norm`."""
+    """`nn.functional.layer_norm` of the same arguments; `cudnn_enable` chooses among CUDA kernels only.
+
+    See `nn.functional.layer_norm`.
+    """
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
@@ -208,7 +221,10 @@ def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
 
 @composite(surface=FUNCTION | OUT)
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
-    """`layer_norm` and the mean and 1 / deviation it found, with the normalized dimensions kept as 1."""
+    """``(out, mean, rstd)``: `layer_norm`, and the mean and 1 / deviation of each slice, its dimensions kept as size 1.
+
+    Arguments as for `nn.functional.layer_norm`.
+    """
     out = normalize_trailing(input, normalized_shape, weight, bias, eps)
     mean, inverse = _statistics(input, _dims_of(input, normalized_shape), True, eps)
     kind = _kind_of_statistics(input, weight)
@@ -278,11 +294,17 @@ def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input
 
 @composite(surface=FUNCTION, aliases=("nn.functional.rms_norm",))
 def rms_norm(input, normalized_shape, weight=None, eps=None):
-    """Each slice over the last dimensions divided by its root mean square, times `weight`.
+    """Divide each slice over the last dimensions by its root mean square, then times `weight`.
 
     Args:
+        normalized_shape: the last dimensions, which each slice has: an int or a sequence.
+        weight: of `normalized_shape`, or None.
         eps: added to the mean square; the machine epsilon of the dtype computed in by default.
+    Raises: RuntimeError for shapes that do not fit; NotImplementedError for integers.
     Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
+
+    >>> F.rms_norm(fb.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.8485, 1.1314]])
     """
     if input.is_complex() or input.dtype.category < dtypes.FLOATING:
         return _rms_of_other(input, normalized_shape, weight, eps)
@@ -506,14 +528,24 @@ def _batch_norm(
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
 ):
-    """Each channel of ``(N, C, *)`` standardized, times `weight`, plus `bias`, both ``(C,)``.
+    """Standardize each channel of ``(N, C, *)``, then times `weight`, plus `bias`: the shape of `input`.
 
     Args:
-        training: standardize by the statistics of this batch and move the running ones towards them by
-            `momentum`, in place; otherwise standardize by the running ones.
-    Raises: ValueError in training for a single value per channel or no `eps`; RuntimeError for operands that
-        do not fit.
+        running_mean, running_var: ``(C,)``, or None in training.
+        weight, bias: ``(C,)``, or None.
+        training: standardize by the mean and biased variance of this batch, and move the running ones towards
+            its mean and
+            unbiased variance, in place; otherwise standardize by the running ones.
+        momentum: how far they move: ``running += momentum * (batch - running)``.
+        eps: added to the variance, in the unit of `input` squared.
+    Raises: ValueError in training for a single value per channel or an `eps` that is not positive;
+        RuntimeError for
+        operands that do not fit.
     Source: Ioffe and Szegedy 2015, "Batch Normalization".
+
+    >>> F.batch_norm(fb.tensor([[1.0], [3.0]]), None, None, training=True)
+    tensor([[-1.0000],
+            [ 1.0000]])
     """
     if training and input.ndim and input.shape[0] * prod(input.shape[2:]) == 1:
         raise ValueError(
@@ -530,13 +562,19 @@ def batch_norm(
 
 @composite(surface=FUNCTION)
 def batch_norm__(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
-    """`nn.functional.batch_norm` with its arguments in another order."""
+    """`nn.functional.batch_norm` with its arguments in another order.
+
+    `cudnn_enabled` chooses among CUDA kernels only. Arguments as for `nn.functional.batch_norm`.
+    """
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
 
 
 @composite(surface=FUNCTION | OUT)
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """`batch_norm` and, in training, the mean and 1 / deviation of each channel; else two empty tensors."""
+    """``(out, mean, rstd)``: `batch_norm`, and in training the mean and 1 / deviation of each channel.
+
+    Outside training the two are empty. Arguments as for `nn.functional.batch_norm`.
+    """
     keep = _moments()
     out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, keep)
     kind = _kind_of_statistics(input, running_mean if weight is None else weight)
@@ -561,12 +599,16 @@ def instance_norm(
     momentum=0.1,
     eps=1e-5,
 ):
-    """Each channel of each image of ``(N, C, *)`` standardized, times `weight`, plus `bias`, both ``(C,)``.
+    """Standardize each channel of each image of ``(N, C, *)``, then times `weight`, plus `bias`.
 
     Args:
-        use_input_stats: standardize by the statistics of each image and move the running ones towards their
-            mean over the batch; otherwise standardize by the running ones.
-    Raises: ValueError for a single value per channel.
+        running_mean, running_var: ``(C,)``, or None.
+        weight, bias: ``(C,)``, or None.
+        use_input_stats: standardize by the statistics of each image, and move the running ones towards their
+            mean over the
+            batch, in place; otherwise standardize by the running ones.
+        momentum, eps: as for `nn.functional.batch_norm`.
+    Raises: ValueError for a single value per channel of an image.
     Source: Ulyanov, Vedaldi and Lempitsky 2016, "Instance Normalization".
     """
     if use_input_stats and input.ndim > 2 and prod(input.shape[2:]) == 1:
@@ -581,7 +623,10 @@ def instance_norm(
 def instance_norm__(
     input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled
 ):
-    """`nn.functional.instance_norm` with its arguments in another order."""
+    """`nn.functional.instance_norm` with its arguments in another order.
+
+    `cudnn_enabled` chooses among CUDA kernels only. Arguments as for `nn.functional.instance_norm`.
+    """
     return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
@@ -692,11 +737,15 @@ def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_inp
 
 @composite(namespace="nn.functional")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
-    """Each of `num_groups` groups of channels of each image of ``(N, C, *)`` standardized, times `weight`,
-    plus `bias`.
+    """Standardize each group of channels of each image of ``(N, C, *)``, then times `weight`, plus `bias`.
 
+    Args:
+        num_groups: into how many groups of neighbours the channels go; divides C.
+        weight, bias: ``(C,)``, or None.
+        eps: added to the variance, in the unit of `input` squared.
     Raises: RuntimeError unless `num_groups` divides C and the parameters are ``(C,)``; ValueError for a
-        single value per group.
+        single value per
+        group.
     Source: Wu and He 2018, "Group Normalization".
     """
     if (
@@ -713,13 +762,22 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
 
 @composite(surface=FUNCTION)
 def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
-    """`nn.functional.group_norm`."""
+    """`nn.functional.group_norm` of the same arguments; `cudnn_enabled` chooses among CUDA kernels only.
+
+    See `nn.functional.group_norm`.
+    """
     return normalize_groups(input, num_groups, weight, bias, eps)
 
 
 @composite(surface=FUNCTION | OUT)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's names
-    """`group_norm` and the mean and 1 / deviation of each group, each ``(N, group)``."""
+    """``(out, mean, rstd)``: `group_norm`, and the mean and 1 / deviation of each group, each ``(N, group)``.
+
+    Args:
+        weight, bias, eps: as for `nn.functional.group_norm`.
+        N, C, HxW: images, channels, and elements of a channel: those of `input`.
+        group: number of groups.
+    """
     out = normalize_groups(input, group, weight, bias, eps)
     mean, inverse = _statistics(input.reshape(N, group, C // group * HxW), [2], False, eps)
     kind = _kind_of_statistics(input, weight)
@@ -731,8 +789,15 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's 
 
 @composite(namespace="nn.functional")
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
-    """``input / (k + alpha * mean of squares over `size` neighbouring channels) ** beta``, for ``(N, C, *)``.
+    """Divide each element of ``(N, C, *)`` by a power of the mean square over neighbouring channels.
 
+    ``input / (k + alpha * mean) ** beta``, the mean of squares over `size` channels around each; channels
+    beyond the ends
+    count as 0.
+
+    Args:
+        size: how many channels.
+        alpha, beta, k: as in the formula.
     Raises: ValueError for fewer than 3 dimensions.
     Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural
         Networks", 3.3.
@@ -754,6 +819,13 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
 
 @composite(namespace="nn.functional", surface=FUNCTION | OUT)
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """``input / max(norm, eps)`` with the `p`-norm over `dim`, so that vectors along `dim` have length 1."""
+    """``input / max(norm, eps)`` with the `p`-norm over `dim`, so that vectors along `dim` have length 1.
+
+    A zero vector stays zero.
+
+    >>> F.normalize(fb.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
     length = OPS["linalg.vector_norm"](input, p, dim, True)
     return input / length.clamp_min(eps).expand_as(input)
