@@ -24,6 +24,7 @@ from ..autograd import engine, tape
 from ..autograd.tape import Leaf, Node, Overwritten
 from ..dtypes import FLOATING, from_numpy_dtype
 from ..tensor import Tensor, bump, device_of, wrap, wrap_dim
+from . import _overlap
 from ._promote import NUMBERS, Rule, common
 
 FUNCTION, METHOD, INPLACE, OUT, FOREACH = 1, 2, 4, 8, 16
@@ -123,9 +124,9 @@ class Op:
             if not isinstance(out, (tuple, list)) or len(out) != len(result):
                 raise TypeError(f"{self.name}(): out must be a tuple of {len(result)} Tensors")
             for target, value in zip(out, result, strict=True):
-                write_out(self, target, value)
+                write_out(self, target, value, args)
             return type(result)(out) if hasattr(result, "_fields") else tuple(out)
-        return write_out(self, out, result)
+        return write_out(self, out, result, args)
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         """Compute and store in `target`, which stays the same object."""
@@ -323,8 +324,11 @@ def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
         )
 
 
-def write_out(op: Any, out: Any, result: Tensor) -> Tensor:
-    """Store `result` in `out`. Raises: TypeError, RuntimeError as PyTorch for a wrong dtype, device or a grad-requiring out."""
+def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
+    """Store `result` of `args` in `out`.
+
+    Raises: TypeError, RuntimeError as PyTorch for a wrong dtype or device, a grad-requiring out, or memory shared with `args`.
+    """
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
@@ -332,6 +336,7 @@ def write_out(op: Any, out: Any, result: Tensor) -> Tensor:
     if out._a.shape != result._a.shape:
         resize_out(op, out, result._a.shape)
     if type(out._a) is not MetaArray:
+        _overlap.refuse_shared(op, out, args)
         out._a[...] = kernels.cast(result._a, out._a.dtype)
     bump(out)
     return out
@@ -636,6 +641,7 @@ class ElementwiseOp(Op):
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
         check_out(self, out, result, device_of(out._a) if place == "cpu" and not out.is_meta else place_of(place), with_grad)
         check_writable(self, out)
+        _overlap.refuse_partly_shared(self, out, args)
         if out._a.shape != shape:
             resize_out(self, out, shape)
         self._write(out, args, compute, result)

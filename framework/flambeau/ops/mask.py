@@ -22,7 +22,7 @@ from ._spec import (
     sum_to,
 )  # fmt: skip
 from .index import recorded
-from .select import as_element, check_same_dtype, converted_back, fill_number, padded, refuse_shared_out
+from .select import as_element, check_same_dtype, converted_back, fill_number, padded, refuse_other_dtype_out
 
 
 def _bool_mask(name: str, mask: Tensor) -> None:
@@ -124,7 +124,7 @@ def masked_select(input, mask):
     """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order."""
 
 
-refuse_shared_out(masked_select)
+refuse_other_dtype_out(masked_select)
 
 
 @masked_select.kernel

@@ -13,7 +13,7 @@ from .. import dtypes
 from .._arrays import restride
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
-from .select import check_bounds, check_same_dtype, converted_back, long_index, refuse_shared_out
+from .select import check_bounds, check_same_dtype, converted_back, long_index, refuse_other_dtype_out
 
 
 def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
@@ -28,7 +28,7 @@ def take(input, index):
     """The elements at `index` (int64, may be negative) of `input` seen as a vector, in the shape of `index`."""
 
 
-refuse_shared_out(take)
+refuse_other_dtype_out(take)
 
 
 @take.kernel

@@ -10,7 +10,7 @@ import numpy as np
 from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
-from .._arrays import may_overlap, ndarray
+from .._arrays import ndarray
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, describe, primitive
 from .index import recorded
@@ -95,19 +95,13 @@ def converted_back(grad: Any, dtype: Any) -> Tensor:
 # -- gather and scatter along a dimension ----------------------------------------------------------------------------------
 
 
-def refuse_shared_out(op: Any) -> None:
-    """Let `op` refuse an ``out`` of another dtype than its input, or one that shares memory with its operands."""
+def refuse_other_dtype_out(op: Any) -> None:
+    """Let `op` refuse an ``out`` of another dtype than its input."""
     general = op.run_out
 
     def run_out(out: Any, *args: Any) -> Any:
         if isinstance(out, Tensor) and out.dtype is not args[0].dtype:
             raise RuntimeError(f"{op.name}(): Expected out tensor to have dtype {args[0].dtype}, but got {out.dtype} instead")
-        for target in out if isinstance(out, (tuple, list)) else (out,):
-            if any(isinstance(a, Tensor) and a._a.size and may_overlap(a._a, target._a) for a in args):
-                raise RuntimeError(
-                    f"{op.name}(): unsupported operation: some elements of an operand and of out refer to a single memory "
-                    "location; give another out, or clone() the operand"
-                )
         return general(out, *args)
 
     op.run_out = run_out
@@ -147,7 +141,7 @@ def gather(input, dim, index, *, sparse_grad=False):
     """
 
 
-refuse_shared_out(gather)
+refuse_other_dtype_out(gather)
 
 
 @gather.kernel

@@ -17,7 +17,6 @@ from ._spec import (
     INPLACE,
     METHOD,
     OUT,
-    PrimitiveOp,
     composite,
     describe,
     primitive,
@@ -765,19 +764,6 @@ def cat(tensors, dim=0):
 
     One-dimensional empty tensors are skipped, as in PyTorch. Raises: RuntimeError for an empty list or shapes that differ.
     """
-
-
-def _cat_out(out: Any, tensors: Any, dim: Any) -> Tensor:
-    if isinstance(out, Tensor):
-        for i, x in enumerate(tensors):
-            if isinstance(x, Tensor) and (x._v is out._v or _arrays.may_overlap(x._a, out._a)):
-                raise RuntimeError(
-                    f"cat: unsupported operation: the input tensor number {i} and out share memory; clone() one of them"
-                )
-    return PrimitiveOp.run_out(cat, out, tensors, dim)
-
-
-cat.run_out = _cat_out  # type: ignore[method-assign]
 
 
 @cat.fast

@@ -12,7 +12,6 @@ from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ._spec import FUNCTION, METHOD, OUT, check_nonempty, composite, primitive, reduced_shape
 from .reduce import put_along
-from .select import refuse_shared_out
 
 PAIR = ("values", "indices")
 EVERY = FUNCTION | METHOD | OUT
@@ -142,7 +141,6 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     """The `k`-th smallest element (from 1) along `dim` and where it is: ``(values, indices)``."""
 
 
-refuse_shared_out(kthvalue)
 kthvalue.kernel(lambda a, k, dim, keepdim: _ranked(a, k - 1, dim, keepdim))
 kthvalue.shape(lambda input, k, dim, keepdim: _reduced_shape(input, dim, keepdim))
 kthvalue.vjp(_selecting_reduced)

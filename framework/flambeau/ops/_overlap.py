@@ -1,0 +1,71 @@
+"""Which operands an ``out=`` may share memory with, as PyTorch has it.
+
+Memory is compared as PyTorch compares it: arrays without gaps by the bytes they span; an array with gaps between its
+elements is taken to be apart from every other. Results do not depend on it, for they are made before `out` is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import MetaArray, address, is_dense
+from ..tensor import Tensor
+
+EXACTLY, NEVER = "exactly", "never"
+
+# Op -> what may be said of its first operand and of the others; an op that is not here lets `out` be anything.
+# Elementwise ops, which read each element once before they write it, let `out` be any operand exactly.
+RULES: dict[str, tuple[str | None, str | None]] = {
+    **dict.fromkeys(
+        ("cat", "column_stack", "cross", "dstack", "hstack", "index_select", "kron", "kthvalue", "linalg.cross",
+         "masked_select", "mode", "nonzero", "outer", "split_with_sizes_copy", "stack", "take", "take_along_dim", "unbind_copy", "vstack"),
+        (NEVER, NEVER),
+    ),
+    "gather": (NEVER, EXACTLY),
+    **dict.fromkeys(
+        ("index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce"), (EXACTLY, NEVER),
+    ),
+    **dict.fromkeys(
+        ("addr", "aminmax", "bernoulli", "clamp", "clamp_max", "clamp_min", "conj_physical", "cumprod", "cumsum", "diff", "div",
+         "frexp", "heaviside", "ldexp", "lerp", "logaddexp", "logcumsumexp", "logit", "max", "min", "msort", "nan_to_num",
+         "nn.functional.gelu", "nn.functional.normalize", "renorm", "round", "sort", "topk", "triangular_solve", "where"),
+        (EXACTLY, EXACTLY),
+    ),
+    **dict.fromkeys(("addbmm", "addmm", "addmv", "baddbmm"), (EXACTLY, None)),
+}  # fmt: skip
+
+
+def refuse_shared(op: Any, out: Tensor, args: Any) -> None:
+    """Raise RuntimeError if `out` shares memory with an operand of `op` that may not share it."""
+    rules = RULES.get(op.qualified)
+    if rules is None:
+        return
+    for i, a in enumerate(args):
+        rule = rules[min(i, 1)]
+        if rule is not None:
+            for x in a if isinstance(a, (list, tuple)) else (a,):
+                if isinstance(x, Tensor):
+                    refuse(op, op.params[i], x._a, out._a, rule)
+
+
+def refuse_partly_shared(op: Any, out: Tensor, args: Any) -> None:
+    """Raise RuntimeError if `out` overlaps an operand of `op` without being it."""
+    target = out._a
+    for i, a in enumerate(args):
+        if isinstance(a, Tensor):
+            refuse(op, op.params[i], a._a, target, EXACTLY)
+
+
+def refuse(op: Any, name: str, a: Any, out: Any, rule: str) -> None:
+    """Raise RuntimeError where the memory of `a` and `out` meets against `rule`."""
+    if type(a) is MetaArray or type(out) is MetaArray or not np.may_share_memory(a, out) or not a.size:
+        return
+    same = a.shape == out.shape and a.dtype == out.dtype and a.strides == out.strides and address(a) == address(out)
+    if rule == EXACTLY and same or not (is_dense(a) and is_dense(out)):
+        return
+    raise RuntimeError(
+        f"{op.name}(): unsupported operation: some elements of the operand '{name}' and of out refer to a single memory location; "
+        f"give another out, or clone() the operand: {name} has shape {list(a.shape)}, out {list(out.shape)}"
+    )
