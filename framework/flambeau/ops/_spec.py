@@ -24,7 +24,6 @@ from ..autograd import engine, tape
 from ..autograd.tape import Leaf, Node, Overwritten
 from ..dtypes import FLOATING, from_numpy_dtype
 from ..tensor import Tensor, bump, device_of, wrap, wrap_dim
-from . import _overlap
 from ._promote import NUMBERS, Rule, common
 
 FUNCTION, METHOD, INPLACE, OUT, FOREACH = 1, 2, 4, 8, 16
@@ -336,6 +335,8 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     if out._a.shape != result._a.shape:
         resize_out(op, out, result._a.shape)
     if type(out._a) is not MetaArray:
+        from . import _overlap
+
         _overlap.refuse_shared(op, out, args)
         out._a[...] = kernels.cast(result._a, out._a.dtype)
     bump(out)
@@ -641,6 +642,8 @@ class ElementwiseOp(Op):
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
         check_out(self, out, result, device_of(out._a) if place == "cpu" and not out.is_meta else place_of(place), with_grad)
         check_writable(self, out)
+        from . import _overlap
+
         _overlap.refuse_partly_shared(self, out, args)
         if out._a.shape != shape:
             resize_out(self, out, shape)
