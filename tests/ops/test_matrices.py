@@ -200,6 +200,15 @@ def test_products():
     close(L.vander(fb.tensor([1.0, 2.0, 3.0]), N=3), [[1, 1, 1], [1, 2, 4], [1, 3, 9]])
 
 
+def test_chain_matmul_takes_its_matrices_one_by_one():
+    a, b, c = (fb.tensor(rng.standard_normal(shape)) for shape in ((2, 3), (3, 5), (5, 4)))
+
+    close(fb.chain_matmul(a, b, c), a.numpy() @ b.numpy() @ c.numpy())
+    assert fb.chain_matmul(a).tolist() == a.tolist()
+    with pytest.raises(RuntimeError, match="matrix 1 must have 2 dimensions, it has 1"):
+        fb.chain_matmul(a, c[0])
+
+
 def test_tensor_equations():
     a = rng.standard_normal((2, 3, 6))
     x = L.tensorsolve(fb.tensor(a), fb.tensor(B[0, :2]))

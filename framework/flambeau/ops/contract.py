@@ -216,9 +216,16 @@ def _count(sizes: dict[Any, int], labels: list[Any]) -> int:
 def einsum(equation, operands):
     """The sum of products that `equation` writes in Einstein's notation, such as ``'bij,bjk->bik'``.
 
-    Labels repeated within an operand take its diagonal, labels missing from the right side are summed over, '...' stands
-    for broadcast dimensions. Without ``->`` the result has the labels that occur once, in alphabetical order. The form
+    Labels repeated within an operand take its diagonal, labels missing from the right side are summed over,
+    '...' stands
+    for broadcast dimensions. Without ``->`` the result has the labels that occur once, in alphabetical order.
+    The form
     ``einsum(x, [0, 1], y, [1, 2], [0, 2])`` numbers the labels instead.
+    Raises: RuntimeError for an equation that does not go with the operands.
+
+    >>> a = fb.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> fb.einsum("ii", a), fb.einsum("ij->j", a)
+    (tensor(5.), tensor([4., 6.]))
     """
     terms, output, tensors = _read_arguments(equation, operands)
     for i, t in enumerate(tensors):
@@ -262,8 +269,12 @@ def tensordot(a, b, dims=2):
     """The sum of products of `a` and `b` over pairs of dimensions.
 
     Args:
-        dims: how many, the last of `a` against the first of `b`; or two lists that pair dimensions of `a` with those of `b`.
+        dims: how many, the last of `a` against the first of `b`; or two lists that pair dimensions of `a`
+            with those of `b`.
     Returns: the dimensions of `a` that are left, then those of `b`.
+
+    >>> fb.tensordot(fb.ones(2, 3, 4), fb.ones(4, 3, 5), dims=([1, 2], [1, 0])).shape
+    torch.Size([2, 5])
     """
     if a.dtype is not b.dtype:
         raise RuntimeError(f"tensordot: both inputs should have same dtype, got {a.dtype} and {b.dtype}")
@@ -349,7 +360,10 @@ def _cross_vjp(grad, input, other, dim):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def cross(input, other, dim=None):
-    """The vector products of the 3-vectors along `dim`, by default the first dimension of size 3."""
+    """The vector products of the 3-vectors along `dim`, by default the first dimension of size 3.
+
+    `input` and `other` broadcast. Raises: RuntimeError where no dimension has size 3.
+    """
     if dim is None:
         shape = broadcast_shapes(cross, (input, other))
         if 3 not in input.shape:
@@ -377,12 +391,16 @@ def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
 
 @composite(surface=FUNCTION | METHOD)
 def cov(input, *, correction=1, fweights=None, aweights=None):
-    """The covariance matrix of variables, one a row, over observations, one a column.
+    """The covariance matrix of variables, one a row, over observations, one a column: ``(n, observations) -> (n, n)``.
 
     Args:
         correction: what is taken off the number of observations in the denominator.
         fweights: how often each observation counts, integers.
         aweights: how much each observation weighs, floating.
+
+    >>> fb.cov(fb.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
     """
     if input.ndim > 2:
         raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
@@ -413,7 +431,10 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
 
 @composite(surface=FUNCTION | METHOD)
 def corrcoef(input):
-    """The correlation coefficients of variables, one a row, over observations, one a column."""
+    """The correlation coefficients of variables, one a row, over observations, one a column.
+
+    ``(n, observations) -> (n, n)``, ones on the diagonal.
+    """
     if input.ndim > 2:
         raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
     c = cov(input)
@@ -438,6 +459,7 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
 def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.
 
+    `linalg.vector_norm` and `linalg.matrix_norm` say which of the two they are.
     Raises: RuntimeError for integers, which have to be converted first.
     """
     if not input.dtype.category >= dtypes.FLOATING:
@@ -463,7 +485,12 @@ def dist(input, other, p=2):
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT)
 def renorm(input, p, dim, maxnorm):
-    """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more."""
+    """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more.
+
+    >>> fb.renorm(fb.tensor([[3.0, 4.0], [0.1, 0.1]]), p=2, dim=0, maxnorm=1)
+    tensor([[0.6000, 0.8000],
+            [0.1000, 0.1000]])
+    """
     if isinstance(p, complex) or not p > 0:
         raise RuntimeError(f"renorm: non-positive-norm not supported, got p={p}")
     if input.ndim < 2:

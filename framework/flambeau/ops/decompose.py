@@ -60,7 +60,14 @@ def _cholesky_vjp(grad, out0, upper):
 
 @composite(surface=BOTH, namespace="linalg")
 def cholesky_ex(input, *, upper=False, check_errors=False):
-    """The Cholesky factor and, instead of an error, ``info``: the order of the first minor that is not positive."""
+    """``(L, info)``: `linalg.cholesky` without its error.
+
+    Args:
+        upper: as for `linalg.cholesky`.
+        check_errors: raise as `linalg.cholesky` does.
+    Returns: in `info`, int32, the order of the first leading minor that is not positive, 0 where the factor
+        is right.
+    """
     check_square("linalg.cholesky", input)
     made = cholesky_of(input, bool(upper))
     if check_errors and not input.is_meta:
@@ -78,9 +85,13 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
 
 @composite(surface=BOTH, namespace="linalg")
 def cholesky(input, *, upper=False):
-    """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`.
+    """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`: ``(*, n, n) -> (*, n, n)``.
 
     Raises: LinAlgError unless `input`, of which one triangle is read, is positive-definite.
+
+    >>> fb.linalg.cholesky(fb.tensor([[4.0, 2.0], [2.0, 10.0]]))
+    tensor([[2., 0.],
+            [1., 3.]])
     """
     return _cholesky("linalg.cholesky", input, upper)
 
@@ -158,10 +169,12 @@ def _qr_checked(A: Any, mode: str) -> Any:
 
 @composite(surface=BOTH, namespace="linalg")
 def qr(A, mode="reduced"):
-    """``Q, R`` with ``A == Q @ R``.
+    """``Q, R`` with ``A == Q @ R``, the columns of Q orthonormal and R upper triangular.
 
     Args:
-        mode: 'reduced' gives Q as many columns as the smaller size, 'complete' makes it square, 'r' leaves it empty.
+        mode: for ``(*, m, n)`` and k the smaller size: 'reduced' gives ``(*, m, k), (*, k, n)``, 'complete'
+            ``(*, m, m), (*, m, n)``, and 'r' only the R of 'reduced', Q being empty.
+    Raises: RuntimeError for another mode.
     """
     return Qr(_qr_checked(A, mode))
 
@@ -241,7 +254,10 @@ def _householder(name: str, input: Any, tau: Any) -> Tensor:
 
 @composite(surface=BOTH, namespace="linalg")
 def householder_product(input, tau):
-    """The first columns of the product of the reflectors ``1 - tau v v^H`` whose vectors are columns of `input`."""
+    """The first columns of the product of the reflectors ``1 - tau v v^H`` whose vectors are columns of `input`.
+
+    ``(*, m, n), (*, k) -> (*, m, n)``. With what `geqrf` returns it is the Q of `linalg.qr`.
+    """
     return _householder("torch.linalg.householder_product", input, tau)
 
 
@@ -253,7 +269,12 @@ def orgqr(input, tau):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def ormqr(input, tau, other, left=True, transpose=False):
-    """``Q @ other``, or ``other @ Q`` if not `left`, with the square Q of the reflectors, or its adjoint if `transpose`."""
+    """``Q @ other``, or ``other @ Q`` if not `left`, with the square Q of the reflectors.
+
+    Args:
+        input, tau: the reflectors, as `geqrf` returns them.
+        transpose: take the adjoint of Q.
+    """
     check_matrix("torch.ormqr", input)
     check_floating("torch.ormqr", input, tau, other)
     size = other.shape[-2 if left else -1] if other.ndim >= 2 else -1

@@ -383,7 +383,7 @@ def _warn_dims(name: str, ndim: int, spatial: int) -> None:
 
 _feature_forms("dropout1d", "Zero whole channels of ``(N, C, L)`` or ``(C, L)`` with probability `p`, if `training`.", _dropout1d, True)
 _feature_forms("dropout2d", "Zero whole channels of ``(N, C, H, W)`` with probability `p`, if `training`.", _dropout2d, True)
-_feature_forms("dropout3d", "Zero whole channels of ``(N, C, D, H, W)`` or without N with probability `p`, if `training`.", _dropout3d, True)
+_feature_forms("dropout3d", "Zero whole channels of ``(N, C, D, H, W)`` with probability `p`, if `training`.", _dropout3d, True)
 _feature_forms(
     "feature_alpha_dropout", "`alpha_dropout` of whole channels: each is dropped with probability `p`, if `training`.",
     lambda input, p, training, inplace: _by_channel(_alpha_drop)(input, p, training, inplace), False,

@@ -58,7 +58,10 @@ def _check_mm(input, mat2):
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower")
 def mm(input, mat2):
-    """Matrix product ``(n, k) @ (k, m) -> (n, m)``."""
+    """Matrix product ``(n, k), (k, m) -> (n, m)``; no broadcasting, one dtype for both.
+
+    Raises: RuntimeError for other ranks, sizes that do not meet, or different dtypes.
+    """
 
 
 mm.kernel(product)
@@ -144,7 +147,10 @@ def _check_bmm(input, mat2):
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_bmm, autocast="lower")
 def bmm(input, mat2):
-    """Batched matrix product ``(b, n, k) @ (b, k, m) -> (b, n, m)``."""
+    """Matrix products of two batches ``(b, n, k), (b, k, m) -> (b, n, m)``; no broadcasting, one dtype for both.
+
+    Raises: RuntimeError for other ranks, sizes that do not meet, or different dtypes.
+    """
 
 
 bmm.kernel(product)
@@ -208,7 +214,10 @@ def _check_dot(input, tensor):
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast="lower")
 def dot(input, tensor):
-    """The sum of products of two vectors."""
+    """The sum of products of two vectors ``(n), (n) -> ()``; see `vdot` for conjugation.
+
+    Raises: RuntimeError unless both are vectors of one length and dtype.
+    """
 
 
 @dot.kernel
@@ -223,13 +232,13 @@ def _dot_vjp(grad, input, tensor):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def vdot(input, other):
-    """`dot` with `input` conjugated."""
+    """`dot` with `input` conjugated: ``(n), (n) -> ()``."""
     return dot(input.conj(), other)
 
 
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",))
 def outer(input, vec2):
-    """The outer product of two vectors."""
+    """All products of an element of `input` and one of `vec2`: ``(n), (m) -> (n, m)``."""
     if input.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"outer: Expected 1-D argument self and vec2, but got {input.ndim}-D and {vec2.ndim}-D")
     return input.unsqueeze(1) * vec2
@@ -237,7 +246,16 @@ def outer(input, vec2):
 
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("linalg.matmul",), autocast="lower")
 def matmul(input, other):
-    """The product of two tensors: `dot`, `mv`, `mm`, or matrices batched over broadcast leading dimensions."""
+    """The product of two tensors, vectors counting as matrices of one row or column.
+
+    ``(n), (n) -> ()``; ``(n, k), (k) -> (n)``; ``(k), (k, m) -> (m)``; ``(n, k), (k, m) -> (n, m)``. More
+    dimensions:
+    matrices of the last two, batched over the others, which broadcast.
+    Raises: RuntimeError for a 0-d operand, sizes that do not meet, or different dtypes.
+
+    >>> fb.matmul(fb.ones(5, 1, 2, 3), fb.ones(4, 3, 6)).shape
+    torch.Size([5, 4, 2, 6])
+    """
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         bad = "input" if not isinstance(input, Tensor) else "other"
         raise TypeError(f"matmul(): argument '{bad}' must be Tensor, not {type(other if bad == 'other' else input).__name__}")
@@ -301,19 +319,22 @@ def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Te
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """``beta * input + alpha * (mat1 @ mat2)``."""
+    """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
+
+    With ``beta=0`` `input` does not count at all, nan included.
+    """
     return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
-    """``beta * input + alpha * (mat @ vec)``."""
+    """``beta * input + alpha * (mat @ vec)``: ``(n, m), (m) -> (n)``; see `addmm`."""
     return _scaled("addmv", input, mv(mat, vec), beta, alpha)
 
 
 @composite(surface=FUNCTION | METHOD | OUT | 4)
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
-    """``beta * input + alpha * outer(vec1, vec2)``."""
+    """``beta * input + alpha * outer(vec1, vec2)``: ``(n), (m) -> (n, m)``; see `addmm`."""
     from ._promote import result_type
 
     made = outer(vec1, vec2)
@@ -323,23 +344,27 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """``beta * input + alpha * (batch1 @ batch2)`` for each matrix of a batch."""
+    """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""
     return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """``beta * input + alpha * sum of (batch1 @ batch2)`` over the batch."""
+    """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
     return _scaled("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
-@composite(surface=FUNCTION)
-def chain_matmul(*matrices):
-    """The product of several matrices."""
-    made = matrices[0]
-    for x in matrices[1:]:
-        made = made @ x
-    return made
+@composite(surface=FUNCTION | OUT, spread="matrices")
+def chain_matmul(matrices):
+    """The product of one or more matrices, given one by one, in the cheapest order; see `linalg.multi_dot`."""
+    from .matrix import multi_dot
+
+    if not matrices:
+        raise RuntimeError("chain_matmul(): Expected one or more matrices")
+    for i, x in enumerate(matrices):
+        if x.ndim != 2:
+            raise RuntimeError(f"chain_matmul(): matrix {i} must have 2 dimensions, it has {x.ndim}")
+    return matrices[0].clone() if len(matrices) == 1 else multi_dot(list(matrices))
 
 
 # -- linear --------------------------------------------------------------------------------------------------------------
@@ -359,7 +384,13 @@ def _check_linear(input, weight, bias):
 
 @primitive(surface=FUNCTION | OUT, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower")
 def linear(input, weight, bias=None):
-    """``input @ weight.T + bias`` over the last dimension: ``(*, in) , (out, in), (out,) -> (*, out)``."""
+    """``input @ weight.T + bias`` over the last dimension: ``(*, in), (out, in), (out) -> (*, out)``.
+
+    A vector `weight` gives ``(*)``. Raises: RuntimeError for sizes or dtypes that do not go together.
+
+    >>> F.linear(fb.tensor([1.0, 2.0]), fb.tensor([[1.0, 1.0], [0.0, 3.0]]), fb.tensor([0.5, 0.0]))
+    tensor([3.5000, 6.0000])
+    """
 
 
 @linear.kernel

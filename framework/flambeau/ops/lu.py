@@ -90,7 +90,13 @@ def _check_pivot(name: str, A: Any, pivot: bool) -> None:
 
 @composite(surface=BOTH, namespace="linalg")
 def lu_factor_ex(A, *, pivot=True, check_errors=False):
-    """The packed LU factorization, its row exchanges, and ``info``: the first zero on the diagonal of U, or 0."""
+    """``(LU, pivots, info)``: `linalg.lu_factor` without its error.
+
+    Args:
+        A, pivot: as for `linalg.lu_factor`.
+        check_errors: raise as `linalg.lu_factor` does.
+    Returns: in `info`, int32, the first zero on the diagonal of U, from 1, or 0.
+    """
     _check_pivot("linalg.lu_factor", A, pivot)
     made = lu_of(A)
     if check_errors and not A.is_meta:
@@ -115,13 +121,19 @@ def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
 
 @composite(surface=BOTH, namespace="linalg")
 def lu_factor(A, *, pivot=True):
-    """The packed LU factorization and its row exchanges. Raises: RuntimeError for a zero on the diagonal of U."""
+    """``(LU, pivots)``: L below the diagonal and U above, packed, and with which row each row was exchanged, from 1.
+
+    Args:
+        A: ``(*, m, n)``.
+        pivot: exchange rows, for stability; must be True on the CPU.
+    Raises: RuntimeError for a zero on the diagonal of U, or on the CPU without `pivot`.
+    """
     return LuFactor(_lu_factor(A, pivot))
 
 
 @composite(surface=BOTH, namespace="linalg")
 def lu(A, *, pivot=True):
-    """``P, L, U`` with ``A == P @ L @ U``."""
+    """``P, L, U`` with ``A == P @ L @ U``: a permutation, lower triangular of unit diagonal, and upper triangular."""
     _check_pivot("linalg.lu", A, pivot)
     packed, pivots, _ = lu_of(A)
     return Lu(_unpacked(packed, pivots))
@@ -135,7 +147,10 @@ def _unpacked(packed: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _old_lu(A, pivot=True, get_infos=False):
-    """The packed LU factorization and its row exchanges, and with `get_infos` the first zero pivots instead of errors."""
+    """``(LU, pivots)``: `linalg.lu_factor`, with `get_infos` ``(LU, pivots, info)`` as of `linalg.lu_factor_ex`.
+
+    Arguments as for `linalg.lu_factor`.
+    """
     if get_infos:
         _check_pivot("linalg.lu_factor", A, pivot)
         return return_type("_lu_with_info", ("LU", "pivots", "info"))(lu_of(A))
@@ -148,7 +163,12 @@ composite(surface=FUNCTION | METHOD | OUT)(_old_lu)
 
 @composite(surface=FUNCTION | OUT)
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
-    """``P, L, U`` of a packed factorization; what is not asked for is empty."""
+    """``P, L, U`` of a packed factorization, as `linalg.lu` gives them.
+
+    Args:
+        LU_data, LU_pivots: as `linalg.lu_factor` returns them.
+        unpack_data, unpack_pivots: whether L and U, and P, are wanted; what is not asked for is empty.
+    """
     check_matrix("torch.lu_unpack", LU_data)
     if unpack_pivots and LU_pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype, got {LU_pivots.dtype}")
@@ -179,12 +199,17 @@ def _lu_solve(LU: Any, pivots: Any, B: Any, left: bool, transpose: bool) -> Tens
 
 
 def _linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
-    """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`, for `A` given factorized; `adjoint` solves for ``A.mH``."""
+    """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`, for `A` given factorized.
+
+    Args:
+        LU, pivots: as `linalg.lu_factor` returns them.
+        adjoint: solve for ``A.mH`` in place of A.
+    """
     return _lu_solve(LU, pivots, B, left, adjoint)
 
 
 def _old_lu_solve(b, LU_data, LU_pivots):
-    """``X`` with ``A @ X == b`` for `A` given factorized."""
+    """``X`` with ``A @ X == b`` for `A` given factorized: `LU_data`, `LU_pivots` as `linalg.lu_factor` returns them."""
     return _lu_solve(LU_data, LU_pivots, b, True, False)
 
 
@@ -229,7 +254,13 @@ def _ldl_vjp(grad):
 
 @composite(surface=BOTH, namespace="linalg")
 def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
-    """The packed LDL factorization of symmetric (or Hermitian) matrices, its pivots, and ``info`` instead of errors."""
+    """``(LD, pivots, info)``: `linalg.ldl_factor` without its error.
+
+    Args:
+        hermitian: as for `linalg.ldl_factor`.
+        check_errors: raise as `linalg.ldl_factor` does.
+    Returns: in `info`, int32, the first zero block of D, from 1, or 0.
+    """
     check_square("torch.linalg.ldl_factor_ex", input)
     made = ldl_of(input, bool(hermitian))
     if check_errors and not input.is_meta:
@@ -239,7 +270,10 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
 
 @composite(surface=BOTH, namespace="linalg")
 def ldl_factor(input, *, hermitian=False):
-    """The packed LDL factorization of symmetric (or Hermitian) matrices and its pivots. Raises: RuntimeError if singular."""
+    """``(LD, pivots)``: the packed LDL factorization of symmetric (or, with `hermitian`, Hermitian) matrices.
+
+    The lower triangle is read. Raises: RuntimeError if singular.
+    """
     check_square("torch.linalg.ldl_factor", input)
     packed, pivots, info = ldl_of(input, bool(hermitian))
     if not input.is_meta:
@@ -302,7 +336,7 @@ def _ldl_solution_vjp(grad):
 
 @composite(surface=BOTH, namespace="linalg")
 def ldl_solve(LD, pivots, B, *, hermitian=False):
-    """``X`` with ``A @ X == B`` for `A` given by `ldl_factor`."""
+    """``X`` with ``A @ X == B`` for `A` as `linalg.ldl_factor` returns it: `LD`, `pivots`; the same `hermitian`."""
     name = "torch.linalg.ldl_solve"
     check_square(name, LD, "LD")
     check_matrix(name, B)

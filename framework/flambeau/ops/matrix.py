@@ -136,7 +136,7 @@ composite(surface=FUNCTION | METHOD | OUT)(_old_slogdet)
 
 @composite(surface=FUNCTION | METHOD)
 def logdet(input):
-    """The logarithm of the determinant; nan for a negative one."""
+    """The natural logarithm of the determinant, ``(*, n, n) -> (*)``: nan for a negative one, -inf for 0."""
     check_square("linalg.det", input)
     sign, logabs = slogdet_of(input)
     if sign.is_complex():
@@ -193,9 +193,10 @@ def _check_exp(input):
 
 @primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp)
 def matrix_exp(input):
-    """The exponential of each square matrix.
+    """The exponential of each square matrix, ``1 + A + A @ A / 2 + ...``: ``(*, n, n) -> (*, n, n)``.
 
-    Source: Al-Mohy and Higham 2009, "A New Scaling and Squaring Algorithm for the Matrix Exponential", SIAM J. Matrix Anal. 31.
+    Source: Al-Mohy and Higham 2009, "A New Scaling and Squaring Algorithm for the Matrix Exponential", SIAM
+        J. Matrix Anal. 31.
     """
 
 
@@ -245,7 +246,13 @@ def _cheapest(sizes: list[int]) -> list[list[int]]:
 
 @composite(surface=BOTH, namespace="linalg")
 def multi_dot(tensors):
-    """The product of two or more matrices in the cheapest order; the first and the last may be vectors."""
+    """The product of two or more matrices in the cheapest order; the first and the last may be vectors.
+
+    Raises: RuntimeError for fewer than two, for other ranks, or for sizes that do not meet.
+
+    >>> fb.linalg.multi_dot([fb.ones(2, 9), fb.ones(9, 9), fb.ones(9)])
+    tensor([81., 81.])
+    """
     tensors = list(tensors)
     count = len(tensors)
     if count < 2:
@@ -279,7 +286,7 @@ def multi_dot(tensors):
 
 @composite(surface=BOTH, namespace="linalg")
 def vecdot(x, y, *, dim=-1):
-    """The sums of ``conj(x) * y`` over `dim`."""
+    """The sums of ``conj(x) * y`` over `dim`, which the result lacks; `x` and `y` broadcast."""
     check_floating("linalg.vecdot", x, y, half=True)
     if x.ndim and y.ndim and x.shape[wrap_dim(dim, x.ndim)] != y.shape[wrap_dim(dim, y.ndim)]:
         raise RuntimeError(f"linalg.vecdot: sizes along dim {dim} differ\n{describe(x=x, y=y)}")
@@ -295,13 +302,22 @@ def cross(input, other, *, dim=-1):
 
 @composite(namespace="linalg")
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
-    """A view of the diagonals of the matrices in `dim1` and `dim2`."""
+    """A view of the diagonals of the matrices in `dim1` and `dim2`, as the last dimension.
+
+    Args:
+        offset: how far above the main diagonal; negative below.
+    """
     return OPS["diagonal"].function(A, offset, dim1, dim2)
 
 
 @composite(namespace="linalg")
 def vander(x, *, N=None):
-    """The powers 0 to ``N - 1`` of each value, along a new last dimension."""
+    """The powers 0 to ``N - 1`` of each value, along a new last dimension: ``(*, n) -> (*, n, N)``; N is n by default.
+
+    >>> fb.linalg.vander(fb.tensor([2, 3]), N=3)
+    tensor([[1, 2, 4],
+            [1, 3, 9]])
+    """
     if not isinstance(x, Tensor):
         raise TypeError(f"linalg.vander(): argument 'x' must be Tensor, not {type(x).__name__}")
     if N is not None and N <= 1 or N is None and (not x.ndim or x.shape[-1] <= 1):

@@ -105,8 +105,9 @@ def _order(name: str, value: Any) -> float:
 
 @composite(surface=BOTH, namespace="linalg")
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
-    """The norm of real order `ord` over `dim`, of all elements by default; the order 0 counts what is not zero.
+    """The norm of real order `ord` over `dim`, of all elements of `x` by default; the order 0 counts what is not zero.
 
+    ``sum(|x| ** ord) ** (1 / ord)``; the largest and smallest magnitude for inf and -inf.
     Raises: RuntimeError for integers, and for an empty dimension where the order has no identity.
     """
     name = "linalg.vector_norm"
@@ -190,8 +191,12 @@ def _largest_sum(x: Tensor, order: float, rows: int, columns: int, keepdim: bool
 
 @composite(surface=BOTH, namespace="linalg")
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
-    """The matrix norm over two dimensions: 'fro', 'nuc' (sum of singular values), 2 (the largest), 1 and inf (absolute
-    sums of columns and rows), or the smallest of these for -2, -1 and -inf."""
+    """The norm `ord` of the matrices in the two dimensions `dim`.
+
+    'fro' (root of the sum of squares), 'nuc' (sum of singular values), 2 (the largest of them), 1 and inf
+    (absolute sums of
+    columns and rows), or the smallest of these for -2, -1 and -inf.
+    """
     return _matrix_norm(input, ord, dim, keepdim, dtype)
 
 
@@ -239,7 +244,7 @@ def cond(input, p=None):
 
 @composite(surface=BOTH, namespace="linalg")
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
-    """How many singular values exceed ``max(atol, rtol * largest)``.
+    """How many singular values exceed ``max(atol, rtol * largest)``: ``(*, m, n) -> (*)``, int64.
 
     Args:
         tol, atol: absolute tolerance.

@@ -49,7 +49,12 @@ def _inverse_vjp(grad, out0):
 
 @composite(surface=BOTH, namespace="linalg")
 def inv_ex(A, *, check_errors=False):
-    """The inverse and, instead of an error, ``info``: the first zero pivot of each singular matrix, 0 for the others."""
+    """``(inverse, info)``: `info`, int32, is the first zero pivot, from 1, of a singular matrix and 0 of the others.
+
+    Args:
+        check_errors: raise as `linalg.inv` does; otherwise look at `info`, the inverse of a singular matrix
+            is no use.
+    """
     check_square("linalg.inv", A)
     made = inverse_of(A)
     if check_errors and not A.is_meta:
@@ -67,7 +72,10 @@ def _inverse(A: Any) -> Tensor:
 
 @composite(surface=BOTH, namespace="linalg")
 def inv(A):
-    """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
+    """The inverse of each square matrix: ``(*, n, n) -> (*, n, n)``. Raises: LinAlgError for a singular one.
+
+    To multiply with an inverse, `linalg.solve` is faster and more exact.
+    """
     return _inverse(A)
 
 
@@ -141,7 +149,13 @@ def _solve(name: str, A: Any, B: Any, left: bool) -> tuple[Tensor, Tensor]:
 
 @composite(surface=BOTH, namespace="linalg")
 def solve_ex(A, B, *, left=True, check_errors=False):
-    """The solution and, instead of an error, ``info``: the first zero pivot of each singular matrix."""
+    """``(result, info)``: `linalg.solve` without its error.
+
+    Args:
+        A, B, left: as for `linalg.solve`.
+        check_errors: raise as `linalg.solve` does.
+    Returns: in `info`, int32, the first zero pivot of a singular matrix, from 1, or 0.
+    """
     made = _solve("linalg.solve_ex", A, B, left)
     if check_errors and not A.is_meta:
         raise_singular("torch.linalg.solve_ex", made[1]._a, "The solver failed because the input matrix is singular (pivot {}).")
@@ -150,7 +164,14 @@ def solve_ex(A, B, *, left=True, check_errors=False):
 
 @composite(surface=BOTH, namespace="linalg")
 def solve(A, B, *, left=True):
-    """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`. Raises: LinAlgError for singular `A`."""
+    """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`: ``(*, n, n), (*, n, k) -> (*, n, k)``.
+
+    `B` may also be a vector ``(n)`` or a batch of them of one dimension less than `A`. Raises: LinAlgError
+    for singular `A`.
+
+    >>> fb.linalg.solve(fb.tensor([[2.0, 0.0], [1.0, 4.0]]), fb.tensor([2.0, 9.0]))
+    tensor([1., 2.])
+    """
     made, info = _solve("linalg.solve", A, B, left)
     if not A.is_meta:
         raise_singular("torch.linalg.solve", info._a, "The solver failed because the input matrix is singular (pivot {}).")
@@ -191,6 +212,8 @@ def solve_triangle(A: Tensor, B: Tensor, upper: bool, left: bool = True, unitria
 def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     """``X`` with ``input @ X == B``, or ``X @ input == B`` if not `left`, for triangular matrices.
 
+    ``(*, n, n), (*, n, k) -> (*, n, k)``. A zero on the diagonal gives inf or nan, not an error.
+
     Args:
         upper: which triangle of `input` is read; the other may hold anything.
         unitriangular: take the diagonal to be ones.
@@ -203,7 +226,10 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
-    """``(X, A)`` with ``A @ X == b`` for triangular `A`, of its transpose if `transpose`."""
+    """``(X, A)`` with ``A @ X == b``, or ``A.mT @ X == b`` if `transpose`, for triangular `A`.
+
+    Arguments as for `linalg.solve_triangular`, which replaces it.
+    """
     check_matrix("triangular_solve", b)
     _check_equation("triangular_solve", A, b, True, False)
     made = solve_triangle(A.mT if transpose else A, b, upper != transpose, True, unitriangular)
@@ -212,7 +238,7 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def cholesky_solve(B, L, upper=False):
-    """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`."""
+    """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`: ``(*, n, k), (*, n, n) -> (*, n, k)``."""
     check_square("cholesky_solve", L, "L")
     if B.ndim < 2:
         raise RuntimeError(f"cholesky_solve: B should have at least 2 dimensions, but has {B.ndim} dimensions instead")
@@ -237,7 +263,10 @@ def cholesky_inverse(L, upper=False):
 
 @composite(surface=BOTH, namespace="linalg")
 def tensorinv(input, ind=2):
-    """The inverse under `tensordot` with respect to the first `ind` dimensions."""
+    """The inverse under `tensordot` with respect to the first `ind` dimensions.
+
+    The product of their sizes is that of the others; the result has the others first.
+    """
     check_floating("linalg.tensorinv", input)
     if ind <= 0:
         raise RuntimeError(f"linalg.tensorinv: Expected a strictly positive integer for 'ind', but got {ind}")
@@ -338,10 +367,11 @@ def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tens
 
 @composite(surface=BOTH, namespace="linalg")
 def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
-    """The Moore-Penrose inverse.
+    """The Moore-Penrose inverse: ``(*, m, n) -> (*, n, m)``, by singular values.
 
     Args:
-        rcond, rtol: singular values up to this share of the largest count as 0.
+        rcond, rtol: singular values up to this share of the largest count as 0; eps times the larger size by
+            default.
         atol: singular values up to this count as 0.
         hermitian: the matrices are Hermitian; only their lower triangle is read.
     """
@@ -395,11 +425,19 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 @composite(surface=BOTH, namespace="linalg")
 def lstsq(input, b, rcond=None, *, driver=None):
-    """``X`` that minimises ``|input @ X - b|``, with residuals, ranks and singular values as far as the driver has them.
+    """``X`` that minimises ``|input @ X - b|``: ``(*, m, n), (*, m, k) -> (*, n, k)``.
 
     Args:
-        rcond: singular values up to this share of the largest count as 0; eps times the larger size by default.
-        driver: the LAPACK routine: 'gels', 'gelsy' (default), 'gelsd' or 'gelss'.
+        rcond: singular values up to this share of the largest count as 0; eps times the larger size by
+            default.
+        driver: the LAPACK routine: 'gels' (full rank), 'gelsy' (default), 'gelsd' or 'gelss'.
+    Returns: ``(solution, residuals, rank, singular_values)``, the last three empty where the driver does not
+        find them.
+
+    >>> times = fb.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> fb.linalg.lstsq(times, fb.tensor([[1.0], [3.0], [5.0]])).solution.round(decimals=4)
+    tensor([[1.],
+            [2.]])
     """
     name = "torch.linalg.lstsq"
     check_matrix(name, input)

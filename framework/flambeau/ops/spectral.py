@@ -87,7 +87,15 @@ def _check_uplo(name: str, A: Any, UPLO: str) -> str:
 
 @composite(surface=BOTH, namespace="linalg")
 def eigh(input, UPLO="L"):
-    """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices, of which the triangle `UPLO` is read."""
+    """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices: ``(*, n, n) -> (*, n), (*, n, n)``.
+
+    The eigenvalues are real. Vectors are fixed up to a sign (or phase), so that their gradient means
+    something only for a
+    function that does not depend on it.
+
+    Args:
+        UPLO: 'L' or 'U', the triangle that is read; the other is not looked at.
+    """
     return Eigh(eigh_of(input, _check_uplo("linalg.eigh", input, UPLO)))
 
 
@@ -111,7 +119,7 @@ eigvalsh_of.not_differentiable = "where a derivative may be asked for, the vecto
 
 @composite(surface=BOTH, namespace="linalg")
 def eigvalsh(input, UPLO="L"):
-    """Eigenvalues, ascending, of Hermitian matrices, of which the triangle `UPLO` is read."""
+    """Eigenvalues, ascending and real, of Hermitian matrices: ``(*, n, n) -> (*, n)``; see `linalg.eigh` for `UPLO`."""
     uplo = _check_uplo("linalg.eigvalsh", input, UPLO)
     return eigh_of(input, uplo)[0] if needs_vectors(input) else eigvalsh_of(input, uplo)
 
@@ -155,7 +163,10 @@ def _eig_vjp(grad, out0, out1, A_dtype):
 
 @composite(surface=BOTH, namespace="linalg")
 def eig(input):
-    """Eigenvalues and eigenvectors (columns, of length 1) of square matrices, always complex."""
+    """Eigenvalues and eigenvectors (columns, of length 1) of square matrices, always complex.
+
+    ``(*, n, n) -> (*, n), (*, n, n)``, in no particular order. For symmetric matrices see `linalg.eigh`.
+    """
     check_square("linalg.eig", input)
     return Eig(eig_of(input))
 
@@ -323,9 +334,13 @@ composite(surface=FUNCTION | METHOD | OUT)(_old_svd)
 
 @composite()
 def svd_lowrank(A, q=6, niter=2, M=None):
-    """``U, S, V`` of about the `q` largest singular values, by random projection and `niter` power iterations.
+    """``U, S, V`` of about the `q` largest singular values of `A`, by random projection and `niter` power iterations.
 
-    Source: Halko, Martinsson and Tropp 2009, "Finding structure with randomness", arXiv:0909.4061, algorithm 5.1.
+    Args:
+        M: taken off `A` first, ``(1, n)`` or of the shape of `A`; or None.
+    The default generator draws the projection.
+    Source: Halko, Martinsson and Tropp 2009, "Finding structure with randomness", arXiv:0909.4061, algorithm
+        5.1.
     """
     if M is not None:
         A = A - M.expand(A.shape)
@@ -351,7 +366,12 @@ def _range_of(A: Tensor, q: int, niter: int) -> Tensor:
 
 @composite()
 def pca_lowrank(A, q=None, center=True, niter=2):
-    """Principal components, approximately: `svd_lowrank` of `A` with the mean of each column taken off if `center`."""
+    """Principal components, approximately: `svd_lowrank` of `A` with the mean of each column taken off if `center`.
+
+    Args:
+        q: how many components; 6, or fewer for a smaller `A`, by default.
+        niter: power iterations, as for `svd_lowrank`.
+    """
     check_matrix("pca_lowrank", A)
     m, n = A.shape[-2:]
     q = min(6, m, n) if q is None else q
