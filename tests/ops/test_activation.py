@@ -220,3 +220,23 @@ def test_rrelu_takes_the_mean_slope_in_evaluation_and_draws_one_in_training() ->
     assert F.rrelu(x, 0.1, 0.3)[0].item() == pytest.approx(-0.2)
     assert 0.1 <= float(slopes.min()) < 0.12
     assert 0.28 < float(slopes.max()) <= 0.3
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.bfloat16])
+def test_gelu_at_infinity_is_pytorchs_nan_only_for_several_elements_without_gaps(dtype):
+    gelu, inf = F.gelu, math.inf
+    several = fb.full((2, 3), inf, dtype=dtype)
+
+    assert gelu(several).isnan().all()
+    assert gelu(several[:, :2]).isposinf().all()
+    assert gelu(several.t()).isposinf().all()
+    assert gelu(several[0, 0]).isposinf()
+    assert gelu(several[:1, :1]).isposinf().all()
+    assert gelu(several, approximate="tanh").isposinf().all()
+    assert gelu(-several).isnan().all()
+    assert gelu(fb.tensor([1.6e38, 1.8e38, -1.8e38], dtype=dtype)).isinf().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("dtype", [fb.float16, fb.float64])
+def test_gelu_of_other_dtypes_at_infinity_is_infinite(dtype):
+    assert F.gelu(fb.full((4,), math.inf, dtype=dtype)).isposinf().all()
