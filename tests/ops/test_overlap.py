@@ -31,12 +31,16 @@ def test_interleaved_memory_is_apart(memory):
     assert fb.neg(memory[:10:2], out=memory[1:10:2]).tolist() == [0.0, -2.0, -4.0, -6.0, -8.0]
 
 
-@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_memory_is_compared_after_out_was_resized():
-    index = fb.tensor([0, 1, 1])
+def test_the_memory_compared_is_that_of_the_resized_out():
+    index, rows = fb.tensor([0, 1, 1]), fb.ones(4, 6)
 
     with pytest.raises(RuntimeError, match=f"gather.*'index'.*{SHARED}"):
         fb.gather(index.clone(), 0, index[1:], out=index[:1])
+    with pytest.raises(RuntimeError, match=f"cat.*{SHARED}"):
+        fb.cat([fb.ones(4, 6), rows], out=rows[:2])  # which has to grow beyond the storage
+    empty = fb.empty(0)
+    with pytest.raises(RuntimeError, match=f"cat.*{SHARED}"):
+        fb.cat([empty, rows], out=empty)
 
 
 @pytest.mark.parametrize("name", ["take", "index_select", "gather", "masked_select"])

@@ -6,11 +6,12 @@ elements is taken to be apart from every other. Results do not depend on it, for
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from .._arrays import MetaArray, address, is_dense
+from .._arrays import MetaArray, address, contiguous_strides, is_dense
 from ..tensor import Tensor
 
 EXACTLY, NEVER = "exactly", "never"
@@ -37,8 +38,8 @@ RULES: dict[str, tuple[str | None, str | None]] = {
 }  # fmt: skip
 
 
-def refuse_shared(op: Any, out: Tensor, args: Any) -> None:
-    """Raise RuntimeError if `out` shares memory with an operand of `op` that may not share it."""
+def refuse_shared(op: Any, out: Tensor, shape: tuple[int, ...], args: Any) -> None:
+    """Raise RuntimeError if `out`, once it has `shape`, shares memory with an operand of `op` that may not share it."""
     rules = RULES.get(op.qualified)
     if rules is None:
         return
@@ -47,23 +48,32 @@ def refuse_shared(op: Any, out: Tensor, args: Any) -> None:
         if rule is not None:
             for x in a if isinstance(a, (list, tuple)) else (a,):
                 if isinstance(x, Tensor):
-                    refuse(op, op.params[i], x._a, out._a, rule)
+                    refuse(op, op.params[i], x, out, shape, rule)
 
 
 def refuse_partly_shared(op: Any, out: Tensor, args: Any) -> None:
-    """Raise RuntimeError if `out` overlaps an operand of `op` without being it."""
-    target = out._a
+    """Raise RuntimeError if `out`, as it is, overlaps an operand of `op` without being it."""
     for i, a in enumerate(args):
         if isinstance(a, Tensor):
-            refuse(op, op.params[i], a._a, target, EXACTLY)
+            refuse(op, op.params[i], a, out, out._a.shape, EXACTLY)
 
 
-def refuse(op: Any, name: str, a: Any, out: Any, rule: str) -> None:
-    """Raise RuntimeError where the memory of `a` and `out` meets against `rule`."""
-    if type(a) is MetaArray or type(out) is MetaArray or not np.may_share_memory(a, out) or not a.size:
+def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, ...], rule: str) -> None:
+    """Raise RuntimeError where the memory of `operand` and of `out`, resized to `shape`, meets against `rule`."""
+    a, b = operand._a, out._a
+    if type(a) is MetaArray or type(b) is MetaArray or not a.size and operand is not out:
         return
-    same = a.shape == out.shape and a.dtype == out.dtype and a.strides == out.strides and address(a) == address(out)
-    if rule == EXACTLY and same or not (is_dense(a) and is_dense(out)):
+    if b.shape == shape:
+        if not np.may_share_memory(a, b) or not (is_dense(a) and is_dense(b)):
+            return
+        strides = b.strides
+    else:
+        low, high = address(b), address(b) + math.prod(shape) * b.itemsize
+        related = operand._v is out._v or np.may_share_memory(a, b)
+        if not related or not is_dense(a) or operand is not out and (address(a) >= high or address(a) + a.nbytes <= low):
+            return
+        strides = contiguous_strides(shape, b.itemsize)
+    if rule == EXACTLY and a.shape == shape and a.dtype == b.dtype and a.strides == strides and address(a) == address(b):
         return
     raise RuntimeError(
         f"{op.name}(): unsupported operation: some elements of the operand '{name}' and of out refer to a single memory location; "

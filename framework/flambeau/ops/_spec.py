@@ -332,12 +332,13 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
         raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
     check_writable(op, out)
+    if args:
+        from . import _overlap
+
+        _overlap.refuse_shared(op, out, result._a.shape, args)
     if out._a.shape != result._a.shape:
         resize_out(op, out, result._a.shape)
     if type(out._a) is not MetaArray:
-        from . import _overlap
-
-        _overlap.refuse_shared(op, out, args)
         out._a[...] = kernels.cast(result._a, out._a.dtype)
     bump(out)
     return out
