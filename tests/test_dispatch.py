@@ -310,8 +310,8 @@ def test_gradients_of_many_pieces_add_up_in_the_whole(shape):
     assert x.grad.reshape(7, -1)[:, 0].tolist() == rows
     total.backward()
     assert x.grad.reshape(7, -1)[:, -1].tolist() == [2 * r for r in rows]
-    with pytest.raises(RuntimeError, match="second time"):
-        total.backward()
+    total.backward()  # nothing in this graph saved a tensor, so there was nothing to free
+    assert x.grad.reshape(7, -1)[:, -1].tolist() == [3 * r for r in rows]
 
 
 def test_relu_passes_gradients_of_nan():

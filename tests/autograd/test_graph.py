@@ -188,3 +188,61 @@ def test_variable_is_the_tensor_of_old():
 def test_profiling_says_that_it_is_not_built():
     with pytest.raises(NotImplementedError, match="profiler"):
         fb.autograd.profiler.profile()
+
+
+def test_overwriting_what_was_saved_names_both_lines():
+    x = fb.ones(3, requires_grad=True)
+    y = x * 2
+    product = (y * y).sum()  # saves y
+    y.add_(1)  # overwrites y
+
+    with pytest.raises(RuntimeError, match=r"(?s)MulBackward0 saved.*# saves y.*AddBackward0 at.*# overwrites y"):
+        product.backward()
+
+
+def test_the_line_that_saved_is_the_users_own_also_through_modules():
+    x = fb.ones(3, 3)
+    net = fb.nn.Sequential(fb.nn.Linear(3, 3), fb.nn.Tanh())
+    hidden = net(x)  # saves its result
+    hidden.mul_(2)
+
+    with pytest.raises(RuntimeError, match=r"TanhBackward0 saved its result.*# saves its result"):
+        hidden.sum().backward()
+
+
+def test_a_second_backward_names_what_was_freed_and_where_it_was_saved():
+    x = fb.ones(3, requires_grad=True)
+    total = (x * x).sum()  # the line
+    total.backward()
+
+    with pytest.raises(RuntimeError, match=r"what MulBackward0 saved at .*# the line was freed"):
+        total.backward()
+
+
+def test_a_graph_that_saved_no_tensor_runs_any_number_of_times():
+    x = fb.ones(3, requires_grad=True)
+    total = (x + 1).view(3, 1).mean()
+    total.backward()
+    total.backward()
+
+    assert x.grad.tolist() == pytest.approx([2 / 3] * 3)
+
+
+def test_a_function_of_ones_own_names_both_lines():
+    class Square(fb.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad
+
+    x = fb.ones(3, requires_grad=True) * 1
+    y = Square.apply(x)  # saves x
+    x.add_(1)  # overwrites x
+
+    with pytest.raises(RuntimeError, match=r"SquareBackward.* at .*# saves x saved .*# overwrites x overwrote"):
+        y.sum().backward()

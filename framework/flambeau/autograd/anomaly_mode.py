@@ -11,7 +11,7 @@ from typing import Any
 from .. import _state
 from ..ops import _slow
 from ..tensor import Tensor
-from .tape import OWN_FOLDER, WRITER, Node, OutputNode, add_hook, users_line
+from .tape import OWN_FOLDER, WRITER, Node, OutputNode, add_hook, users_place
 
 __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"]
 
@@ -34,16 +34,16 @@ class _Watching:
         for r in result if isinstance(result, tuple) else (result,):
             node = r._n if isinstance(r, Tensor) else None
             node = node.parents[0] if type(node) is OutputNode else node
-            if isinstance(node, Node) and node.parents and "where" not in node.__dict__:
+            if isinstance(node, Node) and node.parents and "trace" not in node.__dict__:
                 stack = stack or _users_stack()
-                node.__dict__["where"], node.__dict__["trace"] = users_line(), stack
+                node.where, node.__dict__["trace"] = users_place(), stack
                 parent = _running()
                 if parent is not None:
                     node.__dict__["made_by"] = parent
         if inplace or out is not None:
             target = args[0] if inplace else out
             for t in target if isinstance(target, (tuple, list)) else (target,):
-                t._v[WRITER:] = [(f"{op.name}{'_' if inplace else ''}", users_line())]
+                t._v[WRITER:] = [(f"{op.name}{'_' if inplace else ''}", users_place())]
         return result
 
     def whole(self, op: Any, args: tuple[Any, ...]) -> Any:

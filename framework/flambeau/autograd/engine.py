@@ -101,7 +101,7 @@ def _run(
             raise_freed(node)
         if node.adds_piece and node.parents[0] in owned and not node.hooks and node.add_piece(pending[node.parents[0]], grad):
             grad = None
-            if not keep_graph:
+            if not keep_graph and node.versions:
                 node.saved = FREED
             continue
         if node.has_raw and not create_graph:
@@ -110,7 +110,7 @@ def _run(
             grads = through_tensors(node, grad, create_graph)
         if node.hooks and "post" in node.hooks:
             grads = _after(node, grads, grad, create_graph)
-        if not keep_graph:
+        if not keep_graph and node.versions:          # a node without versions saved no tensor, and can run again
             node.saved = FREED
         for parent, arriving in zip(node.parents, grads):  # noqa: B905  # strict costs 40 ns a node
             if parent is not None and arriving is not None and (wanted is None or parent in wanted):
@@ -125,7 +125,7 @@ def _run(
 
 def raise_freed(node: Node) -> None:
     """Raise RuntimeError for a graph that an earlier backward used up."""
-    where = node.__dict__.get("where")
+    where = node.made_at()
     place = f" at {shown_line(where)}" if where else ""
     hint = "" if where else "; autograd.detect_anomaly() shows the line that recorded it"
     raise RuntimeError(

@@ -99,7 +99,8 @@ class FunctionNode(Node):
             if record[tape.STAMP] > self.seq:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"{self.name()} saved a tensor of shape {list(value.shape)} that was written since; clone() it before writing"
+                    f"{self.name()} at {tape.shown_line(self.made_at())} saved a tensor of shape {list(value.shape)}, and "
+                    f"{tape.shown_writer(record)} overwrote it. Use the out-of-place form there, or clone() what is modified"
                 )
             source = self if parent is _OUTPUT else parent[0]() if type(parent) is tuple else parent
             t = wrap(value, source)
@@ -235,6 +236,7 @@ def _plain_result(r: Any, args: Any, dirty: set[int]) -> Any:
 def _make_node(cls: Any, ctx: _Context, args: Any) -> FunctionNode:
     node = object.__new__(FunctionNode)
     node.seq = _state.next_seq()
+    node.where = tape.users_place()
     node.hooks = None
     node.ctx, node.function = ctx, cls
     node.places = [(i, (a._a.shape, a._a.dtype)) for i, a in enumerate(args) if isinstance(a, Tensor)]
@@ -294,7 +296,7 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
         else:
             saved.append((t._a, t._v, t._n, None))
     node.saved = tuple(saved)
-    node.versions = ()
+    node.versions = (None,) * len(saved)
     ctx.to_save = ()
     ctx._node = weakref.proxy(node)
     node.seq = max(node.seq, *(s[1][tape.STAMP] for s in node.saved if s[1] is not None)) if saved else node.seq

@@ -14,7 +14,7 @@ import numpy as np
 from .. import _state
 from ..ops import _slow
 from ..tensor import Tensor, bump, wrap
-from .tape import Node, OutputNode, RemovableHandle, add_hook
+from .tape import Node, OutputNode, RemovableHandle, add_hook, holds_arrays
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
@@ -87,13 +87,13 @@ class _Packing:
 
     def pack_node(self, node: Node) -> None:
         """Replace the arrays `node` saved; they come back while its backward runs."""
-        if "packed" in node.__dict__ or not any(_holds_arrays(v) for v in node.saved):
+        if "packed" in node.__dict__ or not any(holds_arrays(v) for v in node.saved):
             return
         records = node.versions or (None,) * len(node.saved)
         with _quiet():
             packed = tuple(self._packed(v, r) for v, r in zip(node.saved, records, strict=True))
         node.__dict__["packed"] = packed
-        node.saved, node.versions = packed, ()
+        node.saved, node.versions = packed, (None,) * len(packed)
         ref = weakref.ref(node)
         add_hook(node, "pre", lambda grads: _restore(ref()))
         add_hook(node, "post", lambda grads, outs: _put_away(ref()))
@@ -104,13 +104,9 @@ class _Packing:
             if record is not None:
                 t._v = record
             return _Packed(self.pack(t), self.unpack)
-        if _holds_arrays(value):
+        if holds_arrays(value):
             return [self._packed(v, r) for v, r in zip(value, record or (None,) * len(value), strict=True)]
         return value
-
-
-def _holds_arrays(value: Any) -> bool:
-    return isinstance(value, _ndarray) or isinstance(value, list) and any(isinstance(v, _ndarray) for v in value)
 
 
 @contextlib.contextmanager
@@ -146,7 +142,8 @@ def _unpacked(p: Any) -> tuple[Any, Any]:
 
 
 def _put_away(node: Any) -> None:
-    node.saved, node.versions = node.__dict__["packed"], ()
+    packed = node.__dict__["packed"]
+    node.saved, node.versions = packed, (None,) * len(packed)
 
 
 class saved_tensors_hooks:  # PyTorch's name

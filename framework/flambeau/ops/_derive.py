@@ -8,6 +8,7 @@ the function: plain tensors of one floating dtype, few elements, no unusual mode
 from __future__ import annotations
 
 import linecache
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from flambeau_kernels.formula import rebind
 
 from .. import _state
 from .._arrays import ndarray
+from ..autograd import tape
 from ..dtypes import F4, F8
 from ..tensor import Tensor
 from . import _index, _spec
@@ -26,6 +28,7 @@ from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "F4": F4, "F8": F8,
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
+    "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
 _state.share(_scope)
@@ -290,11 +293,17 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         versions.append("None")
         shapes.append("None")
         kinds.append("None")
+    if set(versions) != {"None"}:
+        lines += [
+            "frame = getframe(1)",
+            "code = frame.f_code",
+            "node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place()",
+        ]
     return [
         *lines,
         f"node.parents = ({', '.join(parents)},)",
         f"node.saved = ({', '.join(saved)},)",
-        f"node.versions = ({', '.join(versions)},)",
+        f"node.versions = ({', '.join(versions)},)" if set(versions) != {"None"} else "node.versions = ()",
         f"node.shape = ({', '.join(shapes)},)",
         f"node.dtype = ({', '.join(kinds)},)",
         "return t",

@@ -412,7 +412,7 @@ def rebase(tensor: Tensor, node: Node) -> None:
     """Make `node` the history of `tensor`, of its base, and of every other view of that base."""
     link = tensor._b
     base = tensor
-    tensor._v[tape.WRITER :] = [(node.name(), tape.users_line())]
+    tensor._v[tape.WRITER :] = [(node.name(), tape.users_place())]
     if link is None:
         tensor._n = node
     else:
@@ -441,7 +441,7 @@ class CopySlices(Node):
         made.hooks = None
         steps = None if _arrays.is_c_contiguous(base._a) or not _arrays.is_dense(base._a) else base.stride()
         made.saved = ((None, *link[1:]), node, node.parents[0] is not None, steps)
-        made.versions = ()
+        made.versions = (None,) * len(made.saved)
         return made
 
     def name(self) -> str:
@@ -503,18 +503,12 @@ def raise_overwritten(node: Node, record: Any) -> None:
     index = next((i for i, v in enumerate(node.versions) if v is record), 0)
     saved = next((s for s, v in zip(node.saved, node.versions, strict=False) if v is record), None)
     shape = list(saved.shape) if isinstance(saved, ndarray) else "unknown"
-    where = node.__dict__.get("where")
+    where = node.made_at()
     op = node.op
     names = ("result", *op.params) if isinstance(op, ElementwiseOp) else getattr(op, "saved_names", ())
     what = names[index] if index < len(names) else f"operand {index}"
     saver = f"{node.name()} saved its {what} (shape {shape})" + (f" at {tape.shown_line(where)}" if where else "")
-    if record is None:
-        writer = "its own in-place form"
-    elif len(record) > tape.WRITER:
-        name, place = record[tape.WRITER]
-        writer = f"{name} at {tape.shown_line(place)}"
-    else:
-        writer = f"an in-place operation (version {record[0]} now)"
+    writer = "its own in-place form" if record is None else tape.shown_writer(record)
     known = where is not None and (record is None or len(record) > tape.WRITER)
     raise RuntimeError(
         f"one of the variables needed for gradient computation has been modified by an inplace operation: {saver}, and {writer} "
@@ -720,6 +714,7 @@ class ElementwiseOp(Op):
             return
         node = _new(self.node_class)
         node.seq = _state.next_seq()
+        node.where = tape.users_place()
         node.parents = parents
         node.hooks = None
         reads = {r for name, p in zip(self.params, parents, strict=True) if p is not None for r in self.reads_of(name)}
@@ -742,7 +737,8 @@ class ElementwiseOp(Op):
                 versions.append(None)
             shapes.append(a._a.shape if tensor else None)
             kinds.append(a._a.dtype if tensor else None)
-        node.saved, node.versions = tuple(saved), tuple(versions)
+        node.saved = tuple(saved)
+        node.versions = tuple(versions) if any(v is not None for v in versions) else ()
         node.shape, node.dtype = tuple(shapes), tuple(kinds)
         made._n = node
 
@@ -895,6 +891,8 @@ def conj(x: Any) -> Any:
 
 def forget_overwritten_inputs(node: Node, target: Tensor) -> None:
     """As `forget_overwritten`, but the output is meant to be overwritten, and of the target itself a copy is kept."""
+    if not node.versions:
+        return
     out, first, *others = node.saved
     versions = node.versions
     if isinstance(first, ndarray) and versions[1] is target._v:
@@ -1214,6 +1212,7 @@ class PrimitiveOp(Op):
             return None
         node = _new(self.node_class)
         node.seq = _state.next_seq()
+        node.where = tape.users_place()
         node.parents = tuple(parents)
         node.hooks = None
         node.shape = len(outs) if several else 0
@@ -1225,7 +1224,9 @@ class PrimitiveOp(Op):
             value, record = self._save(name, named, outs)
             saved.append(value)
             versions.append(record)
-        node.saved, node.versions = tuple(saved), tuple(versions)
+        node.saved = tuple(saved)
+        holds = any(v is not None for v in versions) or any(map(tape.holds_arrays, saved))
+        node.versions = tuple(versions) if holds else ()
         if several:
             made = []
             for i, o in enumerate(outs):
@@ -1604,7 +1605,10 @@ class ReductionOp(Op):
             node.hooks = None
             keeps_in, keeps_out = "input" in self.reads, "out" in self.reads
             node.saved = (made._a if keeps_out else None, a if keeps_in else None)
-            node.versions = (made._v if keeps_out else None, input._v if keeps_in else None)
+            node.versions = ()
+            if keeps_in or keeps_out:
+                node.versions = (made._v if keeps_out else None, input._v if keeps_in else None)
+                node.where = tape.users_place()
             node.shape = (a.shape, axes, keepdim)
             node.dtype = a.dtype
             made._n = node
@@ -1616,7 +1620,7 @@ class ReductionOp(Op):
         node.seq = _state.next_seq()
         node.parents = (parent,)
         node.hooks = None
-        node.saved = node.versions = (None, None)
+        node.saved, node.versions = (None, None), ()
         node.shape = (a.shape, tuple(range(a.ndim)), False)
         node.dtype = a.dtype
         return node

@@ -14,6 +14,7 @@ from flambeau_kernels.vocabulary import erfc, exp, expm1, log1p, maximum, minimu
 
 from .. import _state, dtypes
 from .._arrays import ndarray
+from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._promote import like_input, only, refuse
@@ -420,6 +421,7 @@ def _small_along(op: Any, compute: Any) -> Any:
         if parent is not None and (_state.GRAD or _state.local.grad):
             node = made._n = _new(op.node_class)
             node.seq = _state.next_seq()
+            node.where = users_place()
             node.parents = (parent,)
             node.hooks = None
             node.saved = (made._a, dim % n)

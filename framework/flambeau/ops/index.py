@@ -185,6 +185,7 @@ def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) 
     if _state.GRAD or _state.local.grad:
         node = made._n = _new(op.node_class)
         node.seq = _state.next_seq()
+        node.where = tape.users_place()
         node.parents = parents
         node.hooks = None
         node.saved = saved
@@ -204,7 +205,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
         return wrap(made if made.flags.c_contiguous else np.ascontiguousarray(made))
     if len(key) != 1 or there[0].dtype is not _I8:
         return None
-    return recorded(index, np.ascontiguousarray(a[there]), (self._n,), (a.shape, key))
+    return recorded(index, np.ascontiguousarray(a[there]), (self._n,), (a.shape, key), (None, None))
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:

@@ -10,6 +10,7 @@ from flambeau_kernels import small
 
 from .. import _state, devices, dtypes
 from .._arrays import ndarray
+from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._spec import FUNCTION, METHOD, OUT, composite, describe, primitive
@@ -88,6 +89,7 @@ def _mm_fast(input, mat2):
     if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
         node = made._n = _new(mm.node_class)
         node.seq = _state.next_seq()
+        node.where = users_place()
         node.parents = (n, m)
         node.hooks = None
         node.saved = (a, b)
@@ -434,6 +436,7 @@ def _linear_fast(input, weight, bias):
     if (n is not None or m is not None or k is not None) and (_state.GRAD or _state.local.grad):
         node = made._n = _new(linear.node_class)
         node.seq = _state.next_seq()
+        node.where = users_place()
         node.parents = (n, m, k)
         node.hooks = None
         node.saved = (a, w, None if bias is None else b.shape)  # pyright: ignore[reportPossiblyUnboundVariable]  # bound where it is read

@@ -12,6 +12,7 @@ from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
 from .. import _state, dtypes
+from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._promote import common, only
@@ -314,6 +315,7 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
     if parent is not None and (_state.GRAD or _state.local.grad):
         node = made._n = _new(cross_entropy_rows.node_class)
         node.seq = _state.next_seq()
+        node.where = users_place()
         node.parents = (parent,)
         node.hooks = None
         node.saved = (logs, kept)
@@ -417,6 +419,7 @@ def _mse_fast(input, target, size_average, reduce, reduction, weight):
     if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
         node = made._n = _new(mean_squared_error.node_class)
         node.seq = _state.next_seq()
+        node.where = users_place()
         node.parents = (n, m)
         node.hooks = None
         node.saved = (a, b)
