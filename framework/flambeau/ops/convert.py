@@ -245,7 +245,13 @@ def cpu(self, memory_format=None):
 
 @composite(surface=METHOD)
 def cuda(self, device=None, non_blocking=False, memory_format=None):
-    """`self` on a CUDA device."""
+    """`self` on a CUDA device.
+
+    Args:
+        device: its index or name; the current one by default.
+        non_blocking: do not wait for the copy, where the host memory is page-locked.
+    Raises: RuntimeError where there is no such device.
+    """
     return self.to("cuda" if device is None else device, memory_format=memory_format)
 
 

@@ -77,10 +77,15 @@ def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, re
 
 @composite(surface=FUNCTION | METHOD)
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    """The distinct elements in ascending order, whether `sorted` is set or not; with `dim`, the distinct slices along it.
+    """The distinct elements in ascending order; with `dim`, the distinct slices along it.
 
-    Returns: the elements; with `return_inverse` also the place of each element of `input` among them, with `return_counts`
-    also how often each occurs. Every nan is distinct.
+    They are `sorted` whether that is set or not. Every nan is distinct.
+    Returns: the elements; with `return_inverse` also the place of each element of `input` among them, with
+        `return_counts`
+        also how often each occurs.
+
+    >>> fb.unique(fb.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
+    (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
     """
     return _distinct_results(input, False, return_inverse, return_counts, dim)
 
@@ -159,10 +164,13 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     """Where each of `input` would be inserted in the last dimension of `sorted_sequence` so that it stays sorted.
 
     Args:
-        sorted_sequence: a vector, or of the shape of `input` apart from the last dimension.
+        sorted_sequence: a vector, or of the shape of `input` apart from the last dimension; ascending.
         right: among equals the last place rather than the first, as does ``side='right'``.
         sorter: the order that sorts an unsorted `sorted_sequence`.
     Returns: int64, or int32 with `out_int32`; the shape of `input`.
+
+    >>> fb.searchsorted(fb.tensor([1, 3, 5]), fb.tensor([3, 4]))
+    tensor([1, 2])
     """
     if side not in (None, "left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side!r}")
@@ -190,7 +198,12 @@ searchsorted.run_out = _search_out
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The number of the bucket between ascending `boundaries` (a vector) that each of `input` falls into.
 
-    With `right` a value equal to a boundary goes above it, otherwise below.
+    Args:
+        right: a value equal to a boundary goes above it, otherwise below.
+        out_int32: return int32 in place of int64.
+
+    >>> fb.bucketize(fb.tensor([0, 3, 9]), fb.tensor([1, 3, 5]))
+    tensor([0, 1, 3])
     """
     if boundaries.ndim != 1:
         raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
@@ -217,7 +230,15 @@ def _check_bincount(input, weights, minlength):
 
 @primitive(surface=FUNCTION | METHOD, tensors=("input", "weights"), check=_check_bincount)
 def bincount(input, weights=None, minlength=0):
-    """How often each of 0, 1, 2, ... occurs in the integers `input`, or the total of the `weights` where it does."""
+    """How often each of 0, 1, 2, ... occurs in the integers `input`, or the total of the `weights` where it does.
+
+    Args:
+        input: a vector of integers, none negative.
+        minlength: least length of the result, which otherwise ends with the largest.
+
+    >>> fb.bincount(fb.tensor([0, 1, 1]), minlength=4)
+    tensor([1, 2, 0, 0])
+    """
 
 
 bincount.not_differentiable = "counts are constant, and PyTorch defines no gradient of weights"
@@ -383,12 +404,16 @@ def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: 
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def histogram(input, bins, *, range=None, weight=None, density=False):
-    """How many elements, or how much `weight`, each bin holds: ``(hist, bin_edges)``.
+    """``(hist, bin_edges)``: how many elements, or how much `weight`, each bin holds, and where bins begin and end.
 
     Args:
-        bins: a number of equal bins, or a vector of their ascending edges.
+        bins: a number of equal bins, or a vector of their ascending edges; a bin has its lower edge, the last
+            both.
         range: ``(low, high)`` for equal bins; that of the elements by default.
         density: whether to divide by the total and the widths, so that the area is 1.
+
+    >>> fb.histogram(fb.tensor([1.0, 2.0]), fb.tensor([0.0, 2.0, 4.0])).hist
+    tensor([1., 1.])
     """
     from . import _derive
 
@@ -401,11 +426,12 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
 
 @composite(surface=FUNCTION)
 def histogramdd(input, bins, range=None, weight=None, density=False):
-    """The histogram of points, the last dimension of `input`: ``(hist, bin_edges)``, edges a tuple with one vector each.
+    """``(hist, bin_edges)`` of points, the last dimension of `input`; edges are a tuple with one vector each.
 
     Args:
         bins: a number of bins, or one per coordinate, or a vector of edges per coordinate.
         range: ``(low, high)`` of each coordinate, one after the other.
+        weight, density: as for `histogram`.
     """
     from . import _derive
 

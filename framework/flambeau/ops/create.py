@@ -107,7 +107,11 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
 def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
           device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, memory_format: Any = None, names: Any = None) -> Tensor:  # fmt: skip
-    """A tensor of `size` with whatever was in memory; under deterministic fills, nan or the largest integer."""
+    """A tensor of `size` with whatever was in memory; under deterministic fills, nan or the largest integer.
+
+    Args:
+        sizes, size: the shape, as several ints or one sequence.
+    """
     _check_layout(layout)
     if out is not None:
         return out.resize_(_sizes(sizes, size))
@@ -123,7 +127,11 @@ def _empty_filled(shape: Any, d: Any) -> Any:
 def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
           device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
-    """A tensor of `size` filled with 0."""
+    """A tensor of `size` filled with 0.
+
+    Args:
+        sizes, size: the shape, as several ints or one sequence.
+    """
     if dtype is None and device is None and out is None and layout is None and not requires_grad and _state.plain_device():
         try:
             if sizes and sizes[0] is not True and sizes[0] is not False:
@@ -139,7 +147,11 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
 def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
          device: Any = None, requires_grad: bool = False,
          pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
-    """A tensor of `size` filled with 1."""
+    """A tensor of `size` filled with 1.
+
+    Args:
+        sizes, size: the shape, as several ints or one sequence.
+    """
     if out is not None:
         return out.resize_(_sizes(sizes, size)).fill_(1)
     _check_layout(layout)
@@ -148,7 +160,10 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
 
 def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
-    """A tensor of `size` filled with `fill_value`, whose kind decides the dtype by default."""
+    """A tensor of `size` filled with `fill_value`, whose kind decides the dtype by default.
+
+    A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
+    """
     if isinstance(size, int):
         raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     value = _fill_number("full", fill_value)
@@ -231,9 +246,9 @@ def _like_strides(input: Tensor, target: np.dtype, memory_format: Any) -> tuple[
 
 empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(np.ones)
 empty_like.__name__, zeros_like.__name__, ones_like.__name__ = "empty_like", "zeros_like", "ones_like"
-empty_like.__doc__ = "An uninitialised tensor shaped like `input`."
-zeros_like.__doc__ = "Zeros shaped like `input`."
-ones_like.__doc__ = "Ones shaped like `input`."
+empty_like.__doc__ = "An uninitialised tensor shaped like `input`, with its dtype, device and layout by default."
+zeros_like.__doc__ = "Zeros shaped like `input`, with its dtype, device and layout by default."
+ones_like.__doc__ = "Ones shaped like `input`, with its dtype, device and layout by default."
 
 
 def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -278,7 +293,18 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
-    """A copy of `data`: a number, nested sequences, an array or a tensor. Floats give the default dtype, ints int64."""
+    """A copy of `data`: a number, nested sequences, an array or a tensor.
+
+    Args:
+        data: floats give the default dtype, ints int64, bools bool; arrays and tensors keep theirs.
+        dtype, device: convert to these.
+        requires_grad: record what is done with the tensor.
+    Raises: ValueError for sequences of uneven length; TypeError for something else, such as a str.
+
+    >>> fb.tensor([[1, 2], [3, 4.5]])
+    tensor([[1.0000, 2.0000],
+            [3.0000, 4.5000]])
+    """
     if isinstance(data, Tensor):
         warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -416,7 +442,13 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Tensor:
-    """`obj` as a tensor, sharing memory when possible unless `copy`. Raises: ValueError when copy=False is impossible."""
+    """`obj` as a tensor, sharing memory when possible.
+
+    Args:
+        obj: what `tensor` takes, or an object with the buffer protocol or DLPack.
+        copy: True always copies, False never does, None where it must.
+    Raises: ValueError when copy=False is impossible.
+    """
     if isinstance(obj, (Tensor, ndarray)) or hasattr(obj, "__dlpack__"):
         shared = obj if isinstance(obj, Tensor) else from_numpy(obj) if isinstance(obj, ndarray) else from_dlpack(obj)
         made = shared.to(dtype=dtype, device=device)
@@ -459,7 +491,16 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
-    """A one-dimensional tensor over the memory of an object with the buffer protocol."""
+    """A one-dimensional tensor over the memory of an object with the buffer protocol, which stays alive as long.
+
+    Args:
+        dtype: of the elements; nothing in the buffer says it.
+        count: how many elements; -1 for all there are.
+        offset: where they begin, in bytes.
+
+    >>> fb.frombuffer(b"ab", dtype=fb.uint8)
+    tensor([97, 98], dtype=torch.uint8)
+    """
     size, step = memoryview(buffer).nbytes, dtype.itemsize
     if size == 0 or count == 0:
         raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
@@ -554,7 +595,14 @@ def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
-    """``start, start + step, ...`` up to but not including `end`."""
+    """``start, start + step, ...`` up to but not including `end`: ``ceil((end - start) / step)`` elements.
+
+    With one argument, that is the end. All ints give int64, else the default dtype.
+    Raises: RuntimeError for a step of 0 or of the wrong sign.
+
+    >>> fb.arange(1, 2, 0.5)
+    tensor([1.0000, 1.5000])
+    """
     _check_layout(layout)
     if end is None:
         start, end = 0, start
@@ -588,7 +636,11 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
 
 
 def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
-    """As `arange`, including `end`; deprecated in PyTorch."""
+    """As `arange`, including `end`; deprecated in PyTorch.
+
+    Args:
+        options: `layout`, `device`, `requires_grad`, as everywhere.
+    """
     warn(
         "torch.range is deprecated, because its behaviour is inconsistent with Python's range builtin: it includes the end. "
         "Use torch.arange, which produces values in [start, end)."
@@ -657,7 +709,14 @@ def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
 
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
-    """`base` to the powers from `start` to `end`, evenly spaced."""
+    """`base` to the powers from `start` to `end`, `steps` of them, evenly spaced.
+
+    Args:
+        options: `layout`, `device`, `requires_grad`, as everywhere.
+
+    >>> fb.logspace(0, 3, steps=4, base=2)
+    tensor([1., 2., 4., 8.])
+    """
     start, end = _endpoints("logspace", start, end)
     _check_steps("logspace", steps)
     if steps < 0:

@@ -43,10 +43,15 @@ def _grids(tensors: Any, indexing: str) -> tuple[Tensor, ...]:
 
 @composite(surface=FUNCTION, spread="tensors")
 def meshgrid(tensors, *, indexing=None):
-    """For each vector a view of it over the grid they span together.
+    """For each vector a view of it over the grid they span together, as a tuple.
 
     Args:
         indexing: 'ij' (the first vector runs along rows; the default) or 'xy' (along columns).
+
+    >>> rows, columns = fb.meshgrid(fb.tensor([1, 2]), fb.tensor([3, 4]), indexing="ij")
+    >>> rows
+    tensor([[1, 1],
+            [2, 2]])
     """
     return _grids(tuple(tensors), "ij" if indexing is None else indexing)
 
@@ -65,7 +70,11 @@ def cartesian_prod(tensors):
 
 @composite(surface=FUNCTION)
 def combinations(input, r=2, with_replacement=False):
-    """All combinations of `r` elements of a vector in their order, one a row; as ``itertools.combinations``."""
+    """All combinations of `r` elements of a vector in their order, one a row; as ``itertools.combinations``.
+
+    Args:
+        with_replacement: an element may come several times, as ``itertools.combinations_with_replacement``.
+    """
     if input.ndim != 1:
         raise RuntimeError(f"combinations: Expect a 1D vector, but got shape {list(input.shape)}")
     if r < 0:
@@ -98,7 +107,14 @@ def _check_total(total: int, output_size: Any) -> None:
 def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
     """Each element (or slice along `dim`) repeated in place, `repeats` times or as often as its entry there says.
 
-    With one argument, a vector of counts: each position repeated that often.
+    With one argument, a vector of counts: each position repeated that often. Without `dim`, of the flattened
+        `input`.
+
+    Args:
+        output_size: the length of the result along `dim`, which must be right.
+
+    >>> fb.repeat_interleave(fb.tensor([5, 7]), fb.tensor([2, 1]))
+    tensor([5, 5, 7])
     """
     if input is None or repeats is None:
         counts = repeats if input is None else input
@@ -134,7 +150,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
 
 @composite(surface=FUNCTION)
 def vander(x, N=None, increasing=False):  # PyTorch's name
-    """The matrix with the powers of each element of a vector in a row, falling ones unless `increasing`; `N` columns."""
+    """The matrix with the powers of each element of a vector `x` in a row: `N` of them, falling unless `increasing`."""
     if x.ndim != 1:
         raise RuntimeError(f"vander: x must be a one-dimensional tensor, got shape {tuple(x.shape)}")
     n = x.shape[0] if N is None else N
@@ -150,7 +166,11 @@ def vander(x, N=None, increasing=False):  # PyTorch's name
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def kron(input, other):
-    """The Kronecker product: `other` scaled by each element of `input`, laid out in blocks."""
+    """The Kronecker product: `other` scaled by each element of `input`, laid out in blocks.
+
+    >>> fb.kron(fb.tensor([1, 10]), fb.tensor([1, 2]))
+    tensor([ 1,  2, 10, 20])
+    """
     ndim = max(input.ndim, other.ndim)
     a = [1] * (ndim - input.ndim) + list(input.shape)
     b = [1] * (ndim - other.ndim) + list(other.shape)

@@ -90,7 +90,10 @@ def _masked_tensor_vjp(grad, input_shape, mask, value_dtype):
 
 @composite(surface=FUNCTION | METHOD | INPLACE)
 def masked_fill(input, mask, value):
-    """`input` with `value`, a number or 0-d Tensor, wherever `mask` (bool, broadcast) holds."""
+    """`input` with `value`, a number or 0-d Tensor, wherever `mask` (bool, broadcast) holds.
+
+    Raises: RuntimeError for a mask of another dtype.
+    """
     fill = masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number
     return fill.function(input, mask, value)
 
@@ -121,7 +124,10 @@ def _check_masked_select(input, mask):
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select)
 def masked_select(input, mask):
-    """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order."""
+    """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order.
+
+    The length depends on the values, so `vmap` refuses it.
+    """
 
 
 refuse_other_dtype_out(masked_select)
@@ -153,7 +159,10 @@ def _check_masked_scatter(input, mask, source):
 
 @primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "mask", "source"), check=_check_masked_scatter)
 def masked_scatter(input, mask, source):
-    """`input` with the elements of `source`, in row-major order, put where `mask` (bool, broadcast) holds."""
+    """`input` with the elements of `source`, in row-major order, put where `mask` (bool, broadcast) holds.
+
+    Raises: RuntimeError where `source` has fewer elements than the mask has places.
+    """
 
 
 @masked_scatter.kernel

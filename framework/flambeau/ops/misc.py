@@ -45,13 +45,13 @@ def resolve_conj(input):
 
 @composite(surface=FUNCTION | METHOD)
 def unsafe_chunk(input, chunks, dim=0):
-    """`chunk`; the pieces here always keep their tie to the whole."""
+    """`chunk`; the pieces here always keep their tie to the whole. Arguments as for `chunk`."""
     return input.chunk(chunks, dim)
 
 
 @composite(surface=FUNCTION | METHOD)
 def unsafe_split(tensor, split_size_or_sections, dim=0):
-    """`split`; the pieces here always keep their tie to the whole."""
+    """`split`; the pieces here always keep their tie to the whole. Arguments as for `split`."""
     return tensor.split(split_size_or_sections, dim)
 
 
@@ -65,7 +65,7 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
     scope: dict[str, Any] = {"__name__": __name__, "view": _caller(source), "copies": _copies if several else _copy}
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
-    made.__doc__ = f"`{name}`, in memory of its own."
+    made.__doc__ = f"`{name}`, in memory of its own. Arguments as for `{name}`."
     method = METHOD if name == "narrow" else 0  # the only one that is a method too
     return composite(surface=FUNCTION | OUT | method)(made)
 
@@ -107,7 +107,11 @@ def alias_copy(input):
 
 
 def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
-    """Uninitialised memory whose dimensions lie, slowest first, in the order `physical_layout`."""
+    """Uninitialised memory of shape `size` whose dimensions lie, slowest first, in the order `physical_layout`.
+
+    Args:
+        options: `dtype`, `device`, `requires_grad`, as everywhere.
+    """
     from .create import empty
 
     order = list(physical_layout)
@@ -150,7 +154,12 @@ def heaviside(input, values):
     return OPS["where"].function(input == 0, values, (input > 0).to(input.dtype))
 
 
-FUNCTIONS = {"empty_permuted": empty_permuted, "resize_as_": lambda t, like, memory_format=None: t.resize_as_(like, memory_format)}
+def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """`input`, changed to the size of `the_template`; elements that were not there before are uninitialised."""
+    return input.resize_as_(the_template, memory_format)
+
+
+FUNCTIONS = {"empty_permuted": empty_permuted, "resize_as_": resize_as_}
 
 
 # -- element by element, in Python -----------------------------------------------------------------------------------------

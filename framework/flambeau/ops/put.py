@@ -25,7 +25,11 @@ def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=lambda input, index: _check_flat("take", input, index))
 def take(input, index):
-    """The elements at `index` (int64, may be negative) of `input` seen as a vector, in the shape of `index`."""
+    """The elements at `index` (int64, may be negative) of `input` seen as a vector, in the shape of `index`.
+
+    >>> fb.take(fb.tensor([[1, 2], [3, 4]]), fb.tensor([3, 0]))
+    tensor([4, 1])
+    """
 
 
 refuse_other_dtype_out(take)

@@ -169,7 +169,17 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
 
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
-    """Numbers evenly spread over [0, 1)."""
+    """Numbers evenly spread over [0, 1).
+
+    Args:
+        sizes, size: the shape, as several ints or one sequence.
+        generator: draws the numbers; the default one of the device, which `manual_seed` sets, if None.
+    The same seed gives PyTorch's numbers on the CPU.
+
+    >>> _ = fb.manual_seed(0)
+    >>> fb.rand(2)
+    tensor([0.4963, 0.7682])
+    """
     return _make(
         lambda a: _kernels().uniform(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
@@ -178,7 +188,10 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
 
 def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
-    """Numbers from the standard normal distribution."""
+    """Numbers from the standard normal distribution: mean 0, variance 1.
+
+    Arguments as for `rand`. Complex numbers have variance 1 in all.
+    """
     return _make(
         lambda a: _kernels().normal(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
@@ -187,7 +200,10 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False, pin_memory: bool = False, **named: Any) -> Tensor:  # fmt: skip
-    """``randint(low=0, high, size)``: integers evenly spread over ``[low, high)``, int64 by default."""
+    """``randint(low=0, high, size)``: integers evenly spread over ``[low, high)``, int64 by default.
+
+    Raises: RuntimeError unless ``low < high``.
+    """
     values = list(args)
     low = named.pop("low", None)
     high = named.pop("high", None)
@@ -258,7 +274,12 @@ def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None
 
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
-    """Normal numbers whose mean and standard deviation may be numbers or Tensors, one per element."""
+    """Normal numbers whose mean and standard deviation may be numbers or Tensors, one per element.
+
+    Args:
+        mean, std: a number each with `size`; or Tensors, or one of both, whose shape is the result's.
+    Raises: RuntimeError for a negative `std`.
+    """
     if size is not None:
         return _make(
             lambda a: _kernels().normal(_stream(generator), a, mean, std),
@@ -318,7 +339,16 @@ def binomial(count, prob, generator=None):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def multinomial(input, num_samples, replacement=False, *, generator=None):
-    """`num_samples` indices drawn from each row of weights. Raises: RuntimeError for weights that are no distribution."""
+    """`num_samples` indices drawn from each row of weights: ``(N, C) -> (N, num_samples)``, int64, or without N.
+
+    Args:
+        input: weights, not negative and not all 0; they need not add up to 1.
+        replacement: whether an index may be drawn twice.
+    Raises: RuntimeError for weights that are no distribution, or too few of them.
+
+    >>> fb.multinomial(fb.tensor([0.0, 2.0]), 3, replacement=True)
+    tensor([1, 1, 1])
+    """
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
     return wrap(_kernels().multinomial(_stream(generator), input._a, num_samples, replacement))

@@ -30,7 +30,14 @@ from ._spec import (
 
 @reduction(identity=0, combine="add", partial=lambda: 1, autocast="float32")
 def sum(input, dim=None, keepdim=False, *, dtype=None):
-    """The sum over `dim`. Integers and bools add up in int64; halves in float32."""
+    """The sum over `dim` (an int, several, or all by default). Integers and bools add up in int64; halves in float32.
+
+    Args:
+        dtype: `input` is converted to it first, which also is the dtype of the result.
+
+    >>> fb.tensor([[True, True], [False, True]]).sum(dim=1)
+    tensor([2, 1])
+    """
 
 
 @sum.fast
@@ -122,12 +129,18 @@ def isnan_tensor(x: Tensor) -> Tensor:
 
 @reduction(dtype=same_dtype, combine="max", vjp=_share)
 def amax(input, dim=(), keepdim=False):
-    """The largest value over `dim`; nan wins. Tied values share the gradient equally."""
+    """The largest value over `dim`; nan wins. Tied values share the gradient equally.
+
+    Unlike `max` it takes several dimensions and gives no indices. Raises: IndexError where there is nothing.
+    """
 
 
 @reduction(dtype=same_dtype, combine="min", vjp=_share)
 def amin(input, dim=(), keepdim=False):
-    """The smallest value over `dim`; nan wins. Tied values share the gradient equally."""
+    """The smallest value over `dim`; nan wins. Tied values share the gradient equally.
+
+    Unlike `min` it takes several dimensions and gives no indices. Raises: IndexError where there is nothing.
+    """
 
 
 @composite(surface=FUNCTION | METHOD | OUT)
@@ -142,12 +155,12 @@ def aminmax(input, *, dim=None, keepdim=False):
 
 @reduction(dtype=bool_dtype, identity=1, map=lambda x: x != 0, combine="and")
 def all(input, dim=None, keepdim=False):
-    """Whether every element over `dim` is non-zero."""
+    """Whether every element over `dim` is non-zero, True where there is none: bool, but uint8 for uint8."""
 
 
 @reduction(dtype=bool_dtype, identity=0, map=lambda x: x != 0, combine="or")
 def any(input, dim=None, keepdim=False):
-    """Whether some element over `dim` is non-zero."""
+    """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8."""
 
 
 def _count_dtype(op: Any, given: Any, dtype: Any) -> Any:
@@ -354,13 +367,27 @@ def _parse_var(input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: An
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The variance over `dim`, with ``count - correction`` in the denominator (1 by default)."""
+    """The variance over `dim`, the sum of squared deviations over ``count - correction``.
+
+    Args:
+        unbiased: an older name for the correction: True is 1, False is 0.
+        correction: 1 by default; nan (and a warning) where it leaves nothing to divide by.
+    Raises: RuntimeError for integers.
+
+    >>> x = fb.tensor([1.0, 2.0, 3.0, 4.0])
+    >>> x.var(), x.var(correction=0)
+    (tensor(1.6667), tensor(1.2500))
+    """
     return variance.function(input, *_parse_var(input, dim, unbiased, keepdim, correction))
 
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The standard deviation over `dim`, with ``count - correction`` in the denominator (1 by default)."""
+    """The standard deviation over `dim`: the root of `var`.
+
+    Args:
+        unbiased, correction: as for `var`.
+    """
     return _sqrt(variance.function(input, *_parse_var(input, dim, unbiased, keepdim, correction)))
 
 
@@ -385,13 +412,21 @@ def root(input):
 
 @composite(surface=FUNCTION)
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """`var` and `mean` over `dim`."""
+    """``(var, mean)`` over `dim`.
+
+    Args:
+        unbiased, correction: as for `var`.
+    """
     return var(input, dim, unbiased, keepdim, correction=correction), _mean_of(input, dim, keepdim)
 
 
 @composite(surface=FUNCTION)
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """`std` and `mean` over `dim`."""
+    """``(std, mean)`` over `dim`.
+
+    Args:
+        unbiased, correction: as for `var`.
+    """
     return std(input, dim, unbiased, keepdim, correction=correction), _mean_of(input, dim, keepdim)
 
 

@@ -136,7 +136,11 @@ def _check_index_add(input, dim, index, source, alpha):
 
 @primitive(surface=EVERY, tensors=("input", "index", "source"), check=_check_index_add)
 def index_add(input, dim, index, source, *, alpha=1):
-    """`input` with the slices of ``alpha * source`` added at `index` along `dim`, one after the other."""
+    """`input` with the slices of ``alpha * source`` added at `index` along `dim`, one after the other.
+
+    >>> fb.index_add(fb.zeros(2), 0, fb.tensor([1, 1]), fb.tensor([5.0, 6.0]))
+    tensor([ 0., 11.])
+    """
 
 
 @index_add.kernel

@@ -38,7 +38,14 @@ def _total_shape(input, dim, dtype):
 
 @primitive(surface=EVERY, check=_check_scan, autocast="float32")
 def cumsum(input, dim, *, dtype=None):
-    """The sums of the elements up to each place along `dim`. Integers and bools add up in int64 unless `dtype` is given."""
+    """The sums of the elements up to each place along `dim`: the shape of `input`.
+
+    Args:
+        dtype: `input` is converted to it first; int64 for integers and bools by default.
+
+    >>> fb.cumsum(fb.tensor([1, 2, 3]), dim=0)
+    tensor([1, 3, 6])
+    """
 
 
 @cumsum.kernel
@@ -86,7 +93,11 @@ def _cumsum_raw(grad, input_dtype, dim):
 
 @primitive(surface=EVERY, check=_check_scan, autocast="float32")
 def cumprod(input, dim, *, dtype=None):
-    """The products of the elements up to each place along `dim`. Integers and bools multiply in int64 by default."""
+    """The products of the elements up to each place along `dim`: the shape of `input`.
+
+    Args:
+        dtype: `input` is converted to it first; int64 for integers and bools by default.
+    """
 
 
 @cumprod.kernel
@@ -211,7 +222,14 @@ def reverse_logcumsumexp(x: Tensor, dim: int) -> Tensor:
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def diff(input, n=1, dim=-1, prepend=None, append=None):
-    """The `n`-th differences of neighbours along `dim`; of bools, whether they differ."""
+    """The `n`-th differences of neighbours along `dim`, which loses `n` elements; of bools, whether they differ.
+
+    Args:
+        prepend, append: what goes before and after `input` along `dim` first.
+
+    >>> fb.diff(fb.tensor([1, 4, 9]), prepend=fb.tensor([0]))
+    tensor([1, 3, 5])
+    """
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
@@ -272,14 +290,22 @@ def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
 
 @composite(surface=FUNCTION, aliases=("trapz",))
 def trapezoid(y, x=None, *, dx=1, dim=-1):
-    """The area under `y` along `dim` by the trapezoid rule, between points `x` or points `dx` apart."""
+    """The area under `y` along `dim` by the trapezoid rule, between points `x` or points `dx` apart.
+
+    >>> fb.trapezoid(fb.tensor([1.0, 2.0, 3.0]), fb.tensor([0.0, 1.0, 3.0]))
+    tensor(6.5000)
+    """
     doubled = _segments(y, x, dx, dim, "trapezoid").sum(dim)
     return doubled.to(y.dtype) if y.shape[dim] == 0 else doubled / 2
 
 
 @composite(surface=FUNCTION)
 def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
-    """The areas under `y` from its first point to each later one along `dim`, by the trapezoid rule."""
+    """The areas under `y` from its first point to each later one along `dim`, by the trapezoid rule.
+
+    Args:
+        x, dx: as for `trapezoid`. The result has one element less than `y` along `dim`.
+    """
     return _segments(y, x, dx, dim, "cumulative_trapezoid").cumsum(dim) / 2
 
 
@@ -291,9 +317,14 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """Estimates of the derivatives of `input` along each of `dim`, second-order accurate inside.
 
     Args:
-        spacing: distance of neighbours (a number, or one per dimension; 1 by default), or their coordinates (a vector per dimension).
+        spacing: distance of neighbours (a number, or one per dimension; 1 by default), or their coordinates
+            (a vector per
+            dimension).
         edge_order: 1 or 2: order of the differences at both ends.
     Returns: a tuple with one tensor per dimension.
+
+    >>> fb.gradient(fb.tensor([1.0, 4.0, 9.0, 16.0]))
+    (tensor([3., 4., 6., 7.]),)
     """
     if edge_order not in (1, 2):
         raise RuntimeError(f"torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}")

@@ -132,12 +132,19 @@ def _check_gather(input, dim, index, sparse_grad):
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_gather)
 def gather(input, dim, index, *, sparse_grad=False):
-    """The elements of `input` at the places `index` names along `dim`: ``out[i][j] = input[index[i][j]][j]`` for `dim` 0.
+    """The elements of `input` at the places `index` names along `dim`.
+
+    ``out[i][j] = input[index[i][j]][j]`` for `dim` 0, and likewise for other dimensions.
 
     Args:
         index: int64 or int32, of as many dimensions as `input`, nowhere larger than it except along `dim`.
+        sparse_grad: must be False.
     Returns: the shape of `index`.
     Raises: RuntimeError for an index out of range or of another dtype.
+
+    >>> fb.gather(fb.tensor([[1, 2], [3, 4]]), dim=1, index=fb.tensor([[0], [1]]))
+    tensor([[1],
+            [4]])
     """
 
 
@@ -266,12 +273,19 @@ def _scatter_value_vjp(grad, dim, index):
 
 @composite(surface=EVERY)
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
-    """`input` with values stored at the places `index` names along `dim`: ``out[index[i][j]][j] = src[i][j]`` for `dim` 0.
+    """`input` with values stored at the places `index` names along `dim`.
+
+    ``out[index[i][j]][j] = src[i][j]`` for `dim` 0, and likewise for other dimensions. Of several values for
+    one place, the last in row-major order stays.
 
     Args:
         src: a Tensor of the dtype of `input`, nowhere smaller than `index`; or a number, stored everywhere.
+        value: the other name of a `src` that is a number.
         reduce: None, or 'add' or 'multiply' to combine with what is there.
     Raises: RuntimeError for an index out of range, shapes or dtypes that do not fit, or another `reduce`.
+
+    >>> fb.scatter(fb.zeros(3), 0, fb.tensor([2, 0]), fb.tensor([5.0, 6.0]))
+    tensor([6., 0., 5.])
     """
     given = src if value is None else value
     if given is None:
@@ -413,8 +427,12 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """`input` with the elements of `src` combined into the places `index` names along `dim`.
 
     Args:
+        index, src: as for `scatter`.
         reduce: 'sum', 'prod', 'mean', 'amax' or 'amin'.
         include_self: whether the element of `input` takes part where something is put.
+
+    >>> fb.scatter_reduce(fb.zeros(2), 0, fb.tensor([0, 0]), fb.tensor([5.0, 6.0]), "mean", include_self=False)
+    tensor([5.5000, 0.0000])
     """
     if reduce not in REDUCES:
         raise RuntimeError(f"scatter_reduce(): reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")

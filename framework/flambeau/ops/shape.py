@@ -234,7 +234,17 @@ def _expand_raw(grad, self_shape):
 
 @composite(surface=METHOD, spread="size")
 def expand(self, size, *, implicit=False):
-    """`self` with dimensions of size 1 repeated without copying; -1 keeps a size, new dimensions go in front."""
+    """A view of `self` with dimensions of size 1 repeated without copying.
+
+    Args:
+        size: the new shape; -1 keeps a size, new dimensions go in front.
+        implicit: without effect.
+    Raises: RuntimeError where a size would change that is not 1.
+
+    >>> fb.tensor([[1], [2]]).expand(2, 3)
+    tensor([[1, 1, 1],
+            [2, 2, 2]])
+    """
     return expand_shape.function(self, shape=size)
 
 
@@ -246,7 +256,11 @@ def expand_as(self, other):
 
 @view(surface=METHOD | FUNCTION, spread="dims")
 def permute(input, dims):
-    """`input` with its dimensions in the order `dims`."""
+    """A view of `input` with its dimensions in the order `dims`, each named once.
+
+    >>> fb.ones(2, 3, 5).permute(2, 0, 1).shape
+    torch.Size([5, 2, 3])
+    """
 
 
 @permute.kernel
@@ -283,7 +297,7 @@ def _inverse(dims: Any, ndim: int) -> list[int]:
 
 @view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapaxes", "swapdims"))
 def transpose(input, dim0, dim1):
-    """`input` with two dimensions exchanged."""
+    """A view of `input` with the dimensions `dim0` and `dim1` exchanged."""
 
 
 @transpose.kernel
@@ -353,7 +367,11 @@ def adjoint(input):
 
 @composite(surface=METHOD | FUNCTION)
 def movedim(input, source, destination):
-    """`input` with the dimensions `source` moved to the places `destination`; the others keep their order."""
+    """A view of `input` with the dimensions `source` moved to the places `destination`; the others keep their order.
+
+    >>> fb.ones(2, 3, 5).movedim(0, -1).shape
+    torch.Size([3, 5, 2])
+    """
     sources = (source,) if isinstance(source, int) else tuple(source)
     places = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(sources) != len(places):
@@ -379,7 +397,7 @@ def moveaxis(input, source, destination):
 
 @view(surface=METHOD | FUNCTION | INPLACE)
 def unsqueeze(input, dim):
-    """`input` with a dimension of size 1 inserted at `dim`."""
+    """A view of `input` with a dimension of size 1 inserted at `dim`, which may be -1 for the end."""
 
 
 @unsqueeze.kernel
@@ -428,7 +446,10 @@ squeeze.inplace_view = lambda target, dim: squeeze_dims.run_inplace(target, _squ
 
 @view(surface=METHOD | FUNCTION)
 def narrow(input, dim, start, length):
-    """The part of `input` from `start` on along `dim`, `length` long."""
+    """A view of the part of `input` from `start` on along `dim`, `length` long.
+
+    Raises: RuntimeError for a part that reaches outside.
+    """
 
 
 @narrow.kernel
@@ -469,7 +490,7 @@ def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
 
 @view(surface=METHOD | FUNCTION)
 def select(input, dim, index):
-    """The slice at `index` along `dim`, without that dimension. Raises: IndexError out of range."""
+    """A view of the slice at `index` along `dim`, without that dimension. Raises: IndexError out of range."""
 
 
 @select.kernel
@@ -627,7 +648,15 @@ def storage_span(input: Geometry, size: Any, stride: Any, offset: int) -> int:
 
 @composite(surface=METHOD | FUNCTION, spread="shape")
 def reshape(input, shape):
-    """`input` with another shape: a view where the strides allow it, else a copy."""
+    """`input` with another shape: a view where the strides allow it, else a copy.
+
+    Args:
+        shape: of as many elements; one size may be -1 and follows from the others.
+
+    >>> fb.arange(6).reshape(2, -1)
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
+    """
     a = input._a
     sizes = infer_shape("reshape", (shape,) if isinstance(shape, int) else shape, a.size)
     if viewed(a, sizes) is not None:
@@ -657,7 +686,7 @@ def view_as(self, other):
 
 @composite(surface=METHOD | FUNCTION)
 def flatten(input, start_dim=0, end_dim=-1):
-    """`input` with the dimensions from `start_dim` to `end_dim` merged into one."""
+    """`input` with the dimensions from `start_dim` to `end_dim` merged into one; a view where it can be."""
     if input.ndim == 0:
         return input.reshape(1)
     start, end = wrap_dim(start_dim, input.ndim), wrap_dim(end_dim, input.ndim)
@@ -762,7 +791,13 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
 
-    One-dimensional empty tensors are skipped, as in PyTorch. Raises: RuntimeError for an empty list or shapes that differ.
+    One-dimensional empty tensors are skipped, as in PyTorch. Different dtypes are promoted.
+    Raises: ValueError for an empty list; RuntimeError for shapes that differ.
+
+    >>> fb.cat([fb.zeros(1, 2), fb.ones(2, 2)])
+    tensor([[0., 0.],
+            [1., 1.],
+            [1., 1.]])
     """
 
 
@@ -845,7 +880,12 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
 
 @composite(surface=FUNCTION | OUT)
 def stack(tensors, dim=0):
-    """The `tensors`, all of one shape, along a new dimension `dim`."""
+    """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.
+
+    >>> fb.stack([fb.zeros(2), fb.ones(2)], dim=1)
+    tensor([[0., 1.],
+            [0., 1.]])
+    """
     _check_same_shapes("stack", tensors)
     d = wrap_dim(dim, tensors[0].ndim + 1)
     return cat([x.unsqueeze(d) for x in tensors], d)
@@ -932,7 +972,16 @@ split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 
 @composite(surface=FUNCTION | METHOD)
 def split(tensor, split_size_or_sections, dim=0):
-    """`tensor` cut along `dim` into pieces of one size (the last may be smaller), or of the given sizes."""
+    """Views of `tensor` cut along `dim`, as a tuple.
+
+    Args:
+        split_size_or_sections: the size of each piece (the last may be smaller), or a list of sizes that add
+            up to the
+            dimension.
+
+    >>> fb.split(fb.arange(5), 2)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    """
     if tensor.ndim == 0:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     d = wrap_dim(dim, tensor.ndim)
@@ -952,13 +1001,16 @@ def split(tensor, split_size_or_sections, dim=0):
 
 @composite(surface=FUNCTION | METHOD)
 def split_with_sizes(input, split_sizes, dim=0):
-    """`input` cut along `dim` into pieces of the given sizes."""
+    """Views of `input` cut along `dim` into pieces of the sizes `split_sizes`, which add up to the dimension."""
     return split(input, split_sizes, dim)
 
 
 @composite(surface=FUNCTION | METHOD)
 def chunk(input, chunks, dim=0):
-    """`input` cut along `dim` into at most `chunks` pieces of equal size, the last possibly smaller."""
+    """Views of `input` cut along `dim` into at most `chunks` pieces of equal size, the last possibly smaller.
+
+    There may be fewer: 5 elements in 4 chunks give 2 + 2 + 1. `tensor_split` gives as many as asked for.
+    """
     if input.ndim == 0:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
@@ -970,7 +1022,14 @@ def chunk(input, chunks, dim=0):
 
 @composite(surface=FUNCTION | METHOD)
 def tensor_split(input, indices_or_sections, dim=0):
-    """`input` cut along `dim` into sections of nearly equal size, or at the given indices."""
+    """Views of `input` cut along `dim`, as a tuple.
+
+    Args:
+        indices_or_sections: a number of sections of nearly equal size, or the indices at which to cut.
+
+    >>> fb.tensor_split(fb.arange(5), (1, 3))
+    (tensor([0]), tensor([1, 2]), tensor([3, 4]))
+    """
     if input.ndim == 0:
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     d = wrap_dim(dim, input.ndim)
@@ -1095,7 +1154,12 @@ def flipud(input):
 
 @composite(surface=FUNCTION | METHOD)
 def rot90(input, k=1, dims=(0, 1)):
-    """`input` turned by 90 degrees `k` times, from the first of `dims` towards the second."""
+    """`input` turned by 90 degrees `k` times, from the first of `dims` towards the second.
+
+    >>> fb.rot90(fb.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 4],
+            [1, 3]])
+    """
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:
@@ -1113,7 +1177,13 @@ def rot90(input, k=1, dims=(0, 1)):
 
 @primitive(surface=FUNCTION | METHOD)
 def roll(input, shifts, dims=None):
-    """`input` with its elements moved by `shifts` along `dims`, coming back in at the other end."""
+    """`input` with its elements moved by `shifts` along `dims`, coming back in at the other end.
+
+    Without `dims` it is rolled as if it were a vector.
+
+    >>> fb.roll(fb.tensor([1, 2, 3]), 1)
+    tensor([3, 1, 2])
+    """
 
 
 @roll.kernel
@@ -1137,7 +1207,11 @@ def _roll_vjp(grad, shifts, dims):
 
 @view(surface=FUNCTION | METHOD)
 def diagonal(input, offset=0, dim1=0, dim2=1):
-    """The diagonal over `dim1` and `dim2` as the last dimension, a view."""
+    """A view of the diagonal over `dim1` and `dim2`, as the last dimension.
+
+    Args:
+        offset: how far above the main diagonal; negative below.
+    """
 
 
 @diagonal.kernel
@@ -1167,7 +1241,13 @@ def _diagonal_vjp(grad, input_shape, offset, dim1, dim2):
 
 @view(surface=METHOD)
 def unfold(self, dimension, size, step):
-    """All windows of `size` elements, `step` apart, along `dimension`; the windows become the last dimension."""
+    """A view of all windows of `size` elements, `step` apart, along `dimension`; the windows become the last dimension.
+
+    >>> fb.arange(4).unfold(0, 2, 1)
+    tensor([[0, 1],
+            [1, 2],
+            [2, 3]])
+    """
 
 
 @unfold.kernel

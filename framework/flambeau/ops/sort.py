@@ -57,17 +57,25 @@ sort_pair.vjp(_selecting)
 
 @composite(surface=EVERY)
 def sort(input, dim=-1, descending=False, *, stable=False):
-    """The elements in ascending (or descending) order along `dim` and where they were: ``(values, indices)``.
+    """``(values, indices)``: the elements in ascending (or `descending`) order along `dim`, and where they were.
 
-    Equal elements keep their order whether `stable` is set or not; nan counts as largest.
+    Equal elements keep their order whether `stable` is set or not; nan counts as largest. A named tuple.
     Raises: RuntimeError for complex values.
+
+    >>> values, indices = fb.sort(fb.tensor([3.0, 1.0, 2.0]))
+    >>> values, indices
+    (tensor([1., 2., 3.]), tensor([1, 2, 0]))
     """
     return sort_pair.function(input, dim, bool(descending))
 
 
 @composite(surface=EVERY)
 def argsort(input, dim=-1, descending=False, *, stable=False):
-    """The indices that put `input` in order along `dim`."""
+    """The indices that put `input` in order along `dim`: those of `sort`.
+
+    Args:
+        descending, stable: as for `sort`.
+    """
     return sort_pair.function(input.detach(), dim, bool(descending))[1]
 
 
@@ -104,7 +112,16 @@ def _topk_shape(input, k, dim, largest):
 
 @composite(surface=EVERY)
 def topk(input, k, dim=-1, largest=True, sorted=True):
-    """The `k` largest (or smallest) elements along `dim`, the best first, and where they are: ``(values, indices)``."""
+    """``(values, indices)``: the `k` largest (or smallest) elements along `dim`, the best first, and where they are.
+
+    Args:
+        largest: whether the largest rather than the smallest.
+        sorted: accepted and without effect, they always come in order.
+    Raises: RuntimeError for `k` outside the dimension.
+
+    >>> fb.topk(fb.tensor([1, 3, 2]), k=2).values
+    tensor([3, 2])
+    """
     return topk_pair.function(input, k, dim, bool(largest))
 
 
@@ -312,11 +329,15 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     Args:
         q: a number, or a vector, whose dimension then comes first in the result.
         interpolation: between neighbours: 'linear', 'lower', 'higher', 'midpoint' or 'nearest'.
+    Raises: RuntimeError for `q` outside [0, 1], or of another dtype than `input`.
+
+    >>> fb.quantile(fb.tensor([1.0, 2.0, 3.0, 4.0]), 0.5)
+    tensor(2.5000)
     """
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
 @composite(surface=EVERY)
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
-    """`quantile` of the elements that are not nan."""
+    """`quantile` of the elements that are not nan; `q`, `dim` and `interpolation` as there."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

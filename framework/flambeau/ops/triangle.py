@@ -56,7 +56,11 @@ def trace(input):
 
 @composite(surface=FUNCTION | METHOD)
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
-    """Matrices over `dim1` and `dim2` that are 0 apart from a diagonal, the last dimension of `input`."""
+    """Matrices over `dim1` and `dim2` that are 0 apart from a diagonal, the last dimension of `input`.
+
+    Args:
+        offset: how far above the main diagonal; negative below. The matrices grow by as much.
+    """
     ndim = input.ndim + 1
     i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
     if i == j:
