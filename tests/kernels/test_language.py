@@ -26,6 +26,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     pointer,
+    shuffle,
     store,
     unroll,
     vector,
@@ -129,6 +130,28 @@ def test_vectors(n):
     dot.run(1, a, b, out, n)
 
     assert out[0] == pytest.approx(a.astype(float) @ b.astype(float), rel=1e-5, abs=1e-5)
+
+
+@kernel
+def first_lanes(chunk, x, out, n):
+    a = load(x, 0, 4, n)
+    store(out, 0, a)
+    store(out + 4, 0, a + 1.0, n)
+    b = load(x, 4, 4)
+    store(out + 8, 0, shuffle(a, b, (0, 4, 1, 5)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("n", [-1, 0, 1, 3, 4, 9])
+def test_the_first_lanes_of_a_vector_and_lanes_of_two(dtype, n):
+    wide = np.float64 if dtype == np.float64 else np.float32
+    x, out = np.arange(10, 18).astype(dtype), np.full(12, -1, wide)
+
+    first_lanes.run(1, x, out, n)
+
+    n = min(max(n, 0), 4)
+    head = [10, 11, 12, 13][:n] + [0] * (4 - n)
+    assert out.tolist() == [*head, *[h + 1 for h in head[:n]], *[-1] * (4 - n), head[0], 14, head[1], 15]
 
 
 @kernel

@@ -29,7 +29,7 @@ from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
 __all__ = ["Kernel", "bool8", "bitcast", "broadcast", "flags", "float32", "float64", "independent", "int8",
            "int16", "int32", "int64", "kernel", "lane_sum", "lanes", "load", "local", "pointer",
-           "prefetch", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
+           "prefetch", "shuffle", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
 
 # Any: kernels call them, to convert.
 bool8: Any = BOOL
@@ -64,8 +64,10 @@ unroll: Any = Construct("unroll", "``for i in unroll(range(4))``: the body once 
 independent: Any = Construct("independent", "A loop whose steps LLVM may run in any order or together.")
 flags: Any = Construct("flags", "``with flags('reassoc', 'contract')``: LLVM's fast-math flags inside.")
 local: Any = Construct("local", "``local(kind, count)``: uninitialised memory of this call, a constant count.")
-load: Any = Construct("load", "``load(p, i, lanes)``: a vector of consecutive elements.")
-store: Any = Construct("store", "``store(p, i, v)``: a vector to consecutive elements.")
+load: Any = Construct("load", "``load(p, i, lanes)``: a vector of consecutive elements; ``load(p, i, lanes, n)`` reads only "
+                              "the first `n` and has zeros in the other lanes.")
+store: Any = Construct("store", "``store(p, i, v)``: a vector to consecutive elements; ``store(p, i, v, n)`` writes the first `n`.")
+shuffle: Any = Construct("shuffle", "``shuffle(a, b, (0, 8, 1, 9))``: lanes of two vectors, those of `b` counted on from `a`'s.")
 broadcast: Any = Construct("broadcast", "``broadcast(x, lanes)``: a vector with `x` in every lane.")
 vector: Any = Construct("vector", "``vector(kind, lanes)``: the kind of a vector.")
 lanes: Any = Construct("lanes", "``lanes(kind)``: how many fit into the machine's widest register.")

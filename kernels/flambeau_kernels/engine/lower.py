@@ -742,11 +742,19 @@ class Lowering:
         assert isinstance(kind, VectorKind)
         return self.splat(one, kind)
 
-    def call_load(self, place: Pointer, index: Any, count: int) -> Symbol:
-        """`count` consecutive elements; half types come as float32."""
+    def call_load(self, place: Pointer, index: Any, count: int, first: Any = None) -> Symbol:
+        """`count` consecutive elements, or the `first` of them and zeros; half types come as float32."""
         address = self.offset(place, index)
         raw_kind, kind = vector_kind(Kind("raw", place.llvm, 0, "i"), count), vector_kind(place.kind, count)
-        raw = self.code.instruction(raw_kind, f"load {raw_kind.llvm}, ptr {address.name}, align 1{self.code.group}")
+        if first is None:
+            text = f"load {raw_kind.llvm}, ptr {address.name}, align 1{self.code.group}"
+        else:
+            name = f"@llvm.masked.load.v{count}{_suffix(place.llvm)}.p0"
+            mask = self.first_lanes(first, count)
+            self.code.needs.add(f"declare {raw_kind.llvm} {name}(ptr, i32, {mask.kind.llvm}, {raw_kind.llvm})")
+            text = (f"call {raw_kind.llvm} {name}(ptr {address.name}, i32 1, {mask.kind.llvm} {mask.name}, "
+                    f"{raw_kind.llvm} zeroinitializer)")
+        raw = self.code.instruction(raw_kind, text)
         if place.dtype == "float16":
             return self.code.emit(kind, f"fpext {raw_kind.llvm} {raw.name} to {kind.llvm}")
         if place.dtype == "bfloat16":
@@ -757,13 +765,34 @@ class Lowering:
             return self.code.emit(kind, f"bitcast {whole.llvm} {moved.name} to {kind.llvm}")
         return Symbol(self.code, raw.name, kind)
 
-    def call_store(self, place: Pointer, index: Any, value: Symbol) -> None:
-        """Consecutive elements; for dtypes that are stored as they are computed."""
+    def first_lanes(self, first: Any, count: int) -> Symbol:
+        """Truth values that say which of `count` lanes are among the `first`."""
+        kind = vector_kind(INT[32], count)
+        numbers = "<" + ", ".join(f"i32 {k}" for k in range(count)) + ">"
+        limit = self.splat(self.constant(first, INT[32]) if isinstance(first, int) else first.to(INT[32]), kind)
+        return self.code.emit(vector_kind(BOOL, count), f"icmp sgt {kind.llvm} {limit.name}, {numbers}")
+
+    def call_shuffle(self, a: Symbol, b: Symbol, lanes: Any) -> Symbol:
+        if not isinstance(a.kind, VectorKind) or a.kind != b.kind:
+            self.refuse(f"shuffle takes two vectors of one kind, got {_say(a)} and {_say(b)}")
+        chosen = ", ".join(f"i32 {k}" for k in lanes)
+        return self.code.emit(vector_kind(a.kind.of, len(lanes)), f"shufflevector {a.kind.llvm} {a.name}, {b.kind.llvm} "
+                              f"{b.name}, <{len(lanes)} x i32> <{chosen}>")
+
+    def call_store(self, place: Pointer, index: Any, value: Symbol, first: Any = None) -> None:
+        """Consecutive elements, or the `first` of them; for dtypes that are stored as they are computed."""
         if not isinstance(value, Symbol) or not isinstance(value.kind, VectorKind):
             self.refuse(f"store takes a vector, got {_say(value)}")
         if value.kind.of != place.kind or place.dtype in (*_HALVES, "bool"):
             self.refuse(f"a vector of {value.kind.of.name} cannot be stored to {place.dtype}")
         address = self.offset(place, index)
+        if first is not None:
+            mask = self.first_lanes(first, value.kind.count)
+            name = f"@llvm.masked.store.v{value.kind.count}{_suffix(place.llvm)}.p0"
+            self.code.needs.add(f"declare void {name}({value.kind.llvm}, ptr, i32, {mask.kind.llvm})")
+            self.code.effect(f"call void {name}({value.kind.llvm} {value.name}, ptr {address.name}, i32 1, "
+                             f"{mask.kind.llvm} {mask.name})")
+            return
         self.code.effect(f"store {value.kind.llvm} {value.name}, ptr {address.name}, align 1{self.code.group}")
 
     def call_lane_sum(self, value: Symbol) -> Symbol:
@@ -802,6 +831,11 @@ def _say(value: Any) -> str:
     if isinstance(value, Symbol):
         return value.kind.name
     return f"a pointer to {value.dtype}" if isinstance(value, Pointer) else repr(value)
+
+
+def _suffix(llvm: str) -> str:
+    """How the names of overloaded intrinsics spell an LLVM type."""
+    return {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(llvm, llvm)
 
 
 def _is_host(function: FunctionType) -> bool:
