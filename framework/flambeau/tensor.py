@@ -68,7 +68,7 @@ class TensorMeta(type):
     def __dir__(cls) -> list[str]:
         from .ops import _derive
 
-        return sorted({*type.__dir__(cls), *_derive.method_names()})
+        return sorted(name for name in {*type.__dir__(cls), *_derive.method_names()} if not _derive.is_unbuilt(name))
 
 
 if TYPE_CHECKING:

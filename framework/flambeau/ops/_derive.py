@@ -511,7 +511,7 @@ def load_all() -> None:
             _METHODS_INPLACE.setdefault(bare, op)
     _loaded = True
     for name in method_names():  # what was declared since the index was generated
-        if name not in Tensor.__dict__:
+        if name not in Tensor.__dict__ or is_unbuilt(name):
             setattr(Tensor, name, _Unmade(name))
 
 
@@ -523,6 +523,9 @@ def install_methods() -> None:
     for name, family in _index.LATE.items():
         if name not in Tensor.__dict__:
             setattr(Tensor, name, _Late(name, family))
+    for name in _index.UNBUILT:
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, _Unbuilt(name))
     # A class with `__getattr__` reads even its slots ten times slower.
     del Tensor.__getattr__
 
@@ -563,6 +566,25 @@ class _Unmade:
         found = method(self.name)
         setattr(Tensor, self.name, found)
         return found if tensor is None else found.__get__(tensor, cls)
+
+
+class _Unbuilt:
+    """An attribute that PyTorch documents and Tensor lacks: asking for it is noted for `swap.report()`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tensor: Any, cls: type) -> Any:
+        from .. import _missing
+
+        raise _missing.attribute_error("torch.Tensor", self.name, cls if tensor is None else tensor)
+
+
+def is_unbuilt(name: str) -> bool:
+    """Whether `Tensor.name` only says that it is missing."""
+    return type(Tensor.__dict__.get(name)) is _Unbuilt
 
 
 def method(name: str) -> Any:

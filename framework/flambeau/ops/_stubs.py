@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .. import _missing
 from ..tensor import Tensor
 from . import _derive
 from ._spec import FUNCTION, OPS, OUT, Op
@@ -117,6 +118,7 @@ def index() -> str:
     for title, table in (("METHODS", methods), ("INPLACE", inplace)):
         entries = " ".join(name if name == key else f"{name}={key}" for name, key in sorted(table.items()))
         lines.append(f'_{title} = "{entries}"\n')
+    lines.append(f"_UNBUILT = {' '.join(unbuilt_attributes())!r}\n".replace("'", '"'))
     lines.append(
         "FAMILY = {name: family for family, names in _FAMILIES.items() for name in names.split()}\n"
         "PLAIN = {name: family for family, names in _PLAIN.items() for name in names.split()}\n"
@@ -125,6 +127,12 @@ def index() -> str:
         'INPLACE = {entry.partition("=")[0]: entry.rpartition("=")[2] for entry in _INPLACE.split()}\n'
     )
     return "".join(lines)
+
+
+def unbuilt_attributes() -> list[str]:
+    """What PyTorch documents of Tensor and nothing here defines."""
+    documented = _missing._index()["names"]["torch.Tensor"].split()
+    return sorted(n for n in documented if n not in vars(Tensor) and not hasattr(object, n) or _derive.is_unbuilt(n))
 
 
 def public_names() -> list[str]:

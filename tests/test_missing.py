@@ -1,0 +1,51 @@
+"""What PyTorch documents and Flambeau lacks, asked of tensors."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import flambeau as fb
+from flambeau import swap
+from flambeau.ops import _index
+
+
+def test_attributes_that_are_not_built_say_so_with_their_docs_page():
+    with pytest.raises(AttributeError, match=r"torch\.Tensor\.qscheme is not built yet \(PyTorch docs page \S+\)"):
+        fb.ones(2).qscheme  # noqa: B018  # asking is the test
+    with pytest.raises(AttributeError, match=r"torch\.Tensor\.qscheme is not built yet"):
+        fb.Tensor.qscheme  # noqa: B018  # asking is the test
+
+
+def test_the_report_names_the_line_that_asked():
+    line = sys._getframe().f_lineno + 1
+    asked = hasattr(fb.ones(2), "int_repr")
+
+    assert not asked
+    assert ("torch.Tensor.int_repr", __file__, line) in [(a.feature, a.file, a.line) for a in swap.report()]
+
+
+def test_other_names_are_plain_attribute_errors():
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'nonsense'"):
+        fb.ones(2).nonsense  # noqa: B018  # asking is the test
+
+    assert "torch.Tensor.nonsense" not in [a.feature for a in swap.report()]
+
+
+def test_unbuilt_attributes_are_not_listed_and_may_be_set():
+    tensor = fb.ones(2)
+    assert not set(_index.UNBUILT) & {*dir(tensor), *dir(fb.Tensor)}
+
+    tensor.qscheme = 3
+
+    assert tensor.qscheme == 3
+
+
+def test_a_subclass_may_define_what_tensor_lacks():
+    class Named(fb.Tensor):
+        @property
+        def qscheme(self):
+            return "affine"
+
+    assert fb.ones(2).as_subclass(Named).qscheme == "affine"
