@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from operator import index as as_index
 from typing import Any, NamedTuple
 
@@ -20,9 +21,15 @@ from ._spec import (
     composite,
     describe,
     primitive,
+    register_view,
     view,
     wrap_dims,
 )
+
+SLOW: bool
+GRAD: bool
+_state.share(globals())
+_new, _ref, local, next_seq = object.__new__, weakref.ref, _state.local, _state.next_seq
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
 
@@ -110,7 +117,8 @@ def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
 
-view_shape.node_class.title = "ViewBackward0"
+ViewShapeNode = view_shape.node_class
+ViewShapeNode.title = "ViewBackward0"
 
 
 @view_shape.kernel
@@ -138,18 +146,50 @@ def _view_raw(grad, self_shape):
 
 def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
-    a = self._a
-    if dtype is None and a.__class__ is ndarray and not _state.SLOW:
+    if dtype is None and not SLOW:
+        a = self._a
         try:
-            made = a.reshape(*size)
+            # `view(2, 8)` first; a sequence of sizes and everything unusual takes the longer way.
+            made = a.reshape(size)
             base = made.base
-            # A reshape that had to copy looks at neither of these.
-            if base is a or (base is not None and base is a.base):
-                shape = made.shape
-                if shape == size or shape == size[0]:  # nothing to infer; numpy takes any negative size for -1
-                    return view_shape.of(self, made, (shape,))
-        except (ValueError, TypeError, IndexError):  # said better below; or a dtype
+            # A reshape that had to copy looks at neither of these. Nothing to infer: numpy takes any negative size for -1.
+            if (base is a or (base is not None and base is a.base)) and made.shape == size and a.__class__ is ndarray:
+                # This is `view_shape.of`, written out: the call would be a tenth of the time.
+                t = _new(Tensor)
+                t._a = made
+                record = t._v = self._v
+                before = self._b
+                t._b = (self, view_shape, (size,), None) if before is None else (before[0], view_shape, (size,), before)
+                parent = self._n
+                if GRAD or local.grad:
+                    if parent is None:
+                        t._n = None
+                    else:
+                        node = t._n = _new(ViewShapeNode)
+                        node.seq = next_seq()
+                        node.parents = (parent,)
+                        node.hooks = None
+                        node.saved = (a.shape, size)
+                        node.versions = ()
+                        node.shape = 0
+                    views = record[3]
+                    if views is not None and len(views) < 32:
+                        views.append(_ref(t))
+                    else:
+                        register_view(t)
+                else:
+                    t._n = None
+                return t
+        except (ValueError, TypeError, IndexError):  # said better below; or a dtype, or a sequence
             pass
+        if a.__class__ is ndarray and len(size) == 1 and size[0].__class__ is not int:
+            try:
+                made = a.reshape(size[0])
+                base = made.base
+                if (base is a or (base is not None and base is a.base)) and made.shape == size[0]:
+                    return view_shape.of(self, made, size)
+            except (ValueError, TypeError, IndexError):
+                pass
     if dtype is None and size and isinstance(size[0], (dtypes.dtype, type)):
         dtype = size[0]
     if dtype is not None:
