@@ -125,6 +125,7 @@ def index() -> str:
         "LATE = {name: family for family, names in _LATE.items() for name in names.split()}\n"
         'METHODS = {entry.partition("=")[0]: entry.rpartition("=")[2] for entry in _METHODS.split()}\n'
         'INPLACE = {entry.partition("=")[0]: entry.rpartition("=")[2] for entry in _INPLACE.split()}\n'
+        "UNBUILT = _UNBUILT.split()\n"
     )
     return "".join(lines)
 
