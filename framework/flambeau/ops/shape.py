@@ -26,9 +26,8 @@ from ._spec import (
     wrap_dims,
 )
 
-SLOW: bool
-GRAD: bool
-_state.share(globals())
+SLOW, GRAD = _state.SLOW, _state.GRAD
+_state.share(globals())                               # keeps both as they are there
 _new, _ref, local, next_seq = object.__new__, weakref.ref, _state.local, _state.next_seq
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
