@@ -54,7 +54,15 @@ def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
     partials={"input": lambda: 1, "other": lambda alpha: alpha},
 )
 def add(input, other, *, alpha=1):
-    """``input + alpha * other``, elementwise."""
+    """``input + alpha * other``, elementwise; bools are joined by or.
+
+    Raises: RuntimeError for an `alpha` that is not an integer between integers, or shapes that do not
+        broadcast.
+
+    >>> fb.add(fb.tensor([1, 2]), fb.tensor([[10], [20]]), alpha=2)
+    tensor([[21, 22],
+            [41, 42]])
+    """
     return input + other * alpha
 
 
@@ -66,7 +74,7 @@ def add(input, other, *, alpha=1):
     partials={"input": lambda: 1, "other": lambda alpha: -alpha},
 )
 def sub(input, other, *, alpha=1):
-    """``input - alpha * other``, elementwise."""
+    """``input - alpha * other``, elementwise. Raises: RuntimeError for bools, which `logical_xor` subtracts."""
     return input - other * alpha
 
 
@@ -98,8 +106,13 @@ def div(input, other, *, rounding_mode=None):
     """``input / other``, elementwise, rounded as `rounding_mode` says.
 
     Args:
-        rounding_mode: None, 'trunc' (towards zero) or 'floor'; with a mode integers stay integers.
-    Raises: RuntimeError for another mode.
+        rounding_mode: None (integers give the default floating dtype), 'trunc' (towards zero) or 'floor';
+            with a mode
+            integers stay integers.
+    Raises: RuntimeError for another mode, or for an integer divided by zero with one.
+
+    >>> fb.div(fb.tensor([-7, 7]), 2), fb.div(fb.tensor([-7, 7]), 2, rounding_mode="floor")
+    (tensor([-3.5000,  3.5000]), tensor([-4,  3]))
     """
     if rounding_mode is None:
         return true_divide(input, other)
@@ -264,7 +277,10 @@ def check_pow(op: Any, input: Any, exponent: Any) -> None:
     samples=(0.2, 3.0),
 )
 def pow(input, exponent):
-    """``input ** exponent``, elementwise."""
+    """``input ** exponent``, elementwise; nan for a negative number to a fraction.
+
+    Raises: RuntimeError for an integer to a negative integer power; make one of them floating.
+    """
     return pow(input, exponent)
 
 
@@ -286,7 +302,7 @@ def check_tensors(op: Any, *args: Any) -> None:
     },
 )
 def atan2(input, other):
-    """The angle of the point ``(other, input)``, in radians."""
+    """The angle of the point ``(other, input)``, in radians, in [-pi, pi]; integers give the default floating dtype."""
     return atan2(input, other)
 
 
@@ -383,7 +399,7 @@ def copysign(input, other):
     },
 )
 def nextafter(input, other):
-    """The next representable value after `input` in the direction of `other`."""
+    """The next representable value after `input` in the direction of `other`; floating dtypes only."""
     return nextafter(input, other)
 
 
@@ -470,13 +486,13 @@ def bitwise_right_shift(input, other):
 
 @elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd)
 def gcd(input, other):
-    """Greatest common divisor, elementwise; never negative."""
+    """Greatest common divisor, elementwise; never negative. Integers only."""
     return gcd(input, other)
 
 
 @elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.lcm)
 def lcm(input, other):
-    """Least common multiple, elementwise; never negative."""
+    """Least common multiple, elementwise; never negative. Integers only."""
     return lcm(input, other)
 
 

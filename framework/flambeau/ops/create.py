@@ -497,8 +497,9 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
         dtype: of the elements; nothing in the buffer says it.
         count: how many elements; -1 for all there are.
         offset: where they begin, in bytes.
+    Warns where the buffer cannot be written to.
 
-    >>> fb.frombuffer(b"ab", dtype=fb.uint8)
+    >>> fb.frombuffer(bytearray(b"ab"), dtype=fb.uint8)
     tensor([97, 98], dtype=torch.uint8)
     """
     size, step = memoryview(buffer).nbytes, dtype.itemsize

@@ -253,6 +253,20 @@ _RULES = {
 }
 
 
+def _doc(what: str, where: str, stem: str, length: str) -> str:
+    of = "the result" if stem in ("irfft", "hfft") else "`input`"
+    default = "2 * (size - 1) of the last dimension" if stem in ("irfft", "hfft") else "its own size"
+    return f"""{what.capitalize()} over {where}.
+
+    Args:
+        {length}: length{" of each dimension" * (length == "s")} that {of} has, by default {default}; values are cut or padded with zeros.
+        dim: over which{"; all, or as many of the last as `s` has, by default" * (where == "several dimensions")}.
+        norm: where the division by the number of values goes: 'backward' (the inverse, the default), 'forward' (the other) or
+            'ortho' (half to each, by its square root).
+    Raises: RuntimeError for a length below 1, another `norm`, or {"complex" if stem in ("rfft", "ihfft") else "half precision"} input.
+    """
+
+
 def _declare(stem: str) -> None:
     rule, inverse, what = _RULES[stem]
 
@@ -274,7 +288,7 @@ def _declare(stem: str) -> None:
     for fn, name, where in ((one, stem, "one dimension"), (two, f"{stem}2", "two dimensions"), (many, f"{stem}n", "several dimensions")):
         fn.__name__ = fn.__qualname__ = name
         fn.__code__ = fn.__code__.replace(co_name=name)
-        fn.__doc__ = f"{what.capitalize()} over {where}. Lengths are cut or padded with zeros to `{'n' if fn is one else 's'}`."
+        fn.__doc__ = _doc(what, where, stem, "n" if fn is one else "s")
         composite(surface=BOTH, namespace="fft")(fn)
 
 
@@ -295,13 +309,17 @@ def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
 
 @composite(namespace="fft")
 def fftshift(input, dim=None):
-    """`input` with the zero frequency moved to the middle of each of `dim`, all by default."""
+    """`input` with the zero frequency moved to the middle of each of `dim`, all by default.
+
+    >>> fb.fft.fftshift(fb.fft.fftfreq(4))
+    tensor([-0.5000, -0.2500,  0.0000,  0.2500])
+    """
     return _rolled(input, dim, lambda n: n // 2)
 
 
 @composite(namespace="fft")
 def ifftshift(input, dim=None):
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`, from which it differs where a length is odd."""
     return _rolled(input, dim, lambda n: (n + 1) // 2)
 
 

@@ -256,7 +256,7 @@ def mvlgamma(input, p):
 
 def _without_derivative(name: str, formula: Any, doc: str) -> None:
     formula.__name__ = formula.__qualname__ = name
-    formula.__doc__ = doc
+    formula.__doc__ = f"{doc} Real input; it has no derivative."
     elementwise(surface=PLAIN, namespace="special", dtype=real_floating)(formula)
 
 

@@ -63,7 +63,16 @@ def choose(condition, input, other):
 
 @composite(surface=FUNCTION | OUT)
 def where(condition, input=None, other=None):
-    """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension."""
+    """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension.
+
+    Args:
+        condition: bool; broadcasts with the others.
+        input, other: Tensors or numbers; different dtypes are promoted.
+
+    >>> x = fb.tensor([-1.0, 2.0])
+    >>> fb.where(x > 0, x, 0.0)
+    tensor([0., 2.])
+    """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     return choose.function(condition, input, other)
@@ -98,6 +107,8 @@ def interpolate_between(input, end, weight):
 def lerp(input, end, weight):
     """`input` where `weight` is 0, `end` where it is 1, and the straight line through both elsewhere.
 
+    Args:
+        weight: a number or a Tensor, any size: outside [0, 1] the line goes on.
     Raises: RuntimeError unless `input` and `end` (and a Tensor `weight`) share one floating or complex dtype.
     """
     for name, x in (("end", end), ("weight", weight)):
@@ -195,9 +206,13 @@ def clamp_above(input, max):
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",))
 def clamp(input, min=None, max=None):
-    """`input` limited to ``[min, max]``; either may be None, a number or a Tensor. If ``min > max`` the result is `max`.
+    """`input` limited to ``[min, max]``; either may be None, a number or a Tensor.
 
+    If ``min > max`` the result is `max`. The gradient is 1 within the limits, both included, and 0 outside.
     Raises: RuntimeError when both are None.
+
+    >>> fb.clamp(fb.tensor([-1.0, 0.5, 2.0]), 0, 1)
+    tensor([0.0000, 0.5000, 1.0000])
     """
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -232,7 +247,10 @@ def replace_nonfinite(input, nan, posinf, neginf):
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT)
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
-    """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf` (the largest finite values by default)."""
+    """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf`.
+
+    The largest and smallest finite values stand in for infinities by default.
+    """
     if not input.dtype.category >= dtypes.FLOATING:
         return input.clone()
     if input.is_complex():

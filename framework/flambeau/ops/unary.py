@@ -44,7 +44,7 @@ def positive(input):
     vjp={"input": lambda grad, input: grad * sign(input)},
 )
 def abs(input):
-    """The magnitude, elementwise."""
+    """The magnitude, elementwise; of complex values a real number."""
     return abs(input)
 
 
@@ -81,19 +81,19 @@ def signbit(input):
 
 @elementwise(dtype=floating, ufunc=np.sqrt, partials={"input": lambda out: 0.5 / out}, samples=(0.1, 4.0))
 def sqrt(input):
-    """The square root; nan for negative values."""
+    """The square root; nan for negative values. Integers give the default floating dtype."""
     return sqrt(input)
 
 
 @elementwise(dtype=floating, partials={"input": lambda out: -0.5 * out * out * out}, samples=(0.1, 4.0))
 def rsqrt(input):
-    """``1 / sqrt(input)``."""
+    """``1 / sqrt(input)``: inf at 0, nan below. Integers give the default floating dtype."""
     return rsqrt(input)
 
 
 @elementwise(dtype=floating, partials={"input": lambda out: -out * out})
 def reciprocal(input):
-    """``1 / input``."""
+    """``1 / input``, inf at 0. Integers give the default floating dtype."""
     return 1 / input
 
 
@@ -110,13 +110,13 @@ def square(input):
 
 @elementwise(dtype=floating, ufunc=np.exp, partials={"input": lambda out: out})
 def exp(input):
-    """e to the power of `input`."""
+    """e to the power of `input`. Integers give the default floating dtype."""
     return exp(input)
 
 
 @elementwise(dtype=floating, surface=NO_FOREACH, aliases=("special.exp2",), partials={"input": lambda out: out * LN2})
 def exp2(input):
-    """2 to the power of `input`."""
+    """2 to the power of `input`. Integers give the default floating dtype."""
     return exp2(input)
 
 
@@ -128,25 +128,25 @@ def expm1(input):
 
 @elementwise(dtype=floating, ufunc=np.log, partials={"input": lambda input: 1 / input}, samples=(0.1, 4.0))
 def log(input):
-    """The natural logarithm."""
+    """The natural logarithm: -inf at 0, nan below. Integers give the default floating dtype."""
     return log(input)
 
 
 @elementwise(dtype=floating, partials={"input": lambda input: 1 / (input * LN2)}, samples=(0.1, 4.0))
 def log2(input):
-    """The logarithm to base 2."""
+    """The logarithm to base 2: -inf at 0, nan below. Integers give the default floating dtype."""
     return log2(input)
 
 
 @elementwise(dtype=floating, partials={"input": lambda input: 1 / (input * LN10)}, samples=(0.1, 4.0))
 def log10(input):
-    """The logarithm to base 10."""
+    """The logarithm to base 10: -inf at 0, nan below. Integers give the default floating dtype."""
     return log10(input)
 
 
 @elementwise(dtype=floating, aliases=("special.log1p",), partials={"input": lambda input: 1 / (input + 1)}, samples=(-0.5, 4.0))
 def log1p(input):
-    """``log(1 + input)``, accurate near 0."""
+    """``log(1 + input)``, accurate near 0: -inf at -1, nan below. Integers give the default floating dtype."""
     return log1p(input)
 
 
@@ -170,19 +170,19 @@ def tan(input):
 
 @elementwise(dtype=floating, aliases=("arcsin",), partials={"input": lambda input: rsqrt(1 - input * input)}, samples=(-0.9, 0.9))
 def asin(input):
-    """The angle in radians whose sine is `input`."""
+    """The angle in radians whose sine is `input`, in [-pi / 2, pi / 2]; nan outside [-1, 1]."""
     return asin(input)
 
 
 @elementwise(dtype=floating, aliases=("arccos",), partials={"input": lambda input: -rsqrt(1 - input * input)}, samples=(-0.9, 0.9))
 def acos(input):
-    """The angle in radians whose cosine is `input`."""
+    """The angle in radians whose cosine is `input`, in [0, pi]; nan outside [-1, 1]."""
     return acos(input)
 
 
 @elementwise(dtype=floating, aliases=("arctan",), partials={"input": lambda input: 1 / (input * input + 1)})
 def atan(input):
-    """The angle in radians whose tangent is `input`."""
+    """The angle in radians whose tangent is `input`, in [-pi / 2, pi / 2]; see `atan2` for all four quadrants."""
     return atan(input)
 
 
@@ -220,7 +220,7 @@ def acosh(input):
 @elementwise(dtype=floating, surface=NO_FOREACH, aliases=("arctanh",), partials={"input": lambda input: 1 / (1 - input * input)},
              samples=(-0.9, 0.9))  # fmt: skip
 def atanh(input):
-    """The inverse hyperbolic tangent; nan outside [-1, 1]."""
+    """The inverse hyperbolic tangent; infinite at -1 and 1, nan outside."""
     return atanh(input)
 
 
@@ -245,20 +245,20 @@ def erfc(input):
 @elementwise(dtype=real_floating, surface=NO_FOREACH, aliases=("special.erfinv",),
              partials={"input": lambda out: SQRT_PI_OVER_2 * exp(out * out)}, samples=(-0.9, 0.9))  # fmt: skip
 def erfinv(input):
-    """The inverse of the error function on (-1, 1)."""
+    """The inverse of the error function on (-1, 1); infinite at the ends, nan outside."""
     return erfinv(input)
 
 
 @elementwise(dtype=real_floating, aliases=("special.gammaln",), partials={"input": lambda input: digamma(input)}, samples=(0.2, 4.0))
 def lgamma(input):
-    """The natural logarithm of the magnitude of the gamma function."""
+    """The natural logarithm of the magnitude of the gamma function; inf at 0 and the negative integers."""
     return lgamma(input)
 
 
 @elementwise(dtype=real_floating, surface=NO_FOREACH, aliases=("special.digamma", "special.psi"),
              partials={"input": lambda input: special_polygamma(1, input)}, samples=(0.2, 4.0))  # fmt: skip
 def digamma(input):
-    """The logarithmic derivative of the gamma function."""
+    """The derivative of `lgamma`: -inf at 0, nan at the negative integers."""
     return digamma(input)
 
 
@@ -313,7 +313,11 @@ def round_to_tens(input, scale):
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.round",))
 def round(input, *, decimals=0):
-    """`input` rounded to `decimals` places, halves to even; negative `decimals` round to tens, hundreds, ..."""
+    """`input` rounded to `decimals` places, halves to even; negative `decimals` round to tens, hundreds, ....
+
+    >>> fb.round(fb.tensor([0.5, 1.5, 2.5]))
+    tensor([0., 2., 2.])
+    """
     if decimals == 0:
         return round_to_integer(input)
     if not input.is_floating_point():
@@ -367,7 +371,7 @@ def logical_not(input):
 
 @elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("bool", "integer")(common))
 def bitwise_not(input):
-    """Every bit flipped; logical not of bools."""
+    """Every bit flipped; logical not of bools. Integers and bools only."""
     return ~input
 
 

@@ -45,8 +45,7 @@ def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # PyTorch's name
 
 @composite(surface=FUNCTION)
 def constant_pad_nd(input, pad, value=0):
-    """`input` with `value` around it; `pad` lists amounts before and after, from the last dimension
-    backwards."""
+    """`input` with `value` around it; `pad` is as for `nn.functional.pad`."""
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
 
@@ -139,13 +138,23 @@ def _fold_pad_vjp(grad, pairs, mode):
 
 @composite(namespace="nn.functional")
 def pad(input, pad, mode="constant", value=None):
-    """`input` with elements around it; `pad` lists amounts before and after, from the last dimension
-    backwards.
+    """`input` with elements around it, in the unit of `input`.
 
     Args:
+        pad: amounts ``(before, after)`` of the last dimension, then of the one before it, and so on.
         mode: 'constant' (`value`, 0 by default; negative amounts cut), 'reflect' (mirrored, without the edge
-            itself), 'replicate' (the edge) or 'circular' (wrapped around).
+            itself),
+            'replicate' (the edge) or 'circular' (wrapped around). The last three pad the last 1, 2 or 3
+            dimensions of
+            ``(C, *)`` or ``(N, C, *)``.
+        value: for 'constant' only.
     Raises: RuntimeError, ValueError, NotImplementedError for amounts or dimensions the mode does not go with.
+
+    >>> x = fb.tensor([[1.0, 2.0, 3.0]])
+    >>> F.pad(x, (1, 1))
+    tensor([[0., 1., 2., 3., 0.]])
+    >>> F.pad(x, (1, 1), mode="reflect")
+    tensor([[2., 1., 2., 3., 2.]])
     """
     if not isinstance(input, Tensor):
         raise TypeError(f"pad(): argument 'input' must be Tensor, not {type(input).__name__}")
@@ -272,12 +281,19 @@ def interpolate(
     """``(N, C, *spatial)`` resampled to `size`, or by `scale_factor`.
 
     Args:
+        size: an int, or one per spatial dimension; or
+        scale_factor: a number, or one per spatial dimension; sizes are rounded down.
         mode: 'nearest', 'nearest-exact', 'area', 'linear' (3-d input), 'bilinear', 'bicubic' (4-d),
             'trilinear' (5-d).
-        align_corners: for the last four: whether corner elements, rather than corners, coincide.
+        align_corners: for the last four: whether the centres of the corner elements, rather than their outer
+            edges, coincide.
         recompute_scale_factor: use the ratio of the sizes rather than the given factor.
         antialias: for 'bilinear' and 'bicubic': average over what an output element covers.
     Raises: ValueError, NotImplementedError, RuntimeError for settings that do not go together.
+
+    >>> x = fb.tensor([[[1.0, 2.0]]])
+    >>> F.interpolate(x, size=4), F.interpolate(x, size=4, mode="linear")
+    (tensor([[[1., 1., 2., 2.]]]), tensor([[[1.0000, 1.2500, 1.7500, 2.0000]]]))
     """
     if not isinstance(input, Tensor):
         raise TypeError(f"interpolate(): argument 'input' must be Tensor, not {type(input).__name__}")
@@ -358,13 +374,13 @@ def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bo
 
 @composite(namespace="nn.functional")
 def upsample_nearest(input, size=None, scale_factor=None):
-    """`interpolate` with mode 'nearest'."""
+    """`interpolate` with mode 'nearest'; `size` and `scale_factor` as there."""
     return interpolate(input, size, scale_factor, "nearest")
 
 
 @composite(namespace="nn.functional")
 def upsample_bilinear(input, size=None, scale_factor=None):
-    """`interpolate` with mode 'bilinear' and aligned corners."""
+    """`interpolate` with mode 'bilinear' and aligned corners; `size` and `scale_factor` as there."""
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
@@ -373,10 +389,11 @@ def upsample_bilinear(input, size=None, scale_factor=None):
 
 @composite(namespace="nn.functional")
 def affine_grid(theta, size, align_corners=None):
-    """Sampling points of affine maps: ``(N, 2, 3)`` with size (N, C, H, W) gives ``(N, H, W, 2)``; ``(N, 3,
-    4)`` the same in 3-d.
+    """The points that affine maps send the elements of an image to, for `grid_sample`: ``(N, 2, 3) -> (N, H, W, 2)``.
 
     Args:
+        theta: ``(N, 2, 3)``; or ``(N, 3, 4)`` for volumes, which gives ``(N, D, H, W, 3)``.
+        size: of the images, (N, C, H, W) or (N, C, D, H, W).
         align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
             edges.
     """
@@ -420,7 +437,7 @@ def _base_grid(extents: tuple[int, ...], align: bool, dtype: Any) -> Any:
 
 @composite(surface=FUNCTION)
 def affine_grid_generator(theta, size, align_corners):
-    """`nn.functional.affine_grid`."""
+    """`nn.functional.affine_grid` with `theta`, `size` and `align_corners` all given."""
     return affine_grid(theta, size, align_corners)
 
 
@@ -430,15 +447,19 @@ _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
 @composite(namespace="nn.functional")
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
-    """``(N, C, H, W)`` looked up at the points of ``(N, H', W', 2)``, x first, -1 and 1 being the edges; 3-d
-    likewise.
+    """Images looked up at given points: ``(N, C, H, W), (N, H', W', 2) -> (N, C, H', W')``; 3-d likewise.
 
     Args:
+        grid: points, the column first, -1 and 1 being the edges of the image.
         mode: 'bilinear' (also for 3-d input), 'nearest' or 'bicubic' (2-d only).
         padding_mode: outside are 'zeros', the 'border' element, or the mirror image ('reflection').
         align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
             edges.
     Raises: ValueError for unknown modes; RuntimeError for operands that do not fit.
+
+    >>> image = fb.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    >>> F.grid_sample(image, fb.zeros(1, 1, 1, 2), align_corners=False)
+    tensor([[[[2.5000]]]])
     """
     if mode not in _MODES:
         raise ValueError(
@@ -468,19 +489,25 @@ def _by_number(
 
 @composite(surface=FUNCTION)
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-    """`nn.functional.grid_sample` with modes by number."""
+    """`nn.functional.grid_sample` with modes by number, of images or volumes.
+
+    Args:
+        interpolation_mode: 0 'bilinear', 1 'nearest', 2 'bicubic'.
+        padding_mode: 0 'zeros', 1 'border', 2 'reflection'.
+        grid, align_corners: as for `nn.functional.grid_sample`.
+    """
     return _by_number("grid_sampler", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
 @composite(surface=FUNCTION)
 def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """`nn.functional.grid_sample` of images with modes by number."""
+    """`nn.functional.grid_sample` of images with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_2d", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
 @composite(surface=FUNCTION)
 def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """`nn.functional.grid_sample` of volumes with modes by number."""
+    """`nn.functional.grid_sample` of volumes with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
@@ -641,7 +668,15 @@ def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",))
 def pixel_shuffle(input, upscale_factor):
-    """``(*, C * r * r, H, W)`` to ``(*, C, H * r, W * r)``: channels become pixels."""
+    """Channels become pixels: ``(*, C * r * r, H, W) -> (*, C, H * r, W * r)`` with r the `upscale_factor`.
+
+    Raises: RuntimeError unless r * r divides the channels.
+    Source: Shi et al. 2016, "Real-Time Single Image and Video Super-Resolution".
+
+    >>> F.pixel_shuffle(fb.arange(4.0).reshape(4, 1, 1), 2)
+    tensor([[[0., 1.],
+             [2., 3.]]])
+    """
     r = upscale_factor
     if input.ndim < 3:
         raise RuntimeError(
@@ -667,7 +702,7 @@ def pixel_shuffle(input, upscale_factor):
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",))
 def pixel_unshuffle(input, downscale_factor):
-    """``(*, C, H * r, W * r)`` to ``(*, C * r * r, H, W)``: pixels become channels."""
+    """Pixels become channels: ``(*, C, H * r, W * r) -> (*, C * r * r, H, W)`` with r the `downscale_factor`."""
     r = downscale_factor
     if input.ndim < 3:
         raise RuntimeError(
@@ -702,7 +737,13 @@ def pixel_unshuffle(input, downscale_factor):
     ),
 )
 def channel_shuffle(input, groups):
-    """``(N, C, *)`` with channels of `groups` groups interleaved."""
+    """``(N, C, *)`` with its channels dealt out of `groups` groups in turn; `groups` divides C.
+
+    Source: Zhang et al. 2017, "ShuffleNet".
+
+    >>> F.channel_shuffle(fb.arange(4).reshape(1, 4, 1), 2).flatten()
+    tensor([0, 2, 1, 3])
+    """
     if input.ndim < 3:
         raise RuntimeError(
             f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}"
@@ -793,7 +834,16 @@ def _positions(extents: Any, kernel: Any, dilation: Any, padding: Any, stride: A
 
 @composite(namespace="nn.functional")
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    """Windows of ``(N, C, H, W)`` or ``(C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
+    """All windows of an image as columns: ``(N, C, H, W) -> (N, C * KH * KW, L)``, or without N; L windows.
+
+    Args:
+        kernel_size, dilation, padding, stride: of the windows, ints or pairs; as for `conv2d`.
+    A convolution is a product of its weights with these columns.
+
+    >>> F.unfold(fb.arange(4.0).reshape(1, 2, 2), kernel_size=(1, 2))
+    tensor([[0., 2.],
+            [1., 3.]])
+    """
     kernel, dilation, padding, stride = _columns_settings("unfold", kernel_size, dilation, padding, stride)
     if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
         raise RuntimeError(
@@ -813,7 +863,15 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 
 @composite(namespace="nn.functional")
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
-    """Columns ``(N, C * KH * KW, L)`` added up into ``(N, C, *output_size)``; the transpose of `unfold`."""
+    """Columns added up where `unfold` took them from: ``(N, C * KH * KW, L) -> (N, C, *output_size)``, or without N.
+
+    It is the transpose of `unfold`, not its inverse: an element is multiplied by the number of windows that
+    see it.
+
+    Args:
+        output_size: an int or a pair (H, W).
+        kernel_size, dilation, padding, stride: as for `unfold`.
+    """
     kernel, dilation, padding, stride = _columns_settings("fold", kernel_size, dilation, padding, stride)
     extents = as_ints("fold", "output_size", output_size, 2)
     if input.ndim not in (2, 3) or 0 in input.shape[-2:]:

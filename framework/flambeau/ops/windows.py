@@ -89,13 +89,16 @@ def signal_window(fn: Any) -> Any:
 
 @signal_window
 def bartlett():
-    """A triangle that is 0 at both ends."""
+    """A triangle of `M` values that is 0 at both ends; `sym` as for `hann`."""
     return _bartlett
 
 
 @signal_window
 def general_cosine(a):
-    """A sum of cosines with alternating signs and the coefficients `a`. Raises: TypeError, ValueError for bad `a`."""
+    """A sum of cosines with alternating signs and the coefficients `a`, a list; `M` and `sym` as for `hann`.
+
+    Raises: TypeError, ValueError for coefficients that are no list or none.
+    """
     if not isinstance(a, (list, tuple)):
         raise TypeError(f"general_cosine: Coefficients must be a list/tuple, got {type(a).__name__}")
     if not a:
@@ -105,43 +108,66 @@ def general_cosine(a):
 
 @signal_window
 def blackman():
-    """Three cosine terms."""
+    """Three cosine terms, 0 at both ends: `M` values; `sym` as for `hann`.
+
+    Source: Blackman and Tukey 1958, "The Measurement of Power Spectra".
+    """
     return lambda k, span: _cosines(k, span, BLACKMAN)
 
 
 @signal_window
 def nuttall():
-    """Four cosine terms with very low side lobes."""
+    """Four cosine terms with very low side lobes: `M` values; `sym` as for `hann`.
+
+    Source: Nuttall 1981, "Some windows with very good sidelobe behavior", IEEE Trans. ASSP 29(1).
+    """
     return lambda k, span: _cosines(k, span, NUTTALL)
 
 
 @signal_window
 def general_hamming(alpha=0.54):
-    """``alpha - (1 - alpha) cos(2 pi k / span)``."""
+    """``alpha - (1 - alpha) cos(2 pi k / span)`` at k from 0 to ``M - 1``; `M` and `sym` as for `hann`."""
     return lambda k, span: _cosines(k, span, (alpha, 1 - alpha))
 
 
 @signal_window
 def hamming():
-    """`general_hamming` with 0.54, which cancels the first side lobe."""
+    """`general_hamming` with 0.54, which nearly cancels the first side lobe; `M` and `sym` as for `hann`."""
     return lambda k, span: _cosines(k, span, (0.54, 0.46))
 
 
 @signal_window
 def hann():
-    """A raised cosine, 0 at both ends."""
+    """A raised cosine, 0 at both ends: ``sin(pi k / span) ** 2`` at k from 0 to ``M - 1``.
+
+    Args:
+        M: how many values, >= 0; one value is 1.
+        sym: a span of ``M - 1``, so that the ends are alike, for filters; otherwise of M, one period of a
+            periodic window,
+            for spectra.
+        dtype: float32 or float64.
+    Raises: ValueError for a negative M or another dtype.
+
+    >>> fb.signal.windows.hann(5), fb.signal.windows.hann(4, sym=False)
+    (tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000]), tensor([0.0000, 0.5000, 1.0000, 0.5000]))
+    """
     return lambda k, span: _cosines(k, span, (0.5, 0.5))
 
 
 @signal_window
 def cosine():
-    """Half a period of a sine, sampled at half integers."""
+    """Half a period of a sine, sampled at half integers, so never 0: `M` values; `sym` as for `hann`."""
     return lambda k, span: np.sin(pi * (k + 0.5) / (span + 1))
 
 
 @signal_window
 def kaiser(beta=12.0):
-    """Kaiser's window; `beta` trades the width of the main lobe for low side lobes. Raises: ValueError if negative."""
+    """Kaiser's window of `M` values; `beta` trades the width of the main lobe for low side lobes; `sym` as for `hann`.
+
+    Raises: ValueError for a negative `beta`; 0 gives all ones.
+    Source: Kaiser and Schafer 1980, "On the use of the I0-sinh window for spectrum analysis", IEEE Trans.
+        ASSP 28(1).
+    """
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
     return lambda k, span: _kaiser(k, span, beta)
@@ -149,13 +175,23 @@ def kaiser(beta=12.0):
 
 @signal_window
 def gaussian(std=1.0):
-    """A Gaussian of standard deviation `std`, in samples, about the middle. Raises: ValueError unless positive."""
+    """A Gaussian of standard deviation `std`, in samples, about the middle of `M` values; `sym` as for `hann`.
+
+    Raises: ValueError unless `std` is positive.
+    """
     _positive("Standard deviation", std)
     return lambda k, span: np.exp(-0.5 * ((k - span / 2) / std) ** 2)
 
 
 def _exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
-    """``exp(-|k - center| / tau)``; the center is the middle by default, and for symmetric windows always."""
+    """``exp(-|k - center| / tau)`` at k from 0 to ``M - 1``.
+
+    Args:
+        center: in samples; the middle by default, and for symmetric windows always.
+        tau: in samples, > 0.
+        M, sym: as for `hann`.
+    Raises: ValueError for a `tau` that is not positive, or a `center` with `sym`.
+    """
     _positive("Tau", tau)
     if sym and center is not None:
         raise ValueError("Center must be None for symmetric windows")
@@ -186,7 +222,17 @@ def _old(name: str, values: Any, n: Any, periodic: bool, dtype: Any, layout: Any
 
 @composite()
 def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A raised cosine; one period of a periodic window unless `periodic` is False."""
+    """A raised cosine, ``sin(pi k / span) ** 2`` at k from 0 to ``window_length - 1``.
+
+    Args:
+        periodic: a span of `window_length`, one period of a periodic window, for spectra; otherwise one less,
+            so that both
+            ends are 0.
+    Raises: RuntimeError for a negative length or a dtype that is not floating.
+
+    >>> fb.hann_window(4), fb.hann_window(4, periodic=False)
+    (tensor([0.0000, 0.5000, 1.0000, 0.5000]), tensor([0.0000, 0.7500, 0.7500, 0.0000]))
+    """
     return _old("hann_window", lambda k, span: _cosines(k, span, (0.5, 0.5)), window_length, periodic, dtype, layout, device, requires_grad)
 
 
@@ -194,7 +240,7 @@ def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device
 def hamming_window(
     window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
-    """``alpha - beta cos(2 pi k / span)``; one period of a periodic window unless `periodic` is False."""
+    """``alpha - beta cos(2 pi k / span)`` at k from 0; `window_length` and `periodic` as for `hann_window`."""
 
     def values(k, span):
         return _cosines(k, span, (alpha, beta))
@@ -204,7 +250,7 @@ def hamming_window(
 
 @composite()
 def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """Three cosine terms; one period of a periodic window unless `periodic` is False."""
+    """Three cosine terms; `window_length` and `periodic` as for `hann_window`."""
 
     def values(k, span):
         return _cosines(k, span, BLACKMAN)
@@ -214,7 +260,7 @@ def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, de
 
 @composite()
 def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    """A triangle; one period of a periodic window unless `periodic` is False."""
+    """A triangle; `window_length` and `periodic` as for `hann_window`."""
     return _old("bartlett_window", _bartlett, window_length, periodic, dtype, layout, device, requires_grad)
 
 
@@ -222,7 +268,7 @@ def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, de
 def kaiser_window(
     window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
-    """Kaiser's window; one period of a periodic window unless `periodic` is False."""
+    """Kaiser's window; `window_length` and `periodic` as for `hann_window`, `beta` as for `signal.windows.kaiser`."""
     return _old("kaiser_window", lambda k, span: _kaiser(k, span, beta), window_length, periodic, dtype, layout, device, requires_grad)
 
 
