@@ -103,12 +103,20 @@ class Kernel:
         """
         types = tuple([a.dtype if hasattr(a, "dtype") else type(a) for a in args])
         key = (types, *constants.items()) if constants else types
-        form = self._forms.get(key)
-        if form is None:
+        (self._forms.get(key) or self.form(types, constants))(chunks, release, *args)
+
+    def form(self, types: tuple[Any, ...], constants: dict[str, Any]) -> Callable[..., None]:
+        """What `run` calls for arguments of `types` (dtypes, ``int`` and ``float``): ``form(chunks, release, *args)``.
+
+        For callers that keep it with other things they know of a shape, and so look nothing up in a call.
+        """
+        key = (types, *constants.items()) if constants else types
+        found = self._forms.get(key)
+        if found is None:
             from flambeau_kernels.engine import call
 
-            form = self._forms[key] = call.form(self, types, constants)
-        form(chunks, release, *args)
+            found = self._forms[key] = call.form(self, types, constants)
+        return found
 
 
 def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False) -> Any:
