@@ -1,4 +1,8 @@
-"""Sorting, selecting and counting elements of arrays. nan counts as larger than every number."""
+"""Sorting, selecting and counting elements of arrays. nan counts as larger than every number.
+
+Of equal elements the first comes first, in descending order too. Compiled kernels (`radix`, `topk`) do the work
+where the dtype has a sort key; numpy does it for the rest, for little and where nothing is compiled.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,40 @@ from typing import Any
 import numpy as np
 
 from .softmax import widen
+from .tier import compiles
 
 __all__ = ["argsort", "bisect", "kth", "mode", "order_rows", "runs", "sort", "topk"]
 
 
+COMPILED_FROM = 64                                   # elements; numpy sorts fewer sooner than a kernel is found
+_KEYED = "?bBhHilIfdeE"                              # kinds of elements with a sort key; E is bfloat16
+_MOST = (1 << 31) - 1
+_HEAP = 2048                                         # the largest k that a heap finds sooner than sorting everything
+
+
+def _runs_compiled(a: np.ndarray, dim: int) -> bool:
+    return COMPILED_FROM <= a.size and a.shape[dim] <= _MOST and a.dtype.char in _KEYED and compiles()
+
+
+def _rows(a: np.ndarray, dim: int) -> np.ndarray:
+    """The lines along `dim` as rows of a matrix in C order."""
+    lines = a if dim in (-1, a.ndim - 1) else np.moveaxis(a, dim, -1)
+    return np.ascontiguousarray(lines).reshape(-1, a.shape[dim])
+
+
+def _back(made: np.ndarray, a: np.ndarray, dim: int) -> np.ndarray:
+    """Rows put back as lines along `dim` of an array like `a`."""
+    if dim in (-1, a.ndim - 1):
+        return made.reshape(*a.shape[:-1], made.shape[1])
+    dim %= a.ndim
+    shape = (*a.shape[:dim], *a.shape[dim + 1 :], made.shape[1])
+    return np.ascontiguousarray(np.moveaxis(made.reshape(shape), -1, dim))
+
+
 def argsort(a: np.ndarray, dim: int, descending: bool) -> np.ndarray:
     """The stable order of the elements along `dim`."""
+    if a.ndim and _runs_compiled(a, dim):
+        return sort(a, dim, descending)[1]
     x = widen(a)
     if not descending:
         return np.argsort(x, dim, kind="stable")
@@ -25,6 +57,11 @@ def sort(a: np.ndarray, dim: int, descending: bool) -> tuple[np.ndarray, np.ndar
     """The elements in order along `dim`, and where they came from."""
     if a.ndim == 0:
         return a.copy(), np.zeros((), np.int64)
+    if _runs_compiled(a, dim):
+        from .radix import sort_rows
+
+        values, order = sort_rows(_rows(a, dim), descending)
+        return _back(values, a, dim), _back(order, a, dim)
     order = np.ascontiguousarray(argsort(a, dim, descending))
     return np.take_along_axis(a, order, dim), order
 
@@ -33,30 +70,13 @@ def topk(a: np.ndarray, k: int, dim: int, largest: bool) -> tuple[np.ndarray, np
     """The `k` largest (or smallest) elements along `dim` in order, and where they are."""
     if a.ndim == 0:
         return a.copy()[()] if k else a.copy(), np.zeros((), np.int64)
-    n = a.shape[dim]
-    if k * 8 < n and not largest and a.size:
-        return _smallest(a, k, dim)
-    if k * 8 < n and a.size:
-        return _largest(a, k, dim)
+    if 0 < k and (k * 8 < a.shape[dim] or k == 1) and k <= _HEAP and _runs_compiled(a, dim):
+        from .topk import topk as select
+
+        values, places = select(_rows(a, dim), k, largest)
+        return _back(values, a, dim), _back(places, a, dim)
     order = np.ascontiguousarray(argsort(a, dim, largest).take(np.arange(k), dim))
     return np.take_along_axis(a, order, dim), order
-
-
-def _smallest(a: np.ndarray, k: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    near = np.argpartition(widen(a), max(k - 1, 0), dim).take(np.arange(k), dim)
-    return _ordered(a, np.sort(near, dim), dim, False)
-
-
-def _largest(a: np.ndarray, k: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    n = a.shape[dim]
-    near = np.argpartition(widen(a), n - max(k, 1), dim).take(np.arange(n - k, n), dim)
-    return _ordered(a, np.sort(near, dim), dim, True)
-
-
-def _ordered(a: np.ndarray, near: np.ndarray, dim: int, descending: bool) -> tuple[np.ndarray, np.ndarray]:
-    picked = np.take_along_axis(a, near, dim)
-    order = argsort(picked, dim, descending)
-    return np.take_along_axis(picked, order, dim), np.take_along_axis(near, order, dim)
 
 
 def kth(a: np.ndarray, k: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
