@@ -53,8 +53,15 @@ _precision = "highest"
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for the same bits in every run; on the CPU they always are."""
+    """Ask for the same bits in every run. On the CPU they always are; with this, whatever the number of threads or rows.
+
+    A row of a matrix product then has the same bits whether it is computed alone or in a batch.
+    """
     global _deterministic, _warn_only
+    from flambeau_kernels.cpu import matmul
+
+    if bool(mode) is not _deterministic:
+        matmul.set_invariant(mode)
     _deterministic, _warn_only = bool(mode), bool(warn_only)
 
 

@@ -26,6 +26,10 @@ ndarray = np.ndarray
 F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
 Call = Callable[..., Any]
 
+# Multiplications of the largest product of matrices computed here, and of a matrix and a vector: up to them OpenBLAS works on
+# one thread. More go to `cpu/matmul.py`.
+MOST_PRODUCTS, MOST_THIN_PRODUCTS = 1 << 18, 1 << 13
+
 # Calls after which cached launchers are loaded (35 ms with LLVM's library), and after which missing ones are compiled
 # (two seconds of another thread, which the end of the process waits for). Without a cache every process would pay that.
 LOAD_AFTER, COMPILE_AFTER, COMPILE_UNCACHED_AFTER = 300, 20_000, 1_000_000
@@ -89,24 +93,37 @@ def _two_matrices(a: Any, b: Any) -> bool:
     return (d is F4 or d is F8) and b.dtype is d and a.ndim == 2 and b.ndim == 2
 
 
+def _small_product(rows: int, inner: int, columns: int) -> bool:
+    return rows * inner * columns <= (MOST_PRODUCTS if rows > 1 and columns > 1 else MOST_THIN_PRODUCTS)
+
+
 def numpy_matmul(a: Any, b: Any) -> Any:
     """``a @ b`` of matrices. `dot` calls the BLAS routine `matmul` calls, in a third of the time."""
-    return a.dot(b) if _two_matrices(a, b) and a.shape[1] == b.shape[0] else None
+    if not _two_matrices(a, b):
+        return None
+    (m, k), (inner, n) = a.shape, b.shape
+    return a.dot(b) if k == inner and _small_product(m, k, n) else None
 
 
 def numpy_matmul_nt(a: Any, b: Any) -> Any:
     """``a @ b.T`` of matrices."""
-    return a.dot(b.T) if _two_matrices(a, b) and a.shape[1] == b.shape[1] else None
+    if not _two_matrices(a, b):
+        return None
+    (m, k), (n, inner) = a.shape, b.shape
+    return a.dot(b.T) if k == inner and _small_product(m, k, n) else None
 
 
 def numpy_matmul_tn(a: Any, b: Any) -> Any:
     """``a.T @ b`` of matrices."""
-    return a.T.dot(b) if _two_matrices(a, b) and a.shape[0] == b.shape[0] else None
+    if not _two_matrices(a, b):
+        return None
+    (k, m), (inner, n) = a.shape, b.shape
+    return a.T.dot(b) if k == inner and _small_product(m, k, n) else None
 
 
 def numpy_linear(x: Any, weight: Any, bias: Any) -> Any:
     """``x @ weight.T + bias`` of matrices and a vector."""
-    made = numpy_matmul_nt(x, weight)
+    made = _BY_NUMPY["matmul_nt"](x, weight)
     if made is None or bias.__class__ is not ndarray or bias.dtype is not x.dtype or bias.shape != made.shape[1:]:
         return None
     with contextlib.suppress(RuntimeWarning):
@@ -168,9 +185,9 @@ def _look_for_launchers() -> None:
 
         found = launchers.load(compile=False) if launchers.available()[0] else {}
         if found:
-            globals().update({name: found.get(name, fn) for name, fn in _BY_NUMPY.items()})
+            globals().update({name: found.get(name, fn) for name, fn in _BY_NUMPY.items()} | _refused)
         elif not launchers.available()[0] or (_compiler is not None and not _compiler.is_alive()):
-            globals().update(_BY_NUMPY)
+            globals().update(_BY_NUMPY | _refused)
         elif _turn == LOAD_AFTER:
             _turn = COMPILE_AFTER if llvm.disk().why_off is None else COMPILE_UNCACHED_AFTER
         else:
@@ -194,7 +211,19 @@ def start_over() -> None:
     """Begin with numpy's functions again; for a new choice of backend."""
     global _turn, _calls
     _calls, _turn = count(1).__next__, LOAD_AFTER
-    globals().update({name: fn if fn is refuse else _counted(fn) for name, fn in _BY_NUMPY.items()})
+    globals().update({name: fn if fn is refuse else _counted(fn) for name, fn in _BY_NUMPY.items()} | _refused)
+
+
+def refuse_products(on: bool) -> None:
+    """Leave all matrix products to the general way, or stop doing so."""
+    global _refused
+    _refused = dict.fromkeys((*_PRODUCTS, "matmul", "matmul_nt", "matmul_tn", "linear"), refuse) if on else {}
+    globals().update(_PRODUCTS)
+    start_over()
+
+
+_PRODUCTS: dict[str, Call] = {"numpy_matmul": numpy_matmul, "numpy_matmul_nt": numpy_matmul_nt, "numpy_linear": numpy_linear}
+_refused: dict[str, Call] = {}
 
 
 add: Call

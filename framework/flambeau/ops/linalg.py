@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import small
+from flambeau_kernels.cpu import matmul as kernel
 
 from .. import _state, devices, dtypes
 from .._arrays import ndarray
@@ -30,18 +31,29 @@ def _same_dtypes(name: str, **operands: Any) -> None:
 
 
 def product(a: Any, b: Any) -> Any:
-    """``a @ b`` on arrays; halves accumulate in float32 and are rounded once."""
-    if a.dtype is F4 or a.dtype is F8:
-        made = small.matmul(a, b)
-        if made is None:
-            made = small.numpy_matmul(a, b)
-        return np.matmul(a, b) if made is None else made
-    if a.dtype.isbuiltin == 1 and a.dtype.kind != "b" and a.dtype.itemsize > 2 or a.dtype.kind in "iu":
+    """``a @ b`` on arrays, vectors included; halves accumulate in float32 and are rounded once."""
+    if type(a) is not ndarray or type(b) is not ndarray or a.dtype.kind == "b":
         return np.matmul(a, b)
-    if a.dtype.kind == "b":
-        return np.matmul(a, b)
-    wide = np.complex64 if a.dtype.name == "complex32" else np.float32
-    return np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
+    if a.ndim == 1 and b.ndim == 1:
+        return kernel.dot(a, b)
+    if a.ndim == 1:
+        return kernel.matmul(a[None], b)[..., 0, :]
+    if b.ndim == 1:
+        return kernel.matmul(a, b[:, None])[..., 0]
+    made = small.matmul(a, b)
+    if made is None:
+        made = small.numpy_matmul(a, b)
+    return kernel.matmul(a, b) if made is None else made
+
+
+def _large(a: Any, b: Any) -> Any:
+    """``a @ b`` of matrices that the small functions refuse, for their size or strides; None for anything else."""
+    if type(a) is not ndarray or type(b) is not ndarray:
+        return None
+    d = a.dtype
+    if (d is F4 or d is F8) and b.dtype is d and a.ndim == 2 and b.ndim == 2 and a.shape[1] == b.shape[0]:
+        return kernel.matmul(a, b)
+    return None
 
 
 def _check_mm(input, mat2):
@@ -77,7 +89,9 @@ def _mm_fast(input, mat2):
         if o is None:
             o = small.numpy_matmul(a, b)
             if o is None:
-                return None
+                o = _large(a, b)
+                if o is None:
+                    return None
         n, m = input._n, mat2._n
     except AttributeError:  # not tensors
         return None
@@ -400,15 +414,27 @@ def _linear(a, w, b):
     if w.ndim == 1:
         made = product(a, w)
         return np.asarray(made if b is None else made + b)
-    rows = a if a.ndim <= 2 else a.reshape(-1, a.shape[-1])
-    if a.dtype.isbuiltin != 1 or a.dtype.itemsize <= 2 and a.dtype.kind == "f":
-        made = np.matmul(rows.astype(np.float32), w.T.astype(np.float32))
-        made = (made if b is None else made + b.astype(np.float32)).astype(a.dtype)
-    else:
+    rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
+    if type(a) is not ndarray or type(w) is not ndarray:
+        made = np.matmul(rows, w.T)
+        made = made if b is None else made + b
+    elif b is None:
         made = product(rows, w.T)
-        if b is not None:
-            made = np.add(made, b, out=made) if type(made) is ndarray and made.ndim and made.shape[-1] == b.size else made + b
-    return made if a.ndim <= 2 else made.reshape(*a.shape[:-1], w.shape[0])
+    elif b.shape == w.shape[:1]:
+        made = kernel.matmul(rows, w.T, bias=b)
+    else:
+        made = product(rows, w.T) + b
+    return made.reshape(*a.shape[:-1], w.shape[0])
+
+
+def _large_linear(a: Any, w: Any, b: Any) -> Any:
+    """``a @ w.T + b`` of matrices and a vector of one floating dtype; None for anything else."""
+    if type(a) is not ndarray or type(w) is not ndarray or type(b) is not ndarray or w.ndim != 2:
+        return None
+    d = a.dtype
+    if (d is F4 or d is F8) and w.dtype is d and b.dtype is d and a.shape[1] == w.shape[1] and b.shape == w.shape[:1]:
+        return kernel.matmul(a, w.T, bias=b)
+    return None
 
 
 @linear.fast
@@ -422,11 +448,15 @@ def _linear_fast(input, weight, bias):
             o = small.matmul_nt(a, w)
             if o is None:
                 o = small.numpy_matmul_nt(a, w)
+                if o is None and w.ndim == 2:
+                    o = _large(a, w.T)
         else:
             b = bias._a
             o = small.linear(a, w, b)
             if o is None:
                 o = small.numpy_linear(a, w, b)
+                if o is None:
+                    o = _large_linear(a, w, b)
         if o is None:
             return None
     except AttributeError:  # not tensors

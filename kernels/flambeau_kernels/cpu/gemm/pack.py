@@ -1,0 +1,161 @@
+"""Copying a panel of an operand into the order in which a tile reads it.
+
+    void pack(ptr source, i64 across, i64 along, i64 width, i64 depth, ptr target)
+
+A panel is `width` rows of A (or columns of B), `across` bytes apart, by `depth` places along k, `along` bytes apart. Its copy
+holds for each step along k the lanes of all rows, `vectors` registers of them; elements are converted to the type they are
+multiplied in. Lanes beyond `width` hold anything: they only meet results that are not written.
+
+Three ways, by what is contiguous: across (vectors are copied), along k (squares of vectors are transposed in registers), neither
+(one element after the other).
+"""
+
+from __future__ import annotations
+
+from flambeau_kernels.cpu.gemm.text import Function
+from flambeau_kernels.cpu.gemm.tiles import Kind
+from flambeau_kernels.cpu.gemm.values import load_masked, mask, vector, widen
+
+
+def name(vectors: int) -> str:
+    return f"pack_{vectors}"
+
+
+def pack(kind: Kind, vectors: int) -> Function:
+    f = Function(f"internal void @{name(vectors)}(ptr %source, i64 %across, i64 %along, i64 %width, i64 %depth, ptr %target)")
+    across = f.compare("eq", "%across", kind.size)
+    with f.when(across):
+        _copy(f, kind, vectors)
+        f.do("ret void")
+        f.label(f.fresh("unreached"))
+    done = f.variable("i64")                          # steps along k that are packed
+    f.store("i64", 0, done)
+    with f.when(f.compare("eq", "%along", kind.size)):
+        _transpose(f, kind, vectors, done)
+    _one_by_one(f, kind, vectors, f.load("i64", done))
+    f.do("ret void")
+    return f
+
+
+def _row_bytes(kind: Kind, vectors: int) -> int:
+    return vectors * kind.lanes * kind.lane_size
+
+
+# -- contiguous across: vectors --------------------------------------------------------------------------------------
+
+
+def _copy(f: Function, kind: Kind, vectors: int) -> None:
+    whole = f.compare("eq", "%width", vectors * kind.lanes)
+    with f.when(whole):
+        _copy_rows(f, kind, vectors, None)
+    with f.unless(whole):
+        _copy_rows(f, kind, vectors, [mask(f, "%width", kind.lanes, v * kind.lanes) for v in range(vectors)])
+
+
+def _copy_rows(f: Function, kind: Kind, vectors: int, masks: list[str] | None) -> None:
+    steps = f.div("%depth", kind.step)
+    with f.loop(0, steps) as k:
+        place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
+        _copy_row(f, kind, vectors, masks, place, k, kind.pairs)
+    if kind.pairs:
+        with f.when(f.compare("ne", f.rem("%depth", 2), 0)):
+            place = f.at("%source", f.mul(f.mul(steps, kind.step), "%along"))
+            _copy_row(f, kind, vectors, masks, place, steps, False)
+
+
+def _copy_row(f: Function, kind: Kind, vectors: int, masks: list[str] | None, place: str, k: str, two: bool) -> None:
+    lanes = kind.lanes
+    target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
+    next_place = f.at(place, "%along") if two else place
+    for v in range(vectors):
+        offset, which = v * lanes * kind.size, masks[v] if masks else None
+        first = _load_row(f, kind, f.at(place, offset), which)
+        if kind.pairs:
+            # The last of an odd number of places along k is paired with zero.
+            second = _load_row(f, kind, f.at(next_place, offset), which) if two else "zeroinitializer"
+            value = _interleave(f, first, second, lanes)
+        else:
+            value = widen(f, kind, first, lanes)
+        f.store(vector(lanes, kind.lane), value, f.at(target, v * lanes * kind.lane_size), kind.lane_size)
+
+
+def _load_row(f: Function, kind: Kind, place: str, which: str | None) -> str:
+    if which:
+        return load_masked(f, kind.stored, kind.lanes, place, which, kind.size)
+    return f.load(vector(kind.lanes, kind.stored), place, kind.size)
+
+
+def _interleave(f: Function, first: str, second: str, lanes: int) -> str:
+    order = ", ".join(f"i32 {i + part * lanes}" for i in range(lanes) for part in (0, 1))
+    both = f.let(f"shufflevector <{lanes} x i16> {first}, <{lanes} x i16> {second}, <{2 * lanes} x i32> <{order}>")
+    return f.let(f"bitcast <{2 * lanes} x i16> {both} to <{lanes} x i32>")
+
+
+# -- contiguous along k: squares -------------------------------------------------------------------------------------
+
+
+def _transpose(f: Function, kind: Kind, vectors: int, done: str) -> None:
+    lanes = kind.lanes
+    squares = f.mul(f.div("%depth", lanes * kind.step), lanes)
+    last = f.sub("%width", 1)
+    starts = [f.at("%source", f.mul(f.least(r, last), "%across")) for r in range(vectors * lanes)]
+    with f.loop(0, squares, lanes) as k:
+        offset = f.mul(k, kind.step * kind.size)
+        target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
+        for v in range(vectors):
+            rows = [_load_along(f, kind, f.at(start, offset)) for start in starts[v * lanes : (v + 1) * lanes]]
+            for e, column in enumerate(_transposed(f, rows, vector(lanes, kind.lane), lanes)):
+                place = f.at(target, e * _row_bytes(kind, vectors) + v * lanes * kind.lane_size)
+                f.store(vector(lanes, kind.lane), column, place, kind.lane_size)
+    f.store("i64", squares, done)
+
+
+def _load_along(f: Function, kind: Kind, place: str) -> str:
+    if kind.pairs:                                    # neighbours along k are pairs as they lie
+        return f.load(vector(kind.lanes, "i32"), place, kind.size)
+    return widen(f, kind, f.load(vector(kind.lanes, kind.stored), place, kind.size), kind.lanes)
+
+
+def _transposed(f: Function, rows: list[str], kind: str, lanes: int) -> list[str]:
+    """The columns of a square, by exchanging halves, quarters, and so on down to single elements."""
+    half = lanes // 2
+    while half:
+        made = list(rows)
+        for i in range(lanes):
+            if not i & half:
+                j = i + half
+                low = [e if not e & half else lanes + e - half for e in range(lanes)]
+                high = [e + half if not e & half else lanes + e for e in range(lanes)]
+                made[i], made[j] = (_shuffle(f, rows[i], rows[j], kind, order) for order in (low, high))
+        rows, half = made, half // 2
+    return rows
+
+
+def _shuffle(f: Function, a: str, b: str, kind: str, order: list[int]) -> str:
+    numbers = ", ".join(f"i32 {i}" for i in order)
+    return f.let(f"shufflevector {kind} {a}, {kind} {b}, <{len(order)} x i32> <{numbers}>")
+
+
+# -- neither ----------------------------------------------------------------------------------------------------------
+
+
+def _one_by_one(f: Function, kind: Kind, vectors: int, done: str) -> None:
+    steps = f.div(f.add("%depth", kind.step - 1), kind.step)
+    with f.loop(done, steps) as k:
+        place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
+        target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
+        paired = f.compare("slt", f.add(f.mul(k, 2), 1), "%depth")
+        with f.loop(0, "%width") as lane:
+            element = f.at(place, f.mul(lane, "%across"))
+            value = f.load(kind.stored, element, kind.size)
+            if kind.pairs:
+                word = f.variable("i32")
+                f.store("i32", f.let(f"zext i16 {value} to i32"), word)
+                with f.when(paired):
+                    second = f.let(f"zext i16 {f.load('i16', f.at(element, '%along'), 2)} to i32")
+                    high = f.let(f"shl i32 {second}, 16")
+                    f.store("i32", f.let(f"or i32 {f.load('i32', word)}, {high}"), word)
+                value = f.load("i32", word)
+            else:
+                value = widen(f, kind, value, 1)
+            f.store(kind.lane, value, f.at(target, f.mul(lane, kind.lane_size)), kind.lane_size)

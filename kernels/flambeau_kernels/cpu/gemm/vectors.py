@@ -1,0 +1,216 @@
+"""Block functions for the product of a matrix and a vector, which is as fast as the matrix can be read.
+
+Both have the signature of `driver.py` for one column, B's part of which is a vector of sums' type, contiguous along k.
+
+`dots` is for rows that are contiguous along k: every row has its own sums, one per lane of two registers, added up at the end
+in a fixed order. `combinations` is for columns that are contiguous (rows of A one element apart): it adds up multiples of whole
+columns, by one fused multiply-add per element in the order of k and in steps of the same depth as `block.py`, and so has the bits
+of the general product.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from flambeau_kernels.cpu.gemm import driver
+from flambeau_kernels.cpu.gemm.block import depth
+from flambeau_kernels.cpu.gemm.text import METADATA, Function
+from flambeau_kernels.cpu.gemm.tiles import Kind
+from flambeau_kernels.cpu.gemm.values import (
+    declarations,
+    load_masked,
+    mask,
+    narrow,
+    splat,
+    store_masked,
+    widen,
+)
+from flambeau_kernels.engine import llvm
+
+TOGETHER = 4                                          # rows that share what is loaded of the vector
+REGISTERS = 2                                         # of sums per row
+COLUMNS_AT_ONCE = 8                                   # columns added per pass over the sums
+SUMS = 4096                                           # of a pass, which stay in the first cache
+
+
+@functools.cache
+def dots(kind: Kind) -> int:
+    """Address of the block function for rows contiguous along k."""
+    return llvm.compile_ir(_module(kind, _dots(kind)), f"dots_{kind.dtype}_{kind.out}")
+
+
+@functools.cache
+def combinations(kind: Kind) -> int:
+    """Address of the block function for columns contiguous along m; `prepare` the plan."""
+    return llvm.compile_ir(_module(kind, _combinations(kind)), f"combinations_{kind.dtype}_{kind.out}")
+
+
+def prepare(plan: np.ndarray, kind: Kind) -> None:
+    """Fill in what `combinations` reads."""
+    plan[driver.DEPTH] = depth(kind, int(plan[driver.K]))
+    plan[driver.PARTIAL] = SUMS * 8
+    plan[driver.SCRATCH] = 2 * SUMS * 8
+    plan[driver.BLOCK] = combinations(kind)
+
+
+def _module(kind: Kind, function: Function) -> str:
+    return declarations(kind) + function.text() + METADATA
+
+
+def _lanes(kind: Kind) -> int:
+    return kind.machine.vector // kind.sum_size
+
+
+def _multiply_add(f: Function, kind: Kind, a: str, b: str, c: str) -> str:
+    lanes = _lanes(kind)
+    total = f"<{lanes} x {kind.sum}>"
+    if kind.sum in ("float", "double"):
+        bits = 32 if kind.sum == "float" else 64
+        return f.let(f"call {total} @llvm.fma.v{lanes}f{bits}({total} {a}, {total} {b}, {total} {c})")
+    return f.let(f"add {total} {f.let(f'mul {total} {a}, {b}')}, {c}")
+
+
+def _plus(kind: Kind) -> str:
+    return "fadd" if kind.sum in ("float", "double") else "add"
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------------
+
+
+def _dots(kind: Kind) -> Function:
+    f = Function(f"void @dots_{kind.dtype}_{kind.out}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")
+    whole = f.mul(f.div("%m", TOGETHER), TOGETHER)
+    for low, high, count in ((0, whole, TOGETHER), (whole, "%m", 1)):
+        with f.loop(low, high, count) as i:
+            _rows(f, kind, i, count)
+    f.do("ret void")
+    return f
+
+
+def _rows(f: Function, kind: Kind, i: str, count: int) -> None:
+    lanes, size = _lanes(kind), kind.sum_size
+    total = f"<{lanes} x {kind.sum}>"
+    k, a_m = f.field("%plan", driver.K), f.field("%plan", driver.A_M)
+    first = f.at("%a", f.mul(i, a_m))
+    rows = [f.at(first, f.mul(a_m, r)) for r in range(count)]
+    sums = [[f.variable(total) for _ in range(REGISTERS)] for _ in range(count)]
+    for places in sums:
+        for place in places:
+            f.store(total, "zeroinitializer", place)
+    full = f.mul(f.div(k, REGISTERS * lanes), REGISTERS * lanes)
+    with f.loop(0, full, REGISTERS * lanes) as at:
+        x = [f.load(total, f.at("%b", f.mul(f.add(at, v * lanes), size)), size) for v in range(REGISTERS)]
+        for row, places in zip(rows, sums, strict=True):
+            for v, place in enumerate(places):
+                address = f.at(row, f.mul(f.add(at, v * lanes), kind.size))
+                value = widen(f, kind, f.load(f"<{lanes} x {kind.stored}>", address, kind.size), lanes)
+                f.store(total, _multiply_add(f, kind, value, x[v], f.load(total, place)), place)
+    rest = f.sub(k, full)
+    with f.when(f.compare("ne", rest, 0)):
+        for v in range(REGISTERS):
+            which = mask(f, rest, lanes, v * lanes)
+            at = f.add(full, v * lanes)
+            x_rest = load_masked(f, kind.sum, lanes, f.at("%b", f.mul(at, size)), which, size)
+            for row, places in zip(rows, sums, strict=True):
+                value = load_masked(f, kind.stored, lanes, f.at(row, f.mul(at, kind.size)), which, kind.size)
+                wide = widen(f, kind, value, lanes)
+                f.store(total, _multiply_add(f, kind, wide, x_rest, f.load(total, places[v])), places[v])
+    for r, places in enumerate(sums):
+        _write_one(f, kind, f.add(i, r), _added_up(f, kind, [f.load(total, place) for place in places]))
+
+
+def _added_up(f: Function, kind: Kind, registers: list[str]) -> str:
+    """The sum of all lanes: of registers, then of halves of one, down to two lanes."""
+    lanes = _lanes(kind)
+    value = registers[0]
+    for other in registers[1:]:
+        value = f.let(f"{_plus(kind)} <{lanes} x {kind.sum}> {value}, {other}")
+    while lanes > 1:
+        half = lanes // 2
+        parts = []
+        for start in (0, half):
+            order = ", ".join(f"i32 {start + e}" for e in range(half))
+            parts.append(f.let(f"shufflevector <{lanes} x {kind.sum}> {value}, <{lanes} x {kind.sum}> poison, <{half} x i32> <{order}>"))
+        value = f.let(f"{_plus(kind)} <{half} x {kind.sum}> {parts[0]}, {parts[1]}")
+        lanes = half
+    return f.let(f"extractelement <1 x {kind.sum}> {value}, i64 0")
+
+
+def _write_one(f: Function, kind: Kind, i: str, value: str) -> None:
+    target = f.at("%c", f.mul(i, f.field("%plan", driver.C_M)))
+    flags, held = f.field("%plan", driver.FLAGS), f.variable(kind.sum)
+    f.store(kind.sum, value, held)
+    if kind.written == kind.sum:
+        with f.when(f.bit(flags, driver.ACCUMULATE)):
+            old = f.load(kind.sum, target, kind.written_size)
+            f.store(kind.sum, f.let(f"{_plus(kind)} {kind.sum} {f.load(kind.sum, held)}, {old}"), held)
+    with f.when(f.bit(flags, driver.ADD_BIAS)):
+        bias = f.load(kind.sum, f.at("%bias", f.mul(i, f.field("%plan", driver.BIAS_M))))
+        f.store(kind.sum, f.let(f"{_plus(kind)} {kind.sum} {f.load(kind.sum, held)}, {bias}"), held)
+    f.store(kind.written, narrow(f, kind, f.load(kind.sum, held), 1), target, kind.written_size)
+
+
+# -- columns ---------------------------------------------------------------------------------------------------------------
+
+
+def _combinations(kind: Kind) -> Function:
+    """The rows of the block, `SUMS` at a time: sums of the steps along k, in `scratch`, and of the steps before, behind them."""
+    f = Function(f"void @combinations_{kind.dtype}_{kind.out}"
+                 "(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")  # fmt: skip
+    lanes, size = _lanes(kind), kind.sum_size
+    k, deep, a_k = (f.field("%plan", slot) for slot in (driver.K, driver.DEPTH, driver.A_K))
+    before = f.at("%scratch", f.field("%plan", driver.PARTIAL))
+    with f.loop(0, "%m", SUMS) as i:
+        count = f.least(SUMS, f.sub("%m", i))
+        start = f.at("%a", f.mul(i, kind.size))
+        with f.loop(0, k, deep) as k0:
+            end = f.least(f.add(k0, deep), k)
+            whole = f.add(k0, f.mul(f.div(f.sub(end, k0), COLUMNS_AT_ONCE), COLUMNS_AT_ONCE))
+            _clear(f, kind, count)
+            for low, high, together in ((k0, whole, COLUMNS_AT_ONCE), (whole, end, 1)):
+                with f.loop(low, high, together) as here:
+                    columns = [f.at(start, f.mul(f.add(here, c), a_k)) for c in range(together)]
+                    x = [splat(f, kind.sum, f.load(kind.sum, f.at("%b", f.mul(f.add(here, c), size)), size), lanes)
+                         for c in range(together)]  # fmt: skip
+                    _add_columns(f, kind, columns, x, count)
+            later = f.compare("ne", k0, 0)
+            with f.loop(0, count, lanes) as r:
+                total = f"<{lanes} x {kind.sum}>"
+                place = f.at(before, f.mul(r, size))
+                value = f.load(total, f.at("%scratch", f.mul(r, size)), size)
+                both = f.let(f"{_plus(kind)} {total} {value}, {f.load(total, place, size)}")
+                f.store(total, f.let(f"select i1 {later}, {total} {both}, {total} {value}"), place, size)
+        with f.loop(0, count) as r:
+            _write_one(f, kind, f.add(i, r), f.load(kind.sum, f.at(before, f.mul(r, size))))
+    f.do("ret void")
+    return f
+
+
+def _clear(f: Function, kind: Kind, count: str) -> None:
+    lanes = _lanes(kind)
+    with f.loop(0, count, lanes) as r:
+        f.store(f"<{lanes} x {kind.sum}>", "zeroinitializer", f.at("%scratch", f.mul(r, kind.sum_size)), kind.sum_size)
+
+
+def _add_columns(f: Function, kind: Kind, columns: list[str], x: list[str], count: str) -> None:
+    lanes, size = _lanes(kind), kind.sum_size
+    total, stored = f"<{lanes} x {kind.sum}>", f"<{lanes} x {kind.stored}>"
+    full = f.mul(f.div(count, lanes), lanes)
+    with f.loop(0, full, lanes) as r:
+        place = f.at("%scratch", f.mul(r, size))
+        value = f.load(total, place, size)
+        for column, factor in zip(columns, x, strict=True):
+            element = widen(f, kind, f.load(stored, f.at(column, f.mul(r, kind.size)), kind.size), lanes)
+            value = _multiply_add(f, kind, element, factor, value)
+        f.store(total, value, place, size)
+    rest = f.sub(count, full)
+    with f.when(f.compare("ne", rest, 0)):
+        which = mask(f, rest, lanes, 0)
+        place = f.at("%scratch", f.mul(full, size))
+        value = f.load(total, place, size)
+        for column, factor in zip(columns, x, strict=True):
+            loaded = load_masked(f, kind.stored, lanes, f.at(column, f.mul(full, kind.size)), which, kind.size)
+            value = _multiply_add(f, kind, widen(f, kind, loaded, lanes), factor, value)
+        store_masked(f, kind.sum, lanes, value, place, which, size)

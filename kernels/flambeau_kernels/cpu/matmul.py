@@ -1,0 +1,317 @@
+"""Matrix products of arrays, of any strides and over batches.
+
+`matmul(a, b)` chooses, by dtype and shape alone:
+
+==========================  ============================================================================================
+small products              numpy, whose call costs least; OpenBLAS computes them on one thread
+float32, float64, halves    our own kernels (`gemm/block.py`), cut into blocks that run on the thread pool; halves are summed
+and integers                in float32 and rounded once
+one row or column           `gemm/vectors.py`, which reads the matrix once
+complex                     OpenBLAS block by block on the thread pool (`gemm/blas.py`)
+==========================  ============================================================================================
+
+Without a compiler, or with numpy's backend, everything is numpy's. Blocks follow from the shape, and each is computed in one
+order on one thread, so results do not depend on the number of threads. With `set_invariant(True)` every product is computed by
+the one general kernel, in which an element is summed in an order that depends on the length of the sum only: a row of the result
+has the same bits whatever other rows there are.
+
+Loops, outermost first (`gemm/driver.py`, `gemm/block.py`, `gemm/micro.py`): matrices of the batch and blocks of the result, in
+chunks that threads take; steps of up to 384 along k, for which B is packed; rows by tile, for which A is packed; columns by tile;
+k, one fused multiply-add for each of the up to 14 x 32 sums held in registers.
+
+Code that has native loops of its own can call the block function of a plan directly: see `plan_for`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels
+
+__all__ = ["dot", "matmul", "plan_for", "set_invariant"]
+
+# Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
+SMALL, SMALL_VECTOR = flambeau_kernels.small.MOST_PRODUCTS, flambeau_kernels.small.MOST_THIN_PRODUCTS
+# The same for dtypes that numpy multiplies without BLAS.
+SMALL_WITHOUT_BLAS = 1 << 11
+# Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
+# above which the interpreter lock is released. An item's own cost counts as multiplications too.
+CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 32, 1 << 21, 1 << 12
+
+Run = Callable[[Any, Any, Any, Any], None]
+_plans: dict[Any, Run] = {}
+_MOST_PLANS = 4096
+_invariant = False
+_lock = threading.Lock()
+
+
+def set_invariant(on: bool) -> None:
+    """Choose whether an element's bits shall depend on nothing but its own row, column and the length of the sum."""
+    global _invariant
+    _invariant = bool(on)
+    _plans.clear()
+    flambeau_kernels.small.refuse_products(on)
+
+
+def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: bool = False) -> Any:
+    """``a @ b + bias``: ``(*, m, k) @ (*, k, n) -> (*, m, n)``, leading dimensions broadcast.
+
+    Args:
+        a, b: arrays of one dtype and of two or more dimensions, with any strides.
+        out: where the result goes, not overlapping the others; a new array of the dtype of `a` by default. Half operands may be
+            written to a float32 `out`, without being rounded.
+        bias: ``(n,)`` or ``(1, n)``, added to every row, or ``(m, 1)``, added to every column.
+        accumulate: add to what `out` holds.
+    """
+    if out is None:
+        out = np.empty(_result_shape(a.shape, b.shape), a.dtype)
+    key = (a.dtype, a.shape, a.strides, b.shape, b.strides, out.dtype, out.strides, accumulate,
+           None if bias is None else bias.shape, flambeau_kernels._backend)  # fmt: skip
+    run = _plans.get(key)
+    if run is None:
+        run = _choose(a, b, out, bias, accumulate)
+        with _lock:
+            if len(_plans) >= _MOST_PLANS:
+                _plans.clear()
+            _plans[key] = run
+    run(a, b, out, bias)
+    return out
+
+
+def dot(a: Any, b: Any) -> Any:
+    """The sum of products of two vectors, 0-d; halves are summed in float32."""
+    wide = _wide(a.dtype)
+    if wide is not None:
+        return np.asarray(dot(a.astype(wide), b.astype(wide))).astype(a.dtype)
+    if a.size <= SMALL_VECTOR or flambeau_kernels._backend == "numpy":
+        return np.asarray(np.dot(a, b))
+    from .gemm.blas import single_threaded
+
+    with single_threaded():
+        return np.asarray(np.dot(a, b))
+
+
+def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    if a[-1] != b[-2]:
+        raise ValueError(f"matmul: a has {a[-1]} columns, b has {b[-2]} rows; they must be equal: {a} @ {b}")
+    if len(a) == 2 and len(b) == 2:
+        return a[0], b[1]
+    return (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
+
+
+# -- choosing --------------------------------------------------------------------------------------------------------------
+
+
+def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run:
+    """How products like this one are computed."""
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    count = out.size // (m * n) if m * n else 0
+    general = _by_numpy(accumulate)
+    if not out.size or not k or flambeau_kernels._backend == "numpy" or not all(map(_plain, (a, b, out))) or a.dtype != b.dtype:
+        return general
+    if not out.flags.writeable:
+        raise ValueError("matmul: out is read-only")
+    real, vector = a.dtype.kind == "f" and a.dtype.itemsize > 2, m == 1 or n == 1
+    if _invariant and a.dtype.kind == "c":
+        return _by_parts(accumulate)
+    least = (SMALL_VECTOR if vector else SMALL) if real or a.dtype.kind == "c" else SMALL_WITHOUT_BLAS
+    if not _invariant and m * n * k * count <= least and out.dtype == a.dtype:
+        return general
+    if a.dtype.kind == "c":
+        return _by_blas(a, b, out, bias, accumulate) or general
+    return _by_own(a, b, out, bias, accumulate) or _by_blas(a, b, out, bias, accumulate) or general
+
+
+def _plain(x: Any) -> bool:
+    """Whether native code can read this array by its strides."""
+    return type(x) is np.ndarray and x.dtype.isnative and bool(x.flags.aligned)
+
+
+def _wide(dtype: Any) -> Any:
+    """What numpy multiplies instead of a dtype; None for the dtype itself."""
+    if dtype.name == "complex32":
+        return np.complex64
+    return np.float32 if dtype.kind == "V" or dtype.kind == "f" and dtype.itemsize <= 2 or dtype.isbuiltin != 1 else None
+
+
+def _by_numpy(accumulate: bool) -> Run:
+    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        wide = _wide(a.dtype)
+        if wide is None and not accumulate and out.dtype == a.dtype:
+            np.matmul(a, b, out=out)
+            if bias is not None:
+                np.add(out, bias, out=out)
+            return
+        made = np.matmul(a, b) if wide is None else np.matmul(a.astype(wide), b.astype(wide))
+        if accumulate:
+            made = made + out.astype(made.dtype)
+        out[...] = made if bias is None else made + bias.astype(made.dtype)
+
+    return run
+
+
+def _by_parts(accumulate: bool) -> Run:
+    """Complex products from real ones."""
+
+    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        real = matmul(a.real, b.real) - matmul(a.imag, b.imag)
+        made = real + 1j * (matmul(a.real, b.imag) + matmul(a.imag, b.real))
+        if accumulate:
+            made = made + out
+        out[...] = made if bias is None else made + bias
+
+    return run
+
+
+def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None:
+    from .gemm import blas, driver
+
+    guard = blas.one_thread
+    if guard is None:
+        return None
+    general = _by_numpy(accumulate)
+
+    def on_one_thread(a: Any, b: Any, out: Any, bias: Any) -> None:
+        with guard:
+            general(a, b, out, bias)
+
+    address = blas.routine(a.dtype.name)
+    if not address or 1 in (a.shape[-2], b.shape[-1]) or not all(map(blas.readable, (a, b, out.swapaxes(-1, -2)))) \
+            or out.strides[-1] != out.itemsize:  # fmt: skip
+        return on_one_thread
+    plan, _ = plan_for(a, b, out)
+    plan[driver.BLOCK], plan[driver.ROUTINE] = blas.block(a.dtype.name), address
+    plan[driver.FLAGS] = driver.ACCUMULATE if accumulate else 0
+    m, n, k = (int(plan[slot]) for slot in (driver.M, driver.N, driver.K))
+    rows, columns, group = _grid(m, n, k, out.size // (m * n), 8, 8, 512)
+    driver.set_grid(plan, rows, columns, group)
+    start = driver.runner()
+
+    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        with guard:
+            start(plan, a, b, out, out)
+        if bias is not None:
+            np.add(out, bias, out=out)
+
+    return run
+
+
+def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None:
+    from .gemm import block, driver, tiles, vectors
+
+    kind = tiles.kind(a.dtype.name, out.dtype.name)
+    if kind is None:
+        return None
+    plan, turned = plan_for(a, b, out)
+    if plan is None or accumulate and kind.written != kind.sum:
+        return _through_copy(accumulate)
+    sums = np.dtype(f"{'f' if kind.sum in ('float', 'double') else 'i'}{kind.sum_size}")
+    plan[driver.FLAGS] = (driver.ACCUMULATE if accumulate else 0) | (0 if bias is None else driver.ADD_BIAS)
+    if bias is not None:
+        rows, columns = out.shape[-2:]
+        along_rows = bias.ndim == 1 or bias.shape[1] == columns and not (columns == 1 and bias.shape[0] == rows)
+        plan[driver.BIAS_N if along_rows != turned else driver.BIAS_M] = kind.sum_size
+    m, n, k, a_m, a_k = (int(plan[slot]) for slot in (driver.M, driver.N, driver.K, driver.A_M, driver.A_K))
+    count = out.size // (m * n)
+    by_rows, by_columns = a_k == kind.size and not _invariant, a_m == kind.size
+    if n == 1 and count == 1 and m > 1 and (by_rows or by_columns):
+        plan[driver.B_K] = kind.sum_size
+        if by_rows:
+            plan[driver.BLOCK] = vectors.dots(kind)
+        else:
+            vectors.prepare(plan, kind)
+        driver.set_grid(plan, min(m, max(CHUNK // (2 * k), 1 if by_rows else 256)), 1, 1)
+        vector = sums
+    else:
+        driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k)))
+        block.prepare(plan, kind)
+        vector = None
+    plan[driver.RELEASE] = m * n * k * count >= LONG
+    return _own_run(plan, turned, sums, vector)
+
+
+def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None) -> Run:
+    """The call of a plan; a `vector` on the right is made contiguous and converted once, for it is read over and over."""
+    from .gemm import driver
+
+    start = driver.runner()
+
+    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        if turned:
+            a, b = b, a
+        if vector is not None:
+            b = np.ascontiguousarray(b, vector)
+        start(plan, a, b, out, out if bias is None else np.ascontiguousarray(bias, sums))
+
+    return run
+
+
+def _through_copy(accumulate: bool) -> Run:
+    """For results with strides of their own, or narrower than the sums they are added to."""
+
+    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        made = matmul(a, b, bias=bias)
+        out[...] = out + made if accumulate else made
+
+    return run
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------------
+
+
+def plan_for(a: Any, b: Any, out: Any) -> tuple[Any, bool]:
+    """A plan (see `gemm/driver.py`) with the sizes, strides and batch of ``out = a @ b``, without grid or block function.
+
+    Returns: the plan, None if `out` is contiguous along neither of its last dimensions; and whether the transposed product
+    ``out.mT = b.mT @ a.mT`` is planned, so that A is `b` and B is `a`. That is so where `out` is contiguous along its columns,
+    and for a single row, which becomes a column.
+    """
+    from .gemm import driver
+
+    m, n, size = out.shape[-2], out.shape[-1], out.itemsize
+    turned = m == 1 and n > 1 or n > 1 and out.strides[-1] != size
+    a_m, a_k, b_k, b_n, c_m, c_n = (*a.strides[-2:], *b.strides[-2:], *out.strides[-2:])
+    sizes, strides = (m, n, a.shape[-1]), (a_m, a_k, b_k, b_n, c_m, c_n)
+    if turned:
+        sizes, strides = (n, m, a.shape[-1]), (b_n, b_k, a_k, a_m, c_n, c_m)
+    if sizes[1] > 1 and strides[-1] != size:
+        return None, turned
+    batch = []
+    for d in range(3, out.ndim + 1):
+        length = out.shape[-d]
+        steps = [x.strides[-d] if x.ndim >= d and x.shape[-d] > 1 else 0 for x in ((b, a) if turned else (a, b))]
+        if length > 1:
+            batch.append((length, *steps, out.strides[-d]))
+    return driver.new_plan(sizes, strides, batch), turned
+
+
+def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_columns: int) -> tuple[int, int, int]:
+    """Rows and columns of a block, and blocks of a chunk; tiles are `rows` by `width`.
+
+    Of the grids with enough blocks the one that packs least is taken: B is packed again for every row of the grid, A for every
+    column.
+    """
+    pieces = max(min(m * n * k // (4 * CHUNK), _parts(MOST_PIECES, count)), 1)
+    least_across = _parts(n, most_columns)
+    best = None
+    for wanted in range(1, min(pieces, _parts(m, rows)) + 1):
+        tall = _parts(_parts(m, wanted), rows) * rows
+        wide = min(_parts(_parts(n, max(_parts(pieces, wanted), least_across)), width) * width, most_columns)
+        down, across = _parts(m, tall), _parts(n, wide)
+        cost = (down * across < pieces, down * n + across * m)
+        if best is None or cost < best[0]:
+            best = (cost, tall, wide, down * across)
+    assert best is not None  # there is at least one row of blocks
+    _, tall, wide, blocks = best
+    group = max(CHUNK // (m * n * k // blocks + ITEM), 1)
+    return tall, wide, group
+
+
+def _parts(length: int, size: int) -> int:
+    """How many parts of at most `size` a length has."""
+    return -(-length // size)

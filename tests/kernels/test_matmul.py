@@ -1,0 +1,308 @@
+"""Matrix products of arrays: every dtype, stride and size, the same bits on any number of threads."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau as fb
+import flambeau_kernels
+from flambeau_kernels.cpu import matmul as product
+from flambeau_kernels.engine import get_num_threads, llvm, set_num_threads
+
+DTYPES = {"float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "int8": np.int8,
+          "uint8": np.uint8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "complex64": np.complex64,
+          "complex128": np.complex128}  # fmt: skip
+# Rounding of one operation; halves are rounded only once, at the end.
+EPSILON = {"float32": 6e-8, "float64": 1.1e-16, "bfloat16": 4e-3, "float16": 4.9e-4, "complex64": 1.2e-7, "complex128": 2.2e-16}
+SIZES = [(1, 1, 9001), (1, 300, 700), (300, 1, 701), (5, 3, 7), (33, 47, 801), (64, 65, 66), (130, 100, 401), (3, 2000, 50), (17, 33, 1),
+         (29, 512, 385)]  # fmt: skip
+
+compiled = pytest.mark.skipif(
+    llvm.available() is not None or flambeau_kernels.backend() == "numpy", reason="needs the compiled tier"
+)
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    threads = get_num_threads()
+    yield
+    set_num_threads(threads)
+    product.set_invariant(False)
+
+
+def random(shape, dtype, transposed=False, seed=0):
+    rng = np.random.default_rng(seed + sum(shape))
+    stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
+    if np.dtype(dtype).kind in "iu":
+        made = rng.integers(0, 100, stored).astype(dtype)
+    else:
+        made = rng.standard_normal(stored)
+        made = (made + 1j * rng.standard_normal(stored) if np.dtype(dtype).kind == "c" else made).astype(dtype)
+    return made.swapaxes(-1, -2) if transposed else made
+
+
+def assert_is_product(got: Any, a: Any, b: Any, bias: Any = 0.0) -> None:
+    """`got` is ``a @ b + bias`` up to rounding: of each of the k additions, and of the result to its dtype."""
+    name = got.dtype.name
+    if got.dtype.kind in "iu":
+        want = (a.astype(np.int64) @ b.astype(np.int64) + np.asarray(bias).astype(np.int64)).astype(got.dtype)
+        np.testing.assert_array_equal(got, want)
+        return
+    wide: Any = np.complex128 if got.dtype.kind == "c" else np.float64
+    x, y, z = a.astype(wide), b.astype(wide), np.asarray(bias).astype(wide)
+    want, size = x @ y + z, abs(x) @ abs(y) + abs(z)
+    added = EPSILON["float32" if name in ("bfloat16", "float16") else name] * (a.shape[-1] + 2) * size
+    rounded = EPSILON[name] * abs(want) if name in ("bfloat16", "float16") else 0
+    assert got.shape == want.shape
+    assert (abs(got.astype(wide) - want) <= added + rounded + 1e-30).all()
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_size_and_transposition(name, invariant):
+    product.set_invariant(invariant)
+    for (m, n, k), ta, tb in itertools.product(SIZES, (False, True), (False, True)):
+        a, b = random((m, k), DTYPES[name], ta), random((k, n), DTYPES[name], tb)
+
+        assert_is_product(product.matmul(a, b), a, b)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "int32", "complex64"])
+def test_strides_that_are_contiguous_along_nothing(name):
+    a = random((80, 210), DTYPES[name])[::2, ::3]
+    b = random((140, 400), DTYPES[name])[::2, ::4]
+    reversed_ = random((70, 100), DTYPES[name])[::-1, ::-1]
+    repeated = np.broadcast_to(random((1, 100), DTYPES[name]), (70, 100))
+
+    for right in (b, reversed_, repeated):
+        assert_is_product(product.matmul(a, right), a, right)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16", "int64", "complex128"])
+def test_batches_broadcast(name):
+    a, b = random((3, 1, 40, 30), DTYPES[name]), random((1, 5, 30, 50), DTYPES[name], True)
+    c = random((30, 50), DTYPES[name])
+
+    assert_is_product(product.matmul(a, b), a, b)
+    assert_is_product(product.matmul(a, c), a, c)
+
+
+def test_tensors_of_one_matrix_each_time_moved_by_a_permutation():
+    q, k = random((2, 30, 4, 32), np.float32), random((2, 40, 4, 32), np.float32, seed=1)
+    a, b = q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1)
+
+    assert_is_product(product.matmul(a, b), a, b)
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(100, 70, 900), (1, 3000, 400), (3000, 1, 400), (1, 1, 9000), (3, 4, 5)])
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "complex64"])
+def test_bias_is_added_to_rows_or_columns(name, m, n, k, invariant):
+    product.set_invariant(invariant)
+    a, b = random((m, k), DTYPES[name]), random((k, n), DTYPES[name], True)
+    for shape in ((n,), (1, n), (m, 1)):
+        bias = random(shape, DTYPES[name], seed=5)
+
+        assert_is_product(product.matmul(a, b, bias=bias), a, b, bias)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(100, 70, 900), (1, 3000, 400), (3000, 1, 400), (3, 4, 5)])
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "int32", "complex64"])
+def test_products_are_added_to_what_is_there(name, m, n, k):
+    a, b, c = random((m, k), DTYPES[name]), random((k, n), DTYPES[name]), random((m, n), DTYPES[name], seed=2)
+    out = c.copy()
+
+    assert product.matmul(a, b, out, accumulate=True) is out
+    want = (product.matmul(a, b).astype(c.dtype) + c).astype(c.dtype)
+    if c.dtype.kind in "iu":
+        np.testing.assert_array_equal(out, want)
+    else:
+        loose = 2e-2 if name == "bfloat16" else 1e-4
+        np.testing.assert_allclose(out.astype(np.complex128), want.astype(np.complex128), rtol=loose, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ["rows", "columns", "neither"])
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int64", "complex64"])
+def test_results_go_where_they_are_asked_to(name, order):
+    a, b = random((60, 90), DTYPES[name]), random((90, 70), DTYPES[name])
+    whole = np.zeros((140, 140), DTYPES[name])
+    out = {"rows": whole[:60, :70], "columns": whole[:70, :60].T, "neither": whole[:120:2, ::2]}[order]
+
+    product.matmul(a, b, out)
+
+    assert_is_product(out, a, b)
+    out[...] = 0
+    assert not whole.any()                             # nothing beside it was written
+
+
+def test_halves_can_be_summed_into_float32():
+    a, b = random((60, 900), np.float16), random((900, 70), np.float16)
+    out = np.empty((60, 70), np.float32)
+
+    product.matmul(a, b, out)
+
+    assert_is_product(out, a.astype(np.float32), b.astype(np.float32))
+
+
+@pytest.mark.parametrize("shapes", [((0, 4), (4, 3)), ((4, 0), (0, 3)), ((2, 3, 0), (2, 0, 5)), ((0, 3, 4), (4, 5))])
+def test_empty_operands(shapes):
+    a, b = (np.ones(shape, np.float32) for shape in shapes)
+
+    assert_is_product(product.matmul(a, b), a, b)
+    np.testing.assert_array_equal(product.matmul(a, b, bias=np.ones(b.shape[-1], np.float32)), a @ b + 1)
+
+
+def test_sizes_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match="a has 3 columns, b has 4 rows"):
+        product.matmul(np.ones((2, 3)), np.ones((4, 5)))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize(("m", "n", "k", "batch"), [
+    (200, 150, 900, ()), (70, 64, 64, (20,)), (1, 4000, 300, ()), (4000, 1, 300, ()), (1, 1, 50000, ())])  # fmt: skip
+def test_the_same_bits_on_any_number_of_threads(name, m, n, k, batch):
+    a, b = random((*batch, m, k), DTYPES[name]), random((*batch, k, n), DTYPES[name])
+    made = []
+    for threads in (1, 2, 4):
+        set_num_threads(threads)
+        made += [product.matmul(a, b).tobytes() for _ in range(3)]
+
+    assert set(made) == {made[0]}
+
+
+@compiled
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "complex64"])
+def test_deterministic_products_do_not_depend_on_the_other_rows(name):
+    dtype = getattr(fb, name)
+    made = np.complex64 if name == "complex64" else np.float64
+    x, weight = (fb.from_numpy(random(shape, made)).to(dtype) for shape in ((300, 500), (500, 90)))
+    fb.use_deterministic_algorithms(True)
+    try:
+        whole = x @ weight
+        for rows in (1, 2, 7, 64):
+            part = x[:rows] @ weight
+            assert (part == whole[:rows]).all()
+            assert (x[:rows].unsqueeze(0).expand(2, rows, 500) @ weight == whole[:rows]).all()
+        for columns in (1, 3, 40):
+            assert (x @ weight[:, :columns] == whole[:, :columns]).all()
+        assert (fb.mv(x, weight[:, 4]) == whole[:, 4]).all()
+        assert (x.contiguous()[5] @ weight == whole[5]).all()
+    finally:
+        fb.use_deterministic_algorithms(False)
+
+
+def test_without_determinism_small_products_use_the_small_functions_again():
+    a = fb.ones(4, 4)
+    fb.use_deterministic_algorithms(True)
+    fb.use_deterministic_algorithms(False)
+
+    assert (a @ a == 4).all()
+    assert flambeau_kernels.small.matmul(a._a, a._a) is not None
+
+
+def test_eight_python_threads_at_once():
+    jobs = [(random((90 + i, 300), np.float32), random((300, 80 + i), np.float32)) for i in range(8)]
+    jobs += [(a.astype(np.complex64), b.astype(np.complex64)) for a, b in jobs]
+    want = [product.matmul(a, b).tobytes() for a, b in jobs]
+    wrong = []
+
+    def work(first):
+        for i in range(60):
+            a, b = jobs[(first + i) % len(jobs)]
+            if product.matmul(a, b).tobytes() != want[(first + i) % len(jobs)]:
+                wrong.append((first, i))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not wrong
+
+
+@compiled
+def test_the_users_own_number_of_blas_threads_is_restored():
+    from flambeau_kernels.cpu.gemm import blas
+
+    if blas.one_thread is None:
+        pytest.skip("numpy's BLAS is not an OpenBLAS that says how many threads it uses")
+    before = blas.one_thread._get()
+    a = random((200, 200), np.complex64)
+    product.matmul(a, a)
+
+    assert blas.one_thread._get() == before
+    with blas.single_threaded(), blas.single_threaded():
+        assert blas.one_thread._get() == 1
+    assert blas.one_thread._get() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_products_work_in_a_child_after_they_were_used():
+    program = """
+import os, sys
+import numpy as np
+from flambeau_kernels.cpu.matmul import matmul
+a = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
+c = a.astype(np.complex64)
+want = matmul(a, a).tobytes(), matmul(c, c).tobytes()
+child = os.fork()
+same = (matmul(a, a).tobytes(), matmul(c, c).tobytes()) == want
+if not child:
+    os._exit(0 if same else 3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or (0 if same else 4))
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=120, check=False).returncode == 0
+
+
+def test_numpys_backend_compiles_nothing(monkeypatch):
+    def refuse(*args):
+        raise AssertionError("compiled")
+
+    before = flambeau_kernels.backend()
+    flambeau_kernels.set_backend("numpy")
+    monkeypatch.setattr(llvm, "compile_symbols", refuse)
+    try:
+        for dtype in DTYPES.values():
+            a, b = random((90, 110), dtype), random((110, 70), dtype)
+            assert_is_product(product.matmul(a, b, bias=random((70,), dtype)), a, b, random((70,), dtype))
+    finally:
+        flambeau_kernels.set_backend(before)
+
+
+@compiled
+@pytest.mark.parametrize(("triple", "cpu", "vector", "rows", "vectors"), [
+    ("x86_64-unknown-linux-gnu", "haswell", 32, 6, 2), ("aarch64-unknown-linux-gnu", "neoverse-n1", 16, 6, 4),
+    ("x86_64-unknown-linux-gnu", "skylake-avx512", 64, 14, 2)])  # fmt: skip
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_the_sums_of_a_tile_stay_in_registers_on_every_kind_of_processor(triple, cpu, vector, rows, vectors, name):
+    from flambeau_kernels.cpu.gemm import micro, tiles, values
+    from flambeau_kernels.cpu.gemm.text import METADATA
+
+    kind = tiles.Kind(name, name, tiles.Machine(vector, rows, vectors))
+    tile = micro.tile(kind, rows, vectors).text().replace("define internal", "define")
+    text = llvm.Machine(triple, cpu, "").emit_assembly(values.declarations(kind) + tile + METADATA)
+    loop = max(_loops(text), key=lambda lines: sum("fmadd" in x or "fmla" in x for x in lines))
+
+    assert sum("fmadd" in x or "fmla" in x for x in loop) == rows * vectors
+    # Between the loads of B and of A nothing is written to the stack.
+    assert not [x for x in loop if "(%rsp" in x or "[sp" in x]
+
+
+def _loops(assembly):
+    """The runs of instructions between a label and a jump back to it."""
+    lines = [x.strip() for x in assembly.splitlines()]
+    labels = {x[:-1]: i for i, x in enumerate(lines) if x.endswith(":")}
+    for i, x in enumerate(lines):
+        parts = x.replace(",", " ").split()
+        if parts and parts[-1] in labels and labels[parts[-1]] < i:
+            yield lines[labels[parts[-1]] : i]
