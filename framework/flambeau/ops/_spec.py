@@ -15,6 +15,7 @@ from weakref import ref as _ref
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels.cpu.reduce import Reduction, reduce
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.reference import WORDS_READ
 
@@ -1555,11 +1556,6 @@ class ReductionNode(Node):
         return (self.op.grad_tensor(self, grad),)
 
 
-_REDUCE = {
-    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
-
-
 class ReductionOp(Op):
     """Map each element, combine the results over some dimensions, finish."""
 
@@ -1570,9 +1566,7 @@ class ReductionOp(Op):
                  map: Any, combine: str, finish: Any, partial: Any, vjp: Any) -> None:  # fmt: skip
         self.dtype_rule = dtype
         self.identity = identity
-        self.map = None if map is None else Formula(map, f"{fn.__name__}_map")
-        self.combine = _REDUCE[combine]
-        self.finish = finish
+        self.rule = Reduction(fn.__name__, combine, map, finish)
         self.partial = None if partial is None else Formula(partial, f"{fn.__name__}_partial")
         self.custom_vjp = vjp
         self.samples = None
@@ -1626,22 +1620,9 @@ class ReductionOp(Op):
         return node
 
     def compute(self, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: Any, result: Any) -> Any:
-        with np.errstate(all="ignore"):
-            wide = np.dtype(np.float32) if accumulate.kind == "f" and accumulate.itemsize < 4 else accumulate
-            wide = np.dtype(np.float32) if wide.name in ("bfloat16",) else np.dtype(np.complex64) if wide.name == "complex32" else wide
-            x = kernels.cast(a, wide)
-            if self.map is not None:
-                x = self.map.bind(WORDS_READ)(x)
-            if self.identity is None and x.size == 0:
-                check_nonempty(self.name, a.shape, axes)
-            x = self.combine.reduce(x, axis=axes, keepdims=keepdim) if axes or a.ndim == 0 else x
-            if self.finish is not None:
-                n = 1
-                for d in axes:
-                    n *= a.shape[d]
-                x = self.finish(x, n)
-            x = kernels.cast(np.asarray(x), result)
-        return x if x.base is None and x is not a else x.copy()
+        if self.identity is None and a.size == 0:
+            check_nonempty(self.name, a.shape, axes)
+        return reduce(self.rule, a, axes, keepdim, accumulate, result)
 
     def grad_tensor(self, node: Node, grad: Tensor) -> Tensor:
         shape, axes, keepdim = node.shape
@@ -1652,6 +1633,8 @@ class ReductionOp(Op):
             if "input" in self.reads:
                 values["input"] = saved_tensor(node, 1)
             result = self.custom_vjp(*(values[name] for name in self.reads))
+        elif self.spreads_only:
+            result = spread_dims(grad, shape, axes, keepdim)
         else:
             spread = spread_dims(grad, shape, axes, keepdim)
             values = {}
@@ -1768,9 +1751,9 @@ def reduction(
     Args:
         dtype: ``rule(op, input dtype, dtype=) -> (accumulate, result)``.
         identity: value of an empty reduction; None refuses it.
-        map: formula applied to each element first.
+        map: formula applied to each element first, defined by `def`, so that kernels can contain it.
         combine: 'add', 'mul', 'max', 'min', 'and', 'or'.
-        finish: ``finish(total, count)`` on arrays.
+        finish: ``finish(total, count)``, by `def` too: on arrays, and on the numbers of a kernel.
         partial: derivative with respect to an element, of the names it reads (`out`, `input`).
         vjp: the gradient as a Tensor expression of names among grad, out, input, shape, dims, keepdim.
     """

@@ -58,12 +58,20 @@ def _sum_fast(input, dim, keepdim, dtype):
     return made
 
 
-@reduction(identity=0, map=lambda x: where(isnan(x), 0, x), combine="add", partial=lambda input: where(isnan(input), 0, 1))
+def _nan_as_zero(x):
+    return where(isnan(x), 0, x)
+
+
+@reduction(identity=0, map=_nan_as_zero, combine="add", partial=lambda input: where(isnan(input), 0, 1))
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum over `dim` with nan counted as zero. An empty sum is 0."""
 
 
-@reduction(dtype=floating_dtype, identity=0, combine="add", finish=lambda total, n: total / n if n else total * np.nan,
+def _average(total, n):
+    return total / n if n else total * np.nan
+
+
+@reduction(dtype=floating_dtype, identity=0, combine="add", finish=_average,
            vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / _count(shape, dims))  # fmt: skip
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean over `dim`; nan when there is nothing. Raises: RuntimeError for integers unless `dtype` is floating."""
@@ -153,12 +161,16 @@ def aminmax(input, *, dim=None, keepdim=False):
     return _derive.return_type("aminmax", ("min", "max"))(pair)
 
 
-@reduction(dtype=bool_dtype, identity=1, map=lambda x: x != 0, combine="and")
+def _is_not_zero(x):
+    return x != 0
+
+
+@reduction(dtype=bool_dtype, identity=1, map=_is_not_zero, combine="and")
 def all(input, dim=None, keepdim=False):
     """Whether every element over `dim` is non-zero, True where there is none: bool, but uint8 for uint8."""
 
 
-@reduction(dtype=bool_dtype, identity=0, map=lambda x: x != 0, combine="or")
+@reduction(dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or")
 def any(input, dim=None, keepdim=False):
     """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8."""
 
@@ -167,7 +179,7 @@ def _count_dtype(op: Any, given: Any, dtype: Any) -> Any:
     return given, dtypes.int64
 
 
-@reduction(dtype=_count_dtype, identity=0, map=lambda x: x != 0, combine="add")
+@reduction(dtype=_count_dtype, identity=0, map=_is_not_zero, combine="add")
 def count_nonzero(input, dim=None):
     """The number of non-zero elements over `dim`."""
 

@@ -1,0 +1,253 @@
+"""The loops of `reduce`: how they are written, planned and cut.
+
+There are two, by where the reduced dimension lies (see `_folds`):
+
+rows     a block of 1024 neighbours is combined with the vector unit in any order (floats in float32), blocks in float64 in
+         order of their index. Runs longer than a chunk are cut into pieces, whose results are combined by numpy.
+columns  eight rows at a time are combined as a tree in float32, and that added to float64 totals of a strip of columns.
+         Narrow matrices are read as if several rows were one; many rows are cut into pieces as runs are.
+
+How work is cut is a function of shape and strides, so every number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+from flambeau_kernels.engine.language import (
+    bool8,
+    flags,
+    float32,
+    float64,
+    independent,
+    int32,
+    int64,
+    kernel,
+    local,
+    widened,
+)
+from flambeau_kernels.scalar.symbols import KINDS, Kind
+from flambeau_kernels.vocabulary import maximum, minimum
+
+from ._folds import STRIP, Fold, dense, fold
+from .reduce import Reduction
+
+__all__ = ["plan"]
+
+# Elements of a chunk: about 20 microseconds of a sum of float32.
+GRAIN = 131072
+BLOCK = 1024  # elements combined before the total is
+
+Run = Callable[[np.ndarray], np.ndarray]
+
+
+def plan(how: Reduction, a: np.ndarray, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> Run | None:
+    """What reduces arrays with the layout of `a`, or None where numpy does."""
+    kinds = _kinds(how, a.dtype, accumulate, result)
+    found = None if kinds is None else fold(a, axes, keepdim, GRAIN)
+    if kinds is None or found is None:
+        return None
+    constants = {"COMBINE": how.combine, "TERM": how.term, "BLOCK_KIND": kinds[0], "TOTAL_KIND": kinds[1],
+                 "START": _identity(how.combine, kinds[0])}  # fmt: skip
+    make = _in_one if found.cut.pieces == 1 else _in_pieces
+    run = make(how, found, a.dtype, result, constants)
+    return (lambda a: run(np.ascontiguousarray(a))) if found.copies else run
+
+
+def _in_one(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
+    chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
+    form = _LOOPS[found.cut.loop].form((dtype, result, *[int] * len(numbers)), {**constants, "FINISH": how.finish})
+    shape, empty, order = found.shape, np.empty, found.order
+
+    def run(a: np.ndarray) -> np.ndarray:
+        out = empty(shape, result) if order is None else np.empty_like(order, result)
+        form(chunks, True, a, out, *numbers)
+        return out
+
+    return run
+
+
+def _in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
+    """Totals of pieces by the kernel, and of these by numpy."""
+    chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
+    total = np.dtype(constants["TOTAL_KIND"].name)
+    form = _LOOPS[found.cut.loop].form((dtype, total, *[int] * len(numbers)), {**constants, "FINISH": None})
+
+    def run(a: np.ndarray) -> np.ndarray:
+        parts = np.empty(found.cut.parts, total)
+        form(chunks, True, a, parts, *numbers)
+        with np.errstate(all="ignore"):
+            made = how.ufunc.reduce(parts, axis=1)
+            if how.finish is not None:
+                made = how.finish(made, found.count)
+            made = kernels.cast(made, result)
+        out = found.empty(result)
+        dense(out)[...] = made.reshape(-1)
+        return out
+
+    return run
+
+
+def _kinds(how: Reduction, dtype: np.dtype, accumulate: np.dtype, result: np.dtype) -> tuple[Kind, Kind] | None:
+    """What a block and what the total is computed in, or None for numpy's."""
+    for d in (dtype, accumulate, result):
+        if d.name not in KINDS and d.name not in ("float16", "bfloat16"):
+            return None
+    if how.combine in ("and", "or"):
+        return bool8, bool8
+    counts = how.combine == "add" and result.kind == "i" and accumulate != result
+    if counts:
+        return int32, int64
+    floating = accumulate.kind not in "iub"
+    if not floating and dtype.kind not in "iub":
+        return None  # numbers are cut to integers one by one
+    if how.combine == "add":
+        if floating:
+            return (float64, float64) if accumulate.itemsize == 8 else (float32, float64)
+        if accumulate.name == "int64" and dtype.itemsize <= 2:
+            return int32, int64
+    elif how.combine == "mul" and floating:
+        return float64, float64
+    own = float32 if floating and accumulate.itemsize < 8 else KINDS[accumulate.name]
+    return None if own is bool8 and how.combine in ("add", "mul") else (own, own)
+
+
+def _identity(combine: str, kind: Any) -> Any:
+    if combine in ("add", "or"):
+        return 0
+    if combine in ("mul", "and"):
+        return 1
+    if kind.family == "f":
+        return -np.inf if combine == "max" else np.inf
+    if kind is bool8:
+        return combine == "min"
+    lowest = -(1 << (kind.bits - 1)) if kind.family == "i" else 0
+    return lowest if combine == "max" else lowest + (1 << kind.bits) - 1
+
+
+# -- loops ---------------------------------------------------------------------------------------------------------------
+
+
+def joined(a, b, COMBINE):
+    if COMBINE == "add":
+        both = a + b
+    elif COMBINE == "mul":
+        both = a * b
+    elif COMBINE == "max":
+        both = maximum(a, b)
+    elif COMBINE == "min":
+        both = minimum(a, b)
+    elif COMBINE == "and":
+        both = a & b
+    else:
+        both = a | b
+    return both
+
+
+def term_of(value, TERM, KIND):
+    """An element as the loop combines it."""
+    if TERM is None:
+        term = KIND(value)
+    else:
+        term = KIND(TERM(value))
+    return term
+
+
+def finished(total, count, FINISH, KIND):
+    if FINISH is None:
+        made = KIND(total)
+    else:
+        made = KIND(FINISH(total, count))
+    return made
+
+
+@kernel
+def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
+         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START):  # fmt: skip
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    row, piece = item, 0
+    while item < last:
+        row = item
+        if pieces > 1:
+            row = item // pieces
+            piece = item % pieces
+        p = x + row * step
+        if row >= k1:
+            p = x + (row // k1) * outer + (row % k1) * step
+        from0, from1 = 0, 0
+        to0, to1 = r0, r1
+        if pieces > 1:
+            if r0 > 1:
+                from0 = piece * runs
+                to0 = min(r0, from0 + runs)
+            else:
+                from1 = piece * per_run
+                to1 = min(r1, from1 + per_run)
+        total = TOTAL_KIND(START)
+        for k in range(from0, to0):
+            at = from1
+            while at < to1:
+                q = p + (k * run + at)
+                size = min(BLOCK, to1 - at)
+                some = BLOCK_KIND(START)
+                with flags("reassoc"):
+                    for i in range(size):
+                        some = joined(some, term_of(q[i], TERM, BLOCK_KIND), COMBINE)
+                total = joined(total, TOTAL_KIND(some), COMBINE)
+                at += BLOCK
+        out[item] = finished(total, count, FINISH, widened(out))
+        item += 1
+
+
+@kernel
+def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, count, *,
+            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START):  # fmt: skip
+    totals = local(TOTAL_KIND, STRIP)
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        strip = item % strips
+        piece = (item // strips) % pieces
+        outside = item // (strips * pieces)
+        first = piece * height
+        p = x + (outside * block + first * row + strip * width)
+        some = min(height, rows - first)
+        narrow = min(width, across - strip * width)
+        wide = narrow * together
+        for c in independent(range(wide)):
+            totals[c] = TOTAL_KIND(START)
+        left = some // together
+        far = row * together
+        while left >= 8:
+            for c in independent(range(wide)):
+                q = p + c
+                a = joined(term_of(q[0], TERM, BLOCK_KIND), term_of(q[far], TERM, BLOCK_KIND), COMBINE)
+                b = joined(term_of(q[2 * far], TERM, BLOCK_KIND), term_of(q[3 * far], TERM, BLOCK_KIND), COMBINE)
+                d = joined(term_of(q[4 * far], TERM, BLOCK_KIND), term_of(q[5 * far], TERM, BLOCK_KIND), COMBINE)
+                e = joined(term_of(q[6 * far], TERM, BLOCK_KIND), term_of(q[7 * far], TERM, BLOCK_KIND), COMBINE)
+                eight = joined(joined(a, b, COMBINE), joined(d, e, COMBINE), COMBINE)
+                totals[c] = joined(totals[c], TOTAL_KIND(eight), COMBINE)
+            p = p + 8 * far
+            left -= 8
+        while left > 0:
+            for c in independent(range(wide)):
+                totals[c] = joined(totals[c], TOTAL_KIND(term_of(p[c], TERM, BLOCK_KIND)), COMBINE)
+            p = p + far
+            left -= 1
+        for c in independent(range((some % together) * narrow)):
+            totals[c] = joined(totals[c], TOTAL_KIND(term_of(p[c], TERM, BLOCK_KIND)), COMBINE)
+        for j in range(1, together):
+            for c in independent(range(narrow)):
+                totals[c] = joined(totals[c], totals[j * narrow + c], COMBINE)
+        to = out + ((outside * pieces + piece) * across + strip * width)
+        for c in independent(range(narrow)):
+            to[c] = finished(totals[c], count, FINISH, widened(out))
+        item += 1
+
+
+_LOOPS = {"rows": rows, "columns": columns}
