@@ -39,7 +39,7 @@ def output_size(size: int, kernel: int, stride: int, low: int, high: int, dilati
     return (size + low + high - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def _positions(spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
+def output_sizes(spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
     return tuple(
         output_size(n, k, s, p, p, d)
         for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation, strict=True)
@@ -104,7 +104,7 @@ def window_view(x: Any, kernel: Ints, stride: Ints, dilation: Ints, positions: I
 
 def gather_windows(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
     """All windows, copied: ``(N, C, *spatial)`` to ``(N, C, *kernel, *positions)``."""
-    positions = _positions(x.shape[2:], kernel, stride, padding, dilation)
+    positions = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
     return np.ascontiguousarray(window_view(padded(x, padding, padding), kernel, stride, dilation, positions))
 
 
@@ -150,7 +150,7 @@ class _Plan:
             groups,
         )
         self.images, self.channels = x.shape[:2]
-        self.positions = positions or _positions(x.shape[2:], kernel, stride, padding, dilation)
+        self.positions = positions or output_sizes(x.shape[2:], kernel, stride, padding, dilation)
         self.width = prod(self.positions)
         inner = self.channels // groups * prod(kernel[1:])
         # Shifted slices of one matrix stand for the first kernel axis.
@@ -290,7 +290,7 @@ def _convolve_depthwise(x: Any, w: Any, stride: Ints, padding: Ints, dilation: I
     """One input channel per group: a sum of shifted multiples, no matrix product."""
     n, c = x.shape[:2]
     kernel, multiple = w.shape[2:], w.shape[0] // c
-    positions = _positions(x.shape[2:], kernel, stride, padding, dilation)
+    positions = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
     out = np.empty((n, c, multiple, *positions), x.dtype)
     if not out.size:
         return out.reshape(n, c * multiple, *positions)
@@ -407,7 +407,7 @@ def _input_by_folding(
     n, o, positions, kernel = y.shape[0], y.shape[1], y.shape[2:], w.shape[2:]
     matrix = w.reshape(groups, o // groups, -1).swapaxes(1, 2)
     c = w.shape[1] * groups
-    used = _positions(spatial, kernel, stride, padding, dilation)
+    used = output_sizes(spatial, kernel, stride, padding, dilation)
     positions = tuple(min(a, b) for a, b in zip(used, positions, strict=True))
     y = cropped(y, positions)  # without outputs whose windows lie outside `spatial`
     out = np.empty((n, c, *spatial), y.dtype)

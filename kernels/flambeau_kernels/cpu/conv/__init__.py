@@ -1,0 +1,58 @@
+"""Convolutions of numpy arrays: three maps, each a derivative of the other two.
+
+Layouts: input ``(N, C, *spatial)``, weight ``(O, C / groups, *kernel)``, output ``(N, O, *positions)``. `convolve`
+makes outputs of inputs and weights, `convolve_input` inputs of outputs and weights (the transposed convolution) and
+`convolve_weight` weights of inputs and outputs. Compiled kernels compute floats (`compiled.py`), numpy the rest and
+everything where nothing can be compiled (`arrays.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import arrays
+from .arrays import (
+    Ints,
+    channel_sum,
+    cropped,
+    fold_windows,
+    gather_windows,
+    is_half,
+    output_size,
+    widened,
+)
+
+__all__ = [
+    "channel_sum", "convolve", "convolve_input", "convolve_weight", "cropped", "fold_windows",
+    "gather_windows", "is_half", "output_size", "widened",
+]  # fmt: skip
+
+
+def convolve(
+    x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
+) -> Any:
+    """Cross-correlate ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)`` and add a bias ``(O,)``."""
+    from . import compiled
+
+    made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    if compiled.takes(x, w):
+        return compiled.correlation(x, w, bias, made, stride, padding, dilation, groups, False)
+    return arrays.convolve(x, w, stride, padding, dilation, groups, bias)
+
+
+def convolve_input(
+    y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
+) -> Any:
+    """What each output ``(N, O, *positions)`` contributes to an input of extent `spatial`: ``(N, C, *spatial)``."""
+    from . import compiled
+
+    if compiled.takes(y, w):
+        return compiled.correlation(y, w, bias, tuple(spatial), stride, padding, dilation, groups, True)
+    return arrays.convolve_input(y, w, spatial, stride, padding, dilation, groups, bias)
+
+
+def convolve_weight(
+    x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Any:
+    """Correlate windows of ``(N, C, *spatial)`` with ``(N, O, *positions)``: ``(O, C / groups, *kernel)``."""
+    return arrays.convolve_weight(x, y, kernel, stride, padding, dilation, groups)

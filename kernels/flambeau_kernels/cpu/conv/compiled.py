@@ -1,0 +1,80 @@
+"""The compiled convolutions: one entry for each of the three maps, and the table of algorithms by shape."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels
+from flambeau_kernels.engine import llvm
+
+from . import depthwise, planes, product
+from .arrays import is_half
+from .walk import Ints, Walk, walk
+
+# Bytes of planes laid out at a time: so much of a cache that several cores share.
+BLOCK_BYTES = 8 << 20
+
+
+def takes(x: Any, w: Any) -> bool:
+    """Whether compiled kernels compute this: by dtypes and ranks, and where anything can be compiled."""
+    if type(x) is not np.ndarray or flambeau_kernels.backend() == "numpy" or llvm.available() is not None:
+        return False
+    floating = x.dtype.kind == "f" or is_half(x.dtype)
+    return floating and x.ndim <= 5 and x.size > 0 and w.size > 0
+
+
+def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
+                transposed: bool) -> Any:  # fmt: skip
+    """`convolve` or, `transposed`, `convolve_input`: from ``(N, C, *)`` to channels of `w` and extents `made`."""
+    if groups == x.shape[1] and w.shape[1] == 1 and groups > 1:
+        made_directly = _single_channels(x, w, bias, made, stride, padding, dilation, transposed)
+        if made_directly is not None:
+            return made_directly
+    n, c = x.shape[:2]
+    kernel = w.shape[2:]
+    w = np.ascontiguousarray(w)
+    outputs = w.shape[1] if transposed else w.shape[0] // groups
+    taps = prod(kernel)
+    output, channel = (taps, w.shape[1] * taps) if transposed else (w.shape[1] * taps, taps)
+    tables = walk(transposed, x.shape[2:], made, kernel, stride, padding, dilation, c // groups, channel)
+    kind = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
+    out = np.empty((n, groups * outputs, *made), x.dtype)
+    ready = product.padded_bias(bias, groups, outputs, kind)
+    group = (c // groups) * w.shape[1] * taps if transposed else outputs * w.shape[1] * taps
+    packed = [product.packed_weights(w, step, groups, outputs, group, output, kind) for step in tables.passes]
+    in_place = tables.in_place and x.dtype == kind and x.flags.c_contiguous
+    step = n if in_place else max(1, BLOCK_BYTES // (c * tables.plane * kind.itemsize))
+    for i in range(0, n, step):
+        some = x[i:i + step]
+        source = some if in_place else planes.planes_of(some, tables.axes, tables.plane, kind)
+        for one, weights in zip(tables.passes, packed, strict=True):
+            _pass(source, weights, ready, out[i:i + step], tables, one, c, groups, outputs)
+    return out
+
+
+def _single_channels(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints,
+                     transposed: bool) -> Any:  # fmt: skip
+    """By the direct kernel, where a band of rows fits the cache; transposed only at stride 1, else None."""
+    if transposed:
+        if any(s != 1 for s in stride) or w.shape[0] != x.shape[1]:
+            return None
+        w = np.flip(w, tuple(range(2, w.ndim)))
+        padding = tuple(d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True))
+    if not depthwise.rows_of_band(w, made, stride, dilation):
+        return None
+    return depthwise.convolve(x, w, bias, made, stride, padding, dilation)
+
+
+def _pass(source: Any, weights: Any, bias: Any, out: Any, tables: Walk, one: Any, c: int, groups: int, outputs: int) -> None:
+    extents = [a.extent for a in tables.axes]
+    size = out.itemsize
+    steps = [s // size for s in out.strides]
+    begin = out[(slice(None), slice(None), *(slice(f, None) for f in one.first))]
+    layout = product.Layout(
+        one.counts, c * tables.plane, (c // groups) * tables.plane,
+        tuple(prod(extents[i + 1:]) for i in range(len(extents))), steps[0], steps[1],
+        tuple(s * k for s, k in zip(steps[2:], one.steps, strict=True)))  # fmt: skip
+    product.run(source, weights, bias, begin, one, layout, len(out), groups, outputs)

@@ -1,0 +1,105 @@
+"""The source of a convolution laid out as padded planes: widened, with zeros around, one plane for each phase.
+
+For every image and channel: ``[phase of each axis][element of each axis]``, so that all taps of a window are at a
+fixed distance from its position. Arrays of up to three axes; a chunk lays out some channels of some images.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, shuffle, store, widened
+
+from .walk import Axis
+
+# Elements one chunk writes.
+CHUNK = 1 << 15
+# Slots of the geometry: planes and channels, planes in a chunk, strides of the source by image and channel; then for
+# each of three axes: size, low, stride, extent, number of phases, stride of the source; then their phases.
+PLANES, CHANNELS, PER_CHUNK, IMAGE, CHANNEL, AXES, WIDE, PHASES = 0, 1, 2, 3, 4, 5, 6, 5 + 3 * 6
+MOST_PHASES = 64
+
+
+def fill_row(to, start, stop, KIND, LANES):
+    for i in range(start, stop, LANES):
+        store(to, i, broadcast(KIND(0), LANES), stop - i)
+
+
+def copy_row(source, to, count, distance, KIND, LANES, STEP):
+    """``to[i] = source[i * distance]``; STEP is the distance where it is 1 or 2, else 0."""
+    if STEP == 1:
+        for i in range(0, count, LANES):
+            store(to, i, load(source, i, LANES, count - i), count - i)
+    elif STEP == 2:
+        for i in range(0, count, LANES):
+            left = 2 * (count - i) - 1
+            a, b = load(source, 2 * i, LANES, left), load(source, 2 * i + LANES, LANES, left - LANES)
+            store(to, i, shuffle(a, b, tuple(range(0, 2 * LANES, 2))), count - i)
+    else:
+        for i in range(count):
+            to[i] = source[i * distance]
+
+
+def first_inside(low, phase, stride):
+    """The first element of a plane that is not before the source."""
+    return (low - phase + stride - 1) // stride if low > phase else 0
+
+
+def past_inside(size, low, phase, stride, extent):
+    """The first element of a plane after the source."""
+    last = size - 1 + low - phase
+    return min(last // stride + 1, extent) if last >= 0 else 0
+
+
+@kernel
+def lay_out(chunk, source, planes, geometry, *, STEP):
+    KIND = widened(planes)
+    LANES = lanes(KIND)
+    first = chunk * geometry[PER_CHUNK]
+    z, y, x = geometry + AXES, geometry + (AXES + WIDE), geometry + (AXES + 2 * WIDE)
+    phases = geometry + PHASES
+    to = planes + first * (z[3] * y[3] * x[3] * z[4] * y[4] * x[4])
+    for number in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
+        image = number // geometry[CHANNELS]
+        plane = source + (image * geometry[IMAGE] + (number - image * geometry[CHANNELS]) * geometry[CHANNEL])
+        for pz in range(z[4]):
+            for py in range(y[4]):
+                for px in range(x[4]):
+                    phase = phases[2 * MOST_PHASES + px]
+                    start = first_inside(x[1], phase, x[2])
+                    stop = past_inside(x[0], x[1], phase, x[2], x[3])
+                    at_x = (start * x[2] + phase - x[1]) * x[5]
+                    for i in range(z[3]):
+                        at_z = i * z[2] + phases[pz] - z[1]
+                        for j in range(y[3]):
+                            at_y = j * y[2] + phases[MOST_PHASES + py] - y[1]
+                            inside = (at_z >= 0) & (at_z < z[0]) & (at_y >= 0) & (at_y < y[0]) & (start < stop)
+                            if inside:
+                                fill_row(to, 0, start, KIND, LANES)
+                                row = plane + (at_z * z[5] + at_y * y[5] + at_x)
+                                copy_row(row, to + start, stop - start, x[2] * x[5], KIND, LANES, STEP)
+                                fill_row(to, stop, x[3], KIND, LANES)
+                            else:
+                                fill_row(to, 0, x[3], KIND, LANES)
+                            to += x[3]
+
+
+def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype) -> np.ndarray:
+    """The planes ``(images, channels, plane)`` of `x`, ``(images, channels, *axes)``, as `kind`."""
+    images, channels = x.shape[:2]
+    made = np.empty((images, channels, plane), kind)
+    size = x.itemsize
+    geometry = np.zeros(PHASES + 3 * MOST_PHASES, np.int64)
+    per_chunk = max(1, CHUNK // plane)
+    geometry[:AXES] = images * channels, channels, per_chunk, x.strides[0] // size, x.strides[1] // size
+    for a, axis, stride in zip((2, 1, 0), reversed(axes), reversed(x.strides[2:])):  # noqa: B905  # missing axes stay single
+        geometry[AXES + a * WIDE : AXES + (a + 1) * WIDE] = (
+            axis.size, axis.low, axis.stride, axis.extent, len(axis.phases), stride // size)  # fmt: skip
+        geometry[PHASES + a * MOST_PHASES : PHASES + a * MOST_PHASES + len(axis.phases)] = axis.phases
+    for a in range(3 - len(axes)):
+        geometry[AXES + a * WIDE : AXES + (a + 1) * WIDE] = 1, 0, 1, 1, 1, 0
+    distance = axes[-1].stride * x.strides[-1] // size
+    lay_out.run(-(-images * channels // per_chunk), x, made, geometry, STEP=distance if distance in (1, 2) else 0)
+    return made

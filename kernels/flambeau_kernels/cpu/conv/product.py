@@ -1,0 +1,278 @@
+"""Correlations at step 1 as matrix products whose right side is gathered in the cache.
+
+The loops are those of a matrix product (Goto and van de Geijn 2008, "Anatomy of High-Performance Matrix
+Multiplication") over weights (output channels, taps) and windows (taps, positions). A panel of positions as wide as
+a register tile is gathered from the planes for DEPTH taps at a time, straight vector copies, and multiplied with the
+packed weights of up to MOST output channels while it lies in the first cache; the sums of a panel stay beside it until the
+last taps, then they go to their places in the output. So no window exists twice in memory, whatever the kernel's extent,
+stride or dilation, and halves are rounded once.
+"""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.language import (
+    broadcast,
+    kernel,
+    lanes,
+    load,
+    local,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from flambeau_kernels.vocabulary import fma
+
+from .walk import Ints, Pass
+
+# Taps of a panel, and output channels of a block.
+DEPTH, MOST = 128, 64
+# Floating-point operations of a chunk: some 30 microseconds.
+CHUNK = 3_000_000
+# Slots of the geometry.
+(TAPS, OUTPUTS, OUTPUT_BLOCKS, SPANS, SPAN, POSITIONS, GROUP, TILES, DEEP, ROW, ROWS_Y, ROWS_IMAGE,
+ SOURCE_IMAGE, SOURCE_Z, SOURCE_Y, OUT_IMAGE, OUT_CHANNEL, OUT_Z, OUT_Y, OUT_X, SLOTS) = range(21)  # fmt: skip
+
+
+@functools.cache
+def tile() -> tuple[int, int]:
+    """Rows and vectors of the register tile: sums, a row of windows and a weight fill the registers."""
+    machine = llvm.machine()
+    many = machine.register_bits == 512 or machine.triple.startswith(("aarch64", "arm64"))
+    return (8, 3) if many else (4, 3)
+
+
+@kernel
+def pack_weights(chunk, weight, packed, places, per_group, group, output, taps, tiles, *, ROWS):
+    """Weights of tile `chunk` as ``[tap][row of the tile]``, zeros where there is none."""
+    first = (chunk % tiles) * ROWS
+    source = weight + ((chunk // tiles) * group + first * output)
+    to = packed + chunk * taps * ROWS
+    for k in range(taps):
+        place = places[k]
+        for r in unroll(range(ROWS)):
+            if (first + r < per_group) & (place >= 0):
+                to[k * ROWS + r] = source[r * output + place]
+            else:
+                to[k * ROWS + r] = 0
+
+
+def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTORS):
+    """The elements `depth` taps read for `count` positions: ``panel[tap][position]``."""
+    WIDTH = LANES * VECTORS
+    if count < WIDTH:
+        for i in range(0, depth * WIDTH, LANES):
+            store(panel, i, broadcast(widened(panel)(0), LANES))
+    j = 0
+    while j < count:
+        row = (position + j) // geometry[ROW]
+        x = position + j - row * geometry[ROW]
+        length = min(geometry[ROW] - x, count - j)
+        source = planes + (row_start(row, geometry, SOURCE_IMAGE, SOURCE_Z, SOURCE_Y) + x)
+        if length == WIDTH:
+            for k in range(depth):
+                for v in unroll(range(VECTORS)):
+                    store(panel, k * WIDTH + v * LANES, load(source, places[k] + v * LANES, LANES))
+        else:
+            for i in range(0, length, LANES):
+                left = length - i
+                at = j + i
+                if left >= LANES:
+                    for k in range(depth):
+                        store(panel, k * WIDTH + at, load(source, places[k] + i, LANES))
+                else:
+                    for k in range(depth):
+                        store(panel, k * WIDTH + at, load(source, places[k] + i, LANES, left), left)
+        j += length
+
+
+def row_start(row, geometry, IMAGE, Z, Y):
+    """Elements before a row of positions, by the strides in these slots."""
+    image = row // geometry[ROWS_IMAGE]
+    inner = row - image * geometry[ROWS_IMAGE]
+    z = inner // geometry[ROWS_Y]
+    y = inner - z * geometry[ROWS_Y]
+    return image * geometry[IMAGE] + z * geometry[Z] + y * geometry[Y]
+
+
+def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECTORS):
+    """Add `depth` taps to a register tile of HEIGHT output channels."""
+    KIND = widened(panel)
+    WIDTH = LANES * VECTORS
+    acc = local(vector(KIND, LANES), HEIGHT * VECTORS)
+    if fresh:
+        for r in unroll(range(HEIGHT)):
+            for v in unroll(range(VECTORS)):
+                acc[r * VECTORS + v] = broadcast(bias[r], LANES)
+    else:
+        for r in unroll(range(HEIGHT)):
+            for v in unroll(range(VECTORS)):
+                acc[r * VECTORS + v] = load(sums, r * WIDTH + v * LANES, LANES)
+    right = local(vector(KIND, LANES), VECTORS)
+    for k in range(depth):
+        for v in unroll(range(VECTORS)):
+            right[v] = load(panel, k * WIDTH + v * LANES, LANES)
+        for r in unroll(range(HEIGHT)):
+            left = broadcast(weights[k * ROWS + r], LANES)
+            for v in unroll(range(VECTORS)):
+                acc[r * VECTORS + v] = fma(left, right[v], acc[r * VECTORS + v])
+    for r in unroll(range(HEIGHT)):
+        for v in unroll(range(VECTORS)):
+            store(sums, r * WIDTH + v * LANES, acc[r * VECTORS + v])
+
+
+def deliver(out, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE):
+    """The finished sums of a panel to their places."""
+    WIDTH = LANES * VECTORS
+    channel, step = geometry[OUT_CHANNEL], geometry[OUT_X]
+    j = 0
+    while j < count:
+        row = (position + j) // geometry[ROW]
+        x = position + j - row * geometry[ROW]
+        length = min(geometry[ROW] - x, count - j)
+        to = out + (row_start(row, geometry, OUT_IMAGE, OUT_Z, OUT_Y) + x * step)
+        source = sums + j
+        if step == 1:
+            deliver_row(to, source, outputs, length, channel, WIDTH, LANES, WIDE)
+        else:
+            for o in range(outputs):
+                for i in range(length):
+                    to[o * channel + i * step] = source[o * WIDTH + i]
+        j += length
+
+
+def deliver_row(to, source, outputs, length, channel, WIDTH, LANES, WIDE):
+    if WIDE:
+        for i in range(0, length, LANES):
+            left = length - i
+            if left >= LANES:
+                for o in range(outputs):
+                    store(to, o * channel + i, load(source, o * WIDTH + i, LANES))
+            else:
+                for o in range(outputs):
+                    store(to, o * channel + i, load(source, o * WIDTH + i, LANES, left), left)
+    else:
+        for o in range(outputs):
+            for i in range(length):
+                to[o * channel + i] = source[o * WIDTH + i]
+
+
+@kernel
+def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTORS, WIDE):
+    KIND = widened(planes)
+    LANES = lanes(KIND)
+    WIDTH = LANES * VECTORS
+    panel = local(KIND, DEPTH * WIDTH)
+    sums = local(KIND, MOST * WIDTH + WIDTH)
+    taps, blocks = geometry[TAPS], geometry[OUTPUT_BLOCKS]
+    rest = chunk // blocks
+    first = (chunk - rest * blocks) * MOST
+    group = rest // geometry[SPANS]
+    span = rest - group * geometry[SPANS]
+    outputs = min(MOST, geometry[OUTPUTS] - first)
+    source = planes + group * geometry[GROUP]
+    weights = packed + (group * geometry[TILES] * ROWS + first) * taps
+    constant = bias + (group * geometry[TILES] * ROWS + first)
+    target = out + (group * geometry[OUTPUTS] + first) * geometry[OUT_CHANNEL]
+    position = span * geometry[SPAN]
+    stop = min(position + geometry[SPAN], geometry[POSITIONS])
+    while position < stop:
+        count = min(WIDTH, stop - position)
+        k = 0
+        while k < taps:
+            depth = min(geometry[DEEP], taps - k)
+            gather(panel, source, places + k, depth, position, count, geometry, LANES, VECTORS)
+            o = 0
+            while o < outputs:
+                left = outputs - o
+                part = weights + (o * taps + k * ROWS)
+                if left > ROWS // 2:
+                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS)
+                elif left > 1:
+                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS)
+                else:
+                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, 1, ROWS, LANES, VECTORS)
+                o += ROWS
+            k += depth
+        deliver(target, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE)
+        position += WIDTH
+
+
+def packed_weights(w: Any, step: Pass, groups: int, outputs: int, group: int, output: int, kind: np.dtype) -> np.ndarray:
+    """Weights ``[group][tile][tap][row]`` of a pass.
+
+    Args:
+        outputs: output channels of a group.
+        group, output: elements of `w` from the weights of one group or output channel to the next.
+    """
+    rows = tile()[0]
+    tiles, taps = -(-outputs // rows), len(step.source)
+    packed = np.empty(groups * tiles * taps * rows, kind)
+    pack_weights.run(groups * tiles, w, packed, step.weight, outputs, group, output, taps, tiles, ROWS=rows)
+    return packed
+
+
+def padded_bias(bias: Any, groups: int, outputs: int, kind: np.dtype) -> np.ndarray:
+    """The bias, or zeros, with the output channels of each group filled up to whole tiles."""
+    rows = tile()[0]
+    made = np.zeros((groups, -(-outputs // rows) * rows), kind)
+    if bias is not None:
+        made[:, :outputs] = bias.reshape(groups, outputs)
+    return made
+
+
+class Layout:
+    """Where the planes of an image and its results lie, in elements."""
+
+    __slots__ = ("counts", "group", "out_channel", "out_image", "out_steps", "source_image", "source_steps")
+
+    def __init__(self, counts: Ints, source_image: int, group: int, source_steps: Ints, out_image: int, out_channel: int,
+                 out_steps: Ints) -> None:  # fmt: skip
+        self.counts, self.source_image, self.group = counts, source_image, group
+        self.source_steps, self.out_image, self.out_channel, self.out_steps = source_steps, out_image, out_channel, out_steps
+
+    def joined(self) -> Layout:
+        """With axes that follow each other without a gap on both sides taken as one."""
+        counts, source, out = list(self.counts), list(self.source_steps), list(self.out_steps)
+        a = len(counts) - 1
+        while a > 0:
+            if source[a - 1] == counts[a] * source[a] and out[a - 1] == counts[a] * out[a]:
+                counts[a] *= counts[a - 1]
+                del counts[a - 1], source[a - 1], out[a - 1]
+            a -= 1
+        fill = 3 - len(counts)
+        return Layout((*(1,) * fill, *counts), self.source_image, self.group, (*(0,) * fill, *source), self.out_image,
+                      self.out_channel, (*(0,) * fill, *out))  # fmt: skip
+
+
+def run(planes: Any, packed: np.ndarray, bias: np.ndarray, out: Any, step: Pass, layout: Layout, images: int, groups: int,
+        outputs: int) -> None:  # fmt: skip
+    """One pass over some images; `out` begins at the first result."""
+    rows, vectors = tile()
+    width = vectors * (llvm.machine().register_bits // (8 * planes.itemsize))
+    at = layout.joined()
+    taps, positions = len(step.source), images * prod(at.counts)
+    blocks = -(-outputs // MOST)
+    panels = -(-positions // width)
+    span = max(1, CHUNK // (2 * taps * width * min(outputs, MOST)))
+    spans = -(-panels // span)
+    geometry = np.array([
+        taps, outputs, blocks, spans, span * width, positions, layout.group, -(-outputs // rows), _even(taps),
+        at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
+        at.out_image, at.out_channel, at.out_steps[0], at.out_steps[1], at.out_steps[2],
+    ])  # fmt: skip
+    correlate.run(spans * blocks * groups, planes, packed, bias, out, step.source, geometry, ROWS=rows, VECTORS=vectors,
+                  WIDE=out.dtype == planes.dtype)  # fmt: skip
+
+
+def _even(taps: int) -> int:
+    """DEPTH or less, so that the last part is not much shorter than the others."""
+    parts = -(-taps // DEPTH)
+    return -(-taps // parts)
