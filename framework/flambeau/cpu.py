@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "Stream", "StreamContext", "current_device", "current_stream", "device_count", "is_available", "is_initialized", "set_device",
-    "stream", "synchronize",
+    "Stream", "StreamContext", "current_device", "current_stream", "device_count", "empty_cache", "is_available", "is_initialized",
+    "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats",
+    "reset_peak_memory_stats", "set_cache_limit", "set_device", "stream", "synchronize",
 ]  # fmt: skip
 
 
@@ -91,3 +92,65 @@ def __getattr__(name: str) -> Any:
     from . import _missing
 
     raise _missing.attribute_error(__name__, name)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------------
+# PyTorch has these for its accelerators. Here arrays of 64 kB and more are counted, in bytes, by size class: the size of
+# an array rounded up by at most an eighth. What numpy allocates for other code in a thread that uses Flambeau is counted
+# as well. Memory is counted until it is free, also where a numpy array shares it.
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """What the caching allocator holds and has done.
+
+    Returns: `allocated_bytes` (in use now) and its peak, `reserved_bytes` (in use or kept for later) and its peak,
+    `cached_bytes` (kept for later), `cache_limit_bytes`, and how many `allocations`, `reused` ones and `frees` there were.
+    Raises: RuntimeError where the allocator is off (the numpy backend, systems other than Linux, FLAMBEAU_KEEP_MEMORY=0).
+    """
+    from flambeau_kernels import memory
+
+    return memory.statistics()
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes in large arrays now; see `memory_stats`."""
+    return memory_stats()["allocated_bytes"]
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes that were in large arrays at once, since the start or `reset_peak_memory_stats`."""
+    return memory_stats()["peak_allocated_bytes"]
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes taken from the system for large arrays, whether in use or kept for later."""
+    return memory_stats()["reserved_bytes"]
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most bytes that were taken from the system at once."""
+    return memory_stats()["peak_reserved_bytes"]
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Let the peaks start again from what is in use now."""
+    from flambeau_kernels import memory
+
+    memory.reset_peaks()
+
+
+def empty_cache() -> None:
+    """Give the memory that is kept for later arrays back to the system."""
+    from flambeau_kernels import memory
+
+    memory.release()
+
+
+def set_cache_limit(size: int) -> None:
+    """Keep at most `size` bytes of freed memory for later arrays, 0 none; by default what FLAMBEAU_KEEP_MEMORY says, or 512 MB.
+
+    Raises: TypeError if `size` is not an int; ValueError if it is negative.
+    """
+    from flambeau_kernels import memory
+
+    memory.set_limit(size)

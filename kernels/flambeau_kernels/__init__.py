@@ -59,10 +59,10 @@ def _not_taken(formula: Formula, inputs: Any, outs: Any, compute: Any) -> bool:
 def _load_compiled() -> Any:
     """The compiled tier of the backend: ``launch(formula, inputs, outs, compute) -> taken``."""
     global _compiled
-    from . import memory
-
-    memory.keep_freed()
     if _backend == "numpy":
+        from . import memory
+
+        memory.keep_freed()
         _compiled = _not_taken
     elif _backend == "numba":
         try:

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import memory
 from flambeau_kernels.engine import llvm, loops, native, plan, pool
+from flambeau_kernels.engine.allocator import LARGE, _thread
 from flambeau_kernels.engine.loops import Operand
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
@@ -35,6 +37,8 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 
     The choice depends on the shapes, strides and dtypes of the arguments and on settings, never on values.
     """
+    if outs[0].nbytes >= LARGE and not getattr(_thread, "done", False):
+        memory.keep_freed()
     plans = _made(formula).plans
     arrays = []
     facts: list[Any] = [compute]

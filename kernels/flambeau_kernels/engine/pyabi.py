@@ -24,6 +24,7 @@ MOST_DIMS = 64                                        # NPY_MAXDIMS
 
 # Positions in numpy's table of C functions; they are part of numpy's stable interface.
 _C_VERSION, _NDARRAY, _NEW_FROM_DESCR = 0, 2, 94
+_LAST_FUNCTION = 305                                  # used here; the table is longer
 _NUMPY_2 = 0x02000000
 
 # cblas_?gemm with 64-bit integers, as it is named in numpy's wheels, by OpenBLAS itself, and by Apple.
@@ -163,7 +164,14 @@ def _numpy_functions() -> ctypes.Array:
     capsule = _numpy_extension()._ARRAY_API
     read = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         address_of(ctypes.pythonapi.PyCapsule_GetPointer))
-    return (ctypes.c_void_p * (_NEW_FROM_DESCR + 1)).from_address(read(capsule, None))
+    return (ctypes.c_void_p * (_LAST_FUNCTION + 1)).from_address(read(capsule, None))
+
+
+def numpy_function(index: int) -> int:
+    """Address of entry `index` of numpy's table of C functions. Raises: AttributeError if it is not numpy 2's table."""
+    if ctypes.CFUNCTYPE(ctypes.c_uint)(_numpy_functions()[_C_VERSION])() != _NUMPY_2:
+        raise AttributeError("numpy's C functions have another layout")
+    return _numpy_functions()[index]
 
 
 @functools.cache
