@@ -201,11 +201,10 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
         return None
     a = self._a
     if self._n is None:
-        made = a[there]
-        return wrap(made if made.flags.c_contiguous else np.ascontiguousarray(made))
+        return wrap(scatter.pick(a, there))
     if len(key) != 1 or there[0].dtype is not _I8:
         return None
-    return recorded(index, np.ascontiguousarray(a[there]), (self._n,), (a.shape, key), (None, None))
+    return recorded(index, scatter.pick(a, there), (self._n,), (a.shape, key), (None, None))
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
@@ -350,7 +349,7 @@ def _places(k: Tensor, shape: Any, d: int) -> list[Tensor]:
             )
     if not k._a.ndim:
         return [wrap(np.zeros((1,) if k._a else (0,), np.int64))]
-    return [wrap(x) for x in k._a.nonzero()]
+    return [wrap(x) for x in scatter.nonzero(k._a)]
 
 
 def array_key(indices: Any) -> tuple[Any, ...]:
@@ -386,7 +385,7 @@ def index(input, indices):
 @index.kernel
 def _index(a, indices):
     try:
-        return np.ascontiguousarray(a[array_key(indices)])
+        return scatter.pick(a, array_key(indices))
     except IndexError:
         raise _explain_indices(a.shape, indices) from None
 

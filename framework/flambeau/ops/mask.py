@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import scatter as kernel
+
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
@@ -38,8 +40,11 @@ def _check_masked(input, mask, value):
 
 def _filled(a: Any, mask: Any, value: Any) -> Any:
     shape = a.shape if a.shape == mask.shape else np.broadcast_shapes(a.shape, mask.shape)
+    value = as_element(value, a.dtype)
+    if a.shape == shape == mask.shape:
+        return kernel.fill_masked(a, mask, value)
     made = np.array(a if a.shape == shape else np.broadcast_to(a, shape))
-    np.copyto(made, as_element(value, a.dtype), where=mask)
+    np.copyto(made, value, where=mask)
     return made
 
 
@@ -64,8 +69,11 @@ def _masked_number_vjp(grad, input_shape, mask):
 
 @masked_fill_number.raw
 def _masked_number_raw(grad, input_shape, mask):
-    made = np.array(grad)
-    np.copyto(made, made.dtype.type(0), where=mask)
+    if grad.shape == mask.shape:
+        made = kernel.fill_masked(grad, mask, grad.dtype.type(0))
+    else:
+        made = np.array(grad)
+        np.copyto(made, made.dtype.type(0), where=mask)
     return (sum_to(made, input_shape), None)
 
 
@@ -109,8 +117,11 @@ def _masked_fill_fast(input, mask, value):
         kind = value.__class__
         if kind is not float and kind is not int:
             return None
-        made = a.copy()
-        np.putmask(made, m, value)
+        if a.size >= kernel.COMPILED_FROM:
+            made = kernel.fill_masked(a, m, d.type(value))
+        else:
+            made = a.copy()
+            np.putmask(made, m, value)
     except (AttributeError, OverflowError):
         return None
     return wrap(made) if input._n is None else recorded(masked_fill_number, made, (input._n, None), (a.shape, m), (None, mask._v))
@@ -136,7 +147,7 @@ refuse_other_dtype_out(masked_select)
 @masked_select.kernel
 def _masked_select(a, mask):
     shape = np.broadcast_shapes(a.shape, mask.shape)
-    return np.broadcast_to(a, shape)[np.broadcast_to(mask, shape)]
+    return kernel.masked(np.broadcast_to(a, shape), np.broadcast_to(mask, shape))
 
 
 @masked_select.vjp
@@ -209,11 +220,7 @@ nonzero_rows.not_differentiable = "its result is places"
 
 @nonzero_rows.kernel
 def _nonzero(a):
-    places = np.nonzero(a if a.dtype.isbuiltin == 1 else a != 0) if a.ndim else ()
-    made = np.empty((len(places), len(places[0]) if places else int(bool(a != 0))), np.int64)
-    for d, along in enumerate(places):
-        made[d] = along
-    return made.T                                        # (count, ndim), its columns dense as PyTorch's
+    return kernel.nonzero(a).T                                        # (count, ndim), its columns dense as PyTorch's
 
 
 @composite(surface=FUNCTION | METHOD | OUT)

@@ -76,7 +76,7 @@ def _index_select_fast(input, dim, index):
     """A vector of places in a tensor with dimensions."""
     try:
         a, at = input._a, index._a
-        if at.dtype is not I8 or type(a) is not ndarray or at.ndim != 1 or not a.ndim or has_negative(at):
+        if at.dtype is not I8 or type(a) is not ndarray or at.ndim != 1 or not a.ndim or at.size > 1024 or has_negative(at):
             return None
         made = a.take(at, dim)
     except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
@@ -102,8 +102,7 @@ def _index_select_raw(grad, input_shape, dim, index):
 def _rows_reduced(a: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool) -> Any:
     if not index.size or not a.size:
         return a.copy()
-    at = np.broadcast_to(index.reshape((-1,) + (1,) * (max(a.ndim, 1) - 1 - dim)), source.shape or (1,))
-    return kernel.reduce_along(a, dim, at, source, reduce, include_self)
+    return kernel.reduce_rows(a, dim, index, source, reduce, include_self)
 
 
 def _check_rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, error: type = RuntimeError) -> int:

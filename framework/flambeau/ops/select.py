@@ -48,7 +48,7 @@ def check_bounds(error: type, name: str, index: Tensor, dim: int, n: int, negati
     if type(a) is not ndarray or not a.size:
         return
     low = -n if negative else 0
-    if a.min() < low or a.max() >= n:
+    if not kernel.in_range(a, low, n):
         bad = a[(a < low) | (a >= n)].reshape(-1)[0]
         raise error(f"{name}: index {bad} is out of bounds for dimension {dim} with size {n}")
 

@@ -1,7 +1,9 @@
 """Picking and putting elements of arrays by index.
 
-Repeated places are handled in the row-major order of the index, one after the other, so the same call gives the same bits
-every time. Half types are added and multiplied in float32 and rounded once.
+Repeated places are handled in the row-major order of the index, one after the other (very long lines in four parts), so the
+same call gives the same bits every time. Half types are added and multiplied in float32 and rounded once.
+
+Larger work runs compiled, by `index` and `accumulate`; numpy does the rest.
 """
 
 from __future__ import annotations
@@ -12,11 +14,30 @@ from typing import Any
 import numpy as np
 
 from .softmax import widen
+from .tier import compiles
 
-__all__ = ["add_at", "gather", "identity_of", "places", "put", "put_along", "reduce_at", "reduce_along", "take_rows"]
+__all__ = [
+    "add_at", "fill_masked", "gather", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along",
+    "put_along_into", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "take_rows",
+]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 _CACHED = 4096
+COMPILED_FROM = 1024                                 # elements; numpy's index machinery answers sooner for fewer
+_SUMMED = "bBhHilfd"                                 # kinds of elements the compiled sums and extremes are for
+
+
+def _pays(count: int) -> bool:
+    return count >= COMPILED_FROM and compiles()
+
+
+def in_range(index: np.ndarray, low: int, high: int) -> bool:
+    """Whether all of `index` (integers, not empty) lies in ``[low, high)``."""
+    if index.flags.c_contiguous and index.dtype.char in "il" and _pays(index.size):
+        from .index import within
+
+        return within(index, low, high)
+    return bool(index.min() >= low and index.max() < high)
 
 
 def _grid(shape: tuple[int, ...], dim: int) -> tuple[Any, ...]:
@@ -56,14 +77,83 @@ def gather(a: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
         return np.broadcast_to(a, index.shape).copy()
     if index.ndim == 0:
         return a[index.reshape(1)].reshape(())
+    if a.itemsize <= 8 and _pays(index.size):
+        from .index import gather as compiled
+
+        return compiled(a, dim, np.ascontiguousarray(index))
     if index.size < _CACHED or not a.flags.c_contiguous:
         return np.ascontiguousarray(a[along(index, dim)])
     return a.reshape(-1).take(places(a.shape, index, dim)).reshape(index.shape)
 
 
 def take_rows(a: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
-    """The slices of `a` at the one-dimensional `index` along `dim`."""
+    """The slices of `a` at the one-dimensional `index`, all in range, along `dim`."""
+    if a.flags.c_contiguous and a.size and _pays(a.size // a.shape[dim] * index.size):
+        from .index import take
+
+        return take(a, dim, np.ascontiguousarray(index))
     return a.take(index, dim)
+
+
+def pick(a: np.ndarray, key: tuple[Any, ...]) -> np.ndarray:
+    """``a[key]`` in C order, for a numpy key of index arrays, masks and slices. Raises: IndexError as numpy does."""
+    first = key[0] if key else None
+    if type(first) is np.ndarray and a.itemsize <= 8 and a.ndim and a.size >= COMPILED_FROM and compiles():
+        if first.dtype.char == "?":
+            if len(key) == 1 and first.shape == a.shape:
+                return masked(a, first)
+        elif len(key) == 1 and _picks(first, a.shape[0]) and a.flags.c_contiguous and a.size // a.shape[0] * first.size >= COMPILED_FROM:
+            from .index import take
+
+            return take(a, 0, first.reshape(-1)).reshape(first.shape + a.shape[1:])
+        elif len(key) == 2 == a.ndim and _are_pairs(a, first, key[1]):
+            from .index import pick_pairs
+
+            return pick_pairs(a, first.reshape(-1), key[1].reshape(-1)).reshape(first.shape)
+    return np.ascontiguousarray(a[key])
+
+
+def _are_pairs(a: np.ndarray, rows: np.ndarray, columns: Any) -> bool:
+    same = type(columns) is np.ndarray and rows.shape == columns.shape and rows.size >= COMPILED_FROM
+    return same and _picks(rows, a.shape[0]) and _picks(columns, a.shape[1])
+
+
+def _picks(index: np.ndarray, n: int) -> bool:
+    """Whether `index` is one for compiled kernels, and in range."""
+    return index.dtype.char == "l" and index.size > 0 and index.flags.c_contiguous and in_range(index, -n, n)
+
+
+def masked(a: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The elements of `a` where `mask`, of its shape, holds, in row-major order."""
+    if a.itemsize <= 8 and a.flags.c_contiguous and mask.flags.c_contiguous and _pays(a.size):
+        from .index import compress
+
+        return compress(a, mask)
+    return a[mask]
+
+
+def fill_masked(a: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
+    """`a` with the scalar `value` where `mask`, of its shape, holds."""
+    if a.itemsize <= 8 and a.flags.c_contiguous and mask.flags.c_contiguous and _pays(a.size):
+        from .index import fill_masked as compiled
+
+        return compiled(a, mask, value)
+    made = np.array(a)
+    np.copyto(made, value, where=mask)
+    return made
+
+
+def nonzero(a: np.ndarray) -> np.ndarray:
+    """Where `a` is not zero, in row-major order: ``(ndim, count)``."""
+    if a.ndim and _pays(a.size):
+        from .index import nonzero as compiled
+
+        return compiled(np.ascontiguousarray(a if a.dtype.char == "?" else a != 0))
+    places = np.nonzero(a if a.dtype.isbuiltin == 1 else a != 0) if a.ndim else ()
+    made = np.empty((len(places), len(places[0]) if places else int(bool(a != 0))), np.int64)
+    for d, along in enumerate(places):
+        made[d] = along
+    return made
 
 
 def put(a: np.ndarray, key: Any, values: Any) -> np.ndarray:
@@ -76,17 +166,47 @@ def put(a: np.ndarray, key: Any, values: Any) -> np.ndarray:
 def put_along(a: np.ndarray, dim: int, index: np.ndarray, values: Any) -> np.ndarray:
     """A copy of `a` where the elements `gather` reads at `index` are replaced by `values`."""
     made = np.array(a, order="C")
+    put_along_into(made, dim, index, values)
+    return made
+
+
+def put_along_into(made: np.ndarray, dim: int, index: np.ndarray, values: Any) -> None:
+    """Replace the elements of `made` that `gather` reads at `index`, which is in range, by `values`."""
     target = made.reshape(1) if made.ndim == 0 else made
     if index.ndim == 0:
         index = index.reshape(1)
     if isinstance(values, np.ndarray) and values.ndim:
         values = values[tuple(slice(0, n) for n in index.shape)]
-    target[along(index, dim)] = values
-    return made
+    if not _scattered(target, dim, index, values, "put"):
+        target[along(index, dim)] = values
+
+
+def sum_along_into(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray) -> bool:
+    """Add `values` to the elements of `made` that `gather` reads at `index`, if that can be done in place."""
+    if not made.ndim or made.ndim != index.ndim:
+        return False
+    if values.ndim:
+        values = values[tuple(slice(0, n) for n in index.shape)]
+    return _scattered(made, dim, index, values, "sum")
+
+
+def _scattered(target: np.ndarray, dim: int, index: np.ndarray, values: Any, how: str) -> bool:
+    """Whether a compiled kernel took the work, which is done then."""
+    if not _pays(index.size) or target.itemsize > 8 or index.dtype.char not in "il":
+        return False
+    if how != "put" and target.dtype.char not in _SUMMED:
+        return False
+    from .accumulate import scatter
+
+    # A number, or values that broadcast, take the full shape first.
+    full = np.ascontiguousarray(np.broadcast_to(np.asarray(values, target.dtype), index.shape))
+    return scatter(target, dim, np.ascontiguousarray(index), full, how)
 
 
 def add_at(flat: np.ndarray, at: np.ndarray, values: Any) -> None:
     """``flat[at] += values`` for one-dimensional arrays, counting repeated places."""
+    if _scattered(flat, 0, at, values, "sum"):
+        return
     if flat.dtype.isbuiltin == 1 and flat.dtype.char != "e":
         np.add.at(flat, at, values)
     else:
@@ -110,31 +230,55 @@ def identity_of(reduce: str, dtype: np.dtype) -> Any:
 
 
 def reduce_at(a: np.ndarray, at: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray:
-    """A copy of `a` whose elements at the flat positions `at` are combined with `values`.
+    """A copy of `a` whose elements at the flat positions `at` are combined with `values`; arguments as `reduce_along`."""
+    return reduce_along(a.reshape(-1), 0, at, values, reduce, include_self).reshape(a.shape)
+
+
+def reduce_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray:
+    """A copy of `a` whose elements that `gather` along `dim` reads at `index` are combined with `values`.
 
     Args:
         reduce: 'sum', 'prod', 'mean', 'amax' or 'amin'.
         include_self: whether the value in `a` takes part where something is put.
     """
-    flat = np.array(widen(a), order="C").reshape(-1)
+    made = np.array(widen(a), order="C").reshape(a.shape or (1,))
+    index = index.reshape(index.shape or (1,))
     values = widen(values)
-    if not include_self:
-        flat[at] = identity_of(reduce, flat.dtype)
-    _ATS[reduce].at(flat, at, values)
-    if reduce == "mean":
-        count = np.zeros(flat.shape, np.int64)
-        np.add.at(count, at, 1)
-        hit = count > 0
-        total = count[hit] + include_self
-        flat[hit] = flat[hit] // total if flat.dtype.kind in "iu" else flat[hit] / total
-    return flat.astype(a.dtype, copy=False).reshape(a.shape)
-
-
-def reduce_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray:
-    """`reduce_at` at the elements `gather` along `dim` reads at `index`."""
-    if index.ndim == 0:
-        index = index.reshape(1)
     if values.ndim:
         values = values[tuple(slice(0, n) for n in index.shape)]
-    at = places(a.shape or (1,), index, dim)
-    return reduce_at(a, at, np.broadcast_to(values, index.shape).reshape(-1), reduce, include_self)
+    if not include_self:
+        made = put_along(made, dim, index, identity_of(reduce, made.dtype))
+    _combine(made, dim, index, values, reduce)
+    if reduce == "mean":
+        count = np.zeros(made.shape, np.int64)
+        _combine(count, dim, index, np.ones((), np.int64), "sum")
+        hit = count > 0
+        total = count[hit] + include_self
+        made[hit] = made[hit] // total if made.dtype.kind in "iu" else made[hit] / total
+    return made.astype(a.dtype, copy=False).reshape(a.shape)
+
+
+def _combine(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str) -> None:
+    if _scattered(made, dim, index, values, "sum" if reduce == "mean" else reduce):
+        return
+    _ATS[reduce].at(made.reshape(-1), places(made.shape, index, dim), np.broadcast_to(values, index.shape).reshape(-1))
+
+
+def reduce_rows(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray, reduce: str, include_self: bool) -> np.ndarray:
+    """A copy of `a` whose slices at the vector `index` along `dim` are combined with those of `source`."""
+    if reduce == "sum" and include_self:
+        made = np.array(a, order="C")
+        if sum_rows_into(made, dim, index, source):
+            return made
+    at = np.broadcast_to(index.reshape((-1,) + (1,) * (max(a.ndim, 1) - 1 - dim)), source.shape or (1,))
+    return reduce_along(a, dim, at, source, reduce, include_self)
+
+
+def sum_rows_into(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray) -> bool:
+    """Add the slices of `source` to those of `a` at `index` along `dim`, if that can be done in place."""
+    if dim or a.dtype.char not in _SUMMED or not a.flags.c_contiguous or not a.ndim or not _pays(source.size):
+        return False
+    from .accumulate import add_rows
+
+    add_rows(a.reshape(a.shape[0], -1), np.ascontiguousarray(index.reshape(-1)), np.ascontiguousarray(source), False)
+    return True

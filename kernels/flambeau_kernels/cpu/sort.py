@@ -23,7 +23,7 @@ _HEAP = 2048                                         # the largest k that a heap
 
 
 def _runs_compiled(a: np.ndarray, dim: int) -> bool:
-    return COMPILED_FROM <= a.size and a.shape[dim] <= _MOST and a.dtype.char in _KEYED and compiles()
+    return a.size >= COMPILED_FROM and a.shape[dim] <= _MOST and a.dtype.char in _KEYED and compiles()
 
 
 def _rows(a: np.ndarray, dim: int) -> np.ndarray:
@@ -70,7 +70,7 @@ def topk(a: np.ndarray, k: int, dim: int, largest: bool) -> tuple[np.ndarray, np
     """The `k` largest (or smallest) elements along `dim` in order, and where they are."""
     if a.ndim == 0:
         return a.copy()[()] if k else a.copy(), np.zeros((), np.int64)
-    if 0 < k and (k * 8 < a.shape[dim] or k == 1) and k <= _HEAP and _runs_compiled(a, dim):
+    if k > 0 and (k * 8 < a.shape[dim] or k == 1) and k <= _HEAP and _runs_compiled(a, dim):
         from .topk import topk as select
 
         values, places = select(_rows(a, dim), k, largest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import flambeau_kernels as kernels
+from flambeau_kernels import memory
 
 __all__ = ["compiles"]
 
@@ -20,4 +21,8 @@ def _works() -> bool:
         from ..engine import llvm
     except ImportError:
         return False
-    return llvm.available() is None
+    if llvm.available() is not None:
+        return False
+    # Results are large where compiled kernels pay, and fresh pages would cost more than filling them.
+    memory.keep_freed()
+    return True

@@ -1,0 +1,137 @@
+"""Storing and adding up elements by index, in compiled loops.
+
+Elements that meet in one place come one after the other in the row-major order of the index: chunks divide the
+places, never the elements of one place, so results have the same bits on any number of threads. Where there is
+one long line of elements and fewer places than that, sums are taken in `PARTS` parts instead, and these added in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import independent, int64, kernel, uint64, widened
+from flambeau_kernels.vocabulary import maximum, minimum
+
+from .index import collapsed, from_end
+from .keys import BITS_OF
+
+__all__ = ["add_rows", "scatter"]
+
+WORK = 1 << 14                                       # elements per chunk
+PARTS = 4                                            # of the elements of one long line
+LONG = 1 << 17
+
+
+def scatter(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> bool:
+    """Combine `values` into `made` at `index` along `dim`, in place; returns False where the layout is not one of ours.
+
+    Args:
+        made: strided, of at least the size of `index` outside of `dim`.
+        index: in C order, checked, not empty; those below zero count from the end.
+        values: of the shape of `index`, in C order and of the dtype of `made`.
+        how: 'put', 'sum', 'prod', 'amax' or 'amin'.
+    """
+    shape, n = index.shape, made.shape[dim]
+    corner = made[tuple(slice(None) if d == dim else slice(0, m) for d, m in enumerate(shape))]
+    outer = collapsed(corner.shape[:dim], corner.strides[:dim])
+    inner = collapsed(corner.shape[dim + 1 :], corner.strides[dim + 1 :])
+    if outer is None or inner is None:
+        return False
+    if how == "put":
+        bits = BITS_OF[made.dtype.itemsize]
+        corner, values = corner.view(bits), values.view(bits)
+    size, m = made.dtype.itemsize, shape[dim]
+    if how == "sum" and outer[0] * inner[0] == 1 and m >= LONG and m >= 4 * n:
+        _sum_in_parts(corner, index, values, n, m, corner.strides[dim] // size)
+        return True
+    each = max(1, WORK // (m * inner[0]))            # outer positions per chunk
+    across = inner[0] if each > 1 else max(1, min(inner[0], WORK // m))
+    blocks = -(-inner[0] // across)
+    scatter_blocks.run(-(-outer[0] // each) * blocks, corner, index, values, n, outer[0], m, inner[0], outer[1] // size,
+                       corner.strides[dim] // size, inner[1] // size, each, across, blocks, HOW=how,
+                       release=index.size > WORK)  # fmt: skip
+    return True
+
+
+@kernel
+def scatter_blocks(chunk: Any, target: Any, index: Any, values: Any, n: Any, outer: Any, m: Any, inner: Any, outer_step: Any,
+                   step: Any, inner_step: Any, each: Any, across: Any, blocks: Any, *, HOW: str = "put") -> Any:  # fmt: skip
+    group = chunk // blocks
+    start = (chunk - group * blocks) * across
+    width = min(inner, start + across) - start
+    for o in range(group * each, min(outer, group * each + each)):
+        to = target + (o * outer_step + start * inner_step)
+        for j in range(m):
+            at = (o * m + j) * inner + start
+            for i in range(width):
+                place = from_end(index[at + i], n) * step + i * inner_step
+                to[place] = combined(to[place], values[at + i], HOW)
+
+
+def combined(a: Any, b: Any, HOW: Any) -> Any:
+    if HOW == "put":
+        made = b
+    elif HOW == "sum":
+        made = a + b
+    elif HOW == "prod":
+        made = a * b
+    elif HOW == "amax":
+        made = maximum(a, b)
+    else:
+        made = minimum(a, b)
+    return made
+
+
+def _sum_in_parts(target: np.ndarray, index: np.ndarray, values: np.ndarray, n: int, m: int, step: int) -> None:
+    sums = np.empty(PARTS * n, target.dtype)
+    sum_part.run(PARTS, index, values, sums, n, m, -(-m // PARTS))
+    add_parts.run(-(-n // WORK), target, sums, n, step)
+
+
+@kernel
+def sum_part(chunk: Any, index: Any, values: Any, sums: Any, n: Any, m: Any, each: Any) -> Any:
+    mine, kind = sums + chunk * n, widened(sums)
+    for i in range(n):
+        mine[i] = kind(0)
+    for j in range(chunk * each, min(m, chunk * each + each)):
+        place = from_end(index[j], n)
+        mine[place] = mine[place] + values[j]
+
+
+@kernel
+def add_parts(chunk: Any, target: Any, sums: Any, n: Any, step: Any) -> Any:
+    for i in independent(range(chunk * WORK, min(n, chunk * WORK + WORK))):
+        total = target[i * step]
+        for part in range(PARTS):
+            total += sums[part * n + i]
+        target[i * step] = total
+
+
+def add_rows(made: np.ndarray, index: np.ndarray, values: np.ndarray, fresh: bool) -> None:
+    """Add row i of `values` to row ``index[i]`` of `made`, or of zeros if `fresh`; all in C order, indices checked.
+
+    Every chunk owns some rows of `made` and looks through the whole index for them.
+    """
+    rows, width = made.shape
+    # Looking at an index costs about as much as adding an element.
+    chunks = max(1, min(8 if fresh else 4, rows, (rows if fresh else len(index)) * width // (2 * WORK)))
+    each = -(-rows // chunks)
+    own_rows.run(-(-rows // each), made, index, values, rows, width, len(index), each, FRESH=fresh,
+                 release=made.size > WORK)  # fmt: skip
+
+
+@kernel
+def own_rows(chunk: Any, made: Any, index: Any, values: Any, rows: Any, width: Any, count: Any, each: Any, *,
+             FRESH: bool = False) -> Any:  # fmt: skip
+    first, last, kind = chunk * each, min(rows, chunk * each + each), widened(made)
+    if FRESH:
+        for i in range(first * width, last * width):
+            made[i] = kind(0)
+    for k in range(count):
+        row = int64(index[k])
+        if uint64(row - first) < uint64(last - first):  # one comparison tells both ends
+            to, added = made + row * width, values + k * width
+            for c in independent(range(width)):
+                to[c] = to[c] + kind(added[c])
