@@ -82,6 +82,31 @@ def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
     return back * wrap(factor.reshape(factor.shape + (1,) * (back.ndim - at.ndim))), None
 
 
+@primitive(surface=0, tensors=("weight", "indices", "starts"))
+def bags_of_rows(weight, indices, starts, scale_grad_by_freq):
+    """The sum of the rows of `weight` that each bag ``indices[starts[i] : starts[i + 1]]`` names."""
+
+
+bags_of_rows.node_class.title = "EmbeddingBagBackward0"
+
+
+@bags_of_rows.kernel
+def _bags_of_rows(table, indices, starts, scale_grad_by_freq):
+    return kernels.add_bags(table, indices, starts)
+
+
+@bags_of_rows.shape
+def _bags_of_rows_shape(weight, indices, starts, scale_grad_by_freq):
+    return (starts.shape[0] - 1, weight.shape[1]), weight.dtype
+
+
+@bags_of_rows.vjp
+def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
+    bags = np.repeat(np.arange(grad.shape[0]), np.diff(starts._a))
+    each = rows_at.function(grad, wrap(bags), -1, False)
+    return rows_added.function(each, indices, weight_shape[0], -1, scale_grad_by_freq), None, None
+
+
 def _check_indices(name: str, input: Any) -> None:
     if not isinstance(input, Tensor) or input.dtype.name not in ("int64", "int32"):
         said = input.dtype if isinstance(input, Tensor) else type(input).__name__
@@ -164,8 +189,8 @@ _package_embedding()
 # -- bags ----------------------------------------------------------------------------------------------------------------
 
 
-def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, Any, int]:
-    """Flat indices, the bag each belongs to, and the number of bags. Raises: ValueError, RuntimeError."""
+def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, Any]:
+    """Flat indices, and where each bag starts and the last one ends in them. Raises: ValueError, RuntimeError."""
     if input.ndim == 2:
         if offsets is not None:
             raise ValueError(
@@ -173,7 +198,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
                 f"sequences. However, found offsets of type {type(offsets)}"
             )
         count, length = input.shape
-        return input._a.reshape(-1), np.repeat(np.arange(count), length), count
+        return input._a.reshape(-1), np.arange(0, count * length + 1, length) if length else np.zeros(count + 1, np.int64)
     if input.ndim != 1:
         raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if offsets is None:
@@ -189,8 +214,10 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
         raise RuntimeError(f"embedding_bag: offsets[0] has to be 0, where the first bag begins; got {starts[0]}")
     if len(starts) and starts[-1] > length:
         raise RuntimeError(f"embedding_bag: offsets[-1] can not be greater than input's length({length}), got offsets[-1] of {starts[-1]}")
-    ends = starts[1:] if include_last_offset else np.append(starts[1:], length)
-    return input._a[: ends[-1] if count else 0], np.repeat(np.arange(count), np.diff(np.append(starts[:1], ends)) if count else 0), count
+    if not count:
+        return input._a[:0], np.zeros(1, np.int64)
+    starts = starts if include_last_offset else np.append(starts, length)
+    return input._a[: starts[-1]], starts.astype(np.int64, copy=False)
 
 
 @composite(namespace=F)
@@ -231,20 +258,29 @@ def embedding_bag(
     if mode == "max" and sparse:
         raise ValueError("embedding_bag: max mode does not support sparse weights")
     _check_sparse("embedding_bag", sparse, weight)
-    indices, bags, count = _bags(input, offsets, include_last_offset)
+    indices, starts = _bags(input, offsets, include_last_offset)
     padding = _padding(padding_idx, weight.shape[0])
     samples = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     if padding >= 0:
         kernels.check_indices(indices, weight.shape[0])
         kept = np.flatnonzero(indices != padding)
-        indices, bags = indices[kept], bags[kept]
+        indices, starts = indices[kept], np.searchsorted(kept, starts)
         samples = None if samples is None else samples[wrap(kept)]
     if max_norm is not None:
         _renormalize(weight, indices, max_norm, norm_type)
-    picked = rows_at.function(weight, wrap(np.ascontiguousarray(indices)), -1, scale_grad_by_freq)
+    at = wrap(np.ascontiguousarray(indices))
+    if samples is None and mode != "max":
+        made = bags_of_rows.function(weight, at, wrap(starts), scale_grad_by_freq)
+        return made if mode == "sum" else made / _sizes(made, starts)
+    picked = rows_at.function(weight, at, -1, scale_grad_by_freq)
     if samples is not None:
         picked = picked * samples[: len(indices)].unsqueeze(1)
-    return _combined(picked, bags, count, mode)
+    return _combined(picked, np.repeat(np.arange(len(starts) - 1), np.diff(starts)), len(starts) - 1, mode)
+
+
+def _sizes(made: Tensor, starts: Any) -> Tensor:
+    """What the sums of bags are divided by for their means, ``(B, 1)``."""
+    return wrap(np.maximum(np.diff(starts), 1).astype(made._a.dtype)[:, None])
 
 
 def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
@@ -266,11 +302,7 @@ def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
         if not picked.shape[0]:
             return picked.new_zeros((count, picked.shape[1]))
         return picked.gather(0, wrap(np.maximum(at, 0))).where(wrap(at >= 0), 0)
-    made = rows_added.function(picked, wrap(bags), count, -1, False)
-    if mode == "sum":
-        return made
-    sizes = np.maximum(np.bincount(bags, minlength=count), 1).astype(widen(picked._a[:0]).dtype)
-    return made / wrap(sizes.astype(picked._a.dtype)[:, None])
+    return rows_added.function(picked, wrap(bags), count, -1, False)
 
 
 # -- one-hot -------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from flambeau_kernels.vocabulary import maximum, minimum
 from .index import collapsed, from_end
 from .keys import BITS_OF
 
-__all__ = ["add_rows", "scatter"]
+__all__ = ["add_rows", "scatter", "sum_bags"]
 
 WORK = 1 << 14                                       # elements per chunk
 PARTS = 4                                            # of the elements of one long line
@@ -135,3 +135,23 @@ def own_rows(chunk: Any, made: Any, index: Any, values: Any, rows: Any, width: A
             to, added = made + row * width, values + k * width
             for c in independent(range(width)):
                 to[c] = to[c] + kind(added[c])
+
+
+def sum_bags(table: np.ndarray, index: np.ndarray, starts: np.ndarray, made: np.ndarray) -> None:
+    """Row i of `made` becomes the sum of the rows of `table` that ``index[starts[i] : starts[i + 1]]`` name; all in C order."""
+    count, width = made.shape
+    each = max(1, WORK * count // max(1, len(index) * width))
+    sum_some_bags.run(-(-count // each), table, index, starts, made, count, width, each)
+
+
+@kernel
+def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, count: Any, width: Any, each: Any) -> Any:
+    kind = widened(made)
+    for bag in range(chunk * each, min(count, chunk * each + each)):
+        to = made + bag * width
+        for c in independent(range(width)):
+            to[c] = kind(0)
+        for k in range(starts[bag], starts[bag + 1]):
+            row = table + int64(index[k]) * width
+            for c in independent(range(width)):
+                to[c] = to[c] + row[c]

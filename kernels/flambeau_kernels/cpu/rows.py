@@ -1,17 +1,25 @@
-"""Rows of a table by index, and adding rows up by index: what embeddings read and their gradients write."""
+"""Rows of a table by index, and adding rows up by index: what embeddings read and their gradients write.
+
+Rows with one index are added in the order they come, by compiled kernels (`accumulate`) where there is enough to do.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from . import scatter
 from .softmax import narrow, widen
+from .tier import compiles
 
-__all__ = ["add_rows", "check_indices", "segment_argmax", "take_rows"]
+__all__ = ["add_bags", "add_rows", "check_indices", "segment_argmax", "take_rows"]
+
+COMPILED_FROM = 1024                                 # elements
+_SUMMED = "ildf"
 
 
 def check_indices(indices: np.ndarray, count: int) -> None:
     """Raise IndexError unless every index lies in ``[0, count)``."""
-    if indices.size and (indices.min() < 0 or indices.max() >= count):
+    if indices.size and not scatter.in_range(indices, 0, count):
         wrong = indices[(indices < 0) | (indices >= count)].flat[0]
         raise IndexError(f"embedding: index out of range in self: index {wrong} into a table of {count} rows")
 
@@ -19,6 +27,8 @@ def check_indices(indices: np.ndarray, count: int) -> None:
 def take_rows(table: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """``table[indices]``: ``(rows, width), (*) -> (*, width)``."""
     check_indices(indices, table.shape[0])
+    if table.size and indices.size:
+        return scatter.take_rows(table, 0, indices.reshape(-1)).reshape(indices.shape + table.shape[1:])
     return np.take(table, indices, axis=0)
 
 
@@ -27,6 +37,10 @@ def add_rows(values: np.ndarray, indices: np.ndarray, rows: int, means: bool = F
 
     Values with one index are added in the order they come, whatever the machine: ``(n, width), (n) -> (rows, width)``.
     """
+    if rows and indices.size and rows * (values.size // len(values)) >= COMPILED_FROM and compiles():
+        wide = np.ascontiguousarray(widen(values))
+        if wide.dtype.char in _SUMMED:
+            return _add_rows_compiled(wide, np.ascontiguousarray(indices), rows, means).astype(values.dtype, copy=False)
     made = np.zeros((rows, *values.shape[1:]), values.dtype)
     if not indices.size:
         return made
@@ -39,6 +53,31 @@ def add_rows(values: np.ndarray, indices: np.ndarray, rows: int, means: bool = F
         sums = sums / counts.reshape([-1] + [1] * (sums.ndim - 1)).astype(sums.dtype)
     made[ordered[starts]] = narrow(sums, values.dtype)
     return made
+
+
+def _add_rows_compiled(values: np.ndarray, indices: np.ndarray, rows: int, means: bool) -> np.ndarray:
+    from .accumulate import add_rows
+
+    made = np.empty((rows, *values.shape[1:]), values.dtype)
+    add_rows(made.reshape(rows, -1), indices, values, True)
+    if means:
+        counts = np.bincount(indices, minlength=rows)
+        several = np.flatnonzero(counts > 1)
+        made[several] /= counts[several].reshape([-1] + [1] * (made.ndim - 1)).astype(made.dtype)
+    return made
+
+
+def add_bags(table: np.ndarray, indices: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The sums of the rows that ``indices[starts[i] : starts[i + 1]]`` name, ``(V, D), (n), (B + 1) -> (B, D)``."""
+    check_indices(indices, table.shape[0])
+    count = len(starts) - 1
+    if table.dtype.char in "feE" and indices.size and table.shape[1] * len(indices) >= COMPILED_FROM and compiles():
+        from .accumulate import sum_bags
+
+        made = np.empty((count, table.shape[1]), np.float32)
+        sum_bags(np.ascontiguousarray(table), np.ascontiguousarray(indices), starts, made)
+        return narrow(made, table.dtype)
+    return add_rows(np.take(table, indices, axis=0), np.repeat(np.arange(count), np.diff(starts)), count)
 
 
 def segment_argmax(values: np.ndarray, segments: np.ndarray, count: int) -> np.ndarray:
