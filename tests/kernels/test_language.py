@@ -11,8 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine import llvm, lower
 from flambeau_kernels.engine.language import (
+    apart,
     bitcast,
     broadcast,
     flags,
@@ -26,6 +27,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     pointer,
+    rolled,
     shuffle,
     store,
     unroll,
@@ -239,3 +241,42 @@ def test_a_second_process_reads_the_object_from_disk(tmp_path):
     assert said[0][0] == said[1][0] == "3.0"
     assert int(said[0][1]) > 0
     assert said[1][1] == "0"
+
+
+def add_to_row(x, row, n, SIGN, more):
+    for i in rolled(range(n)):
+        x[row * n + i] += SIGN * (more + x[row * n + i] * 0)
+
+
+@kernel
+def with_functions_apart(chunk, x, y, n):
+    for row in rolled(range(0, 4, 2)):
+        apart(add_to_row)(x, row, n, 1.0, 10.0)
+        apart(add_to_row)(x, row + 1, n, -1.0, 10.0)
+    apart(add_to_row)(y, chunk, n, 1, 2)
+
+
+def test_functions_apart_are_made_once_for_kinds_and_constants():
+    x, y = np.zeros((4, 3)), np.zeros((1, 3), np.int64)
+
+    text = lower.module_text(with_functions_apart.function, "f", {"x": "float64", "y": "int64", "n": int}, {}, False, True, 256)
+    with_functions_apart.run(1, x, y, 3)
+
+    assert x.tolist() == [[10.0] * 3, [-10.0] * 3] * 2
+    assert y.tolist() == [[2] * 3]
+    assert text.count("define internal void @apart") == 3
+
+
+def squares(x):
+    x[0] = x[0] * x[0]
+    return x[0]
+
+
+@kernel
+def takes_a_result_from_apart(chunk, x):
+    apart(squares)(x)
+
+
+def test_a_function_apart_has_no_result():
+    with pytest.raises(TypeError, match="squares has a result"):
+        takes_a_result_from_apart.run(1, np.ones(1))

@@ -12,9 +12,11 @@ one meaning in machine code:
 - a variable keeps the kind of its first value; a Python float alone is float64, an int is int64. Names in
   capitals, and functions, kinds, strings and tuples, are constants: nothing of them is left at run time;
 - ``if`` on a constant keeps one branch; ``for x in unroll(range(4))`` repeats its body, ``for i in range(n)``
-  loops, and ``for i in independent(range(n))`` promises that no step reads what another one writes;
-- functions are called by inlining them; ``return`` stands at their end. ``//`` and ``%`` are for non-negative
-  integers;
+  loops, and ``for i in independent(range(n))`` promises that no step reads what another one writes; ``for i in
+  rolled(range(n))`` keeps LLVM from repeating or vectorising a body that is long enough already;
+- functions are called by inlining them; ``return`` stands at their end. ``apart(f)(p, n)`` compiles `f` once for
+  the kinds and constants it is given, as a function of its own without a result, whose pointers lead to different
+  memory where it writes. ``//`` and ``%`` are for non-negative integers;
 - ``with flags("reassoc"):`` lets LLVM reorder the sums written inside, so that it can vectorise them.
 
 The first parameter of a kernel is the number of its chunk. Chunks run on the threads of the pool in any
@@ -27,9 +29,9 @@ from typing import Any
 
 from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
-__all__ = ["Kernel", "bool8", "bitcast", "broadcast", "flags", "float32", "float64", "independent", "int8",
+__all__ = ["Kernel", "apart", "bool8", "bitcast", "broadcast", "flags", "float32", "float64", "independent", "int8",
            "int16", "int32", "int64", "kernel", "lane_sum", "lanes", "load", "local", "pointer",
-           "prefetch", "shuffle", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
+           "prefetch", "rolled", "shuffle", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
 
 # Any: kernels call them, to convert.
 bool8: Any = BOOL
@@ -62,6 +64,8 @@ class Construct:
 
 unroll: Any = Construct("unroll", "``for i in unroll(range(4))``: the body once for each constant.")
 independent: Any = Construct("independent", "A loop whose steps LLVM may run in any order or together.")
+rolled: Any = Construct("rolled", "A loop whose body LLVM neither repeats nor vectorises.")
+apart: Any = Construct("apart", "``apart(f)(...)``: `f` as a function of its own, compiled once, rather than inlined.")
 flags: Any = Construct("flags", "``with flags('reassoc', 'contract')``: LLVM's fast-math flags inside.")
 local: Any = Construct("local", "``local(kind, count)``: uninitialised memory of this call, a constant count.")
 load: Any = Construct("load", "``load(p, i, lanes)``: a vector of consecutive elements; ``load(p, i, lanes, n)`` reads only "

@@ -75,6 +75,15 @@ class Pointer:
         return F32 if self.dtype in _HALVES else KINDS[self.dtype]
 
 
+class Apart:
+    """A function that is to be called, not inlined."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: FunctionType):
+        self.function = function
+
+
 class Variable:
     """A stack slot of one kind; `dtype` is set where it holds a pointer."""
 
@@ -170,7 +179,7 @@ def module_text(function: FunctionType, symbol: str, types: dict[str, Any], cons
     code.label("leave")
     signature = ", ".join(f"{llvm} {name}" for llvm, name in parameters)
     call = ", ".join(f"{llvm.split()[0]} {name}" for llvm, name in parameters)
-    text = [*sorted(code.needs), f"define internal void @body({signature}) alwaysinline {{", "entry:", *code.slots,
+    text = [*sorted(code.needs), *lowering.apart, f"define internal void @body({signature}) alwaysinline {{", "entry:", *code.slots,
             *code.lines, "  ret void", "}", f"define void @{symbol}(i64 %chunk, ptr noalias %arguments) {{", *loads,
             f"  call void @body({call})", "  ret void", "}", *code.metadata]
     return "\n".join(text) + "\n"
@@ -187,6 +196,8 @@ class Lowering:
         self.depth = 0
         self.scope: dict[str, Any] = {}
         self.function = function
+        self.apart: list[str] = []                    # texts of functions that are not inlined
+        self.names_apart: dict[tuple[Any, ...], str] = {}
 
     def refuse(self, what: str) -> NoReturn:
         function, line = self.at
@@ -225,6 +236,48 @@ class Lowering:
         for name, value in bound.arguments.items():
             self.bind(scope, name, value)
         return self.function_body(function, scope)
+
+    def call_apart(self, function: FunctionType) -> Apart:
+        return Apart(function)
+
+    def call_function_apart(self, function: FunctionType, args: list[Any], keywords: dict[str, Any]) -> None:
+        """Call `function` as one of its own, made on the first call with these kinds and constants."""
+        bound = inspect.signature(function).bind(*args, **keywords)
+        bound.apply_defaults()
+        arguments = {name: self.number(v) if isinstance(v, (bool, int, float)) and not name.isupper() else v
+                     for name, v in bound.arguments.items()}
+        passed = {name: v for name, v in arguments.items() if isinstance(v, (Symbol, Pointer))}
+        key = (function, *((name, v.dtype if isinstance(v, Pointer) else v.kind if name in passed else v, type(v))
+                           for name, v in arguments.items()))
+        if key not in self.names_apart:
+            self.names_apart[key] = f"@apart{len(self.names_apart)}"
+            self.apart += self.lines_apart(self.names_apart[key], function, arguments)
+        values = [v.address if isinstance(v, Pointer) else v for v in passed.values()]
+        given = ", ".join(f"{v.kind.llvm} {v.name}" for v in values)
+        self.code.effect(f"call void {self.names_apart[key]}({given})")
+
+    def lines_apart(self, symbol: str, function: FunctionType, arguments: dict[str, Any]) -> list[str]:
+        code = Code(self.code.scales)
+        code.needs, code.metadata = self.code.needs, self.code.metadata
+        inner = Lowering(code, function, self.register_bits)
+        inner.apart, inner.names_apart, inner.depth = self.apart, self.names_apart, self.depth
+        scope: dict[str, Any] = {}
+        parameters = []
+        for name, value in arguments.items():
+            if isinstance(value, Pointer):
+                parameters.append(f"ptr noalias %{name}")
+                inner.bind(scope, name, Pointer(Symbol(code, f"%{name}", PTR), value.dtype))
+            elif isinstance(value, Symbol):
+                parameters.append(f"{value.kind.llvm} %{name}")
+                inner.bind(scope, name, Symbol(code, f"%{name}", value.kind))
+            else:
+                inner.bind(scope, name, value)
+        if inner.function_body(function, scope) is not None:
+            inner.refuse(f"{function.__name__} has a result, so it cannot be called apart")
+        code.branch("label %leave")
+        code.label("leave")
+        return [f"define internal void {symbol}({', '.join(parameters)}) noinline {{", "entry:", *code.slots, *code.lines,
+                "  ret void", "}"]
 
     # Statements
     def statements(self, body: Iterable[ast.stmt]) -> None:
@@ -362,18 +415,18 @@ class Lowering:
         self.code.flags = before
 
     def do_For(self, s: ast.For) -> None:
-        steps, free = s.iter, False
-        if isinstance(steps, ast.Call) and self.value(steps.func) in (lg.unroll, lg.independent):
-            free = self.value(steps.func) is lg.independent
-            if not free:
+        steps, how = s.iter, None
+        if isinstance(steps, ast.Call) and self.value(steps.func) in (lg.unroll, lg.independent, lg.rolled):
+            how = self.value(steps.func)
+            if how is lg.unroll:
                 for value in self.value(steps.args[0]):
                     self.bind_constant(s.target, value)
                     self.statements(s.body)
                 return
             steps = steps.args[0]
         if not isinstance(steps, ast.Call) or self.value(steps.func) is not range or s.orelse:
-            self.refuse("for runs over range(...), independent(range(...)) or unroll(...)")
-        self.counted(s, [self.number(self.value(a)) for a in steps.args], free)
+            self.refuse("for runs over range(...), independent(range(...)), rolled(range(...)) or unroll(...)")
+        self.counted(s, [self.number(self.value(a)) for a in steps.args], how)
 
     def bind_constant(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Tuple):
@@ -383,7 +436,7 @@ class Lowering:
             assert isinstance(target, ast.Name)
             self.scope[target.id] = value
 
-    def counted(self, s: ast.For, bounds: list[Symbol], free: bool) -> None:
+    def counted(self, s: ast.For, bounds: list[Symbol], how: Construct | None) -> None:
         code = self.code
         start, stop, step = {1: lambda b: (self.number(0), b, self.number(1)),
                              2: lambda a, b: (a, b, self.number(1)), 3: lambda a, b, c: (a, b, c)}[len(bounds)](*bounds)
@@ -398,7 +451,7 @@ class Lowering:
         code.label(body)
         self.scope[s.target.id] = counter
         group = code.group
-        metadata = self.loop_metadata(free)
+        metadata = self.loop_metadata(how)
         self.loops.append((again, after))
         self.statements(s.body)
         self.loops.pop()
@@ -409,11 +462,15 @@ class Lowering:
         code.branch(f"label %{head}{metadata}")
         code.label(after)
 
-    def loop_metadata(self, free: bool) -> str:
-        if not free:
-            self.code.group = ""
-            return ""
+    def loop_metadata(self, how: Construct | None) -> str:
         code = self.code
+        if how is not lg.independent:
+            code.group = ""
+            if how is None:
+                return ""
+            once = code.node('!{!"llvm.loop.unroll.disable"}')
+            single = code.node('!{!"llvm.loop.vectorize.enable", i1 false}')
+            return f", !llvm.loop {code.node(f'distinct !{{{{self}}, {once}, {single}}}')}"
         group = code.node("distinct !{}")
         parallel = code.node(f'!{{!"llvm.loop.parallel_accesses", {group}}}')
         enable = code.node('!{!"llvm.loop.vectorize.enable", i1 true}')
@@ -628,6 +685,8 @@ class Lowering:
             else:
                 args.append(self.value(arg))
         keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg is not None}
+        if isinstance(function, Apart):
+            return self.call_function_apart(function.function, args, keywords)
         if isinstance(function, Construct):
             return getattr(self, "call_" + function.name)(*args, **keywords)
         if isinstance(function, Kind):
