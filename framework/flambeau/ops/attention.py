@@ -22,9 +22,10 @@ F = "nn.functional"
 
 @primitive(surface=0, tensors=("query", "key", "value", "mask"), keeps=True)
 def attend(query, key, value, mask=None, scale=1.0, causal=False):
-    """``softmax(scale * query @ key.T + mask) @ value``: ``(B, L, E), (B, S, E), (B, S, V) -> (B, L, V)``.
+    """``softmax(scale * query @ key.T + mask) @ value``: ``(B, H, L, E), (B, G, S, E), (B, G, S, V) -> (B, H, L, V)``.
 
-    The ``L x S`` scores are never held at once, unless a second derivative is asked for.
+    Each of the G heads of key and value serves H / G heads of query. The ``L x S`` scores are never held at once, unless a
+    second derivative is asked for.
     """
 
 
@@ -43,13 +44,15 @@ def _attend_shape(query, key, value, mask, scale, causal):
 
 @attend.vjp
 def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
-    weights = _weights(query, key, mask, scale, causal)
-    slopes = weights * (grad @ value.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
+    heads = query.shape[1]
+    keys, values = _repeated(key, heads), _repeated(value, heads)
+    weights = _weights(query, keys, mask, scale, causal)
+    slopes = weights * (grad @ values.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
     floating = getattr(mask, "dtype", dtypes.bool) is not dtypes.bool  # None has no dtype
     return (
-        (slopes @ key) * scale,
-        (slopes.transpose(-2, -1) @ query) * scale,
-        weights.transpose(-2, -1) @ grad,
+        (slopes @ keys) * scale,
+        _sum_groups((slopes.transpose(-2, -1) @ query) * scale, key.shape[1]),
+        _sum_groups(weights.transpose(-2, -1) @ grad, value.shape[1]),
         (lambda: sum_tensor_to(slopes, tuple(mask.shape)).to(mask.dtype)) if floating else None,
     )
 
@@ -57,6 +60,18 @@ def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
 @attend.raw
 def _attend_raw(grad, out, query, key, value, mask, scale, causal, kept, needs_mask):
     return kernels.attend_grad(grad, query, key, value, mask, out, kept, scale, causal, needs_mask)
+
+
+def _repeated(x: Tensor, heads: int) -> Tensor:
+    """``(B, G, S, E) -> (B, heads, S, E)``: each head as often as it serves."""
+    b, g, n, width = x.shape
+    return x if g == heads else x.unsqueeze(2).expand(b, g, heads // g, n, width).reshape(b, heads, n, width)
+
+
+def _sum_groups(x: Tensor, groups: int) -> Tensor:
+    """The opposite of `_repeated`: heads of one group added up."""
+    b, heads, n, width = x.shape
+    return x if groups == heads else x.reshape(b, groups, heads // groups, n, width).sum(2)
 
 
 def _weights(query: Tensor, key: Tensor, mask: Any, scale: float, causal: bool) -> Tensor:
@@ -122,6 +137,20 @@ def scaled_dot_product_attention(
     """
     _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf) if scale is None else scale
+    if query.ndim == key.ndim == value.ndim == 4 and query.shape[0] == key.shape[0] == value.shape[0] and dropout_p == 0:
+        heads = query.shape[1]
+        groups = key.shape[1]
+        fit = groups == value.shape[1] and (heads == groups or enable_gqa and groups and heads % groups == 0)
+        if fit and query.shape[2] and key.shape[2]:
+            mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
+            return attend.function(query, key, value, mask, scale, is_causal)
+    return _of_any_shape(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _of_any_shape(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, dropout_p: float, is_causal: bool, scale: float, enable_gqa: bool
+) -> Tensor:
+    """`scaled_dot_product_attention` of batches that broadcast, of any number of dimensions, and with dropout."""
     if enable_gqa:
         key, value = _grouped(query, key, value)
     width, out_width = query.shape[-1], value.shape[-1]
@@ -130,9 +159,9 @@ def scaled_dot_product_attention(
     if not keys or not length:
         return query.new_zeros((*batch, length, out_width)) + 0 * query.sum()
     count = math.prod(batch)
-    q = query.expand(*batch, length, width).reshape(count, length, width)
-    k = key.expand(*batch, keys, width).reshape(count, keys, width)
-    v = value.expand(*batch, keys, out_width).reshape(count, keys, out_width)
+    q = query.expand(*batch, length, width).reshape(1, count, length, width)
+    k = key.expand(*batch, keys, width).reshape(1, count, keys, width)
+    v = value.expand(*batch, keys, out_width).reshape(1, count, keys, out_width)
     mask = None if attn_mask is None else _flat_mask(attn_mask, batch, length, keys)
     if dropout_p > 0:
         from .functional import _drop
@@ -141,6 +170,21 @@ def scaled_dot_product_attention(
     else:
         made = attend.function(q, k, v, mask, scale, is_causal)
     return made.reshape(*batch, length, out_width)
+
+
+def _whole_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """The mask with four dimensions."""
+    whole = (*query.shape[:3], key.shape[2])
+    sizes = (1,) * (4 - mask.ndim) + tuple(mask.shape)
+    if len(sizes) != 4 or any(n not in (1, want) for n, want in zip(sizes, whole, strict=True)):
+        _refuse_mask(mask, whole)
+    return mask if mask.ndim == 4 else mask.reshape(sizes)
+
+
+def _refuse_mask(mask: Tensor, whole: tuple[int, ...]) -> None:
+    raise RuntimeError(
+        f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {whole}"
+    )
 
 
 def _common_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
@@ -172,17 +216,15 @@ def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _flat_mask(mask: Tensor, batch: tuple[int, ...], length: int, keys: int) -> Tensor:
-    """The mask as ``(B or 1, L or 1, S or 1)``."""
+    """The mask as ``(1, B or 1, L or 1, S or 1)``."""
     whole = (*batch, length, keys)
     lead = (1,) * (len(whole) - mask.ndim) + tuple(mask.shape[:-2])
     sizes = (*lead, *mask.shape[-2:])
     if len(sizes) != len(whole) or any(n not in (1, want) for n, want in zip(sizes, whole, strict=True)):
-        raise RuntimeError(
-            f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {whole}"
-        )
+        _refuse_mask(mask, whole)
     if all(n == 1 for n in lead):
-        return mask.reshape(1, *mask.shape[-2:])
-    return mask.expand(*batch, *mask.shape[-2:]).reshape(math.prod(batch), *mask.shape[-2:])
+        return mask.reshape(1, 1, *mask.shape[-2:])
+    return mask.expand(*batch, *mask.shape[-2:]).reshape(1, math.prod(batch), *mask.shape[-2:])
 
 
 # -- multi-head attention ------------------------------------------------------------------------------------------------

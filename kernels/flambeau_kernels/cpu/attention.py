@@ -1,18 +1,23 @@
 """Attention in tiles: the scores of all queries against all keys never exist at once.
 
 A running maximum and sum per query make softmax work tile by tile; the gradient computes each tile's weights again from
-the logarithm of that sum. Arrays are ``(B, L, E)``, ``(B, S, E)``, ``(B, S, V)``; batches and heads are one dimension.
+the logarithm of that sum. Arrays are ``(B, H, L, E)``, ``(B, G, S, E)``, ``(B, G, S, V)``; each of the G heads of keys
+serves H / G heads of queries. Compiled kernels (`attention_tiles.py`) take most shapes; here are the numpy tier, which
+has batches and heads in one dimension, and the choice.
 
 Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"; Dao et al. 2022, "FlashAttention".
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from .. import backend
+from . import attention_tiles
 from .softmax import narrow, widen
 
 __all__ = ["attend", "attend_grad"]
@@ -20,6 +25,84 @@ __all__ = ["attend", "attend_grad"]
 # Scores of one tile: 256 KiB of float32 stay in a core's second-level cache from product to exp to product.
 TILE_SCORES = 1 << 16
 TILE_KEYS = 256
+
+
+def _compiled(q: np.ndarray, v: np.ndarray) -> bool:
+    return attention_tiles.fits(q, v) and backend() == "numba" and llvm_missing() is None
+
+
+def attend(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, scale: float, causal: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """``softmax(scale * q @ k.T + mask) @ v`` and the logarithm of each softmax's sum.
+
+    Args:
+        mask: None, bool (True takes part) or floating (added), of shape ``(B or 1, H or 1, L or 1, S or 1)``.
+        causal: query i sees keys 0 to i only.
+    Returns: ``(B, H, L, V)``, zeros for a query that sees nothing, and ``(B, H, L, 1)``.
+    """
+    if _compiled(q, v):
+        return attention_tiles.attend(q, k, v, mask, scale, causal)
+    batch, heads, rows, _ = q.shape
+    out, logs = attend_flat(_flat(q, heads), _flat(k, heads), _flat(v, heads), _flat_mask(mask, q), scale, causal)
+    return out.reshape(batch, heads, rows, -1), logs.reshape(batch, heads, rows, 1)
+
+
+def attend_grad(
+    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, out: np.ndarray, logs: np.ndarray,
+    scale: float, causal: bool, of_mask: bool,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """The gradients of `attend` at q, k, v and, if `of_mask`, at the mask."""
+    if _compiled(q, v) and not of_mask:
+        return *attention_tiles.attend_grad(grad, q, k, v, mask, out, logs, scale, causal), None
+    heads = q.shape[1]
+    flat = (_flat(x, heads) for x in (grad, q, k, v))
+    dq, dk, dv, dmask = attend_grad_flat(
+        *flat, _flat_mask(mask, q), _flat(out, heads), _flat(logs, heads), scale, causal, of_mask
+    )
+    dk, dv = (_sum_groups(d, x) for d, x in ((dk, k), (dv, v)))
+    return dq.reshape(q.shape), dk, dv, None if dmask is None else _sum_mask(dmask, mask, q)
+
+
+def _flat(x: np.ndarray, heads: int) -> np.ndarray:
+    """``(B, G, n, d) -> (B * heads, n, d)``, each head repeated for those it serves."""
+    if x.shape[1] != heads:
+        x = np.repeat(x, heads // x.shape[1], axis=1)
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _sum_groups(d: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The gradient ``(B * H, n, d)`` of repeated heads at ``x (B, G, n, d)``."""
+    split = widen(d).reshape(*x.shape[:2], -1, *x.shape[2:])
+    return narrow(np.add.reduce(split, axis=2), x.dtype)
+
+
+def _flat_mask(mask: Any, q: np.ndarray) -> Any:
+    """The mask as ``(B * H or 1, L or 1, S or 1)``."""
+    if mask is None:
+        return None
+    if mask.shape[0] == mask.shape[1] == 1:
+        return mask[0]
+    return np.broadcast_to(mask, (*q.shape[:2], *mask.shape[2:])).reshape(-1, *mask.shape[2:])
+
+
+def _sum_mask(dmask: np.ndarray, mask: np.ndarray, q: np.ndarray) -> np.ndarray:
+    if dmask.size == mask.size:
+        return dmask.reshape(mask.shape)
+    stretched = tuple(d for d in (0, 1) if mask.shape[d] == 1)
+    whole = widen(dmask).reshape(*q.shape[:2], *dmask.shape[1:])
+    return narrow(np.add.reduce(whole, axis=stretched, keepdims=True), mask.dtype)
+
+
+@functools.cache
+def llvm_missing() -> str | None:
+    """Why nothing can be compiled here, or None."""
+    from ..engine import llvm
+
+    return llvm.available()
+
+
+# -- numpy -------------------------------------------------------------------------------------------------------------------
 
 
 def _tiles(batch: int, queries: int, keys: int) -> Iterator[tuple[slice, slice]]:
@@ -60,14 +143,10 @@ def _clip(part: slice, size: int) -> slice:
     return slice(None) if size == 1 else part
 
 
-def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, scale: float, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """``softmax(scale * q @ k.T + mask) @ v`` and the logarithm of each softmax's sum.
-
-    Args:
-        mask: None, bool (True takes part) or floating (added), of shape ``(B or 1, L or 1, S or 1)``.
-        causal: query i sees keys 0 to i only.
-    Returns: ``(B, L, V)``, zeros for a query that sees nothing, and ``(B, L, 1)``.
-    """
+def attend_flat(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, scale: float, causal: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """`attend` of ``(B, L, E), (B, S, E), (B, S, V)`` and a mask ``(B or 1, L or 1, S or 1)``."""
     dtype = q.dtype
     q, k, v = widen(q), widen(k), widen(v)
     batch, queries, keys = q.shape[0], q.shape[1], k.shape[1]
@@ -94,11 +173,11 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, scale: float,
     return narrow(out, dtype), logs
 
 
-def attend_grad(
+def attend_grad_flat(
     grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, out: np.ndarray, logs: np.ndarray,
     scale: float, causal: bool, of_mask: bool,
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """The gradients of `attend` at q, k, v and, if `of_mask`, at the mask."""
+    """The gradients of `attend_flat`."""
     dtype = q.dtype
     grad, q, k, v, out = widen(grad), widen(q), widen(k), widen(v), widen(out)
     dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
