@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..tier import compiles
 from . import arrays
 from .arrays import (
     Ints,
@@ -32,11 +33,12 @@ def convolve(
     x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
 ) -> Any:
     """Cross-correlate ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)`` and add a bias ``(O,)``."""
-    from . import compiled
+    if compiles():
+        from . import compiled
 
-    made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
-    if compiled.takes(x, w):
-        return compiled.correlation(x, w, bias, made, stride, padding, dilation, groups, False)
+        if compiled.takes(x, w):
+            made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
+            return compiled.correlation(x, w, bias, made, stride, padding, dilation, groups, False)
     return arrays.convolve(x, w, stride, padding, dilation, groups, bias)
 
 
@@ -44,10 +46,11 @@ def convolve_input(
     y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
 ) -> Any:
     """What each output ``(N, O, *positions)`` contributes to an input of extent `spatial`: ``(N, C, *spatial)``."""
-    from . import compiled
+    if compiles():
+        from . import compiled
 
-    if compiled.takes(y, w):
-        return compiled.correlation(y, w, bias, tuple(spatial), stride, padding, dilation, groups, True)
+        if compiled.takes(y, w):
+            return compiled.correlation(y, w, bias, tuple(spatial), stride, padding, dilation, groups, True)
     return arrays.convolve_input(y, w, spatial, stride, padding, dilation, groups, bias)
 
 
@@ -55,4 +58,9 @@ def convolve_weight(
     x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Any:
     """Correlate windows of ``(N, C, *spatial)`` with ``(N, O, *positions)``: ``(O, C / groups, *kernel)``."""
+    if compiles():
+        from . import compiled
+
+        if compiled.takes(x, y):
+            return compiled.correlation_weight(x, y, tuple(kernel), stride, padding, dilation, groups)
     return arrays.convolve_weight(x, y, kernel, stride, padding, dilation, groups)

@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import flambeau_kernels
-from flambeau_kernels.engine import llvm
-
-from . import depthwise, planes, product
+from . import depthwise, planes, product, weight
 from .arrays import is_half
 from .walk import Ints, Walk, walk
 
@@ -19,11 +16,9 @@ BLOCK_BYTES = 8 << 20
 
 
 def takes(x: Any, w: Any) -> bool:
-    """Whether compiled kernels compute this: by dtypes and ranks, and where anything can be compiled."""
-    if type(x) is not np.ndarray or flambeau_kernels.backend() == "numpy" or llvm.available() is not None:
-        return False
+    """Whether the kernels here compute this, by dtypes and ranks."""
     floating = x.dtype.kind == "f" or is_half(x.dtype)
-    return floating and x.ndim <= 5 and x.size > 0 and w.size > 0
+    return type(x) is np.ndarray and floating and x.ndim <= 5 and x.size > 0 and w.size > 0
 
 
 def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
@@ -45,13 +40,9 @@ def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: In
     ready = product.padded_bias(bias, groups, outputs, kind)
     group = (c // groups) * w.shape[1] * taps if transposed else outputs * w.shape[1] * taps
     packed = [product.packed_weights(w, step, groups, outputs, group, output, kind) for step in tables.passes]
-    in_place = tables.in_place and x.dtype == kind and x.flags.c_contiguous
-    step = n if in_place else max(1, BLOCK_BYTES // (c * tables.plane * kind.itemsize))
-    for i in range(0, n, step):
-        some = x[i:i + step]
-        source = some if in_place else planes.planes_of(some, tables.axes, tables.plane, kind)
+    for first, last, source in _planes(x, tables, kind, c * tables.plane):
         for one, weights in zip(tables.passes, packed, strict=True):
-            _pass(source, weights, ready, out[i:i + step], tables, one, c, groups, outputs)
+            _pass(source, weights, ready, out[first:last], tables, one, c, groups, outputs)
     return out
 
 
@@ -68,13 +59,43 @@ def _single_channels(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, paddin
     return depthwise.convolve(x, w, bias, made, stride, padding, dilation)
 
 
-def _pass(source: Any, weights: Any, bias: Any, out: Any, tables: Walk, one: Any, c: int, groups: int, outputs: int) -> None:
+def _planes(x: Any, tables: Walk, kind: np.dtype, per_image: int) -> Any:
+    """Blocks of images with their planes: ``(first, one past the last, planes)``."""
+    n = x.shape[0]
+    in_place = tables.in_place and x.dtype == kind and x.flags.c_contiguous
+    step = n if in_place else max(1, BLOCK_BYTES // (per_image * kind.itemsize))
+    for i in range(0, n, step):
+        some = x[i:i + step]
+        yield i, i + len(some), some if in_place else planes.planes_of(some, tables.axes, tables.plane, kind)
+
+
+def _source_layout(tables: Walk, counts: Ints, c: int, groups: int, out: tuple[int, int, Ints]) -> product.Layout:
     extents = [a.extent for a in tables.axes]
-    size = out.itemsize
-    steps = [s // size for s in out.strides]
+    steps = tuple(prod(extents[i + 1:]) for i in range(len(extents)))
+    return product.Layout(counts, c * tables.plane, c // groups * tables.plane, steps, *out)
+
+
+def _pass(source: Any, weights: Any, bias: Any, out: Any, tables: Walk, one: Any, c: int, groups: int, outputs: int) -> None:
+    image, channel, *steps = (s // out.itemsize for s in out.strides)
     begin = out[(slice(None), slice(None), *(slice(f, None) for f in one.first))]
-    layout = product.Layout(
-        one.counts, c * tables.plane, (c // groups) * tables.plane,
-        tuple(prod(extents[i + 1:]) for i in range(len(extents))), steps[0], steps[1],
-        tuple(s * k for s, k in zip(steps[2:], one.steps, strict=True)))  # fmt: skip
+    out_steps = tuple(s * k for s, k in zip(steps, one.steps, strict=True))
+    layout = _source_layout(tables, one.counts, c, groups, (image, channel, out_steps))
     product.run(source, weights, bias, begin, one, layout, len(out), groups, outputs)
+
+
+def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
+    """`convolve_weight`."""
+    c, o = x.shape[1], y.shape[1]
+    counts = y.shape[2:]
+    tables = walk(False, x.shape[2:], counts, kernel, stride, padding, dilation, c // groups, prod(kernel))
+    kind = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
+    plain = walk(False, counts, counts, (1,) * len(counts), (1,) * len(counts), (0,) * len(counts), (1,) * len(counts), 1, 1)
+    sums = weight.Sums(groups, o // groups, tables.passes[0], kind)
+    steps = tuple(prod(counts[i + 1:]) for i in range(len(counts)))
+    # Joined where windows of successive rows lie behind each other; the gradient always is.
+    at = _source_layout(tables, counts, c, groups, (0, 0, steps))
+    by = product.Layout(counts, o * prod(counts), o // groups * prod(counts), steps, 0, 0, steps)
+    for first, last, source in _planes(x, tables, kind, c * tables.plane):
+        (_, _, gradient), = _planes(y[first:last], plain, kind, 1)
+        sums.add(source, gradient, at, by, last - first)
+    return sums.total().reshape(o, c // groups, *kernel).astype(x.dtype, copy=False)

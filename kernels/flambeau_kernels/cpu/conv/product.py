@@ -38,7 +38,7 @@ DEPTH, MOST = 128, 64
 CHUNK = 3_000_000
 # Slots of the geometry.
 (TAPS, OUTPUTS, OUTPUT_BLOCKS, SPANS, SPAN, POSITIONS, GROUP, TILES, DEEP, ROW, ROWS_Y, ROWS_IMAGE,
- SOURCE_IMAGE, SOURCE_Z, SOURCE_Y, OUT_IMAGE, OUT_CHANNEL, OUT_Z, OUT_Y, OUT_X, SLOTS) = range(21)  # fmt: skip
+ SOURCE_IMAGE, SOURCE_Z, SOURCE_Y, OUT_IMAGE, OUT_Z, OUT_Y, OUT_CHANNEL, OUT_X) = range(20)  # fmt: skip
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTO
         row = (position + j) // geometry[ROW]
         x = position + j - row * geometry[ROW]
         length = min(geometry[ROW] - x, count - j)
-        source = planes + (row_start(row, geometry, SOURCE_IMAGE, SOURCE_Z, SOURCE_Y) + x)
+        source = planes + (row_start(row, geometry + ROW, geometry + SOURCE_IMAGE) + x)
         if length == WIDTH:
             for k in range(depth):
                 for v in unroll(range(VECTORS)):
@@ -93,13 +93,17 @@ def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTO
         j += length
 
 
-def row_start(row, geometry, IMAGE, Z, Y):
-    """Elements before a row of positions, by the strides in these slots."""
-    image = row // geometry[ROWS_IMAGE]
-    inner = row - image * geometry[ROWS_IMAGE]
-    z = inner // geometry[ROWS_Y]
-    y = inner - z * geometry[ROWS_Y]
-    return image * geometry[IMAGE] + z * geometry[Z] + y * geometry[Y]
+def row_start(row, rows, steps):
+    """Elements before a row of positions.
+
+    Args:
+        rows: positions in a row, rows along y, rows of an image.
+        steps: elements from one image, and from one row along z and y, to the next.
+    """
+    image = row // rows[2]
+    inner = row - image * rows[2]
+    z = inner // rows[1]
+    return image * steps[0] + z * steps[1] + (inner - z * rows[1]) * steps[2]
 
 
 def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECTORS):
@@ -137,7 +141,7 @@ def deliver(out, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE)
         row = (position + j) // geometry[ROW]
         x = position + j - row * geometry[ROW]
         length = min(geometry[ROW] - x, count - j)
-        to = out + (row_start(row, geometry, OUT_IMAGE, OUT_Z, OUT_Y) + x * step)
+        to = out + (row_start(row, geometry + ROW, geometry + OUT_IMAGE) + x * step)
         source = sums + j
         if step == 1:
             deliver_row(to, source, outputs, length, channel, WIDTH, LANES, WIDE)
@@ -266,7 +270,7 @@ def run(planes: Any, packed: np.ndarray, bias: np.ndarray, out: Any, step: Pass,
     geometry = np.array([
         taps, outputs, blocks, spans, span * width, positions, layout.group, -(-outputs // rows), _even(taps),
         at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
-        at.out_image, at.out_channel, at.out_steps[0], at.out_steps[1], at.out_steps[2],
+        at.out_image, at.out_steps[0], at.out_steps[1], at.out_channel, at.out_steps[2],
     ])  # fmt: skip
     correlate.run(spans * blocks * groups, planes, packed, bias, out, step.source, geometry, ROWS=rows, VECTORS=vectors,
                   WIDE=out.dtype == planes.dtype)  # fmt: skip

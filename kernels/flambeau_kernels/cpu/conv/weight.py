@@ -1,0 +1,167 @@
+"""The gradient of the weight: products of windows with the gradient of the output, summed over positions.
+
+A chunk owns some output channels, some taps and a range of positions. It gathers both sides, taps and output channels as
+rows of some hundred positions, into the second cache, and multiplies rows with rows: register tiles whose lanes are
+positions, so that neither side is transposed; lanes are added up at the end of the rows. Ranges of positions are
+added in their order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.language import (
+    broadcast,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    local,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from flambeau_kernels.vocabulary import fma
+
+from .product import Layout, row_start, tile
+from .walk import Pass
+
+# Rows gathered at a time: taps, output channels; and vectors of positions in a row.
+TAPS_BLOCK, OUTPUTS_BLOCK, LENGTH = 48, 32, 48
+# Chunks that keep several threads busy to the end, and the most bytes their separate sums may take.
+ENOUGH, MOST_SUMS = 24, 8 << 20
+(TAPS, OUTPUTS, TAP_BLOCKS, OUTPUT_BLOCKS, GROUPS, RANGE, POSITIONS, GROUP, OUT_GROUP, ADD,
+ ROW, ROWS_Y, ROWS_IMAGE, SOURCE_IMAGE, SOURCE_Z, SOURCE_Y, GRADIENT) = range(17)  # fmt: skip
+# The gradient has the same slots as the source from ROW on, from GRADIENT on.
+
+
+def tile_shape() -> tuple[int, int]:
+    """Output channels and taps of a register tile."""
+    return (4, 6) if tile()[0] == 8 else (3, 4)
+
+
+def gather_rows(rows, planes, places, count, position, length, geometry, LANES):
+    """``rows[k][j]``: what place `k` reads at position `position + j`; zeros fill up the last vector of each row."""
+    WIDTH = LENGTH * LANES
+    full = (length + LANES - 1) // LANES * LANES
+    if full > length:
+        for k in range(count):
+            store(rows, k * WIDTH + full - LANES, broadcast(widened(rows)(0), LANES))
+    j = 0
+    while j < length:
+        row = (position + j) // geometry[ROW]
+        x = position + j - row * geometry[ROW]
+        n = min(geometry[ROW] - x, length - j)
+        source = planes + (row_start(row, geometry + ROW, geometry + SOURCE_IMAGE) + x)
+        whole = n // LANES * LANES
+        for k in range(count):
+            to, line = rows + (k * WIDTH + j), source + places[k]
+            for i in range(0, whole, LANES):
+                store(to, i, load(line, i, LANES))
+            if whole < n:
+                store(to, whole, load(line, whole, LANES, n - whole), n - whole)
+        j += n
+
+
+def multiply_rows(left, right, sums, vectors, taps, rows_left, columns_left, first, ROWS, COLUMNS, LANES):
+    """``sums[o][k] += left[o] . right[k]`` for a tile, or ``=`` if `first`."""
+    KIND = widened(left)
+    WIDTH = LENGTH * LANES
+    acc = local(vector(KIND, LANES), ROWS * COLUMNS)
+    mine = local(vector(KIND, LANES), ROWS)
+    for t in unroll(range(ROWS * COLUMNS)):
+        acc[t] = broadcast(KIND(0), LANES)
+    for j in range(0, vectors * LANES, LANES):
+        for r in unroll(range(ROWS)):
+            mine[r] = load(left, r * WIDTH + j, LANES)
+        for c in unroll(range(COLUMNS)):
+            v = load(right, c * WIDTH + j, LANES)
+            for r in unroll(range(ROWS)):
+                acc[r * COLUMNS + c] = fma(mine[r], v, acc[r * COLUMNS + c])
+    for r in unroll(range(ROWS)):
+        for c in unroll(range(COLUMNS)):
+            total = lane_sum(acc[r * COLUMNS + c])
+            if (r < rows_left) & (c < columns_left):
+                if first:
+                    sums[r * taps + c] = total
+                else:
+                    sums[r * taps + c] = sums[r * taps + c] + total
+
+
+@kernel
+def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry, *, ROWS, COLUMNS):
+    KIND = widened(planes)
+    LANES = lanes(KIND)
+    WIDTH = LENGTH * LANES
+    right = local(KIND, (TAPS_BLOCK + COLUMNS) * WIDTH)
+    left = local(KIND, (OUTPUTS_BLOCK + ROWS) * WIDTH)
+    taps, outputs = geometry[TAPS], geometry[OUTPUTS]
+    rest = chunk // geometry[TAP_BLOCKS]
+    first_tap = (chunk - rest * geometry[TAP_BLOCKS]) * TAPS_BLOCK
+    number = rest // geometry[OUTPUT_BLOCKS]
+    first_output = (rest - number * geometry[OUTPUT_BLOCKS]) * OUTPUTS_BLOCK
+    part = number // geometry[GROUPS]
+    group = number - part * geometry[GROUPS]
+    tap_count, output_count = min(TAPS_BLOCK, taps - first_tap), min(OUTPUTS_BLOCK, outputs - first_output)
+    to = sums + ((number * outputs + first_output) * taps + first_tap)
+    source = planes + group * geometry[GROUP]
+    side = gradient + group * geometry[OUT_GROUP]
+    position = part * geometry[RANGE]
+    stop = min(position + geometry[RANGE], geometry[POSITIONS])
+    fresh = geometry[ADD] == 0
+    while position < stop:
+        length = min(WIDTH, stop - position)
+        gather_rows(right, source, places + first_tap, tap_count, position, length, geometry, LANES)
+        gather_rows(left, side, outputs_at + first_output, output_count, position, length,
+                    geometry + (GRADIENT - ROW), LANES)  # fmt: skip
+        vectors = (length + LANES - 1) // LANES
+        for o in range(0, output_count, ROWS):
+            for k in range(0, tap_count, COLUMNS):
+                multiply_rows(left + o * WIDTH, right + k * WIDTH, to + (o * taps + k), vectors, taps,
+                              output_count - o, tap_count - k, fresh, ROWS, COLUMNS, LANES)  # fmt: skip
+        position += WIDTH
+        fresh = fresh & (position < 0)
+
+
+class Sums:
+    """Sums over ranges of positions, for a weight ``(groups, outputs, taps)``; made over one block of images or more."""
+
+    def __init__(self, groups: int, outputs: int, step: Pass, kind: np.dtype) -> None:
+        self.groups, self.outputs, self.step = groups, outputs, step
+        self.rows, self.columns = tile_shape()
+        taps = len(step.source)
+        self.blocks = -(-taps // TAPS_BLOCK), -(-outputs // OUTPUTS_BLOCK)
+        self.kind = kind
+        self.sums: Any = None
+
+    def add(self, planes: np.ndarray, gradient: np.ndarray, source: Layout, result: Layout, images: int) -> None:
+        """Sum over some images; `result` lays out the gradient as `Layout`'s source."""
+        at, by = source.joined(), result.joined()
+        positions = images * prod(at.counts)
+        taps, (tap_blocks, output_blocks) = len(self.step.source), self.blocks
+        width = LENGTH * (llvm.machine().register_bits // (8 * planes.itemsize))
+        first = self.sums is None
+        if first:
+            chunks = self.groups * tap_blocks * output_blocks
+            ranges = min(-(-ENOUGH // chunks), -(-positions // width))
+            ranges = max(1, min(ranges, MOST_SUMS // (self.groups * self.outputs * taps * self.kind.itemsize)))
+            self.sums = np.empty((ranges, self.groups, self.outputs, taps), self.kind)
+            self.length = -(-positions // (ranges * width)) * width
+            self.used = -(-positions // self.length)
+        outputs_at = np.arange(self.outputs, dtype=np.int64) * prod(by.counts)
+        geometry = np.array([
+            taps, self.outputs, tap_blocks, output_blocks, self.groups, self.length, positions, at.group, by.group, not first,
+            at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
+            by.counts[2], by.counts[1], by.counts[0] * by.counts[1], by.source_image, by.source_steps[0], by.source_steps[1],
+        ])  # fmt: skip
+        ranges = min(self.used, -(-positions // self.length))
+        correlate_weight.run(ranges * self.groups * tap_blocks * output_blocks, planes, gradient, self.sums, self.step.source,
+                             outputs_at, geometry, ROWS=self.rows, COLUMNS=self.columns)  # fmt: skip
+
+    def total(self) -> np.ndarray:
+        return self.sums[0] if self.used == 1 else np.add.reduce(self.sums[:self.used], axis=0)
