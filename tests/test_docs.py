@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
 
@@ -38,6 +39,33 @@ def test_the_first_program_of_getting_started_prints_its_gradient(fresh_python):
 
     expected = (weights + weights.T) @ a
     assert np.array(numbers, dtype=float).reshape(2, 2) == pytest.approx(expected, abs=1e-3, rel=1e-3)
+
+
+SESSIONS = [page for page in PAGES if any(">>>" in block for block in blocks(page, "python"))]
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected in SqrtBackward0")
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
+def test_the_sessions_of_a_page_print_what_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for the files that a session writes
+    text = "\n".join(block for block in blocks(page, "python") if ">>>" in block)
+    test = doctest.DocTestParser().get_doctest(text, {}, page.stem, str(page), 0)
+    report: list[str] = []
+
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.append)
+
+    assert result.failed == 0, "".join(report)
+
+
+def test_the_pages_of_public_behaviour_have_sessions():
+    found = {page.stem for page in SESSIONS}
+
+    assert {"tensors", "autograd", "nn", "optim", "data", "saving", "random", "errors"} <= found
+
+
+def test_the_program_of_the_new_op_runs():
+    for program in blocks(ROOT / "docs" / "adding_an_op.md", "python"):
+        exec(program, {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -545,3 +545,11 @@ def test_list_forms_named_results_and_symbolic_helpers_agree(oracle: Any) -> Non
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_view_works_out_the_shape_of_a_tensor_without_memory():
+    t = fb.empty(4, 5, device="meta")
+
+    assert t.view(-1, 2).shape == (10, 2)
+    with pytest.raises(RuntimeError, match=r"size \[20\] is not compatible"):
+        t.T.view(20)

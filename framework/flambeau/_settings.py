@@ -226,7 +226,8 @@ def get_device_module(device: Any = None) -> Any:
 
 
 def from_file(filename: str, shared: bool = False, size: int = 0, *, dtype: Any = None, **options: Any) -> Tensor:
-    """`size` elements of a file as a tensor over its mapped memory; writes reach the file only if `shared`."""
+    """`size` elements of the file `filename`, mapped, as a tensor; writes reach the file only if `shared`.
+    """
     from .storage import UntypedStorage
 
     d = dtype or dtypes.get_default_dtype()

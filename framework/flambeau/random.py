@@ -120,7 +120,18 @@ def set_rng_state(new_state: Tensor) -> None:
 
 @contextlib.contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cuda", **_: Any) -> Any:
-    """Inside, draw as usual; afterwards the default generator continues where it was."""
+    """Inside, draw as usual; afterwards the default generator continues where it was.
+
+    Args:
+        devices, device_type: accepted; the CPU generator is the one that is kept.
+        enabled: False does nothing.
+
+    >>> _ = fb.manual_seed(0)
+    >>> with fb.random.fork_rng():
+    ...     aside = fb.rand(1)
+    >>> fb.equal(aside, fb.rand(1))
+    True
+    """
     if not enabled:
         yield
         return

@@ -85,8 +85,10 @@ def load(data: bytes) -> dict[str, Any]:
 class safe_open:  # the format's usual name for it
     """A mapped file whose tensors are made one by one.
 
-    >>> with safe_open("model.safetensors") as file:  # doctest: +SKIP
-    ...     weight = file.get_tensor("weight")
+    >>> save_file({"weight": fb.ones(2)}, "model.safetensors")
+    >>> with safe_open("model.safetensors") as file:
+    ...     file.get_tensor("weight")
+    tensor([1., 1.])
 
     Args:
         framework: 'pt', as in other libraries; tensors are always flambeau's.

@@ -151,9 +151,7 @@ def get_default_load_endianness() -> LoadEndianness | None:
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
-    """Choose the byte order assumed for files that do not record theirs. Raises: TypeError for another
-    type.
-    """
+    """Choose the byte order assumed for files that do not record theirs. Raises: TypeError for another type."""
     if endianness is not None and not isinstance(endianness, LoadEndianness):
         raise TypeError(f"set_default_load_endianness: expected a LoadEndianness or None, got {endianness!r}")
     _options.endianness = endianness
@@ -337,6 +335,7 @@ def save(
 
     Args:
         f: a path, or a file object with `write`.
+        pickle_module: None or Python's pickle.
         pickle_protocol: PyTorch reads protocol 2 when it loads weights only.
         _use_new_zipfile_serialization: False writes the format of PyTorch before 1.6.
     Raises: AttributeError if `f` is neither path nor file; RuntimeError if its folder does not exist, or if
@@ -459,6 +458,7 @@ def load(
         f: a path, or a file object with `read`, `seek` and `tell`.
         map_location: where tensors go: a device, its name, a dict from saved to present locations, or a
             function ``(storage, location) -> storage``; None puts them where they were.
+        pickle_module: None, or Python's pickle outside weights only.
         weights_only: False is refused outside `allow_unsafe_pickle()`.
         mmap: map the file instead of reading it, so that memory is touched only as tensors are used; `f` must
             be a path.

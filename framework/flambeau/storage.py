@@ -275,6 +275,7 @@ class TypedStorage:
 
     Args:
         args: a number of elements, a sequence of their values, or an UntypedStorage.
+        wrap_storage: an UntypedStorage, by name.
         dtype: their type, float32 by default; ``FloatStorage`` and the like have their own.
     """
 
@@ -462,7 +463,7 @@ for _method, _name in _CONVERSIONS.items():
     setattr(UntypedStorage, _method, _converter(getattr(dtypes, _name)))
 
 _CLASSES = {
-    name: type(name, (TypedStorage,), {"dtype": d, "__module__": "torch"})
+    name: type(name, (TypedStorage,), {"dtype": d, "__module__": "torch", "__doc__": f"A `TypedStorage` of {d.name}."})
     for name, d in STORAGE_DTYPES.items()
 }
 

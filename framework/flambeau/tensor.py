@@ -270,27 +270,35 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return order is not None and _arrays.strides_follow(a.shape, a.strides, a.itemsize, order)
 
     def is_floating_point(self) -> bool:
+        """Whether the dtype is floating: float64, float32, or one of the halves and smaller."""
         return self.dtype.is_floating_point
 
     def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
         return self.dtype.is_complex
 
     def is_signed(self) -> bool:
+        """Whether the dtype has negative values."""
         return self.dtype.is_signed
 
     def is_inference(self) -> bool:
+        """Whether it was made in `inference_mode`."""
         return self.__dict__.get("_inference", False)
 
     def is_conj(self) -> bool:
+        """False: conjugation is never deferred here."""
         return False
 
     def is_neg(self) -> bool:
+        """False: negation is never deferred here."""
         return False
 
     def is_pinned(self, device: Any = None) -> bool:
+        """Whether the memory is page-locked; without a GPU it never is."""
         return False
 
     def is_shared(self) -> bool:
+        """Whether other processes may see the memory: after `share_memory_`, and always on a GPU."""
         return self.__dict__.get("_shared", False) or type(self._a) is not ndarray
 
     def get_device(self) -> int:
@@ -424,7 +432,13 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead.")
 
     def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
-        """Add the gradient of this tensor to the `.grad` of the leaves it was computed from."""
+        """Add the gradient of this tensor to the `.grad` of the leaves it was computed from.
+
+        Args:
+            gradient: what arrives here, of this shape; 1 for a single element by default.
+            retain_graph, create_graph, inputs: as for `autograd.backward`.
+        Raises: RuntimeError when nothing requires grad, or without `gradient` for more than one element.
+        """
         if gradient is None and inputs is None and not create_graph and not _state.SLOW and self._a.size == 1:
             node = self._n
             if node is not None and type(self._a) is ndarray and self._a.dtype.kind == "f":
@@ -700,7 +714,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         raise RuntimeError("pin_memory: cannot pin memory, no CUDA device is available")
 
     def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
-        """Look at the memory of `source` (a Tensor or storage) instead."""
+        """Look at the memory of `source` (a Tensor or storage) instead.
+
+        Args:
+            storage_offset, size, stride: in elements; those of `source`, or one dimension over a whole
+                storage, by default.
+        """
         from .storage import set_storage
 
         return set_storage(self, source, storage_offset, size, stride)

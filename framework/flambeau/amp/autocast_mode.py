@@ -330,7 +330,10 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None =
     """A decorator for `forward` of an `autograd.Function`.
 
     Args:
-        cast_inputs: within autocast, the dtype floating arguments are cast to before `forward` runs without autocast;
+        fwd: the function; without it the result is a decorator.
+        device_type: whose autocast it looks at: 'cpu' or 'cuda'.
+        cast_inputs: within autocast, the dtype floating arguments are cast to before `forward` runs without
+            autocast;
             None runs it as it is.
     """
     if not isinstance(device_type, str):

@@ -23,10 +23,17 @@ def backward(
     """Add the gradients of `tensors` to the `.grad` of leaves, or of `inputs` only.
 
     Args:
-        grad_tensors: the vector of the vector-Jacobian product, one per tensor; may be None for single elements.
+        grad_tensors: the vector of the vector-Jacobian product, one per tensor; may be None for single
+            elements.
         retain_graph: keep what the graph saved; by default as `create_graph`.
         create_graph: record the gradient computation, for higher derivatives.
+        grad_variables: deprecated name of `grad_tensors`.
     Raises: RuntimeError when nothing requires grad, or a gradient is missing or of another shape.
+
+    >>> x = fb.tensor([1.0, 2.0], requires_grad=True)
+    >>> fb.autograd.backward(x * x, grad_tensors=fb.tensor([1.0, 10.0]))
+    >>> x.grad
+    tensor([ 2., 40.])
     """
     tensors = _as_tuple(tensors)
     if inputs is not None:
@@ -64,10 +71,19 @@ def grad(
 
     Args:
         grad_outputs: the vector of the vector-Jacobian product, one per output.
+        retain_graph: keep what the graph saved; by default as `create_graph`.
+        create_graph: record the gradient computation, for higher derivatives.
+        only_inputs: deprecated and without effect.
         allow_unused: whether an input that did not take part gives None instead of an error.
         is_grads_batched: the first dimension of `grad_outputs` counts vectors.
         materialize_grads: zeros instead of None for inputs that did not take part.
+    Returns: a tuple, one for each input.
     Raises: RuntimeError for inputs that do not require grad or were not used.
+
+    >>> x = fb.tensor(3.0, requires_grad=True)
+    >>> (slope,) = fb.autograd.grad(x**3, x, create_graph=True)
+    >>> slope, fb.autograd.grad(slope, x)
+    (tensor(27., grad_fn=<MulBackward0>), (tensor(18.),))
     """
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
     if allow_unused is None:

@@ -119,10 +119,11 @@ def _check_connected(values: Any, strict: bool, create_graph: bool, what: str) -
 
 
 def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
-    """The result of `func`, and the product of `v` with its jacobian.
+    """The result of `func` at `inputs`, and the product of `v` with its jacobian.
 
     Args:
         v: one Tensor per result; may be None for a single element.
+        create_graph: record the computation, so that it can be differentiated.
         strict: raise where a result does not depend on an input, in place of zeros.
     """
     with enable_grad():
@@ -136,10 +137,11 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
 
 
 def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
-    """The result of `func`, and the product of its jacobian with `v`, by differentiating the vjp once more.
+    """The result of `func` at `inputs`, and the product of its jacobian with `v`, by differentiating the vjp once more.
 
     Args:
         v: one Tensor per input; may be None for a single element.
+        create_graph, strict: as for `vjp`.
     """
     with enable_grad():
         several, inputs = _as_tuple(inputs, "inputs", "jvp")
@@ -163,7 +165,10 @@ def _scalar(outputs: tuple[Tensor, ...], many: bool, where: str) -> Tensor:
 
 
 def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
-    """The result of the scalar function `func`, and the product of `v` with its Hessian."""
+    """The result of the scalar function `func` at `inputs`, and the product of `v` with its Hessian.
+
+    `create_graph` and `strict` are as for `vjp`.
+    """
     with enable_grad():
         several, inputs = _as_tuple(inputs, "inputs", "vhp")
         vs = _vector(v, inputs, several, "vhp", "the input to the user-provided function is a single Tensor with a single element")
@@ -178,9 +183,10 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
 
 
 def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
-    """The result of the scalar function `func`, and the product of its Hessian with `v`.
+    """The result of the scalar function `func` at `inputs`, and the product of its Hessian with `v`.
 
-    `vhp` gives the same, as Hessians are symmetric, and is faster.
+    `vhp` gives the same, as Hessians are symmetric, and is faster. `create_graph` and `strict` are as for
+    `vjp`.
     """
     with enable_grad():
         several, inputs = _as_tuple(inputs, "inputs", "hvp")
@@ -207,10 +213,15 @@ def jacobian(
     """The jacobian of `func` at `inputs`: for each result and input a Tensor of shape ``(*result, *input)``.
 
     Args:
+        create_graph: record the computation, so that it can be differentiated.
         strict: raise where a result does not depend on an input, in place of zeros.
         vectorize: compute all rows at once by vmap.
         strategy: 'reverse-mode', or 'forward-mode' together with `vectorize`.
     Raises: NotImplementedError for forward mode without `vectorize` or with `create_graph` or `strict`.
+
+    >>> fb.autograd.functional.jacobian(lambda x: x**2, fb.tensor([1.0, 3.0]))
+    tensor([[2., 0.],
+            [0., 6.]])
     """
     if strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError(
@@ -306,6 +317,7 @@ def hessian(
     """The Hessian of the scalar function `func` at `inputs`: for each two inputs a Tensor of shape ``(*one, *other)``.
 
     Args:
+        create_graph, strict, vectorize: as for `jacobian`.
         outer_jacobian_strategy: 'forward-mode' goes forward over reverse, with `vectorize`.
     """
     several, inputs = _as_tuple(inputs, "inputs", "hessian")

@@ -470,7 +470,8 @@ def gradgradcheck(
     Args:
         grad_outputs: cotangents to differentiate the vjp at; drawn at random by default.
         gen_non_contig_grad_outputs: whether drawn ones are not contiguous.
-        check_fwd_over_rev, check_rev_over_rev: which modes go over the first derivative; others as for `gradcheck`.
+        check_fwd_over_rev, check_rev_over_rev: which modes go over the first derivative.
+    The others as for `gradcheck`.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")

@@ -26,7 +26,10 @@ _ndarray = np.ndarray
 
 
 class GradientEdge(NamedTuple):
-    """Where a gradient arrives: result `output_nr` of the operation of `node`."""
+    """Where a gradient arrives: result `output_nr` of the operation of `node`.
+
+    `ownership_token` keeps alive what the node belongs to.
+    """
 
     node: Node
     output_nr: int

@@ -110,6 +110,7 @@ class Node:
     # -- the public face, PyTorch's grad_fn ----------------------------------------------------------------------------
 
     def name(self) -> str:
+        """The name of the operation's backward, such as ``MulBackward0``."""
         return self.title
 
     @property

@@ -19,4 +19,7 @@ class _VariableMeta(type):
 
 
 class Variable(metaclass=_VariableMeta):
-    """``Variable(data, requires_grad=False)`` is a Tensor over the memory of `data`; every Tensor is a Variable."""
+    """``Variable(data, requires_grad=False)`` is a Tensor over the memory of `data`; every Tensor is a Variable.
+
+    `volatile` is deprecated and without effect: use `no_grad`.
+    """

@@ -78,7 +78,13 @@ class ExternalStream(Stream):
 
 
 class Event:
-    """A point in the work of a stream. Raises: RuntimeError without a device."""
+    """A point in the work of a stream. Raises: RuntimeError without a device.
+
+    Args:
+        enable_timing: whether `elapsed_time` between two of them is wanted, in milliseconds.
+        blocking: whether `synchronize` sleeps rather than spins.
+        interprocess: True raises NotImplementedError.
+    """
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False

@@ -20,10 +20,14 @@ def functional_call(
 
     Args:
         parameter_and_buffer_dicts: tensors by path, in one dict or a sequence of dicts that share no path.
-        args: the positional arguments, a tuple, or a single one.
+        args, kwargs: the positional arguments, a tuple, or a single one; and those by name.
         tie_weights: whether a tensor given for one path of a shared parameter counts for its other paths.
         strict: whether every parameter and buffer must be given, and nothing else.
     Raises: ValueError for a path given twice or other types; RuntimeError for missing or unexpected paths.
+
+    >>> line = nn.Linear(1, 1)
+    >>> fb.func.functional_call(line, {"weight": fb.full((1, 1), 2.0), "bias": fb.ones(1)}, fb.tensor([3.0]))
+    tensor([7.])
     """
     from ..nn.utils.stateless import _functional_call
 

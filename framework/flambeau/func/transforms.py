@@ -227,6 +227,10 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     Args:
         has_aux: whether `func` returns ``(result, aux)``; then aux comes as a third value.
     Raises: RuntimeError where arguments or results are not Tensors.
+
+    >>> result, back = fb.func.vjp(lambda x: x * x, fb.tensor([1.0, 3.0]))
+    >>> back(fb.ones(2))
+    (tensor([2., 6.]),)
     """
     flat, spec = tree_flatten(primals)
     _check_tensors("vjp(f, *primals)", "primals", flat)
@@ -347,6 +351,9 @@ def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> C
     Args:
         argnums: position (or positions) of the arguments to differentiate by.
         has_aux: whether `func` returns ``(value, aux)``; then so does the gradient.
+
+    >>> fb.func.grad(fb.func.grad(lambda x: x**3))(fb.tensor(2.0))
+    tensor(12.)
     """
     both = grad_and_value(func, argnums, has_aux)
 
@@ -366,7 +373,11 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
 
     Args:
         strict: raise where a result does not depend on the primals, in place of a zero tangent.
+        has_aux: whether `func` returns ``(result, aux)``; then aux comes as a third value.
     Raises: RuntimeError for structures that differ and values that are not Tensors.
+
+    >>> fb.func.jvp(fb.sin, (fb.tensor(0.0),), (fb.tensor(2.0),))
+    (tensor(0.), tensor(2.))
     """
     if not isinstance(primals, tuple):
         raise RuntimeError(
@@ -515,6 +526,10 @@ def jacrev(
         argnums: position (or positions) of the arguments to differentiate by.
         has_aux: whether `func` returns ``(result, aux)``; then so does the jacobian.
         chunk_size: how many rows to compute at a time; all by default.
+
+    >>> fb.func.jacrev(fb.cumsum)(fb.ones(2), 0)
+    tensor([[1., 0.],
+            [1., 1.]])
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")

@@ -29,7 +29,11 @@ def vmap(
         out_dims: where results have that dimension.
         randomness: 'error', 'different' numbers for each example, or the 'same'.
         chunk_size: how many examples to run at a time; all by default.
-    Raises: ValueError for dimensions that do not fit the arguments or results, RuntimeError for an unknown `randomness`.
+    Raises: ValueError for dimensions that do not fit the arguments or results, RuntimeError for an unknown
+        `randomness`.
+
+    >>> fb.vmap(fb.dot)(fb.ones(4, 3), fb.ones(4, 3))
+    tensor([3., 3., 3., 3.])
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")

@@ -77,13 +77,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Draw from the uniform distribution on ``[a, b)``."""
+    """Fill `tensor`, which is returned, from the uniform distribution on ``[a, b)``."""
     with fb.no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Draw from the normal distribution with this mean and standard deviation."""
+    """Fill `tensor`, which is returned, from the normal distribution of this mean and standard deviation `std`."""
     with fb.no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
@@ -96,11 +96,13 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Any = None,
 ) -> Tensor:
-    """Draw from the normal distribution cut off outside ``[a, b]``: values outside are drawn again.
+    """Fill `tensor`, which is returned, from the normal distribution cut off outside ``[a, b]``.
 
-    Proposals come from the normal distribution itself, or, where fewer than 3 in 10 of those would fall
-    inside, from the uniform one, kept with probability proportional to the density. Warns if `mean` is more
-    than two `std` outside.
+    Values outside are drawn again. Proposals come from the normal distribution itself, or, where fewer than 3
+    in 10 of
+    those would fall inside, from the uniform one, kept with probability proportional to the density. Warns if
+    `mean` is
+    more than two `std` outside.
     Source: Robert 1995, "Simulation of truncated normal variables", Statistics and Computing 5.
     """
     if mean < a - 2 * std or mean > b + 2 * std:
@@ -211,8 +213,15 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Draw uniformly so that variance is kept on average between forward and backward.
+    """Fill `tensor` uniformly, so that variance is kept on average between forward and backward.
 
+    Values lie within ``±gain * sqrt(6 / (fan_in + fan_out))``: of ``(out, in, *kernel)``, the elements that
+    meet in one
+    output and in one input. Returns: `tensor`.
+
+    Args:
+        gain: factor for the nonlinearity that follows, as `calculate_gain` gives.
+    Raises: ValueError for fewer than 2 dimensions.
     Source: Glorot & Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks".
     """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
@@ -222,7 +231,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """As `xavier_uniform_`, from a normal distribution."""
+    """As `xavier_uniform_`, from a normal distribution of the same variance: ``gain ** 2 * 2 / (fan_in + fan_out)``."""
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / float(fan_in + fan_out)), generator)
 
@@ -245,11 +254,14 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Draw uniformly so that a rectifier keeps the variance, forward (``'fan_in'``) or backward
-    (``'fan_out'``).
+    """Fill `tensor` uniformly, so that a rectifier keeps the variance.
+
+    Values lie within ``±gain * sqrt(3 / fan)``, with the gain of `calculate_gain`. Returns: `tensor`.
 
     Args:
         a: negative slope of the rectifier, for ``'leaky_relu'``.
+        mode: ``'fan_in'`` keeps the variance forward, ``'fan_out'`` backward.
+        nonlinearity: what follows, a name that `calculate_gain` knows.
     Source: He et al. 2015, "Delving deep into rectifiers".
     """
     if _is_empty(tensor):
@@ -265,15 +277,16 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """As `kaiming_uniform_`, from a normal distribution."""
+    """As `kaiming_uniform_`, from a normal distribution of the same variance: ``gain ** 2 / fan``."""
     if _is_empty(tensor):
         return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
-    """Fill with a (semi-)orthogonal matrix; dimensions after the first count as columns.
+    """Fill `tensor`, which is returned, with a (semi-)orthogonal matrix times `gain`.
 
+    Dimensions after the first count as columns.
     Source: Saxe et al. 2013, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
         networks".
     Raises: ValueError for fewer than 2 dimensions.
@@ -294,9 +307,10 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Draw a matrix from the normal distribution, then zero the fraction `sparsity` of each column, rounded
-    up.
+    """Fill a matrix `tensor` from the normal distribution of deviation `std`, then zero a part of each column.
 
+    Args:
+        sparsity: the fraction to zero, rounded up to whole elements.
     Raises: ValueError unless it is 2-dimensional.
     Source: Martens 2010, "Deep learning via Hessian-free optimization".
     """

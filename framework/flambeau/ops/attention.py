@@ -131,9 +131,16 @@ def scaled_dot_product_attention(
         dropout_p: probability with which weights are dropped, here and now; there is no training flag.
         is_causal: query i sees keys 0 to i; excludes `attn_mask`.
         scale: ``1 / sqrt(E)`` by default.
-        enable_gqa: heads (the third dimension from the end) of key and value serve several heads of query each.
+        enable_gqa: heads (the third dimension from the end) of key and value serve several heads of query
+            each.
     Returns: zeros for a query that sees no key.
     Raises: RuntimeError for dtypes or shapes that do not go together.
+    Source: Vaswani et al. 2017, "Attention Is All You Need".
+
+    >>> x = fb.eye(2)
+    >>> F.scaled_dot_product_attention(x, x, x, is_causal=True)
+    tensor([[1.0000, 0.0000],
+            [0.3302, 0.6698]])
     """
     _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf) if scale is None else scale
@@ -319,11 +326,15 @@ def multi_head_attention_forward(
 
     Args:
         query, key, value: as above, or each without the batch dimension N.
+        embed_dim_to_check: the E that is expected; `num_heads` divides it.
         in_proj_weight, in_proj_bias: ``(3 E, E), (3 E)``; with `use_separate_proj_weight` the weights are
             `q_proj_weight`, `k_proj_weight` and `v_proj_weight`.
         bias_k, bias_v: ``(1, 1, E)``, appended to keys and values; `add_zero_attn` appends zeros.
+        dropout_p: probability with which weights are dropped, if `training`.
+        out_proj_weight, out_proj_bias: ``(E, E), (E)``, of the projection of the result.
         key_padding_mask: ``(N, S)``: bool, True for keys to leave out, or floating, added to the scores.
-        attn_mask: ``(L, S)`` or ``(N * num_heads, L, S)``: bool, True for pairs to leave out, or floating, added.
+        attn_mask: ``(L, S)`` or ``(N * num_heads, L, S)``: bool, True for pairs to leave out, or floating,
+            added.
         is_causal: a hint that `attn_mask` is the causal mask; needs `attn_mask`.
         static_k, static_v: ``(N * num_heads, S, E / num_heads)``, in place of the projected key and value.
     Returns: ``(output, weights)``; weights ``(N, L, S)`` averaged over heads, ``(N, num_heads, L, S)`` with

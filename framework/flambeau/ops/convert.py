@@ -174,7 +174,10 @@ def _cast_method(d: dtype, doc: str) -> Any:
 
 
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-    """The name of the tensor type, or the tensor converted to `dtype`."""
+    """The name of the tensor type, or the tensor converted to `dtype`.
+
+    `non_blocking` is as for `to`: do not wait for a copy to a GPU.
+    """
     if dtype is None:
         return type_name(self)
     if isinstance(dtype, (str, type)):
@@ -266,7 +269,10 @@ def contiguous(self, memory_format=devices.contiguous_format):
 
 
 def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
-    """Store `source`, broadcast and converted, in `target`; gradients flow to both. Returns `target`."""
+    """Store `source`, broadcast and converted, in `target`; gradients flow to both. Returns `target`.
+
+    `non_blocking` has no effect between arrays of one device.
+    """
     from . import _spec
 
     if not isinstance(source, Tensor):

@@ -107,7 +107,7 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
 def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
           device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, memory_format: Any = None, names: Any = None) -> Tensor:  # fmt: skip
-    """A tensor of `size` with whatever was in memory; under deterministic fills, nan or the largest integer.
+    """A tensor of `size` with whatever was in memory.
 
     Args:
         sizes, size: the shape, as several ints or one sequence.

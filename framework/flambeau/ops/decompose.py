@@ -263,7 +263,7 @@ def householder_product(input, tau):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def orgqr(input, tau):
-    """`linalg.householder_product`."""
+    """The Q of what `geqrf` returns; see `linalg.householder_product`."""
     return _householder("torch.linalg.householder_product", input, tau)
 
 

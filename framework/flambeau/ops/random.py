@@ -61,7 +61,7 @@ def _floating(self: Tensor, name: str) -> None:
 
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
-    """Numbers evenly spread over ``[from, to)``."""
+    """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
     low = named.pop("from", from_)
     _floating(self, "uniform_")
     if low > to:
@@ -200,9 +200,14 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False, pin_memory: bool = False, **named: Any) -> Tensor:  # fmt: skip
-    """``randint(low=0, high, size)``: integers evenly spread over ``[low, high)``, int64 by default.
+    """Integers evenly spread over ``[low, high)``: ``randint(low=0, high, size)``, int64 by default.
 
+    Args:
+        args, named: `low`, `high` and `size`, by position or name; `low` may be left out.
     Raises: RuntimeError unless ``low < high``.
+
+    >>> fb.randint(5, 6, (3,))
+    tensor([5, 5, 5])
     """
     values = list(args)
     low = named.pop("low", None)

@@ -179,7 +179,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
                 else:
                     t._n = None
                 return t
-        except (ValueError, TypeError, IndexError):  # said better below; or a dtype, or a sequence
+        except (ValueError, TypeError, IndexError, AttributeError):  # said better below; or a dtype, a sequence, a meta tensor
             pass
         if a.__class__ is ndarray and len(size) == 1 and size[0].__class__ is not int:
             try:

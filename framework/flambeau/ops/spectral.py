@@ -316,7 +316,12 @@ def svdvals(A, *, driver=None):
 
 
 def _old_svd(input, some=True, compute_uv=True):
-    """``U, S, V`` with ``input == U @ diag(S) @ V.mH``; zeros for U and V unless `compute_uv`."""
+    """``U, S, V`` with ``input == U @ diag(S) @ V.mH``; see `linalg.svd`, which returns ``V.mH``.
+
+    Args:
+        some: U and V are only as wide as S is long.
+        compute_uv: False gives zeros for U and V.
+    """
     check_matrix("linalg.svd", input)
     if not compute_uv:
         (*batch, m, n) = input.shape
@@ -387,9 +392,16 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
            ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):  # fmt: skip
     """The `k` largest (or smallest) eigenvalues of symmetric positive `A`, relative to `B`, and their vectors.
 
-    All eigenvalues are computed and `k` are kept, which is at least as accurate as iterating; `X` gives `k` when that is not
-    given, and what steers an iteration (`iK`, `niter`, `tol`, `method`, `ortho_*params`) changes nothing.
-    Raises: NotImplementedError for a `tracker`, which would watch that iteration.
+    All eigenvalues are computed and `k` are kept, which is at least as accurate as iterating.
+
+    Args:
+        k: how many; `n`, or as many as `X` has columns, or 1, by default. ``3 k`` is at most the size of `A`.
+        X: a first guess, of which only the number of columns matters.
+        largest: True by default.
+        iK, niter, tol, method, ortho_iparams, ortho_fparams, ortho_bparams: steer an iteration, so they
+            change nothing.
+    Raises: NotImplementedError for a `tracker`, which would watch that iteration; ValueError for too large a
+        `k`.
     """
     if tracker is not None:
         raise NotImplementedError("lobpcg(): tracker= is not built: there is no iteration to watch")

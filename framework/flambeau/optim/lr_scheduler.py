@@ -249,7 +249,18 @@ class MultiplicativeLR(_ByFunction):
 
 
 class StepLR(LRScheduler):
-    """Multiplies the rate by `gamma` every `step_size` epochs."""
+    """Multiplies the rate by `gamma` every `step_size` epochs.
+
+    >>> optimizer = fb.optim.SGD([nn.Parameter(fb.zeros(1))], lr=1.0)
+    >>> scheduler = fb.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.1)
+    >>> rates = []
+    >>> for epoch in range(4):
+    ...     rates += scheduler.get_last_lr()
+    ...     optimizer.step()
+    ...     scheduler.step()
+    >>> rates
+    [1.0, 1.0, 0.1, 0.1]
+    """
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -430,9 +441,11 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from the base rate to `eta_min`, restarted after `T_0` epochs, then `T_0 * T_mult`, and
-    so on.
+    """Half a cosine from the base rate to `eta_min`, restarted again and again.
 
+    Args:
+        T_0: epochs to the first restart.
+        T_mult: each run is so many times as long as the one before.
     Raises: ValueError unless `T_0` is a positive int and `T_mult` an int >= 1.
     Source: Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts".
     """
@@ -615,9 +628,9 @@ def _begin(scheduler: Any) -> None:
 
 
 class ChainedScheduler(_OfSchedulers):
-    """Several schedulers on one optimizer, all stepped at once; each changes the rate that the one before it
-    left.
+    """Several schedulers on one optimizer, all stepped at once.
 
+    Each changes the rate that the one before it left.
     Raises: ValueError without schedulers, or if their optimizers differ.
     """
 

@@ -88,9 +88,9 @@ class ReLU(Module):
 
 
 class RReLU(Module):
-    """The input where positive, else its product with a slope drawn from ``[lower, upper]``, or, in
-    evaluation, with their mean.
+    """The input where positive, else its product with a slope drawn from ``[lower, upper]``.
 
+    In evaluation the slope is their mean.
     Source: Xu et al. 2015, "Empirical evaluation of rectified activations in convolutional network".
     """
 
@@ -110,7 +110,11 @@ class RReLU(Module):
 
 
 class Hardtanh(Module):
-    """The input clamped to ``[min_val, max_val]``. Raises ValueError unless ``min_val < max_val``."""
+    """The input clamped to ``[min_val, max_val]``. Raises: AssertionError unless ``min_val < max_val``.
+
+    Args:
+        min_value, max_value: deprecated names of `min_val` and `max_val`.
+    """
 
     __constants__ = ["min_val", "max_val", "inplace"]
 
@@ -282,8 +286,7 @@ class SELU(Module):
 
 
 class GLU(Module):
-    """``a * sigmoid(b)`` for the two halves a, b of the input along `dim`, whose size is even and is
-    halved."""
+    """``a * sigmoid(b)`` for the two halves a, b of the input along `dim`, whose even size is halved."""
 
     __constants__ = ["dim"]
 
@@ -299,9 +302,10 @@ class GLU(Module):
 
 
 class GELU(Module):
-    """``input * Phi(input)`` with the normal distribution function Phi; ``approximate='tanh'`` approximates
-    it.
+    """``input * Phi(input)`` with the normal distribution function Phi.
 
+    Args:
+        approximate: ``'none'``, or ``'tanh'`` for an approximation by a tanh.
     Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
     """
 
@@ -462,7 +466,7 @@ class Softmin(_OverDim):
 
 
 class Softmax(_OverDim):
-    """``exp(input) / sum(exp(input))`` along `dim`."""
+    """``exp(input) / sum(exp(input))`` along `dim`: positive, adding up to 1. Shapes: any, unchanged."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmax(input, self.dim)

@@ -251,7 +251,9 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
 class SyncBatchNorm(_BatchNorm):
     """Batch normalization with statistics over all processes of a group. Not built yet: forward raises.
 
-    Construction, state and `convert_sync_batchnorm` work, so that models can be described and loaded.
+    Arguments as `BatchNorm1d`, and `process_group`. Construction, state and `convert_sync_batchnorm` work, so
+    that models
+    can be described and loaded.
     """
 
     def __init__(

@@ -222,9 +222,11 @@ class Conv1d(_Conv):
         padding: elements added at both ends, or ``'valid'`` (none) or ``'same'`` (output as long as the
             input).
         groups: number of groups of channels that do not see each other.
+        bias: whether to learn `bias`, (out_channels,).
         padding_mode: what is added: ``'zeros'``, ``'reflect'``, ``'replicate'`` or ``'circular'``.
     Shapes: ``(N, in_channels, L)`` or ``(in_channels, L)`` -> ``(N, out_channels, L')`` with
-        ``L' = (L + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1``.
+        ``L' = (L + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1``; `weight`
+        ``(out_channels, in_channels / groups, kernel_size)``.
     """
 
     _dims = 1
@@ -237,6 +239,9 @@ class Conv2d(_Conv):
     """Cross-correlation of images of channels with a learned kernel. Arguments as `Conv1d`, ints or pairs.
 
     Shapes: ``(N, in_channels, H, W)`` or without N -> ``(N, out_channels, H', W')``, each as in `Conv1d`.
+
+    >>> nn.Conv2d(3, 16, 3, stride=2, padding=1)(fb.ones(8, 3, 32, 32)).shape
+    torch.Size([8, 16, 16, 16])
     """
 
     _dims = 2
@@ -356,13 +361,14 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """The transpose of `Conv1d` as a linear map: each input element spreads a copy of the kernel over the
-    output.
+    """The transpose of `Conv1d` as a linear map: each input element spreads a copy of the kernel.
 
     Args:
         padding: elements cut off at both ends of the output.
         output_padding: elements added at one end of the output, fewer than `stride` or `dilation`.
-    The others as for `Conv1d`. A call may name the `output_size` instead of `output_padding`.
+        in_channels, out_channels, kernel_size, stride, groups, bias, dilation: as for `Conv1d`.
+        padding_mode: ``'zeros'`` only.
+    A call may name the `output_size` instead of `output_padding`.
     Shapes: ``(N, in_channels, L)`` or ``(in_channels, L)`` -> ``(N, out_channels, L')`` with
         ``L' = (L - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1``.
     """

@@ -37,7 +37,11 @@ class _DropoutNd(Module):
 class Dropout(_DropoutNd):
     """Zero each element with probability `p`; multiply the others by ``1 / (1 - p)``. Shapes: any, unchanged.
 
+    In evaluation mode the input passes as it is.
     Source: Hinton et al. 2012, "Improving neural networks by preventing co-adaptation of feature detectors".
+
+    >>> nn.Dropout(0.5).eval()(fb.ones(3))
+    tensor([1., 1., 1.])
     """
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
@@ -66,10 +70,11 @@ class Dropout3d(_DropoutNd):
 
 
 class AlphaDropout(_DropoutNd):
-    """Dropout that keeps mean 0 and variance 1 behind SELU: dropped elements take its limit at minus
-    infinity.
+    """Dropout that keeps mean 0 and variance 1 behind SELU. Shapes: any, unchanged.
 
-    Shapes: any, unchanged. Source: Klambauer et al. 2017, "Self-normalizing neural networks".
+    Args:
+        p: probability of dropping an element, which then takes SELU's limit at minus infinity.
+    Source: Klambauer et al. 2017, "Self-normalizing neural networks".
     """
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:

@@ -87,7 +87,7 @@ class InstanceNorm1d(_InstanceNorm):
         num_features: number of channels C.
         eps: added to the variance.
         momentum: weight of the newest batch in the running statistics, if tracked.
-        affine: whether to learn a scale and shift for each channel.
+        affine: whether to learn a scale and (unless ``bias=False``) a shift for each channel.
         track_running_stats: whether to keep running statistics and use them in evaluation.
     Shapes: ``(N, C, L)`` or ``(C, L)``, unchanged.
     Raises: ValueError for other ranks, or with `affine` for another number of channels.

@@ -80,7 +80,7 @@ class _WeightedLoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """``|input - target|``."""
+    """``|input - target|``: in the unit of the target. Shapes: any, the same for both."""
 
     __constants__ = ["reduction"]
 
@@ -89,7 +89,7 @@ class L1Loss(_Loss):
 
 
 class MSELoss(_Loss):
-    """``(input - target) ** 2``."""
+    """``(input - target) ** 2``: the unit of the target, squared. Shapes: any, the same for both."""
 
     __constants__ = ["reduction"]
 
@@ -189,10 +189,12 @@ class GaussianNLLLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """``target * (log(target) - input)``, the input being log-probabilities; with `log_target` the target
-    too.
+    """``target * (log(target) - input)``, the input being log-probabilities.
 
-    ``reduction='batchmean'`` divides the sum by the batch size, which is the divergence itself.
+    Args:
+        reduction: 'batchmean' divides the sum by the batch size, which is the divergence itself; 'mean' by
+            all elements.
+        log_target: whether the target is log-probabilities too.
     """
 
     __constants__ = ["reduction"]
@@ -208,8 +210,12 @@ class KLDivLoss(_Loss):
 
 
 class BCELoss(_WeightedLoss):
-    """Cross entropy of probabilities `input` for targets between 0 and 1; `weight` broadcasts to the
-    batch."""
+    """Cross entropy of probabilities for targets between 0 and 1; for logits see `BCEWithLogitsLoss`.
+
+    Args:
+        weight: broadcasts to the batch.
+    Shapes: any, the same for both; a scalar, or with ``reduction='none'`` that shape.
+    """
 
     __constants__ = ["reduction"]
 
@@ -307,7 +313,7 @@ class SoftMarginLoss(_Loss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of the softmax of logits.
+    """Cross entropy of the softmax of logits, in nats.
 
     Args:
         weight: (C,), a factor per class; the mean is weighted by it.
@@ -315,6 +321,9 @@ class CrossEntropyLoss(_WeightedLoss):
         label_smoothing: share of each target spread over all classes, 0 to 1.
     Shapes: logits ``(N, C, *)`` and classes ``(N, *)`` or probabilities ``(N, C, *)``; or ``(C,)`` and
         ``()``.
+
+    >>> nn.CrossEntropyLoss()(fb.zeros(1, 4), fb.tensor([2]))
+    tensor(1.3863)
     """
 
     __constants__ = ["ignore_index", "reduction", "label_smoothing"]
@@ -344,7 +353,12 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Mean over the classes of the cross entropy of each class for itself, from logits and targets 0 or 1."""
+    """Mean over the classes of the cross entropy of each class for itself, from logits and targets 0 or 1.
+
+    Args:
+        weight: (C,), a factor per class.
+    Shapes: ``(N, C)`` or ``(C,)`` for both.
+    """
 
     __constants__ = ["reduction"]
 
@@ -368,8 +382,7 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class MarginRankingLoss(_Loss):
-    """``max(0, -target * (input1 - input2) + margin)``: target 1 says that input1 should rank higher, -1
-    lower."""
+    """``max(0, -target * (input1 - input2) + margin)``: target 1 says that input1 should rank higher, -1 lower."""
 
     __constants__ = ["margin", "reduction"]
 
@@ -386,6 +399,10 @@ class MarginRankingLoss(_Loss):
 class MultiMarginLoss(_WeightedLoss):
     """Hinge loss, to the power `p` (1 or 2), between the target class and every other.
 
+    Args:
+        margin: by how much the target's score should be the largest.
+        weight: (C,), a factor per class.
+    Shapes: scores ``(N, C)`` and classes ``(N,)``, or ``(C,)`` and ``()``.
     Raises: ValueError for another `p` or a `weight` of more than one dimension.
     """
 
@@ -418,7 +435,9 @@ class TripletMarginLoss(_Loss):
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with the p-norm distance d.
 
     Args:
+        eps: added to differences before their norm is taken.
         swap: whether the positive may stand in for the anchor where it is nearer to the negative.
+    Shapes: ``(N, D)`` or ``(D,)``, three times.
     Raises: ValueError unless ``margin > 0``.
     """
 
@@ -456,7 +475,12 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """`TripletMarginLoss` with any distance: a function of two tensors, `PairwiseDistance` by default."""
+    """`TripletMarginLoss` with any distance.
+
+    Args:
+        distance_function: of two tensors, `PairwiseDistance` by default.
+        margin, swap: as for `TripletMarginLoss`.
+    """
 
     __constants__ = ["margin", "swap", "reduction"]
 

@@ -94,16 +94,14 @@ def _settle() -> None:
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Run `hook(module, args)` before every module's forward; what it returns, if anything, replaces the
-    args."""
+    """Run `hook(module, args)` before every module's forward; what it returns, if anything, replaces the args."""
     return _add_global_call_hook(_global.forward_pre, hook)
 
 
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
-    """Run `hook(module, args, output)` after every module's forward; what it returns, if anything, is the
-    output.
+    """Run `hook(module, args, output)` after every module's forward; what it returns, if anything, is the output.
 
     Args:
         with_kwargs: the hook is called as `hook(module, args, kwargs, output)`.
@@ -126,14 +124,12 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Removabl
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Run `hook(module, grad_input, grad_output)` for every module once the gradients of its inputs are
-    computed."""
+    """Run `hook(module, grad_input, grad_output)` for every module once the gradients of its inputs are there."""
     return _register_global_backward(hook, full=True)
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Deprecated: like `register_module_full_backward_hook`, but sees only the last operation of each
-    module."""
+    """Deprecated: like `register_module_full_backward_hook`, but sees only a module's last operation."""
     return _register_global_backward(hook, full=False)
 
 
@@ -148,14 +144,12 @@ def _register_global_backward(hook: Callable[..., Any], full: bool) -> Removable
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Run `hook(module, name, buffer)` whenever a buffer is registered; it may return another buffer to
-    keep."""
+    """Run `hook(module, name, buffer)` when a buffer is registered; it may return another buffer to keep."""
     return add_hook(_global.buffer_registration, hook)
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Run `hook(module, name, submodule)` whenever a submodule is registered; it may return another to
-    keep."""
+    """Run `hook(module, name, submodule)` when a submodule is registered; it may return another to keep."""
     return add_hook(_global.module_registration, hook)
 
 

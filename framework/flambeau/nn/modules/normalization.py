@@ -19,6 +19,9 @@ __all__ = ["LocalResponseNorm", "CrossMapLRN2d", "LayerNorm", "GroupNorm", "RMSN
 class LocalResponseNorm(Module):
     """Divide each channel by ``(k + alpha * mean of squares over size neighbouring channels) ** beta``.
 
+    Args:
+        size: how many channels; those beyond the ends count as 0.
+        alpha, beta, k: as in the formula.
     Shapes: ``(N, C, *)``, unchanged.
     Source: Krizhevsky et al. 2012, "ImageNet classification with deep convolutional neural networks".
     """
@@ -42,6 +45,8 @@ class LocalResponseNorm(Module):
 class CrossMapLRN2d(Module):
     """`LocalResponseNorm` for images under its older name; a window of even `size` is one channel narrower.
 
+    Args:
+        alpha, beta, k: as in the formula of `LocalResponseNorm`.
     Shapes: ``(N, C, H, W)``, unchanged.
     """
 

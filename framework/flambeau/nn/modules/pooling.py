@@ -71,11 +71,17 @@ class _MaxPoolNd(Module):
 
 
 class MaxPool1d(_MaxPoolNd):
-    """The maximum over windows of a sequence; with `return_indices` also where it was, for `MaxUnpool1d`.
+    """The maximum over windows of a sequence.
 
     Args:
+        kernel_size: elements in a window.
+        stride: from one window to the next; `kernel_size` by default.
         padding: minus infinities added at both ends, at most half the kernel.
         dilation: distance between the elements of a window.
+        return_indices: return ``(values, indices)``; the indices are for `MaxUnpool1d`.
+        ceil_mode: let a last window stick out at the end.
+    Shapes: ``(N, C, L)`` or ``(C, L)`` -> ``(N, C, L')`` with
+        ``L' = (L + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1``, rounded up with `ceil_mode`.
     """
 
     def forward(self, input: fb.Tensor) -> Any:
@@ -83,14 +89,24 @@ class MaxPool1d(_MaxPoolNd):
 
 
 class MaxPool2d(_MaxPoolNd):
-    """The maximum over windows of an image. Arguments as `MaxPool1d`."""
+    """The maximum over windows of an image. Arguments as `MaxPool1d`, ints or pairs.
+
+    Shapes: ``(N, C, H, W)`` or without N -> ``(N, C, H', W')``, each as in `MaxPool1d`.
+
+    >>> nn.MaxPool2d(2)(fb.arange(16.0).reshape(1, 4, 4))
+    tensor([[[ 5.,  7.],
+             [13., 15.]]])
+    """
 
     def forward(self, input: fb.Tensor) -> Any:
         return F.max_pool2d(input, **self._arguments())
 
 
 class MaxPool3d(_MaxPoolNd):
-    """The maximum over windows of a volume. Arguments as `MaxPool1d`."""
+    """The maximum over windows of a volume. Arguments as `MaxPool1d`, ints or triples.
+
+    Shapes: ``(N, C, D, H, W)`` or without N -> ``(N, C, D', H', W')``, each as in `MaxPool1d`.
+    """
 
     def forward(self, input: fb.Tensor) -> Any:
         return F.max_pool3d(input, **self._arguments())
@@ -113,6 +129,8 @@ class _MaxUnpoolNd(Module):
 class MaxUnpool1d(_MaxUnpoolNd):
     """Puts the maxima of `MaxPool1d` back at their indices and zeros elsewhere.
 
+    Args:
+        kernel_size, stride, padding: those of the pooling.
     A call takes the maxima, their indices, and the `output_size` where pooling could have come from several
     sizes.
     """
@@ -126,7 +144,8 @@ class MaxUnpool1d(_MaxUnpoolNd):
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
-    """Puts the maxima of `MaxPool2d` back at their indices and zeros elsewhere. Calls as `MaxUnpool1d`."""
+    """Puts the maxima of `MaxPool2d` back at their indices and zeros elsewhere. Arguments and calls as `MaxUnpool1d`.
+    """
 
     _dims = 2
 
@@ -137,7 +156,8 @@ class MaxUnpool2d(_MaxUnpoolNd):
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
-    """Puts the maxima of `MaxPool3d` back at their indices and zeros elsewhere. Calls as `MaxUnpool1d`."""
+    """Puts the maxima of `MaxPool3d` back at their indices and zeros elsewhere. Arguments and calls as `MaxUnpool1d`.
+    """
 
     _dims = 3
 
@@ -158,8 +178,14 @@ class AvgPool1d(_AvgPoolNd):
     """The mean over windows of a sequence.
 
     Args:
+        kernel_size: elements in a window.
+        stride: from one window to the next; `kernel_size` by default.
         padding: zeros added at both ends, at most half the kernel.
-        count_include_pad: whether they count as elements.
+        ceil_mode: let a last window stick out at the end; what sticks out does not count.
+        count_include_pad: whether the padding counts as elements.
+    Shapes: ``(N, C, L)`` or ``(C, L)`` -> ``(N, C, L')`` with ``L' = (L + 2 padding - kernel_size) // stride
+        + 1``,
+        rounded up with `ceil_mode`.
     """
 
     def __init__(
@@ -206,9 +232,11 @@ class _AvgPoolWithDivisor(_AvgPoolNd):
 
 
 class AvgPool2d(_AvgPoolWithDivisor):
-    """The mean over windows of an image.
+    """The mean over windows of an image. Arguments as `AvgPool1d`, ints or pairs, and:
 
-    Arguments as `AvgPool1d`; `divisor_override` divides the sum instead.
+    Args:
+        divisor_override: divides the sum, in place of the number of elements.
+    Shapes: ``(N, C, H, W)`` or without N -> ``(N, C, H', W')``, each as in `AvgPool1d`.
     """
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
@@ -224,9 +252,11 @@ class AvgPool2d(_AvgPoolWithDivisor):
 
 
 class AvgPool3d(_AvgPoolWithDivisor):
-    """The mean over windows of a volume.
+    """The mean over windows of a volume. Arguments as `AvgPool1d`, ints or triples, and:
 
-    Arguments as `AvgPool1d`; `divisor_override` divides the sum instead.
+    Args:
+        divisor_override: divides the sum, in place of the number of elements.
+    Shapes: ``(N, C, D, H, W)`` or without N -> ``(N, C, D', H', W')``, each as in `AvgPool1d`.
     """
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
@@ -272,8 +302,11 @@ class FractionalMaxPool2d(_FractionalMaxPool):
     """The maximum over windows of an image at random positions, so that any output size can be had.
 
     Args:
+        kernel_size: size of the windows.
         output_size: output sizes; or
         output_ratio: output sizes as fractions of the input's, between 0 and 1.
+        return_indices: return ``(values, indices)``; the indices are for `MaxUnpool2d`.
+    Shapes: ``(N, C, H, W)`` or without N -> ``(N, C, *output_size)``.
     Source: Graham 2014, "Fractional max-pooling".
     """
 
@@ -326,21 +359,25 @@ class _LPPoolNd(Module):
 
 
 class LPPool1d(_LPPoolNd):
-    """The `norm_type`-norm over windows of a sequence."""
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over windows of a sequence; no absolute values are taken.
+
+    Args:
+        kernel_size, stride, ceil_mode: as for `AvgPool1d`, and shapes too.
+    """
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         return F.lp_pool1d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool2d(_LPPoolNd):
-    """The `norm_type`-norm over windows of an image."""
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over windows of an image. Arguments as `LPPool1d`, ints or pairs."""
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         return F.lp_pool2d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool3d(_LPPoolNd):
-    """The `norm_type`-norm over windows of a volume."""
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over windows of a volume. Arguments as `LPPool1d`, ints or triples."""
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         return F.lp_pool3d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
@@ -359,21 +396,34 @@ class _AdaptiveMaxPoolNd(Module):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """The maximum over `output_size` windows that divide the sequence."""
+    """The maximum over `output_size` windows that divide the sequence: ``(N, C, L) -> (N, C, output_size)``.
+
+    With `return_indices` also where it was, for `MaxUnpool1d`. N may be left out.
+    """
 
     def forward(self, input: fb.Tensor) -> Any:
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """The maximum over `output_size` windows that divide the image; None keeps a dimension's size."""
+    """The maximum over windows that divide the image: ``(N, C, H, W) -> (N, C, *output_size)``.
+
+    Args:
+        output_size: an int or a pair; None keeps a dimension's size.
+        return_indices: return ``(values, indices)``; the indices are for `MaxUnpool2d`.
+    """
 
     def forward(self, input: fb.Tensor) -> Any:
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """The maximum over `output_size` windows that divide the volume; None keeps a dimension's size."""
+    """The maximum over windows that divide the volume: ``(N, C, D, H, W) -> (N, C, *output_size)``.
+
+    Args:
+        output_size: an int or a triple; None keeps a dimension's size.
+        return_indices: return ``(values, indices)``; the indices are for `MaxUnpool3d`.
+    """
 
     def forward(self, input: fb.Tensor) -> Any:
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
@@ -391,21 +441,32 @@ class _AdaptiveAvgPoolNd(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
-    """The mean over `output_size` windows that divide the sequence."""
+    """The mean over `output_size` windows that divide the sequence: ``(N, C, L) -> (N, C, output_size)``."""
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
-    """The mean over `output_size` windows that divide the image; None keeps a dimension's size."""
+    """The mean over windows that divide the image: ``(N, C, H, W) -> (N, C, *output_size)``.
+
+    Args:
+        output_size: an int or a pair; None keeps a dimension's size.
+
+    >>> nn.AdaptiveAvgPool2d(1)(fb.ones(8, 3, 5, 7)).shape
+    torch.Size([8, 3, 1, 1])
+    """
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
-    """The mean over `output_size` windows that divide the volume; None keeps a dimension's size."""
+    """The mean over windows that divide the volume: ``(N, C, D, H, W) -> (N, C, *output_size)``.
+
+    Args:
+        output_size: an int or a triple; None keeps a dimension's size.
+    """
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         return F.adaptive_avg_pool3d(input, self.output_size)

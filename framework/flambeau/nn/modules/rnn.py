@@ -31,6 +31,10 @@ def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tens
 class RNNBase(Module):
     """What RNN, LSTM and GRU share: arguments, weights, and running over padded or packed sequences.
 
+    Args:
+        mode: 'RNN_TANH', 'RNN_RELU', 'LSTM' or 'GRU'.
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as for `RNN`.
+        proj_size: as for `LSTM`.
     Parameters, for layer k and with ``_reverse`` appended for the backward direction: ``weight_ih_lk``
     (gates * hidden, input), ``weight_hh_lk`` (gates * hidden, out), ``bias_ih_lk``, ``bias_hh_lk``, and for a
     projected LSTM ``weight_hr_lk`` (proj_size, hidden). All are drawn uniformly from
@@ -299,8 +303,7 @@ class RNNBase(Module):
 
 
 class RNN(RNNBase):
-    """An Elman network: ``h' = tanh(W_ih x + b_ih + W_hh h + b_hh)``, or with ``nonlinearity='relu'`` the
-    ReLU.
+    """An Elman network: ``h' = tanh(W_ih x + b_ih + W_hh h + b_hh)``, or with the ReLU.
 
     Args:
         input_size, hidden_size: numbers of features.
@@ -310,6 +313,13 @@ class RNN(RNNBase):
         batch_first: whether the batch comes before the sequence in inputs and outputs, not in states.
         dropout: probability of dropping outputs between layers, in training.
         bidirectional: whether a second set of weights reads the sequence backwards.
+    A call takes the input, ``(L, N, input_size)``, ``(L, input_size)`` or a `PackedSequence`, and a state
+    ``(num_layers * directions, N, hidden_size)``, zeros by default; it returns the outputs
+    ``(L, N, directions * hidden_size)`` and the last state.
+
+    >>> outputs, state = nn.RNN(10, 20, num_layers=2)(fb.ones(5, 3, 10))
+    >>> outputs.shape, state.shape
+    (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -389,8 +399,15 @@ class LSTM(RNNBase):
 
 
 class RNNCellBase(Module):
-    """What the cells share: ``weight_ih`` (gates * hidden, input), ``weight_hh`` (gates * hidden, hidden),
-    biases."""
+    """What the cells share: arguments, weights, and one step.
+
+    Args:
+        input_size, hidden_size: numbers of features.
+        bias: whether to learn `bias_ih` and `bias_hh`.
+        num_chunks: gates; ``weight_ih`` is (gates * hidden_size, input_size), ``weight_hh`` (gates *
+            hidden_size, hidden_size).
+    All are drawn uniformly from ``±1/sqrt(hidden_size)``.
+    """
 
     __constants__ = ["input_size", "hidden_size", "bias"]
 
@@ -464,7 +481,12 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of an `RNN`: ``(N, input_size), (N, hidden_size) -> (N, hidden_size)``, or all without N."""
+    """One step of an `RNN`: ``(N, input_size), (N, hidden_size) -> (N, hidden_size)``, or all without N.
+
+    Args:
+        nonlinearity: ``'tanh'`` or ``'relu'``.
+    A call without a state starts from zeros.
+    """
 
     __constants__ = ["input_size", "hidden_size", "bias", "nonlinearity"]
 
@@ -487,8 +509,10 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of an `LSTM`: ``(N, input_size), ((N, hidden_size), (N, hidden_size)) -> (h', c')``, or
-    without N."""
+    """One step of an `LSTM`: ``(N, input_size), ((N, hidden_size), (N, hidden_size)) -> (h', c')``.
+
+    N may be left out. A call without a state starts from zeros.
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None

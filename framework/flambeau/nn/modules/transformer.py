@@ -89,6 +89,7 @@ class TransformerEncoderLayer(_Layer):
         batch_first: whether the batch comes before the sequence.
         norm_first: whether to normalize before attention and feed-forward rather than after.
         bias: whether linear layers and layer norms have one.
+    Shapes: ``(S, N, E)`` or ``(S, E)``, unchanged; with `batch_first` N comes first.
     """
 
     def __init__(
@@ -155,10 +156,11 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to `memory`, then a feed-forward network, each added to its input and
-    normalized.
+    """Self-attention, attention to `memory`, then a feed-forward network, each added to its input.
 
-    Arguments as `TransformerEncoderLayer`.
+    Arguments as `TransformerEncoderLayer`. Each sum is normalized, or with `norm_first` the input of each
+    part.
+    Shapes: ``(T, N, E)``, `memory` ``(S, N, E)`` -> ``(T, N, E)``; with `batch_first` N comes first.
     """
 
     def __init__(
@@ -260,11 +262,12 @@ def _sequence_length(x: Tensor, batch_first: bool) -> int:
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of an encoder layer, one after the other, then `norm` if given.
+    """`num_layers` copies of `encoder_layer`, one after the other, then `norm` if given.
 
     Args:
         enable_nested_tensor, mask_check: accepted for PyTorch's signature; padded positions are always
             computed.
+    Shapes as of `TransformerEncoderLayer`.
     """
 
     __constants__ = ["norm"]
@@ -303,7 +306,10 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of a decoder layer, one after the other, then `norm` if given."""
+    """`num_layers` copies of `decoder_layer`, one after the other, then `norm` if given.
+
+    Shapes as of `TransformerDecoderLayer`.
+    """
 
     __constants__ = ["norm"]
 

@@ -51,7 +51,10 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale the parameters' gradients in place by ``max_norm / total_norm``, if that is below 1."""
+    """Scale the parameters' gradients in place by ``max_norm / total_norm``, if that is below 1.
+
+    `parameters` and `foreach` are as for `clip_grad_norm_`.
+    """
     max_norm = float(max_norm)
     with fb.no_grad():
         # 1e-6 keeps a norm of zero harmless. Scaling by a clamped factor, rather than asking whether it is
@@ -74,8 +77,14 @@ def clip_grad_norm_(
     Args:
         parameters: those without a gradient do not count.
         norm_type: p of the p-norm; may be ``inf``.
+        foreach: accepted for PyTorch's signature; the result does not depend on it.
     Returns: the norm before.
     Raises: RuntimeError if it is nan or infinite and `error_if_nonfinite`.
+
+    >>> w = nn.Parameter(fb.zeros(2))
+    >>> w.grad = fb.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grad_norm_([w], max_norm=1.0), w.grad
+    (tensor(5.), tensor([0.6000, 0.8000]))
     """
     parameters = _as_list(parameters)
     if not parameters:
@@ -97,7 +106,10 @@ def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Clamp every element of the parameters' gradients to ``[-clip_value, clip_value]``, in place."""
+    """Clamp every element of the parameters' gradients to ``[-clip_value, clip_value]``, in place.
+
+    `parameters` and `foreach` are as for `clip_grad_norm_`.
+    """
     clip_value = float(clip_value)
     with fb.no_grad():
         for param in _as_list(parameters):

@@ -47,6 +47,7 @@ def fuse_conv_bn_weights(
         conv_w: (out, in, *kernel), or with `transpose` (in, out, *kernel).
         conv_b: (out,) or None.
         bn_rm, bn_rv: running mean and variance, (out,).
+        bn_eps: added to the variance.
         bn_w, bn_b: scale and shift, (out,) or None for 1 and 0.
     """
     factor, bias = _scale_and_shift(conv_w.size(0), conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
@@ -62,7 +63,11 @@ def fuse_conv_bn_weights(
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A new convolution that does what `conv` and then `bn` do, both in evaluation mode."""
+    """A new convolution that does what `conv` and then `bn` do, both in evaluation mode.
+
+    Args:
+        transpose: whether `conv` is a transposed one.
+    """
     _check_eval(conv, bn)
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(
@@ -82,7 +87,8 @@ def fuse_linear_bn_weights(
 ) -> tuple[Parameter, Parameter]:
     """Weight (out, in) and bias (out,) of a linear layer that also normalizes.
 
-    Arguments as `fuse_conv_bn_weights`.
+    Args:
+        linear_w, linear_b: (out, in), and (out,) or None; the others as for `fuse_conv_bn_weights`.
     """
     factor, bias = _scale_and_shift(linear_w.size(0), linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
     return (

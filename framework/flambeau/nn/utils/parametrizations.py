@@ -184,6 +184,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Learn the length and the direction of a parameter apart, as `original0` and `original1`.
 
     Args:
+        name: of the parameter.
         dim: lengths are taken for each index of this dimension; None for one length.
     Returns: `module`.
     Source: Salimans & Kingma 2016, "Weight normalization".
@@ -272,7 +273,9 @@ def spectral_norm(
     """Divide a parameter by its largest singular value, so that the layer stretches nothing.
 
     Args:
+        name: of the parameter.
         n_power_iterations: steps of the power method per reading, in training.
+        eps: least length that the method divides its vectors by.
         dim: dimension of the output features; 0, but 1 for transposed convolutions.
     Returns: `module`.
     Raises: ValueError if there is no such parameter or buffer.

@@ -350,9 +350,10 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Copy the parametrizations of `from_module`, of one tensor or of all, and their originals, to
-    `to_module`.
+    """Copy the parametrizations of `from_module`, and their originals, to `to_module`.
 
+    Args:
+        tensor_name: of the one tensor whose are copied; those of all by default.
     Returns: `to_module`.
     """
     if not is_parametrized(from_module):

@@ -321,7 +321,12 @@ class RandomStructured(BasePruningMethod):
 
 
 class LnStructured(BasePruningMethod):
-    """Prunes the whole channels along `dim` of least n-norm; n is anything `linalg.norm` takes."""
+    """Prunes the whole channels along `dim` of least n-norm.
+
+    Args:
+        amount: a number of channels, or a fraction between 0 and 1.
+        n: anything `linalg.norm` takes.
+    """
 
     PRUNING_TYPE = "structured"
 
@@ -386,13 +391,22 @@ def random_unstructured(module: Any, name: str, amount: Any) -> Any:
 
 
 def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Tensor | None = None) -> Any:
-    """Prune the elements of the parameter `name` of least magnitude (or score). Returns `module`."""
+    """Prune the elements of the parameter `name` of least magnitude (or score). Returns: `module`.
+
+    Args:
+        amount: a number of elements, or a fraction between 0 and 1.
+        importance_scores: of the shape of the parameter, in place of the magnitudes.
+    """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
-    """Prune channels of the parameter `name` along `dim` at random. Returns `module`."""
+    """Prune channels of the parameter `name` along `dim` at random. Returns: `module`.
+
+    Args:
+        amount: a number of channels, or a fraction between 0 and 1.
+    """
     RandomStructured.apply(module, name, amount, dim)
     return module
 
@@ -400,9 +414,11 @@ def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
 def ln_structured(
     module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Tensor | None = None
 ) -> Any:
-    """Prune the channels of the parameter `name` along `dim` of least n-norm (of the scores).
+    """Prune the channels of the parameter `name` along `dim` of least n-norm. Returns: `module`.
 
-    Returns: `module`.
+    Args:
+        amount: a number of channels, or a fraction between 0 and 1.
+        importance_scores: of the shape of the parameter, whose norms count in place of its own.
     """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module

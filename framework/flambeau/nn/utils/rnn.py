@@ -34,8 +34,9 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 
 
 class PackedSequence(PackedSequence_):
-    """Sequences sorted by falling length and stored step by step, without padding. Made by
-    `pack_padded_sequence`.
+    """Sequences sorted by falling length and stored step by step, without padding.
+
+    Made by `pack_padded_sequence` and `pack_sequence`; the recurrent modules take and return it.
 
     Attributes:
         data: (sum of lengths, *): all first steps, then all second steps, and so on.
@@ -236,8 +237,13 @@ def pad_sequence(
 
     Args:
         sequences: tensors ``(length, *)``, alike but for their lengths.
+        padding_value: what fills the ends of shorter sequences.
         padding_side: ``'right'`` or ``'left'``.
     Returns: (T, N, *), or with `batch_first` (N, T, *), with T the longest length.
+
+    >>> nn.utils.rnn.pad_sequence([fb.ones(1), fb.ones(3)], batch_first=True)
+    tensor([[1., 0., 0.],
+            [1., 1., 1.]])
     """
     if isinstance(sequences, Tensor):
         sequences = sequences.unbind(0)
@@ -260,7 +266,12 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
-    """Undo `pad_sequence`: the sequences, cut to their lengths."""
+    """Undo `pad_sequence`: the list of sequences, cut to their lengths.
+
+    Args:
+        padded_sequences: (T, N, *), or with `batch_first` (N, T, *).
+        lengths: (N,).
+    """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [s[: int(n)] for s, n in zip(padded_sequences, lengths, strict=True)]

@@ -151,7 +151,9 @@ def spectral_norm(
     """Divide a parameter by its largest singular value, so that the layer stretches nothing.
 
     Args:
+        name: of the parameter.
         n_power_iterations: steps of the power method per forward, in training.
+        eps: least length that the method divides its vectors by.
         dim: dimension of the output features; 0, but 1 for transposed convolutions.
     Returns: `module`.
     Source: Miyato et al. 2018, "Spectral normalization for generative adversarial networks".

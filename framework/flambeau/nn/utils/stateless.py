@@ -24,7 +24,10 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Deprecated in favour of `flambeau.func.functional_call`, which does the same."""
+    """Deprecated in favour of `flambeau.func.functional_call`, which does the same.
+
+    Arguments as for `func.functional_call`; `parameters_and_buffers` is one dict.
+    """
     warnings.warn(
         "nn.utils.stateless.functional_call is deprecated; use flambeau.func.functional_call",
         FutureWarning,

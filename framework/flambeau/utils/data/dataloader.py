@@ -43,6 +43,7 @@ class DataLoader(Generic[_T_co]):
         num_workers: processes that fetch; 0 fetches in this one.
         collate_fn: makes a batch of a list of samples (or, without batching, converts one sample).
         pin_memory: page-lock the batches for copies to a GPU; without a GPU nothing is done.
+        pin_memory_device: the device to pin for, by name.
         drop_last: leave out the last batch if it is shorter.
         timeout: seconds to wait for a batch from a worker; 0 waits for ever.
         worker_init_fn: called in each worker with its id, after seeding.

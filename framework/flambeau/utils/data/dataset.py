@@ -179,8 +179,9 @@ class ConcatDataset(Dataset[_T_co]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """The streams one after another. Raises: AssertionError, when read, for a dataset that is not an
-    IterableDataset.
+    """The streams of several IterableDatasets one after another.
+
+    Raises: AssertionError, when read, for a dataset that is not an IterableDataset.
     """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
