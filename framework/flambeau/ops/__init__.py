@@ -27,7 +27,7 @@ def install_operators() -> None:
     for name in ("__getitem__", "__setitem__"):
         _derive.install_item(name)
     install = _derive.install_operator
-    for name, op in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("floordiv", "floor_divide"),
+    for name, op in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("div", "div"), ("floordiv", "floor_divide"),
                      ("mod", "remainder"), ("pow", "pow"), ("matmul", "matmul"), ("and", "bitwise_and"), ("or", "bitwise_or"),
                      ("xor", "bitwise_xor"), ("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):  # fmt: skip
         install(f"__{name}__", op)

@@ -38,10 +38,12 @@ _state.share(_scope)
 _SMALL = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.negative: "neg", np.sqrt: "sqrt",
 }  # fmt: skip
+# Ops of one operand `a` that have no ufunc, by what they are in terms of `small`.
+_SMALL_OF_ONE = {"relu": ("relu", "a"), "square": ("mul", "a, a"), "twice": ("mul", "a, 2")}
 
 
 def _small_name(op: ElementwiseOp) -> str | None:
-    return "relu" if op.qualified == "relu" else _SMALL.get(op.ufunc)
+    return _SMALL_OF_ONE.get(op.qualified, (None,))[0] or _SMALL.get(op.ufunc)
 
 
 # Whole gradients that have a launcher, and what it takes after the incoming gradient.
@@ -69,21 +71,49 @@ _scope["slow"], _scope["slow_inplace"] = _slow, _slow_inplace
 
 
 def _large(formula: Any, kind: Any, a: Any, b: Any = None) -> Any:
-    """What `formula` makes of arrays that repay the compiled tier, contiguous and of one floating dtype; or None."""
+    """What `formula` makes of arrays of one floating dtype and shape that repay the compiled tier; or None.
+
+    One of them is contiguous, and so is the result: the other is that too, or repeats one number.
+    """
     if a.__class__ is not ndarray:
         return None
     d = a.dtype
-    if (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM or not a.flags.c_contiguous:
+    if (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM:
         return None
-    operands = (a,) if b is None else (a, b)
-    if b.__class__ is ndarray and (b.dtype is not d or b.shape != a.shape or not b.flags.c_contiguous):
-        return None
+    whole = a.flags.c_contiguous
+    if b.__class__ is not ndarray:
+        operands = (a,) if b is None else (a, b)
+        if not whole:
+            return None
+    else:
+        operands = (a, b)
+        if b.dtype is not d or b.shape != a.shape:
+            return None
+        if not (b.flags.c_contiguous and (whole or not any(a.strides)) or whole and not any(b.strides)):
+            return None
     made = np.empty(a.shape, kind or d)
     kernels.launch(formula, operands, (made,), d)
     return made
 
 
-_scope["large"] = _large
+def _of_number(formula: Any, ufunc: Any, number: Any, b: Any) -> Any:
+    """What `formula` makes of a number and an array of a floating dtype, contiguous unless it is small; or None."""
+    d = b.dtype
+    if b.__class__ is not ndarray or (d is not F4 and d is not F8):
+        return None
+    if b.size < kernels.COMPILED_FROM:
+        try:
+            return np.asarray(ufunc(number, b), d)
+        except RuntimeWarning:
+            return None
+    if not b.flags.c_contiguous:
+        return None
+    made = np.empty(b.shape, d)
+    kernels.launch(formula, (number, b), (made,), d)
+    return made
+
+
+_scope["large"], _scope["of_number"] = _large, _of_number
 
 
 def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
@@ -200,7 +230,7 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
             *_compute(op, ("a", "b"), _finish_fast(op, (first, second), differentiable)),
             f"elif {_plain_number(second)} and {own}{guard}:",
             f"    a = {first}._a",
-            *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=True)),
+            *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=1)),
         ]
     return "".join(f"        {line}\n" for line in lines)
 
@@ -218,14 +248,14 @@ def _plain_number(name: str) -> str:
 def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) -> list[str]:
     """Lines that make the array `o` of small `operands` and go on with `finish`, or fall through."""
     name = _small_name(op)
-    args = ", ".join(operands)
+    args = _SMALL_OF_ONE[op.qualified][1] if op.qualified in _SMALL_OF_ONE else ", ".join(operands)
     if name:
         lines = [
             f"o = small.{name}({args})",
             "if o is None:",
             f"    o = small.numpy_{name}({args})",
             "    if o is None:",
-            f"        o = large(FORMULA, None, {args})",
+            f"        o = large(FORMULA, None, {', '.join(operands)})",
             "if o is not None:",
             *(f"    {line}" for line in finish),
         ]
@@ -249,8 +279,8 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
     return [f"    {line}" for line in lines]
 
 
-def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool, number: bool = False) -> list[str]:
-    """Wrap `o`, and record when an operand has history. `a`, `b` are the operands' arrays."""
+def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool, number: int | None = None) -> list[str]:
+    """Wrap `o`, and record when an operand has history. `a`, `b` are the operands' arrays; the one at `number` has none."""
     arrays = ("a", "b")
     lines = [
         "t = new(Tensor)",
@@ -260,7 +290,7 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
     ]
     if not differentiable:
         return [*lines, "t._n = None", "return t"]
-    tensors = names[:1] if number else names
+    tensors = tuple(name for i, name in enumerate(names) if i != number)
     nodes = ("n", "m")[: len(tensors)]
     lines += [f"{node} = {name}._n" for node, name in zip(nodes, tensors, strict=True)]
     lines += [
@@ -272,13 +302,13 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         "node.hooks = None",
     ]
     if _small_name(op):
-        lines.append("d = a.dtype")
-    parents = (*nodes, "None") if number else nodes
+        lines.append("d = b.dtype" if number == 0 else "d = a.dtype")
+    parents = nodes if number is None else (*nodes, "None") if number else ("None", *nodes)
     of = dict(zip(tensors, nodes, strict=True))
     saved, versions = ([text] for text in _kept(op, "out", of, "o", "v"))  # pyright: ignore[reportArgumentType]  # the keys are strings
     shapes, kinds = [], []
     for i, name in enumerate(names):
-        tensor = not (number and i == 1)
+        tensor = i != number
         read = name in op.reads
         value, version = "None", "None"
         if read:
@@ -671,19 +701,42 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     fn = make_inplace(op) if inplace else op.function
     if not swapped and not inplace:
         return _operator_with_fast_path(op, name, fn)
-    call = "fn(other, self)" if swapped else "fn(self, other)"
+    constants: dict[str, Any] = {"fn": fn, "operand": _is_operand}
+    first, second = ("self", "other")
+    fast = ""
+    if swapped:
+        first, second = "other", "self"
+        if isinstance(op, ElementwiseOp) and op.name in _SMALL.values():
+            first, second = op.positional
+            constants.update(ufunc=op.ufunc, FORMULA=_plain_formula(op), Node=op.node_class)
+            constants.update({n: op.defaults[n] for n in op.keyword_only})
+            fast = _fast_swapped(op)
     text = (
-        "def make(fn, operand):\n"
-        f"    def {name}(self, other):\n"
+        f"def make({', '.join(constants)}):\n"
+        f"    def {name}({', '.join((second, first) if swapped else (first, second))}):\n{fast}"
         "        try:\n"
-        f"            return {call}\n"
+        f"            return fn({first}, {second})\n"
         "        except TypeError:\n"
-        "            if operand(other):\n"
+        f"            if operand({first if swapped else second}):\n"
         "                raise\n"
         "            return NotImplemented\n"
         f"    return {name}\n"
     )
-    return compile_text(text, name, {"fn": fn, "operand": _is_operand})
+    return compile_text(text, name, constants)
+
+
+def _fast_swapped(op: ElementwiseOp) -> str:
+    """The common case of a number before a Tensor of a floating dtype."""
+    number, tensor = op.positional
+    lines = [
+        f"kind = {number}.__class__",
+        f"if {_plain_number(number)} and ({tensor}.__class__ is Tensor or {tensor}.__class__ is Parameter) and not SLOW:",
+        f"    b = {tensor}._a",
+        f"    o = of_number(FORMULA, ufunc, {number}, b)",
+        "    if o is not None:",
+        *(f"        {line}" for line in _finish_fast(op, op.positional, True, number=0)),
+    ]
+    return "".join(f"        {line}\n" for line in lines)
 
 
 def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:

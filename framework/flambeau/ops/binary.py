@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.vocabulary import floor, isnan, log, real, trunc, where
+import flambeau_kernels as kernels
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, where
 
+from .. import dtypes
+from ..dtypes import F4, F8
 from ..tensor import Tensor
 from ._promote import (
     common,
@@ -21,7 +25,18 @@ from ._promote import (
     result_type,
     to_bool,
 )
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
+from ._spec import (
+    EVERYWHERE,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OPS,
+    OUT,
+    ElementwiseOp,
+    composite,
+    elementwise,
+    saved_tensor,
+)
 
 NO_FOREACH = EVERYWHERE & ~16
 
@@ -284,6 +299,53 @@ def pow(input, exponent):
     return pow(input, exponent)
 
 
+@elementwise(surface=0, partials={"input": lambda input: 3 * input * input}, title="PowBackward0")
+def cube(input):
+    """``input * input * input``."""
+    return input * input * input
+
+
+def _cube_gradient(i: int, node: Any, grad: Any) -> Any:
+    return grad * (3 * OPS["square"].function(saved_tensor(node, 1)))
+
+
+cube.grad_tensor = _cube_gradient
+
+
+# Of real floating values, PyTorch computes these powers in fewer steps, which decides their last bits and their infinities.
+_SHORT_POWERS = {
+    2: Formula(lambda input: input * input, "pow_2"),
+    3: Formula(lambda input: input * input * input, "pow_3"),
+    0.5: Formula(lambda input: sqrt(input), "pow_half", np.sqrt),
+    -0.5: Formula(lambda input: 1 / sqrt(input), "pow_minus_half"),
+    -1: Formula(lambda input: 1 / input, "pow_minus_1"),
+    -2: Formula(lambda input: 1 / (input * input), "pow_minus_2"),
+}
+
+
+def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
+    input, exponent = arrays
+    if exponent.__class__ in (int, float) and compute.kind != "c" and dtypes.from_numpy_dtype(compute).category == dtypes.FLOATING:
+        short = _SHORT_POWERS.get(exponent)
+        if short is not None:
+            kernels.launch(short, (input,), (out,), compute)
+            return
+    ElementwiseOp.launch(pow, arrays, out, compute)
+
+
+pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op runs its formula
+
+
+@pow.fast
+def _pow_fast(input: Any, exponent: Any) -> Any:
+    """Squares and cubes of floating tensors, whose derivatives are short too."""
+    if (exponent.__class__ is int or exponent.__class__ is float) and exponent in (2, 3) and isinstance(input, Tensor):
+        d = input._a.dtype
+        if d is F4 or d is F8:
+            return (OPS["square"] if exponent == 2 else cube).function(input)
+    return None
+
+
 def check_tensors(op: Any, *args: Any) -> None:
     """Raise TypeError for a number where PyTorch takes Tensors only."""
     for name, x in zip(op.params, args, strict=True):
@@ -498,5 +560,7 @@ def lcm(input, other):
 
 @composite(surface=FUNCTION)
 def rsub(input, other, *, alpha=1):
-    """``other - alpha * input``."""
+    """``other - alpha * input``. Raises: TypeError for an `input` that is no Tensor."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"rsub(): argument 'input' must be Tensor, not {type(input).__name__}")
     return sub(other, input, alpha=alpha)

@@ -10,7 +10,7 @@ from flambeau_kernels.vocabulary import conj, imag, nearbyint, real, special_pol
 
 from .. import dtypes
 from ._promote import common, floating, only, refuse, result_type, to_bool, to_real
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
+from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, saved_tensor
 
 NO_FOREACH = EVERYWHERE & ~16
 LN2, LN10 = 0.6931471805599453, 2.302585092994046
@@ -106,6 +106,20 @@ def _square_dtype(op: Any, args: Any) -> Any:
 def square(input):
     """``input * input``."""
     return input * input
+
+
+@elementwise(surface=0, vjp={"input": lambda grad, input: 2 * grad}, title="MulBackward0")
+def twice(input):
+    """``2 * input``, whose derivative counts as a function of `input`, so that it can be differentiated once more, to zeros."""
+    return 2 * input
+
+
+def _square_gradient(i: int, node: Any, grad: Any) -> Any:
+    factor = twice.function(saved_tensor(node, 1))
+    return grad * (factor.conj() if factor.is_complex() else factor)
+
+
+square.grad_tensor = _square_gradient
 
 
 @elementwise(dtype=floating, ufunc=np.exp, partials={"input": lambda out: out})

@@ -1,0 +1,114 @@
+"""Operations of two operands where they take short ways: small powers, numbers before tensors, repeated operands."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+SHORT = {
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+    0.5: np.sqrt,
+    -0.5: lambda x: 1 / np.sqrt(x),
+    -1: lambda x: 1 / x,
+    -2: lambda x: 1 / (x * x),
+}
+
+
+@pytest.mark.parametrize("exponent", SHORT)
+@pytest.mark.parametrize("size", [7, 5000])
+def test_short_powers_have_the_bits_of_products_and_roots_in_every_form(exponent, size):
+    x = np.random.default_rng(0).uniform(0.1, 9.0, size).astype(np.float32)
+    expected = SHORT[exponent](x)
+
+    assert np.array_equal(fb.from_numpy(x).pow(exponent).numpy(), expected)
+    assert np.array_equal((fb.from_numpy(x) ** exponent).numpy(), expected)
+    assert np.array_equal(fb.from_numpy(x.copy()).pow_(exponent).numpy(), expected)
+    assert np.array_equal(fb.pow(fb.from_numpy(x), exponent, out=fb.empty(size)).numpy(), expected)
+
+
+def test_half_powers_are_square_roots_also_of_minus_infinity():
+    x = fb.tensor([-math.inf, -0.0, math.inf])
+
+    assert x.pow(0.5).isnan().tolist() == [True, False, False]
+    assert math.copysign(1, x.pow(0.5)[1].item()) == -1
+    assert x.pow(-0.5)[1:].tolist() == [-math.inf, 0.0]
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 0.5, -1, 2.5])
+def test_derivatives_of_short_powers_to_third_order(exponent):
+    x = fb.tensor([0.5, 1.5, 2.5], dtype=fb.float64, requires_grad=True)
+    y, factor = x**exponent, 1.0
+
+    for order in range(3):
+        factor *= exponent - order
+        (y,) = fb.autograd.grad(y.sum(), x, create_graph=True)
+
+        assert fb.allclose(y, fb.tensor(factor * x.detach().numpy() ** (exponent - order - 1)))
+
+
+def test_derivatives_of_squares_and_cubes_can_be_differentiated_until_they_are_zeros():
+    x = fb.tensor([0.5, 1.5], requires_grad=True)
+    y = x**2
+
+    for _ in range(2):
+        (y,) = fb.autograd.grad(y.sum(), x, create_graph=True)
+    (third,) = fb.autograd.grad(y.sum(), x, create_graph=True)
+
+    assert y.tolist() == [2.0, 2.0]
+    assert third.tolist() == [0.0, 0.0]
+    assert not third.requires_grad
+
+
+def test_powers_of_integers_stay_integers_and_bools_become_integers():
+    assert (fb.tensor([3, -4]) ** 2).tolist() == [9, 16]
+    assert (fb.tensor([True, False]) ** 2).dtype is fb.int64
+    assert (fb.tensor([1 + 2j]) ** 2).item() == pytest.approx(-3 + 4j)
+
+
+@pytest.mark.parametrize("size", [5, 3000])
+def test_numbers_before_tensors(size):
+    x = fb.linspace(1, 2, size, dtype=fb.float64).requires_grad_()
+    y, z = 3 - x, 4 / x
+
+    (y * z).sum().backward()
+
+    expected = x.detach().numpy()
+    assert np.array_equal(y.detach().numpy(), 3 - expected)
+    assert np.array_equal(z.detach().numpy(), 4 / expected)
+    np.testing.assert_allclose(x.grad.numpy(), -12 / expected**2, rtol=1e-12)
+
+
+def test_numbers_before_tensors_of_other_kinds():
+    assert (1 - fb.tensor([2, 3])).tolist() == [-1, -2]
+    assert (2.5 - fb.tensor(1.0)).item() == 1.5
+    assert (1 - fb.zeros(40, 50).t()).stride() == (1, 50)
+    assert (1e300 - fb.tensor([1.0])).item() == math.inf
+    assert (1 - fb.ones(2, dtype=fb.float16)).dtype is fb.float16
+    with pytest.raises(TypeError, match="unsupported operand"):
+        "a" - fb.ones(2)
+
+
+@pytest.mark.parametrize("repeated", [0, 1])
+def test_an_operand_that_repeats_one_number(repeated):
+    x, one = fb.arange(4000.0).view(40, 100), fb.tensor(2.0).expand(40, 100)
+
+    made = one * x if repeated == 0 else x * one
+
+    assert made.is_contiguous()
+    assert np.array_equal(made.numpy(), 2 * x.numpy())
+    assert (one * one).tolist() == (fb.ones(40, 100) * 4).tolist()
+
+
+def test_the_old_names_of_division_and_reversed_subtraction():
+    x = fb.tensor([2.0, 4.0])
+
+    assert x.__rdiv__(8).tolist() == [4.0, 2.0]
+    assert x.__div__(2).tolist() == [1.0, 2.0]
+    assert fb.rsub(x, 5).tolist() == [3.0, 1.0]
+    with pytest.raises(TypeError, match="rsub.*'input' must be Tensor"):
+        fb.rsub(2, x)
