@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 import subprocess
@@ -180,6 +181,21 @@ def test_constructs():
 
     assert whole.tolist() == [-3 + 32]
     assert out.tolist() == [0.75, 1.0, float(0x3F800000), 2.5, -3.0, 5.0, 7.5, 8.0, 4.0, 1.5, -2.5]
+
+
+@kernel
+def c_library(chunk, x, out, n):
+    for i in range(n):
+        out[i] = math.log1p(x[i]) * math.floor(math.pow(x[i], 2.0)) + math.sin(math.sqrt(x[i]))
+
+
+def test_functions_of_math_are_the_c_librarys_to_the_last_bit():
+    x = np.random.default_rng(0).random(300) * 9
+    out = np.empty_like(x)
+
+    c_library.run(1, x, out, len(x))
+
+    assert out.tolist() == [math.log1p(v) * math.floor(math.pow(v, 2.0)) + math.sin(math.sqrt(v)) for v in x.tolist()]
 
 
 def test_booleans_are_truth_values():

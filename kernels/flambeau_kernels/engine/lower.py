@@ -10,10 +10,11 @@ import ast
 import builtins
 import functools
 import inspect
+import math
 import operator
 import textwrap
 from collections.abc import Callable, Iterable
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NoReturn
 
 from flambeau_kernels.engine import language as lg
@@ -38,6 +39,7 @@ from flambeau_kernels.vocabulary import Word
 
 PTR = Kind("pointer", "ptr", 64, "p")
 _HALVES = ("float16", "bfloat16")
+_C_FUNCTIONS = frozenset(("cos", "exp", "lgamma", "log", "log1p", "pow", "sin", "tan"))
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitAnd: operator.and_,
@@ -701,9 +703,24 @@ class Lowering:
             return self.converted(args[0], {int: I64, float: F64, bool: BOOL}[function])
         if isinstance(function, FunctionType) and not _is_host(function):
             return self.call_function(function, args, keywords)
+        if isinstance(function, BuiltinFunctionType) and function.__module__ == "math":
+            return self.call_math(function.__name__, args)
         if any(isinstance(a, (Symbol, Pointer)) for a in args):
             self.refuse(f"{function!r} cannot be called on values of the kernel")
         return function(*args, **keywords)
+
+    def call_math(self, name: str, args: list[Any]) -> Any:
+        """Functions of the `math` module are the C library's, in float64, to the last bit."""
+        if not any(isinstance(a, Symbol) for a in args):
+            return getattr(math, name)(*args)
+        values = [self.number(a).to(F64) for a in args]
+        exact = {"sqrt": sy.sqrt, "floor": sy.floor, "ceil": sy.ceil}.get(name)
+        if exact is not None:
+            return exact(values[0])
+        if name not in _C_FUNCTIONS:
+            self.refuse(f"math.{name} is not among {', '.join(sorted(_C_FUNCTIONS))}, sqrt, floor and ceil")
+        self.code.needs.add(f"declare double @{name}({', '.join(['double'] * len(values))})")
+        return self.code.instruction(F64, f"call double @{name}({', '.join(f'double {v.name}' for v in values)}) nobuiltin")
 
     def smaller(self, function: Any, a: Any, b: Any) -> Any:
         if not isinstance(a, Symbol) and not isinstance(b, Symbol):
