@@ -296,3 +296,22 @@ def takes_a_result_from_apart(chunk, x):
 def test_a_function_apart_has_no_result():
     with pytest.raises(TypeError, match="squares has a result"):
         takes_a_result_from_apart.run(1, np.ones(1))
+
+
+@kernel
+def through_vectors(chunk, x, out, n):
+    for i in range(0, n, 8):
+        v = load(x, i, 8, n - i)
+        store(out, i, v * 1.5, n - i)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_vectors_of_half_types_are_rounded_to_nearest_even(dtype):
+    x = np.random.default_rng(3).normal(size=101).astype(dtype)
+    x[:3] = np.nan, np.inf, -np.inf
+    out = np.zeros(102, dtype)
+
+    through_vectors.run(1, x, out, 101)
+
+    np.testing.assert_array_equal(out[:101].astype(float), (x.astype(np.float32) * np.float32(1.5)).astype(dtype).astype(float))
+    assert out[101] == 0

@@ -856,11 +856,13 @@ class Lowering:
                               f"{b.name}, <{len(lanes)} x i32> <{chosen}>")
 
     def call_store(self, place: Pointer, index: Any, value: Symbol, first: Any = None) -> None:
-        """Consecutive elements, or the `first` of them; for dtypes that are stored as they are computed."""
+        """Consecutive elements, or the `first` of them; half types are rounded."""
         if not isinstance(value, Symbol) or not isinstance(value.kind, VectorKind):
             self.refuse(f"store takes a vector, got {_say(value)}")
-        if value.kind.of != place.kind or place.dtype in (*_HALVES, "bool"):
+        if value.kind.of != place.kind or place.dtype == "bool":
             self.refuse(f"a vector of {value.kind.of.name} cannot be stored to {place.dtype}")
+        if place.dtype in _HALVES:
+            value = self.halved(value, place)
         address = self.offset(place, index)
         if first is not None:
             mask = self.first_lanes(first, value.kind.count)
@@ -870,6 +872,27 @@ class Lowering:
                              f"{mask.kind.llvm} {mask.name})")
             return
         self.code.effect(f"store {value.kind.llvm} {value.name}, ptr {address.name}, align 1{self.code.group}")
+
+    def halved(self, value: Symbol, place: Pointer) -> Symbol:
+        """A vector of float32 as the elements of `place`, rounded to nearest even."""
+        code, count = self.code, value.kind.count
+        half = vector_kind(Kind("raw", place.llvm, 16, "i"), count)
+        if place.dtype == "float16":
+            return code.emit(half, f"fptrunc {value.kind.llvm} {value.name} to {half.llvm}")
+        whole = vector_kind(INT[32], count)
+
+        def step(operation: str, a: Symbol, b: Symbol | int) -> Symbol:
+            other = self.constant(b, whole) if isinstance(b, int) else b
+            return code.emit(whole, f"{operation} {whole.llvm} {a.name}, {other.name}")
+
+        bits = code.emit(whole, f"bitcast {value.kind.llvm} {value.name} to {whole.llvm}")
+        upper = step("lshr", bits, 16)
+        rounded = step("lshr", step("add", bits, step("add", step("and", upper, 1), 0x7FFF)), 16)
+        # Rounding could carry a nan's payload away; bfloat16's quiet nan keeps the sign.
+        nan = code.emit(vector_kind(BOOL, count), f"fcmp uno {value.kind.llvm} {value.name}, {value.name}")
+        chosen = code.emit(whole, f"select {nan.kind.llvm} {nan.name}, {whole.llvm} {step('or', upper, 0x7FC0).name}, "
+                           f"{whole.llvm} {rounded.name}")
+        return code.emit(half, f"trunc {whole.llvm} {chosen.name} to {half.llvm}")
 
     def call_lane_sum(self, value: Symbol) -> Symbol:
         kind = value.kind
