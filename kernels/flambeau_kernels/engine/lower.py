@@ -579,9 +579,12 @@ class Lowering:
             self.refuse("pointers can only be moved by + and -")
         if any(isinstance(v, Symbol) and isinstance(v.kind, VectorKind) for v in (a, b)):
             a, b = self.as_vectors(a, b)
+            name = {ast.BitAnd: "and", ast.BitOr: "or"}.get(type(op))
+            if name is not None and a.kind.family != "f":
+                return self.code.emit(a.kind, f"{name} {a.kind.llvm} {a.name}, {b.name}")
             name = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}.get(type(op))
             if name is None:
-                self.refuse("vectors have + - * /")
+                self.refuse("vectors have + - * /, those of integers and truth values also & |")
             prefix = "f" if a.kind.family == "f" else ""
             return self.code.emit(a.kind, f"{prefix}{name} {a.kind.llvm} {a.name}, {b.name}")
         whole = isinstance(op, (ast.FloorDiv, ast.Mod)) and any(isinstance(v, Symbol) for v in (a, b))
