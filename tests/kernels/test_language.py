@@ -316,3 +316,17 @@ def test_vectors_of_half_types_are_rounded_to_nearest_even(dtype):
 
     np.testing.assert_array_equal(out[:101].astype(float), (x.astype(np.float32) * np.float32(1.5)).astype(dtype).astype(float))
     assert out[101] == 0
+
+
+@kernel
+def smallest_of_few(chunk, x, out, n):
+    v = load(x, 0, 8, n, 100.0)
+    store(out, 0, v)
+
+
+def test_lanes_beyond_the_first_hold_the_number_given():
+    out = np.zeros(8, np.float32)
+
+    smallest_of_few.run(1, np.arange(3, dtype=np.float16), out, 3)
+
+    assert out.tolist() == [0, 1, 2] + [100] * 5

@@ -70,7 +70,7 @@ apart: Any = Construct("apart", "``apart(f)(...)``: `f` as a function of its own
 flags: Any = Construct("flags", "``with flags('reassoc', 'contract')``: LLVM's fast-math flags inside.")
 local: Any = Construct("local", "``local(kind, count)``: uninitialised memory of this call, a constant count.")
 load: Any = Construct("load", "``load(p, i, lanes)``: a vector of consecutive elements; ``load(p, i, lanes, n)`` reads only "
-                              "the first `n` and has zeros in the other lanes.")
+                              "the first `n` and has zeros in the other lanes, or a number given after `n`.")
 store: Any = Construct("store", "``store(p, i, v)``: a vector to consecutive elements; ``store(p, i, v, n)`` writes the first `n`.")
 shuffle: Any = Construct("shuffle", "``shuffle(a, b, (0, 8, 1, 9))``: lanes of two vectors, those of `b` counted on from `a`'s.")
 broadcast: Any = Construct("broadcast", "``broadcast(x, lanes)``: a vector with `x` in every lane.")

@@ -821,19 +821,25 @@ class Lowering:
         assert isinstance(kind, VectorKind)
         return self.splat(one, kind)
 
-    def call_load(self, place: Pointer, index: Any, count: int, first: Any = None) -> Symbol:
-        """`count` consecutive elements, or the `first` of them and zeros; half types come as float32."""
+    def call_load(self, place: Pointer, index: Any, count: int, first: Any = None, other: Any = None) -> Symbol:
+        """`count` consecutive elements, or the `first` of them beside `other` (0); half types come as float32."""
         address = self.offset(place, index)
-        raw_kind, kind = vector_kind(Kind("raw", place.llvm, 0, "i"), count), vector_kind(place.kind, count)
+        raw_kind = vector_kind(Kind("raw", place.llvm, 0, "i"), count)
         if first is None:
             text = f"load {raw_kind.llvm}, ptr {address.name}, align 1{self.code.group}"
-        else:
-            name = f"@llvm.masked.load.v{count}{_suffix(place.llvm)}.p0"
-            mask = self.first_lanes(first, count)
-            self.code.needs.add(f"declare {raw_kind.llvm} {name}(ptr, i32, {mask.kind.llvm}, {raw_kind.llvm})")
-            text = (f"call {raw_kind.llvm} {name}(ptr {address.name}, i32 1, {mask.kind.llvm} {mask.name}, "
-                    f"{raw_kind.llvm} zeroinitializer)")
-        raw = self.code.instruction(raw_kind, text)
+            return self.widened(self.code.instruction(raw_kind, text), place, count)
+        name = f"@llvm.masked.load.v{count}{_suffix(place.llvm)}.p0"
+        mask = self.first_lanes(first, count)
+        self.code.needs.add(f"declare {raw_kind.llvm} {name}(ptr, i32, {mask.kind.llvm}, {raw_kind.llvm})")
+        text = (f"call {raw_kind.llvm} {name}(ptr {address.name}, i32 1, {mask.kind.llvm} {mask.name}, "
+                f"{raw_kind.llvm} zeroinitializer)")
+        value = self.widened(self.code.instruction(raw_kind, text), place, count)
+        return value if other is None else self.vector_word("where", [mask, value, other])
+
+    def widened(self, raw: Symbol, place: Pointer, count: int) -> Symbol:
+        """Elements of `place` as they lie in memory, as vectors of the kind that is computed in."""
+        raw_kind: Any = raw.kind
+        kind = vector_kind(place.kind, count)
         if place.dtype == "float16":
             return self.code.emit(kind, f"fpext {raw_kind.llvm} {raw.name} to {kind.llvm}")
         if place.dtype == "bfloat16":
