@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import moments
+
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._lapack import check_floating, check_matrix, check_square
@@ -30,21 +32,7 @@ norm_over.node_class.title = "LinalgVectorNormBackward0"
 
 @norm_over.kernel
 def _norm(a, order, dims, keepdim):
-    x = np.abs(a.astype(np.float32) if a.dtype.itemsize == 2 else a)
-    axes = {"axis": dims, "keepdims": keepdim}
-    if order == 0:
-        made = np.add.reduce(x != 0, dtype=x.dtype, **axes)
-    elif order == 1:
-        made = np.add.reduce(x, **axes)
-    elif order == 2:
-        made = np.sqrt(np.add.reduce(x * x, **axes))
-    elif order == inf:
-        made = np.maximum.reduce(x, initial=0, **axes)
-    elif order == -inf:
-        made = np.minimum.reduce(x, initial=inf, **axes)
-    else:
-        made = np.add.reduce(x**order, **axes) ** (1 / order)
-    return np.asarray(made).astype(a.real.dtype if a.dtype.kind == "c" else a.dtype, copy=False)
+    return moments.norm(a, order, dims, keepdim)
 
 
 @norm_over.shape

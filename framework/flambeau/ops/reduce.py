@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import small
+from flambeau_kernels.cpu import extremes, moments
 from flambeau_kernels.vocabulary import isnan, sqrt, where
 
 from .. import _state, dtypes
@@ -209,20 +210,6 @@ def _check_index_reduction(name: str) -> Any:
     return check
 
 
-def _argument(name: str, pick: Any) -> Any:
-    def kernel(a, dim, keepdim):
-        wide = a.astype(np.float32) if a.dtype.isbuiltin != 1 else a
-        if dim is None:
-            found = np.asarray(pick(wide.reshape(-1)), np.int64)
-            return found.reshape((1,) * a.ndim) if keepdim else found
-        if a.ndim == 0:
-            return np.zeros((), np.int64)
-        found = pick(wide, axis=dim)
-        return np.asarray(np.expand_dims(found, dim) if keepdim else found, np.int64)
-
-    return kernel
-
-
 def _index_shape(input, dim, keepdim):
     axes = wrap_dims("argmax", dim, input.ndim)
     return reduced_shape(tuple(input.shape), axes, keepdim), dtypes.int64
@@ -233,7 +220,12 @@ def argmax(input, dim=None, keepdim=False):
     """The index of the largest value, the first of several; nan counts as largest. Of the flattened input without `dim`."""
 
 
-argmax.kernel(_argument("argmax", np.argmax))
+@argmax.kernel
+def _argmax(a, dim, keepdim):
+    return extremes.argument(a, dim, keepdim, largest=True)
+
+
+
 argmax.shape(_index_shape)
 
 
@@ -242,23 +234,18 @@ def argmin(input, dim=None, keepdim=False):
     """The index of the smallest value, the first of several; nan counts as smallest. Of the flattened input without `dim`."""
 
 
-argmin.kernel(_argument("argmin", np.argmin))
+@argmin.kernel
+def _argmin(a, dim, keepdim):
+    return extremes.argument(a, dim, keepdim, largest=False)
+
+
+
 argmin.shape(_index_shape)
 argmax.not_differentiable = argmin.not_differentiable = "an index is piecewise constant"
 
 
-def _extreme(name: str, pick: Any) -> Any:
-    def kernel(a, dim, keepdim):
-        if a.ndim == 0:
-            return a.copy(), np.zeros((), np.int64)
-        wide = a.astype(np.float32) if a.dtype.isbuiltin != 1 else a
-        at = np.expand_dims(pick(wide, axis=dim), dim)
-        values = np.take_along_axis(a, at, dim)
-        if not keepdim:
-            values, at = values.squeeze(dim), at.squeeze(dim)
-        return np.ascontiguousarray(values).reshape(values.shape), np.ascontiguousarray(at).astype(np.int64).reshape(at.shape)
-
-    return kernel
+def _extreme(largest: bool) -> Any:
+    return lambda a, dim, keepdim: extremes.extreme(a, dim, keepdim, largest)
 
 
 def _extreme_shape(input, dim, keepdim):
@@ -289,8 +276,8 @@ def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""
 
 
-for _op, _name, _pick in ((max_along, "max", np.argmax), (min_along, "min", np.argmin)):
-    _op.kernel(_extreme(_name, _pick))
+for _op, _name, _largest in ((max_along, "max", True), (min_along, "min", False)):
+    _op.kernel(_extreme(_largest))
     _op.shape(_extreme_shape)
     _op.vjp(_extreme_vjp)
     _op.name = _name
@@ -345,14 +332,7 @@ variance.node_class.title = "VarBackward0"
 
 @variance.kernel
 def _variance(a, dims, correction, keepdim):
-    result = a.real.dtype if a.dtype.kind == "c" else a.dtype
-    x = a if a.dtype.isbuiltin == 1 and a.dtype.itemsize >= 4 else a.astype(np.float32)
-    n = _count(a.shape, dims)
-    mean = np.add.reduce(x, axis=dims, keepdims=True) / n if n else np.full(reduced_shape(a.shape, dims, True), np.nan, x.dtype)
-    off = x - mean
-    squares = off.real**2 + off.imag**2 if off.dtype.kind == "c" else off * off
-    total = np.add.reduce(squares, axis=dims, keepdims=keepdim)
-    return np.asarray(total / np.maximum(n - correction, 0)).astype(result)
+    return moments.variance(a, dims, correction, keepdim)
 
 
 @variance.shape

@@ -12,11 +12,14 @@ results or pieces make together, depend on lengths and strides only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["STRIP", "Cut", "Fold", "count_of", "dense", "fold"]
+from .reduce import count_of
+
+__all__ = ["STRIP", "Cut", "Fold", "dense", "fold"]
 
 STRIP = 1024  # columns whose totals are kept on the stack
 NARROW = 128  # columns below which several rows are read as one
@@ -44,21 +47,24 @@ class Fold(NamedTuple):
     count: int
     copies: bool
 
+    def contiguous(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """`run`, on a contiguous copy where the fold is of one."""
+        return (lambda a: run(np.ascontiguousarray(a))) if self.copies else run
+
     def empty(self, dtype: np.dtype) -> np.ndarray:
         return np.empty(self.shape, dtype) if self.order is None else np.empty_like(self.order, dtype)
 
 
-def fold(a: np.ndarray, axes: tuple[int, ...], keepdim: bool, grain: int, pieces: bool = True) -> Fold | None:
+def fold(a: np.ndarray, axes: tuple[int, ...], keepdim: bool, grain: int) -> Fold | None:
     """How to reduce `a`, which is not empty, over `axes`; None where that is left to numpy.
 
     Args:
         grain: elements that are worth a chunk.
-        pieces: whether results may be cut.
     """
     if any(n != 1 and (s <= 0 or s % a.itemsize) for n, s in zip(a.shape, a.strides, strict=True)):
         return None
     strides = [s // a.itemsize for s in a.strides]
-    cut = _cut(_merged(a.shape, strides, axes), grain, pieces)
+    cut = _cut(_merged(a.shape, strides, axes), grain)
     shape, order = _result(a.shape, strides, axes, keepdim)
     copies = cut is None
     if copies:
@@ -66,16 +72,8 @@ def fold(a: np.ndarray, axes: tuple[int, ...], keepdim: bool, grain: int, pieces
         for n in reversed(a.shape):
             strides.insert(0, step)
             step *= n
-        order, cut = None, _cut(_merged(a.shape, strides, axes), grain, pieces)
+        order, cut = None, _cut(_merged(a.shape, strides, axes), grain)
     return None if cut is None else Fold(cut, shape, order, count_of(a.shape, axes), copies)
-
-
-def count_of(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    """The number of elements reduced to one."""
-    n = 1
-    for d in axes:
-        n *= shape[d]
-    return n
 
 
 def dense(out: np.ndarray) -> np.ndarray:
@@ -97,15 +95,15 @@ def _merged(shape: tuple[int, ...], strides: list[int], axes: tuple[int, ...]) -
     return merged
 
 
-def _cut(dims: list[Dimension], grain: int, pieces: bool) -> Cut | None:
+def _cut(dims: list[Dimension], grain: int) -> Cut | None:
     if dims and dims[-1][1] != 1:
         return None
     if dims and not dims[-1][2]:
-        return _columns(dims, grain, pieces)
-    return _rows(dims, grain, pieces)
+        return _columns(dims, grain)
+    return _rows(dims, grain)
 
 
-def _rows(dims: list[Dimension], grain: int, may_cut: bool) -> Cut | None:
+def _rows(dims: list[Dimension], grain: int) -> Cut | None:
     kept = [(n, s) for n, s, is_reduced in dims if not is_reduced]
     reduced = [(n, s) for n, s, is_reduced in dims if is_reduced]
     if len(kept) > 2 or len(reduced) > 2:
@@ -114,7 +112,7 @@ def _rows(dims: list[Dimension], grain: int, may_cut: bool) -> Cut | None:
     (r0, run), (r1, _) = [(1, 0)] * (2 - len(reduced)) + reduced
     results, length = k0 * k1, r0 * r1
     runs, per_run, pieces = r0, r1, 1
-    if may_cut and length >= 2 * grain and results < 16:
+    if length >= 2 * grain and results < 16:
         if r0 > 1:
             runs = max(1, grain // r1)
             pieces = -(-r0 // runs)
@@ -127,7 +125,7 @@ def _rows(dims: list[Dimension], grain: int, may_cut: bool) -> Cut | None:
     return Cut("rows", -(-items // per_chunk), pieces, numbers, (results, pieces))
 
 
-def _columns(dims: list[Dimension], grain: int, may_cut: bool) -> Cut | None:
+def _columns(dims: list[Dimension], grain: int) -> Cut | None:
     pattern = [reduced for *_, reduced in dims]
     columns = dims[-1][0]
     outer = rows = 1
@@ -142,7 +140,7 @@ def _columns(dims: list[Dimension], grain: int, may_cut: bool) -> Cut | None:
     strips = -(-columns // width)
     together = max(1, NARROW // columns) if row == columns and rows > 16 else 1
     pieces, height = 1, rows
-    if may_cut and rows * columns >= 2 * grain and outer < 16:
+    if rows * columns >= 2 * grain and outer < 16:
         # Whole rows of a piece are neighbours in memory, so cutting rows is better than sharing strips.
         height = _rounded(max(LEAST_ROWS, grain // columns), 8 * together)
         pieces = -(-rows // height)

@@ -1,4 +1,4 @@
-"""Reductions of one value per element: sums, products, extremes, counts, norms.
+"""Reductions of one value per element: sums, products, extremes, counts.
 
 `reduce` runs a `Reduction` (term, combine, finish): by a kernel made for it (`reduce_loops`), and where the compiled tier
 does not go (complex numbers, unusual strides, few elements, another backend) by numpy's ufuncs.
@@ -7,6 +7,7 @@ does not go (complex numbers, unusual strides, few elements, another backend) by
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.reference import WORDS_READ
 
-from ._folds import count_of
+from . import tier
 
-__all__ = ["NUMPY_UP_TO", "Reduction", "reduce", "reduce_by_numpy"]
+__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "reduce", "reduce_by_numpy"]
 
 # Up to so many elements numpy answers as soon, and native launchers give numpy's bits.
 NUMPY_UP_TO = 4096
@@ -30,16 +31,46 @@ _UFUNC = {
 }  # fmt: skip
 
 
+class Plans:
+    """What runs a compiled kernel on arrays of one layout, kept by layout and options.
+
+    Args:
+        module: of this folder; its ``plan(a, *options)`` returns the callable, or None where numpy does the work.
+    """
+
+    __slots__ = ("made", "module")
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.made: dict[Any, Any] = {}
+
+    def find(self, a: np.ndarray, *options: Any) -> Any:
+        """The callable for `a`, or None. Which of them is told by layout and settings, never by values."""
+        if a.size <= NUMPY_UP_TO or kernels._backend != "numba" or a.__class__ is not ndarray:
+            return None
+        key = (a.shape, a.strides, a.dtype, options)
+        found = self.made.get(key)
+        if found is None:
+            if len(self.made) >= MOST_PLANS:
+                self.made.clear()
+            found = self.made[key] = self._make(a, options)
+        return found or None
+
+    def _make(self, a: np.ndarray, options: tuple[Any, ...]) -> Any:
+        return tier.compiles() and import_module(f".{self.module}", __package__).plan(a, *options) or False
+
+
 class Reduction:
     """``finish(combine of term(element), count)``.
 
     Args:
         combine: 'add', 'mul', 'max', 'min', 'and' or 'or'.
         term: formula of an element, or None; a function defined by `def`, so that kernels can contain it.
-        finish: ``finish(total, count)``, of arrays and of numbers in a kernel.
+        finish: ``finish(total, count)``, by `def` too: of arrays, and of numbers in a kernel.
+    Raises: TypeError for a lambda, whose source a kernel cannot find.
     """
 
-    __slots__ = ("_term", "combine", "finish", "name", "plans", "term", "ufunc")
+    __slots__ = ("_finish", "_term", "combine", "finish", "name", "plans", "term", "ufunc")
 
     def __init__(self, name: str, combine: str, term: Callable[..., Any] | None = None, finish: Any = None) -> None:
         for fn in (term, finish):
@@ -47,37 +78,23 @@ class Reduction:
                 raise TypeError(f"{name}: a kernel cannot contain a lambda; define its term and finish by def")
         self.name, self.combine, self.term, self.finish = name, combine, term, finish
         self.ufunc = _UFUNC[combine]
-        self._term = None if term is None else Formula(term, f"{name}_map")
-        self.plans: dict[Any, Any] = {}
+        self._term = None if term is None else Formula(term, f"{name}_term")
+        self._finish = None if finish is None else Formula(finish, f"{name}_finish")
+        self.plans = Plans("reduce_loops")
 
     def mapped(self, a: np.ndarray) -> np.ndarray:
         """The terms of `a` by numpy."""
         return a if self._term is None else self._term.bind(WORDS_READ)(a)
 
+    def finished(self, total: Any, count: int) -> Any:
+        """The results of totals by numpy."""
+        return total if self._finish is None else self._finish.bind(WORDS_READ)(total, count)
+
 
 def reduce(how: Reduction, a: np.ndarray, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> np.ndarray:
     """`how` over `axes` of `a`, whose elements are read as `accumulate` (halves: as float32), in dtype `result`."""
-    if a.size > NUMPY_UP_TO and kernels.backend() == "numba" and type(a) is ndarray:
-        key = (a.shape, a.strides, a.dtype, axes, keepdim, accumulate, result)
-        plan = how.plans.get(key)
-        if plan is None:
-            if len(how.plans) >= MOST_PLANS:
-                how.plans.clear()
-            plan = how.plans[key] = _compiled_plan(how, a, axes, keepdim, accumulate, result)
-        if plan:
-            return plan(a)
-    return reduce_by_numpy(how, a, axes, keepdim, accumulate, result)
-
-
-def _compiled_plan(*args: Any) -> Any:
-    """A callable on arrays of one layout, or False where numpy reduces them."""
-    from flambeau_kernels.engine import llvm
-
-    if llvm.available() is not None:
-        return False
-    from . import reduce_loops
-
-    return reduce_loops.plan(*args) or False
+    run = how.plans.find(a, how, axes, keepdim, accumulate, result)
+    return reduce_by_numpy(how, a, axes, keepdim, accumulate, result) if run is None else run(a)
 
 
 def reduce_by_numpy(
@@ -87,7 +104,13 @@ def reduce_by_numpy(
     with np.errstate(all="ignore"):
         x = how.mapped(kernels.cast(a, kernels._WIDE.get(accumulate, accumulate)))
         x = how.ufunc.reduce(x, axis=axes, keepdims=keepdim) if axes or a.ndim == 0 else x
-        if how.finish is not None:
-            x = how.finish(x, count_of(a.shape, axes))
-        x = kernels.cast(np.asarray(x), result)
+        x = kernels.cast(np.asarray(how.finished(x, count_of(a.shape, axes))), result)
     return x if x.base is None and x is not a else x.copy()
+
+
+def count_of(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    """The number of elements reduced to one."""
+    n = 1
+    for d in axes:
+        n *= shape[d]
+    return n

@@ -36,7 +36,7 @@ from flambeau_kernels.vocabulary import maximum, minimum
 from ._folds import STRIP, Fold, dense, fold
 from .reduce import Reduction
 
-__all__ = ["plan"]
+__all__ = ["identity_of", "plan"]
 
 # Elements of a chunk: about 20 microseconds of a sum of float32.
 GRAIN = 131072
@@ -45,17 +45,16 @@ BLOCK = 1024  # elements combined before the total is
 Run = Callable[[np.ndarray], np.ndarray]
 
 
-def plan(how: Reduction, a: np.ndarray, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> Run | None:
+def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> Run | None:
     """What reduces arrays with the layout of `a`, or None where numpy does."""
     kinds = _kinds(how, a.dtype, accumulate, result)
     found = None if kinds is None else fold(a, axes, keepdim, GRAIN)
     if kinds is None or found is None:
         return None
     constants = {"COMBINE": how.combine, "TERM": how.term, "BLOCK_KIND": kinds[0], "TOTAL_KIND": kinds[1],
-                 "START": _identity(how.combine, kinds[0])}  # fmt: skip
+                 "START": identity_of(how.combine, kinds[0])}  # fmt: skip
     make = _in_one if found.cut.pieces == 1 else _in_pieces
-    run = make(how, found, a.dtype, result, constants)
-    return (lambda a: run(np.ascontiguousarray(a))) if found.copies else run
+    return found.contiguous(make(how, found, a.dtype, result, constants))
 
 
 def _in_one(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
@@ -81,10 +80,7 @@ def _in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, c
         parts = np.empty(found.cut.parts, total)
         form(chunks, True, a, parts, *numbers)
         with np.errstate(all="ignore"):
-            made = how.ufunc.reduce(parts, axis=1)
-            if how.finish is not None:
-                made = how.finish(made, found.count)
-            made = kernels.cast(made, result)
+            made = kernels.cast(how.finished(how.ufunc.reduce(parts, axis=1), found.count), result)
         out = found.empty(result)
         dense(out)[...] = made.reshape(-1)
         return out
@@ -116,7 +112,8 @@ def _kinds(how: Reduction, dtype: np.dtype, accumulate: np.dtype, result: np.dty
     return None if own is bool8 and how.combine in ("add", "mul") else (own, own)
 
 
-def _identity(combine: str, kind: Any) -> Any:
+def identity_of(combine: str, kind: Kind) -> Any:
+    """What changes nothing when it is combined."""
     if combine in ("add", "or"):
         return 0
     if combine in ("mul", "and"):

@@ -1,0 +1,163 @@
+"""The loops of `moments.logsumexp`: sums of exponentials, each block's taken relative to its largest element.
+
+rows     blocks of 1024 neighbours: the largest, then the exponentials by the vector unit; blocks merge in order.
+columns  eight rows at a time of a strip of columns, with a running largest element per column.
+
+The largest element is not taken off where it is infinite: infinities stay in the sum, where they need no rescuing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flambeau_kernels.engine.language import flags, float32, float64, independent, kernel, local, widened
+from flambeau_kernels.vocabulary import abs, exp, log, maximum, where
+
+from . import softmax
+from ._folds import STRIP, dense, fold
+
+__all__ = ["plan"]
+
+GRAIN = 16384
+BLOCK = 1024
+INF = float("inf")
+
+
+def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What computes log-sum-exps of arrays like `a`, or None where numpy does."""
+    if a.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
+        return None
+    found = fold(a, axes, keepdim, GRAIN)
+    if found is None:
+        return None
+    cut, result = found.cut, a.dtype
+    kind = float64 if a.dtype.name == "float64" else float32
+    wide = np.dtype(kind.name)
+    whole = cut.pieces == 1
+    form = _LOOPS[cut.loop].form((a.dtype, a.dtype if whole else wide, *[int] * len(cut.numbers)), {"KIND": kind})
+
+    def run(a: np.ndarray) -> np.ndarray:
+        out = found.empty(result)
+        if whole:
+            form(cut.chunks, True, a, out, *cut.numbers)
+            return out
+        parts = np.empty(cut.parts, wide)
+        form(cut.chunks, True, a, parts, *cut.numbers)
+        with np.errstate(all="ignore"):
+            dense(out)[...] = softmax.logsumexp(parts, (1,), False).reshape(-1)
+        return out
+
+    return found.contiguous(run)
+
+
+def finite(x):
+    """`x`, and 0 for infinities."""
+    return where(abs(x) == INF, 0, x)
+
+
+@kernel
+def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND):
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    row, piece = item, 0
+    while item < last:
+        row = item
+        if pieces > 1:
+            row = item // pieces
+            piece = item % pieces
+        p = x + row * step
+        if row >= k1:
+            p = x + (row // k1) * outer + (row % k1) * step
+        from0, from1 = 0, 0
+        to0, to1 = r0, r1
+        if pieces > 1:
+            if r0 > 1:
+                from0 = piece * runs
+                to0 = min(r0, from0 + runs)
+            else:
+                from1 = piece * per_run
+                to1 = min(r1, from1 + per_run)
+        base, total = KIND(0), float64(0)
+        for k in range(from0, to0):
+            at = from1
+            while at < to1:
+                q = p + (k * run + at)
+                size = min(BLOCK, to1 - at)
+                top = KIND(-INF)
+                for i in range(size):
+                    top = maximum(top, KIND(q[i]))
+                shift = finite(top)
+                some = KIND(0)
+                with flags("reassoc"):
+                    for i in range(size):
+                        some += exp(KIND(q[i]) - shift)
+                # Of two sums the one with the smaller base is scaled to the other; empty and infinite ones stay.
+                if total == 0.0:
+                    base = shift
+                    total = float64(some)
+                elif some != 0.0:
+                    if shift > base:
+                        if total < INF:
+                            total = total * float64(exp(base - shift))
+                        total += float64(some)
+                        base = shift
+                    else:
+                        if some < INF:
+                            some = some * exp(shift - base)
+                        total += float64(some)
+                at += BLOCK
+        out[item] = widened(out)(KIND(log(KIND(total))) + base)
+        item += 1
+
+
+@kernel
+def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *, KIND):
+    bases = local(KIND, STRIP)
+    totals = local(KIND, STRIP)
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        strip = item % strips
+        piece = (item // strips) % pieces
+        outside = item // (strips * pieces)
+        first = piece * height
+        p = x + (outside * block + first * row + strip * width)
+        left = min(height, rows - first)
+        narrow = min(width, across - strip * width)
+        for c in independent(range(narrow)):
+            bases[c] = KIND(-INF)
+            totals[c] = KIND(0)
+        while left >= 8:
+            for c in independent(range(narrow)):
+                q = p + c
+                a, b, d, e = KIND(q[0]), KIND(q[row]), KIND(q[2 * row]), KIND(q[3 * row])
+                f, g, h, i = KIND(q[4 * row]), KIND(q[5 * row]), KIND(q[6 * row]), KIND(q[7 * row])
+                base = bases[c]
+                top = maximum(maximum(maximum(a, b), maximum(d, e)), maximum(maximum(f, g), maximum(h, i)))
+                top = maximum(base, top)
+                shift = finite(top)
+                some = ((exp(a - shift) + exp(b - shift)) + (exp(d - shift) + exp(e - shift))) + (
+                    (exp(f - shift) + exp(g - shift)) + (exp(h - shift) + exp(i - shift)))
+                totals[c] = totals[c] * exp(where(base == -INF, base, finite(base)) - shift) + some
+                bases[c] = top
+            p = p + 8 * row
+            left -= 8
+        while left > 0:
+            for c in independent(range(narrow)):
+                value = KIND(p[c])
+                base = bases[c]
+                top = maximum(base, value)
+                shift = finite(top)
+                totals[c] = totals[c] * exp(where(base == -INF, base, finite(base)) - shift) + exp(value - shift)
+                bases[c] = top
+            p = p + row
+            left -= 1
+        to = out + ((outside * pieces + piece) * across + strip * width)
+        for c in independent(range(narrow)):
+            to[c] = widened(out)(log(totals[c]) + finite(bases[c]))
+        item += 1
+
+
+_LOOPS = {"rows": rows, "columns": columns}

@@ -1,0 +1,101 @@
+"""Variance, log-sum-exp and norms over dimensions: reductions that are more than one pass of numpy's."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from math import inf
+
+import numpy as np
+
+from flambeau_kernels.vocabulary import abs, sqrt
+
+from . import softmax
+from .reduce import Plans, Reduction, count_of, reduce
+
+__all__ = ["logsumexp", "norm", "variance"]
+
+_variances, _sums_of_exps = Plans("variance_loops"), Plans("logsumexp_loops")
+
+
+def variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: bool) -> np.ndarray:
+    """The mean of ``|a - mean|**2`` over `dims`, with ``count - correction`` for the count; the dtype of real values of `a`."""
+    run = _variances.find(a, dims, keepdim)
+    if run is not None:
+        return run(a, float(correction))
+    x = softmax.widen(a)
+    n = count_of(a.shape, dims)
+    with np.errstate(all="ignore"):
+        mean = np.add.reduce(x, axis=dims, keepdims=True) / (n or np.nan)
+        off = x - mean
+        squares = off.real**2 + off.imag**2 if off.dtype.kind == "c" else off * off
+        total = np.add.reduce(squares, axis=dims, keepdims=keepdim)
+        made = np.asarray(total / np.maximum(n - correction, 0))
+        return made.astype(a.real.dtype if a.dtype.kind == "c" else a.dtype)
+
+
+def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
+    """``log(sum(exp(a)))`` over `dims`; of no elements -inf."""
+    run = _sums_of_exps.find(a, dims, keepdim)
+    return softmax.logsumexp(a, dims, keepdim) if run is None else run(a)
+
+
+# -- norms ---------------------------------------------------------------------------------------------------------------
+
+
+def _not_zero(x):
+    return x != 0
+
+
+def _size(x):
+    return abs(x)
+
+
+def _square(x):
+    return x * x
+
+
+def _root(total, n):
+    return sqrt(total)
+
+
+def _power(order):
+    def power(x):
+        return abs(x) ** order
+
+    return power
+
+
+def _inverse_power(order):
+    inverse = 1 / order
+
+    def root(total, n):
+        return total**inverse
+
+    return root
+
+
+@cache
+def _usual() -> dict[float, Reduction]:
+    return {
+        0.0: Reduction("norm_0", "add", _not_zero),
+        1.0: Reduction("norm_1", "add", _size),
+        2.0: Reduction("norm_2", "add", _square, _root),
+        inf: Reduction("norm_inf", "max", _size),
+        -inf: Reduction("norm_least", "min", _size),
+    }
+
+
+@lru_cache(32)
+def _general(order: float) -> Reduction:
+    return Reduction(f"norm_{order:g}", "add", _power(order), _inverse_power(order))
+
+
+def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
+    """``sum(|a|**order)**(1/order)`` over `dims`; the number of non-zeros for 0, the extremes of ``|a|`` for inf and -inf."""
+    if a.dtype.kind == "c" or a.dtype.name == "complex32":
+        result = a.real.dtype if a.dtype.kind == "c" else np.dtype(np.float16)
+        return norm(np.abs(softmax.widen(a)), order, dims, keepdim).astype(result, copy=False)
+    if not a.size and order in (inf, -inf):
+        return np.asarray((np.maximum if order > 0 else np.minimum).reduce(a, dims, None, None, keepdim, initial=0 if order > 0 else inf))
+    how = _usual().get(order) or _general(order)
+    return reduce(how, a, dims, keepdim, a.dtype, a.dtype)

@@ -1,0 +1,218 @@
+"""The loops of `moments.variance`: means and sums of squared deviations of blocks, merged in order in float64.
+
+A block is read twice while it is in the nearest cache: for its mean, and for the deviations from it. Two sets of `n` and
+`m` values merge exactly: with ``d`` the difference of the means, the sum of squares grows by ``d**2 * n * m / (n + m)``
+(Chan, Golub, LeVeque 1979, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances").
+
+rows     blocks of 1024 neighbours.
+columns  blocks of eight rows of a strip of columns. Narrow matrices are read as if several rows were one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import flags, float32, float64, independent, kernel, local, widened
+
+from ._folds import STRIP, dense, fold
+
+__all__ = ["plan"]
+
+GRAIN = 65536
+BLOCK = 1024
+
+
+def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.ndarray, float], np.ndarray] | None:
+    """What computes variances of arrays like `a` with a correction, or None where numpy does."""
+    if a.dtype.name not in ("float32", "float64", "float16", "bfloat16"):
+        return None
+    found = fold(a, axes, keepdim, GRAIN)
+    if found is None:
+        return None
+    cut, count, double = found.cut, found.count, np.dtype(np.float64)
+    whole = cut.pieces == 1
+    to = a.dtype if whole else double
+    constants = {"KIND": float64 if a.dtype == double else float32, "WHOLE": whole}
+    form = _LOOPS[cut.loop].form((a.dtype, to, double, float, *[int] * len(cut.numbers)), constants)
+    nothing = np.empty(0)
+    result = a.dtype
+
+    def run(a: np.ndarray, correction: float) -> np.ndarray:
+        free = max(count - correction, 0.0)
+        if found.copies:
+            a = np.ascontiguousarray(a)
+        out = found.empty(result)
+        if whole:
+            form(cut.chunks, True, a, out, nothing, free, *cut.numbers)
+            return out
+        squares, means = np.empty(cut.parts), np.empty(cut.parts)
+        form(cut.chunks, True, a, squares, means, free, *cut.numbers)
+        with np.errstate(all="ignore"):
+            dense(out)[...] = (merged(squares, means, lengths) / np.float64(free)).reshape(-1)
+        return out
+
+    lengths = _lengths(cut, count)
+    return run
+
+
+def _lengths(cut: Any, count: int) -> list[int]:
+    """How many elements each piece has."""
+    if cut.loop == "rows":
+        _, _, pieces, runs, per_run, _, _, _, r0, r1, _ = cut.numbers
+        full, size = (runs * r1, r0 * r1) if r0 > 1 else (per_run, r1)
+    else:
+        pieces, full, size = cut.pieces, cut.numbers[5], count
+    return [min(full, size - k * full) for k in range(pieces)]
+
+
+def merged(squares: np.ndarray, means: np.ndarray, lengths: list[int]) -> np.ndarray:
+    """The sum of squared deviations of all pieces, which lie along dimension 1."""
+    count, mean, total = lengths[0], means[:, 0], squares[:, 0]
+    for k, n in enumerate(lengths[1:], start=1):
+        apart = means[:, k] - mean
+        mean = mean + apart * (n / (count + n))
+        total = total + squares[:, k] + apart * apart * (n / (count + n) * count)
+        count += n
+    return total
+
+
+@kernel
+def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, WHOLE):
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    row, piece = item, 0
+    while item < last:
+        row = item
+        if pieces > 1:
+            row = item // pieces
+            piece = item % pieces
+        p = x + row * step
+        if row >= k1:
+            p = x + (row // k1) * outer + (row % k1) * step
+        from0, from1 = 0, 0
+        to0, to1 = r0, r1
+        if pieces > 1:
+            if r0 > 1:
+                from0 = piece * runs
+                to0 = min(r0, from0 + runs)
+            else:
+                from1 = piece * per_run
+                to1 = min(r1, from1 + per_run)
+        mean, total, count = 0.0, 0.0, 0.0
+        for k in range(from0, to0):
+            at = from1
+            while at < to1:
+                q = p + (k * run + at)
+                size = min(BLOCK, to1 - at)
+                many = float64(size)
+                some = KIND(0)
+                with flags("reassoc"):
+                    for i in range(size):
+                        some += KIND(q[i])
+                center = KIND(float64(some) / many)
+                rest, squares = KIND(0), KIND(0)
+                with flags("reassoc", "contract"):
+                    for i in range(size):
+                        off = KIND(q[i]) - center
+                        rest += off
+                        squares += off * off
+                # The centre was rounded; `rest` tells by how much it misses the mean.
+                apart = float64(center) + float64(rest) / many - mean
+                share = many / (count + many)
+                mean += apart * share
+                total += float64(squares) - float64(rest) * float64(rest) / many + apart * apart * share * count
+                count += many
+                at += BLOCK
+        if WHOLE:
+            out[item] = widened(out)(total / free)
+        else:
+            out[item] = total
+            means[item] = mean
+        item += 1
+
+
+@kernel
+def columns(chunk, x, out, means, free, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *,
+            KIND, WHOLE):  # fmt: skip
+    centers = local(float64, STRIP)
+    totals = local(float64, STRIP)
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        strip = item % strips
+        piece = (item // strips) % pieces
+        outside = item // (strips * pieces)
+        first = piece * height
+        p = x + (outside * block + first * row + strip * width)
+        some = min(height, rows - first)
+        narrow = min(width, across - strip * width)
+        wide = narrow * together
+        for c in independent(range(wide)):
+            centers[c] = 0.0
+            totals[c] = 0.0
+        far = row * together
+        left = some // together
+        count = 0.0
+        while left >= 8:
+            share = 8.0 / (count + 8.0)
+            grows = share * count
+            for c in independent(range(wide)):
+                q = p + c
+                a, b, d, e = KIND(q[0]), KIND(q[far]), KIND(q[2 * far]), KIND(q[3 * far])
+                f, g, h, i = KIND(q[4 * far]), KIND(q[5 * far]), KIND(q[6 * far]), KIND(q[7 * far])
+                mean = (((a + b) + (d + e)) + ((f + g) + (h + i))) * KIND(0.125)
+                with flags("contract"):
+                    a, b, d, e, f, g, h, i = a - mean, b - mean, d - mean, e - mean, f - mean, g - mean, h - mean, i - mean
+                    squares = ((a * a + b * b) + (d * d + e * e)) + ((f * f + g * g) + (h * h + i * i))
+                    apart = float64(mean) - centers[c]
+                    centers[c] = centers[c] + apart * share
+                    totals[c] = totals[c] + (float64(squares) + apart * apart * grows)
+            p = p + 8 * far
+            left -= 8
+            count += 8.0
+        while left >= 0:
+            size = wide
+            if left == 0:
+                size = (some % together) * narrow
+            share = 1.0 / (count + 1.0)
+            grows = share * count
+            for c in independent(range(size)):
+                apart = float64(KIND(p[c])) - centers[c]
+                centers[c] = centers[c] + apart * share
+                totals[c] = totals[c] + apart * apart * grows
+            p = p + far
+            left -= 1
+            if left >= 0:
+                count += 1.0
+        # What was read as one row were several; the last, partial one added an element to the first of them.
+        extra = some % together
+        have = count
+        if extra > 0:
+            have = count + 1.0
+        for j in range(1, together):
+            more = count
+            if j < extra:
+                more = count + 1.0
+            share = more / (have + more)
+            grows = share * have
+            for c in independent(range(narrow)):
+                apart = centers[j * narrow + c] - centers[c]
+                centers[c] = centers[c] + apart * share
+                totals[c] = totals[c] + (totals[j * narrow + c] + apart * apart * grows)
+            have += more
+        to = (outside * pieces + piece) * across + strip * width
+        for c in independent(range(narrow)):
+            # A mean that is no number makes the variance nan, also where single rows left an infinity.
+            total = totals[c] + (centers[c] - centers[c])
+            if WHOLE:
+                out[to + c] = widened(out)(total / free)
+            else:
+                out[to + c] = total
+                means[to + c] = centers[c]
+        item += 1
+
+
+_LOOPS = {"rows": rows, "columns": columns}
