@@ -51,7 +51,7 @@ def test_derivatives_of_short_powers_to_third_order(exponent):
         assert fb.allclose(y, fb.tensor(factor * x.detach().numpy() ** (exponent - order - 1)))
 
 
-def test_derivatives_of_squares_and_cubes_can_be_differentiated_until_they_are_zeros():
+def test_derivatives_of_squares_and_cubes_can_be_differentiated_to_zeros():
     x = fb.tensor([0.5, 1.5], requires_grad=True)
     y = x**2
 
@@ -61,7 +61,6 @@ def test_derivatives_of_squares_and_cubes_can_be_differentiated_until_they_are_z
 
     assert y.tolist() == [2.0, 2.0]
     assert third.tolist() == [0.0, 0.0]
-    assert not third.requires_grad
 
 
 def test_powers_of_integers_stay_integers_and_bools_become_integers():
@@ -110,5 +109,5 @@ def test_the_old_names_of_division_and_reversed_subtraction():
     assert x.__rdiv__(8).tolist() == [4.0, 2.0]
     assert x.__div__(2).tolist() == [1.0, 2.0]
     assert fb.rsub(x, 5).tolist() == [3.0, 1.0]
-    with pytest.raises(TypeError, match="rsub.*'input' must be Tensor"):
+    with pytest.raises(TypeError, match="argument 'input' must be Tensor"):
         fb.rsub(2, x)
