@@ -125,6 +125,18 @@ def test_every_public_name_begins_its_docstring_with_a_sentence():
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_operation_begins_its_docstring_with_a_sentence():
+    from flambeau.ops import load_families
+    from flambeau.ops._spec import OPS
+
+    load_families()
+
+    # Private ones too: their docstrings are what a reader of the sources has. There a sentence may take two lines.
+    wrong = [name for name, op in OPS.items() if not re.search(r"^\S.*?[.:]$", op.doc.strip().partition("\n\n")[0], re.DOTALL)]
+
+    assert not wrong, "\n".join(wrong)
+
+
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 REFERENCE = re.compile(r"(?:[Ss]ee|[Aa]s|of|for|[Aa]|An|[Ii]n-place form of|name of|and) `([\w.]+)`")

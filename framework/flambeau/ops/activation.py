@@ -365,7 +365,7 @@ def tanhshrink(input):
 
 @composite(namespace=F)
 def softsign(input):
-    """``input / (1 + |input|)``."""
+    """``input / (1 + |input|)``, in (-1, 1); integers give the default floating dtype."""
     return input / (input.abs() + 1)
 
 

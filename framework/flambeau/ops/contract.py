@@ -479,7 +479,7 @@ def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
 
 @composite(surface=FUNCTION | METHOD)
 def dist(input, other, p=2):
-    """The `p`-norm of ``input - other``."""
+    """The `p`-norm of ``input - other``, which broadcast: a scalar."""
     return _vector_norm(input - other, p, None, False)
 
 

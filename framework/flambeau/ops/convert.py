@@ -310,7 +310,7 @@ def detach_copy(input):
 
 @composite(surface=FUNCTION, namespace="")
 def detach(input):
-    """`input` without history, over the same memory."""
+    """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)
 
 

@@ -196,13 +196,19 @@ def _implicit_dim(name: str, dim: Any, ndim: int) -> int:
 
 @composite(namespace=F)
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """``exp(input)`` over its sum along `dim`; `input` is converted to `dtype` first."""
+    """``exp(input)`` over its sum along `dim`; `input` is converted to `dtype` first.
+
+    Give `dim`: without it a dimension is guessed from the number of them, with a warning.
+    """
     return act.softmax.function(input, _implicit_dim("softmax", dim, input.ndim), dtype)
 
 
 @composite(namespace=F)
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """``log(softmax(input))`` along `dim`; `input` is converted to `dtype` first."""
+    """``log(softmax(input))`` along `dim`, without overflow; `input` is converted to `dtype` first.
+
+    Give `dim`: without it a dimension is guessed from the number of them, with a warning.
+    """
     return act.log_softmax.function(input, _implicit_dim("log_softmax", dim, input.ndim), dtype)
 
 

@@ -58,7 +58,14 @@ def meshgrid(tensors, *, indexing=None):
 
 @composite(surface=FUNCTION, spread="tensors")
 def cartesian_prod(tensors):
-    """All combinations of one element from each vector, one a row, the last running fastest; of one vector, itself."""
+    """All combinations of one element from each vector, one a row, the last running fastest; of one vector, itself.
+
+    >>> fb.cartesian_prod(fb.tensor([1, 2]), fb.tensor([3, 4]))
+    tensor([[1, 3],
+            [1, 4],
+            [2, 3],
+            [2, 4]])
+    """
     _check_vectors("cartesian_prod", tensors)
     for t in tensors:
         if t.ndim != 1:

@@ -225,7 +225,15 @@ def _nonzero(a):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def nonzero(input, *, as_tuple=False):
-    """The places of the non-zero elements in row-major order: ``(count, ndim)``, or with `as_tuple` a vector per dimension."""
+    """The places of the non-zero elements in row-major order: ``(count, ndim)``, int64.
+
+    Args:
+        as_tuple: return a vector per dimension instead, which index `input`.
+
+    >>> fb.nonzero(fb.tensor([[0, 7], [8, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    """
     if not as_tuple:
         return nonzero_rows.function(input)
     return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))

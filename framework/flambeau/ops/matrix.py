@@ -74,7 +74,7 @@ def cofactors(A: Tensor) -> Tensor:
 
 @composite(surface=BOTH, namespace="linalg")
 def det(A):
-    """The determinant of each square matrix."""
+    """The determinant of each square matrix: ``(*, n, n) -> (*)``; see `linalg.slogdet` where it overflows."""
     check_square("linalg.det", A)
     return det_of(A)
 
@@ -119,7 +119,10 @@ def _slogdet_vjp(grad, A, out0):
 
 @composite(surface=BOTH, namespace="linalg")
 def slogdet(A):
-    """``sign, logabsdet``: the determinant is ``sign * exp(logabsdet)``; 0 and -inf for singular matrices."""
+    """``sign, logabsdet``: the determinant is ``sign * exp(logabsdet)``; 0 and -inf for singular matrices.
+
+    ``(*, n, n) -> (*), (*)``; of complex matrices `sign` is a phase and `logabsdet` real.
+    """
     check_square("linalg.slogdet", A)
     return SignLogDet(slogdet_of(A))
 

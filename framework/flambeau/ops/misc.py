@@ -125,7 +125,11 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
 
 @primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"))
 def frexp(input):
-    """`input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1)."""
+    """``(mantissa, exponent)``: `input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1).
+
+    >>> fb.frexp(fb.tensor([8.0])).exponent
+    tensor([4], dtype=torch.int32)
+    """
 
 
 @frexp.kernel
@@ -143,7 +147,7 @@ def _frexp_vjp(grad, out1):
 
 @composite(surface=FUNCTION | METHOD | OUT | INPLACE)
 def heaviside(input, values):
-    """0 below zero, 1 above, and `values` at zero."""
+    """0 below zero, 1 above, and `values` at zero. Raises: RuntimeError for complex or different dtypes."""
     for name, x in (("input", input), ("values", values)):
         if not isinstance(x, Tensor):
             raise TypeError(f"heaviside(): argument '{name}' must be Tensor, not {type(x).__name__}")

@@ -190,7 +190,17 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
 
 @composite(surface=BOTH, namespace="linalg")
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
-    """A vector norm over one dimension, a matrix norm over two; without `ord` the 2-norm of all elements."""
+    """A vector norm over one dimension, a matrix norm over two; without `ord` the 2-norm of all elements.
+
+    Args:
+        ord: as for `linalg.vector_norm` or `linalg.matrix_norm`, as `dim`, or without it the number of
+            dimensions, says.
+        dtype: `input` is converted to it first.
+
+    >>> a = fb.tensor([[3.0, 0.0], [0.0, 4.0]])
+    >>> fb.linalg.norm(a), fb.linalg.norm(a, ord=2)
+    (tensor(5.), tensor(4.))
+    """
     name = "linalg.norm"
     if dim is not None:
         dims = [dim] if isinstance(dim, int) else list(dim)
@@ -210,7 +220,10 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
 
 @composite(surface=BOTH, namespace="linalg")
 def cond(input, p=None):
-    """The condition number: the norm of order `p` of each matrix times that of its inverse; by default of order 2."""
+    """The condition number: the norm of order `p` of each matrix times that of its inverse: ``(*, n, n) -> (*)``.
+
+    By default, and for 2 and -2, from singular values, also of matrices that are not square.
+    """
     name = "linalg.cond"
     check_matrix(name, input)
     if p is None or p in (2, -2):

@@ -176,7 +176,11 @@ def _check_slice_scatter(input, src, dim, start, end, step):
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter)
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
-    """A copy of `input` whose part ``[start:end:step]`` along `dim` is `src`."""
+    """A copy of `input` whose part ``[start:end:step]`` along `dim` is `src`.
+
+    >>> fb.slice_scatter(fb.zeros(4), fb.ones(2), start=1, end=3)
+    tensor([0., 1., 1., 0.])
+    """
 
 
 @slice_scatter.kernel

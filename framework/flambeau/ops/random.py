@@ -326,7 +326,13 @@ poisson = _from_chances("poisson", "Counts from the Poisson distribution of the 
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def bernoulli(input, p=None, *, generator=None):
-    """Ones with the probabilities in `input` (or `p`), else zeros."""
+    """Ones with the probabilities in `input` (or `p`, one for all), else zeros, in the shape and dtype of `input`.
+
+    Raises: RuntimeError for a probability outside [0, 1].
+
+    >>> fb.bernoulli(fb.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
     made = wrap(np.empty_like(input._a)) if type(input._a) is ndarray else input.detach()
     with_tape = _state.set_grad(False)
     try:

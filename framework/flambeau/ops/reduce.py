@@ -75,7 +75,12 @@ def _average(total, n):
 @reduction(dtype=floating_dtype, identity=0, combine="add", finish=_average,
            vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / _count(shape, dims))  # fmt: skip
 def mean(input, dim=None, keepdim=False, *, dtype=None):
-    """The mean over `dim`; nan when there is nothing. Raises: RuntimeError for integers unless `dtype` is floating."""
+    """The mean over `dim`; nan when there is nothing.
+
+    Args:
+        dtype: floating or complex; `input` is converted to it first.
+    Raises: RuntimeError for integers unless `dtype` is given.
+    """
 
 
 def _count(shape: Any, dims: Any) -> int:
@@ -123,7 +128,11 @@ def _cat(parts: Any) -> Tensor:
 
 @reduction(identity=1, combine="mul", vjp=_prod_vjp)
 def prod(input, dim=None, keepdim=False, *, dtype=None):
-    """The product over `dim`. Integers and bools multiply in int64."""
+    """The product over `dim` (an int, several, or all by default); of nothing, 1. Integers multiply in int64.
+
+    Args:
+        dtype: `input` is converted to it first.
+    """
 
 
 def _share(grad, out, input, shape, dims, keepdim):
@@ -217,7 +226,10 @@ def _index_shape(input, dim, keepdim):
 
 @primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"))
 def argmax(input, dim=None, keepdim=False):
-    """The index of the largest value, the first of several; nan counts as largest. Of the flattened input without `dim`."""
+    """The index of the largest value along `dim`, the first of several, int64; nan counts as largest.
+
+    Without `dim`, of the flattened input. Raises: IndexError where there is nothing.
+    """
 
 
 @argmax.kernel
@@ -231,7 +243,10 @@ argmax.shape(_index_shape)
 
 @primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"))
 def argmin(input, dim=None, keepdim=False):
-    """The index of the smallest value, the first of several; nan counts as smallest. Of the flattened input without `dim`."""
+    """The index of the smallest value along `dim`, the first of several, int64; nan counts as smallest.
+
+    Without `dim`, of the flattened input. Raises: IndexError where there is nothing.
+    """
 
 
 @argmin.kernel
@@ -304,8 +319,16 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
     return composite(surface=FUNCTION | METHOD | OUT)(extreme)
 
 
-max = _whole("max", amax, max_along, "maximum", "The largest value; along `dim`, values and indices; of two tensors, `maximum`.")
-min = _whole("min", amin, min_along, "minimum", "The smallest value; along `dim`, values and indices; of two tensors, `minimum`.")
+_EXTREME = """The {} value; along `dim`, ``(values, indices)``; of two tensors, `{}`. nan wins.
+
+    Over all of `input`, tied values share the gradient; along `dim`, the first of them is meant.
+    Args:
+        dim: one dimension, or None for all. For several see `{}`.
+        other: a Tensor, by name or in the place of `dim`, compared element by element.
+    Raises: RuntimeError, IndexError where there is nothing.
+    """
+max = _whole("max", amax, max_along, "maximum", _EXTREME.format("largest", "maximum", "amax"))
+min = _whole("min", amin, min_along, "minimum", _EXTREME.format("smallest", "minimum", "amin"))
 
 
 # -- spread --------------------------------------------------------------------------------------------------------------

@@ -58,7 +58,11 @@ def _check_index_select(input, dim, index):
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_index_select)
 def index_select(input, dim, index):
-    """The slices of `input` at `index`, a vector of int64 or int32, along `dim`. Raises: IndexError out of range."""
+    """The slices of `input` at `index`, a vector of int64 or int32, along `dim`. Raises: IndexError out of range.
+
+    >>> fb.index_select(fb.tensor([5, 6, 7]), 0, fb.tensor([2, 0, 2]))
+    tensor([7, 5, 7])
+    """
 
 
 @index_select.kernel

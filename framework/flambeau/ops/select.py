@@ -308,7 +308,14 @@ def _check_scatter_add(input, dim, index, src):
 
 @primitive(surface=EVERY, tensors=("input", "index", "src"), check=_check_scatter_add)
 def scatter_add(input, dim, index, src):
-    """`input` with the elements of `src` added at the places `index` names along `dim`, one after the other."""
+    """`input` with the elements of `src` added at the places `index` names along `dim`, one after the other.
+
+    Args:
+        index, src: as for `scatter`.
+
+    >>> fb.scatter_add(fb.zeros(2), 0, fb.tensor([0, 0, 1]), fb.tensor([1.0, 2.0, 3.0]))
+    tensor([3., 3.])
+    """
 
 
 @scatter_add.kernel
@@ -444,7 +451,13 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def take_along_dim(input, indices, dim=None):
-    """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`."""
+    """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`.
+
+    >>> x = fb.tensor([[3, 1], [2, 9]])
+    >>> fb.take_along_dim(x, x.argsort(dim=1), dim=1)
+    tensor([[1, 3],
+            [2, 9]])
+    """
     if indices.dtype is not dtypes.int64:
         raise RuntimeError(f"take_along_dim(): dtype of indices should be Long but got {indices.dtype.name}")
     if dim is None:

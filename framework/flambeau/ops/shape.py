@@ -380,7 +380,7 @@ def _check_matrix(input: Any) -> None:
 
 @composite(surface=METHOD | FUNCTION | INPLACE)
 def t(input):
-    """The transpose of a matrix; a vector or scalar as it is."""
+    """A view of the transpose of a matrix; a vector or scalar as it is. Raises: RuntimeError for more dimensions."""
     _check_matrix(input)
     return input.transpose(0, 1) if input.ndim == 2 else input.view(input.shape)
 
@@ -397,7 +397,7 @@ t.inplace_view = _transpose_in_place
 
 @composite(surface=METHOD | FUNCTION)
 def adjoint(input):
-    """The conjugate transpose of the last two dimensions."""
+    """The conjugate transpose of the last two dimensions, also ``.mH``; of real tensors a view."""
     if input.ndim == 0:
         return input
     swapped = input.transpose(-2, -1)
@@ -469,7 +469,11 @@ def _squeeze_vjp(grad, input_shape):
 
 @composite(surface=METHOD | FUNCTION | INPLACE)
 def squeeze(input, dim=None):
-    """`input` without its dimensions of size 1, or without those of `dim` (an int or tuple) that have size 1."""
+    """A view of `input` without its dimensions of size 1, or without those of `dim` (an int or tuple) that have size 1.
+
+    >>> fb.ones(1, 3, 1).squeeze().shape, fb.ones(1, 3, 1).squeeze(0).shape
+    (torch.Size([3]), torch.Size([3, 1]))
+    """
     return squeeze_dims.function(input, _squeezed(input, dim))
 
 
@@ -745,7 +749,11 @@ def ravel(input):
 
 @composite(surface=METHOD | FUNCTION)
 def unflatten(input, dim, sizes):
-    """`input` with dimension `dim` split into `sizes`, one of which may be -1."""
+    """A view of `input` with dimension `dim` split into `sizes`, one of which may be -1.
+
+    >>> fb.ones(2, 12).unflatten(1, (3, -1)).shape
+    torch.Size([2, 3, 4])
+    """
     d = wrap_dim(dim, input.ndim)
     if len(sizes) == 0:
         raise RuntimeError("unflatten: sizes must be non-empty")
@@ -932,13 +940,24 @@ def stack(tensors, dim=0):
 
 @composite(surface=FUNCTION | OUT, aliases=("row_stack",))
 def vstack(tensors):
-    """The `tensors` one below another; vectors count as rows."""
+    """The `tensors` one below another; vectors count as rows.
+
+    >>> fb.vstack([fb.zeros(2), fb.ones(2, 2)])
+    tensor([[0., 0.],
+            [1., 1.],
+            [1., 1.]])
+    """
     return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in tensors], 0)
 
 
 @composite(surface=FUNCTION | OUT)
 def hstack(tensors):
-    """The `tensors` one beside another."""
+    """The `tensors` one beside another: along dimension 1, of vectors along 0.
+
+    >>> fb.hstack([fb.zeros(2, 1), fb.ones(2, 2)])
+    tensor([[0., 1., 1.],
+            [0., 1., 1.]])
+    """
     if not tensors:
         raise RuntimeError("hstack expects a non-empty TensorList")
     pieces = [x.reshape(1) if x.ndim == 0 else x for x in tensors]
@@ -955,7 +974,12 @@ def dstack(tensors):
 
 @composite(surface=FUNCTION | OUT)
 def column_stack(tensors):
-    """The `tensors` as columns; matrices contribute all of theirs."""
+    """The `tensors` as columns; matrices contribute all of theirs.
+
+    >>> fb.column_stack([fb.zeros(2), fb.ones(2)])
+    tensor([[0., 1.],
+            [0., 1.]])
+    """
     if not tensors:
         raise RuntimeError("column_stack expects a non-empty TensorList")
     return cat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
@@ -1116,7 +1140,7 @@ hsplit, vsplit, dsplit = _split_at("hsplit", 1), _split_at("vsplit", 2), _split_
 
 @view(surface=FUNCTION | METHOD)
 def unbind(input, dim=0):
-    """The slices of `input` along `dim`, which they lack."""
+    """The slices of `input` along `dim`, which they lack, as a tuple of views."""
 
 
 @unbind.kernel
@@ -1138,7 +1162,12 @@ unbind.vjp(lambda grad: grad)  # each piece has its own history
 
 @composite(surface=METHOD, spread="repeats")
 def repeat(self, repeats):
-    """`self` tiled: copied `repeats` times along each dimension."""
+    """`self` tiled: copied `repeats` times along each dimension, new ones in front. For views see `expand`.
+
+    >>> fb.tensor([1, 2]).repeat(2, 2)
+    tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]])
+    """
     counts = [as_index(r) for r in repeats]
     if len(counts) < self.ndim:
         raise RuntimeError(
@@ -1154,14 +1183,19 @@ def repeat(self, repeats):
 
 @composite(surface=FUNCTION | METHOD, spread="dims")
 def tile(input, dims):
-    """`input` repeated `dims` times along each dimension; missing leading dimensions count 1."""
+    """`input` repeated `dims` times along each dimension; missing leading dimensions count 1.
+
+    >>> fb.tile(fb.tensor([[1], [2]]), (2,))
+    tensor([[1, 1],
+            [2, 2]])
+    """
     counts = tuple(dims)
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
 
 @primitive(surface=FUNCTION | METHOD, spread="dims")
 def flip(input, dims):
-    """`input` reversed along `dims`, in new memory."""
+    """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
 
 
 @flip.kernel
@@ -1323,7 +1357,10 @@ def _unfold_vjp(grad, self_shape, dimension, size, step):
 
 @view(surface=FUNCTION)
 def view_as_real(input):
-    """A complex tensor as a real one with a last dimension of size 2."""
+    """A view of a complex tensor as a real one with a last dimension of size 2: real and imaginary parts.
+
+    Raises: RuntimeError for real tensors.
+    """
 
 
 @view_as_real.kernel
@@ -1345,7 +1382,10 @@ def _view_as_real_vjp(grad):
 
 @view(surface=FUNCTION)
 def view_as_complex(input):
-    """A real tensor whose last dimension has size 2 as a complex one."""
+    """A view of a real tensor whose last dimension has size 2 as a complex one; the inverse of `view_as_real`.
+
+    Raises: RuntimeError for other sizes, dtypes, or strides that do not pair the parts.
+    """
 
 
 @view_as_complex.kernel

@@ -155,7 +155,10 @@ def _reduced_shape(input: Tensor, dim: int, keepdim: bool) -> Any:
 
 @primitive(surface=EVERY, returns=PAIR, check=_check_kth)
 def kthvalue(input, k, dim=-1, keepdim=False):
-    """The `k`-th smallest element (from 1) along `dim` and where it is: ``(values, indices)``."""
+    """``(values, indices)``: the `k`-th smallest element (from 1) along `dim`, and where it is.
+
+    Raises: RuntimeError for `k` outside the dimension.
+    """
 
 
 kthvalue.kernel(lambda a, k, dim, keepdim: _ranked(a, k - 1, dim, keepdim))
@@ -235,9 +238,9 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
 
 
 median = _declare_median(
-    "median", False, "The lower median; along `dim`, values and indices. nan if any element is nan.")  # fmt: skip
+    "median", False, "The lower median, an element; along `dim`, ``(values, indices)``. nan if any element is nan.")  # fmt: skip
 nanmedian = _declare_median(
-    "nanmedian", True, "The lower median of the elements that are not nan; along `dim`, values and indices.")  # fmt: skip
+    "nanmedian", True, "The lower median of the elements that are not nan; along `dim`, ``(values, indices)``.")  # fmt: skip
 
 
 def _check_mode(input, dim, keepdim):
@@ -250,7 +253,7 @@ def _check_mode(input, dim, keepdim):
 
 @primitive(surface=EVERY, returns=PAIR, check=_check_mode)
 def mode(input, dim=-1, keepdim=False):
-    """The most frequent element along `dim`, the smallest of several, and its last place: ``(values, indices)``."""
+    """``(values, indices)``: the most frequent element along `dim`, the smallest of several, and its last place."""
 
 
 @mode.kernel

@@ -272,8 +272,16 @@ def svd(A, full_matrices=True, *, driver=None):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``, singular values descending.
 
     Args:
-        full_matrices: U and Vh are square, not only as wide as S is long.
+        full_matrices: for ``(*, m, n)`` and k the smaller size: U ``(*, m, m)`` and Vh ``(*, n, n)``, rather
+            than
+            ``(*, m, k)`` and ``(*, k, n)``.
         driver: a cuSOLVER method; for CUDA matrices only.
+    Vectors are fixed up to a sign (or phase), so that their gradient means something only for a function that
+    does not
+    depend on it.
+
+    >>> fb.linalg.svd(fb.tensor([[0.0, 2.0], [3.0, 0.0]])).S
+    tensor([3., 2.])
     """
     check_matrix("linalg.svd", A)
     _check_driver("linalg.svd", driver)
@@ -309,7 +317,11 @@ def singular_values(A: Tensor) -> Tensor:
 
 @composite(surface=BOTH, namespace="linalg")
 def svdvals(A, *, driver=None):
-    """Singular values, descending."""
+    """Singular values, descending: ``(*, m, n) -> (*, min(m, n))``.
+
+    Args:
+        driver: a cuSOLVER method; for CUDA matrices only.
+    """
     check_matrix("linalg.svdvals", A)
     _check_driver("linalg.svdvals", driver)
     return singular_values(A)

@@ -24,7 +24,12 @@ def _check_matrices(name: str) -> Any:
 
 @primitive(surface=EVERY, check=_check_matrices("tril"))
 def tril(input, diagonal=0):
-    """The matrices of `input` with 0 above the diagonal number `diagonal` (positive ones lie above the main one)."""
+    """The matrices of `input` with 0 above the diagonal number `diagonal` (positive ones lie above the main one).
+
+    >>> fb.tril(fb.ones(2, 3), diagonal=1)
+    tensor([[1., 1., 0.],
+            [1., 1., 1.]])
+    """
 
 
 tril.kernel(np.tril)
@@ -35,7 +40,12 @@ tril.raw(lambda grad, diagonal: (np.tril(grad, diagonal),))
 
 @primitive(surface=EVERY, check=_check_matrices("triu"))
 def triu(input, diagonal=0):
-    """The matrices of `input` with 0 below the diagonal number `diagonal` (positive ones lie above the main one)."""
+    """The matrices of `input` with 0 below the diagonal number `diagonal` (positive ones lie above the main one).
+
+    >>> fb.triu(fb.ones(2, 3))
+    tensor([[1., 1., 1.],
+            [0., 1., 1.]])
+    """
 
 
 triu.kernel(np.triu)
@@ -73,7 +83,15 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 
 @composite(surface=FUNCTION | METHOD | OUT)
 def diag(input, diagonal=0):
-    """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix."""
+    """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix.
+
+    Args:
+        diagonal: how far above the main diagonal; negative below.
+
+    >>> fb.diag(fb.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
     if input.ndim == 1:
         return diag_embed(input, diagonal)
     if input.ndim == 2:
@@ -104,7 +122,12 @@ def diagflat(input, offset=0):
 
 @composite(surface=FUNCTION, spread="tensors")
 def block_diag(tensors):
-    """The matrices (vectors count as rows) along the diagonal of one matrix of zeros."""
+    """The matrices (vectors count as rows) along the diagonal of one matrix of zeros.
+
+    >>> fb.block_diag(fb.ones(1, 2), fb.full((1, 1), 7.0))
+    tensor([[1., 1., 0.],
+            [0., 0., 7.]])
+    """
     blocks = []
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
