@@ -125,6 +125,22 @@ def test_every_public_name_begins_its_docstring_with_a_sentence():
     assert not wrong, "\n".join(wrong)
 
 
+def test_public_methods_and_properties_have_a_docstring():
+    bare = []
+    for name, value in public().items():
+        if not inspect.isclass(value) or not is_ours(value):
+            continue
+        for member, found in vars(value).items():
+            function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+            if member.startswith("_") or not inspect.isfunction(function):
+                continue
+            # What overrides a documented method, such as forward, has that one's docstring.
+            if not any(inspect.getdoc(getattr(base, member, None)) for base in value.__mro__ if hasattr(base, member)):
+                bare.append(f"{name}.{member}")
+
+    assert not bare, "\n".join(bare)
+
+
 def test_every_operation_begins_its_docstring_with_a_sentence():
     from flambeau.ops import load_families
     from flambeau.ops._spec import OPS

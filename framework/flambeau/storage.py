@@ -91,6 +91,7 @@ class UntypedStorage:
 
     @property
     def device(self) -> devices.device:
+        """Where the memory is."""
         return devices.META if type(self._bytes) is MetaArray else devices.CPU
 
     def get_device(self) -> int:
@@ -345,10 +346,12 @@ class TypedStorage:
 
     @property
     def device(self) -> devices.device:
+        """Where the memory is."""
         return self._untyped.device
 
     @property
     def filename(self) -> str | None:
+        """The file that is mapped, or None."""
         return self._untyped.filename
 
     def get_device(self) -> int:

@@ -194,18 +194,22 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def shape(self) -> Size:
+        """The sizes of the dimensions, a `Size`, which is a tuple."""
         return tuple.__new__(Size, self._a.shape)
 
     @property
     def dtype(self) -> dtype:
+        """The type of the elements."""
         return from_numpy_dtype(self._a.dtype)
 
     @property
     def device(self) -> device:
+        """Where the memory is: ``cpu``, ``meta`` or ``cuda:0`` and so on."""
         return CPU if type(self._a) is ndarray else device_of(self._a)
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return self._a.ndim
 
     def dim(self) -> int:
@@ -255,10 +259,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def itemsize(self) -> int:
+        """Size of an element, in bytes."""
         return self._a.itemsize
 
     @property
     def nbytes(self) -> int:
+        """Size of all elements, in bytes; a view of a larger storage counts its own."""
         return int(self._a.size) * self._a.itemsize
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
@@ -308,27 +314,33 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def is_cuda(self) -> bool:
+        """Whether the memory is on a CUDA device."""
         return type(self._a) is not ndarray and self.device.type == "cuda"
 
     @property
     def is_cpu(self) -> bool:
+        """Whether the memory is the processor's."""
         return type(self._a) is ndarray
 
     @property
     def is_meta(self) -> bool:
+        """Whether there is a shape and a dtype but no memory."""
         return type(self._a) is MetaArray
 
     @property
     def names(self) -> tuple[None, ...]:
+        """None for each dimension: names of dimensions are not kept."""
         return (None,) * self._a.ndim
 
     def has_names(self) -> bool:
+        """False: names of dimensions are not kept."""
         return False
 
     # -- autograd --------------------------------------------------------------------------------------------------------
 
     @property
     def requires_grad(self) -> bool:
+        """Whether operations on this tensor are recorded; may be set on leaves."""
         return self._n is not None
 
     @requires_grad.setter
@@ -362,10 +374,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def is_leaf(self) -> bool:
+        """Whether no recorded operation made this tensor; leaves that require grad are where `.grad` arrives."""
         return self._n is None or type(self._n) is tape.Leaf
 
     @property
     def grad_fn(self) -> Any:
+        """The recorded operation that made this tensor, a `Node`; None for a leaf."""
         node = self._n
         if node is None or type(node) is tape.Leaf:
             return None
@@ -373,10 +387,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def output_nr(self) -> int:
+        """Which result of `grad_fn` this tensor is, from 0."""
         return self._n.index if type(self._n) is tape.OutputNode else 0
 
     @property
     def grad(self) -> Tensor | None:
+        """The gradient that `backward` has added up, or None; of a leaf, or after `retain_grad`."""
         try:
             return self._g
         except AttributeError:  # what operations make has no gradient, and saves storing that
@@ -414,6 +430,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def data(self) -> Tensor:
+        """A tensor over the same memory without history; assigning puts other memory in the place of this tensor's."""
         made = wrap(self._a)
         if type(self) is not Tensor and not getattr(type(self), "_plain_operand", False):
             made = made.as_subclass(type(self))
@@ -484,6 +501,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def retains_grad(self) -> bool:
+        """Whether `retain_grad` was called, so that `.grad` arrives though this is no leaf."""
         return self.__dict__.get("_retains_grad", False)
 
     def register_hook(self, hook: Any) -> tape.RemovableHandle:

@@ -104,6 +104,7 @@ class set_grad_enabled(_Mode):
         return super().__call__(fn)
 
     def clone(self) -> Any:
+        """Another one of the same mode, as decorators make for each call."""
         return set_grad_enabled(self.mode)
 
     def __enter__(self) -> None:
@@ -128,6 +129,7 @@ class inference_mode(_Mode):
         self.before = (True, False)
 
     def clone(self) -> Any:
+        """Another one of the same mode, as decorators make for each call."""
         return inference_mode(self.mode)
 
     def __enter__(self) -> None:
@@ -146,6 +148,7 @@ class set_multithreading_enabled(_Mode):
         self.mode = mode
 
     def clone(self) -> Any:
+        """Another one of the same mode, as decorators make for each call."""
         return set_multithreading_enabled(self.mode)
 
     def __enter__(self) -> None:

@@ -27,6 +27,7 @@ class Stream:
 
     @property
     def device(self) -> _device_type:
+        """The device whose work it orders."""
         return _device_type("cuda", self.device_index)
 
     @property

@@ -1503,18 +1503,21 @@ def conj_physical(input):
 
 
 def _matrix_transpose(self: Tensor) -> Tensor:
+    """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
     if self.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
     return self.transpose(-2, -1)
 
 
 def _adjoint(self: Tensor) -> Tensor:
+    """The conjugate transpose of the last two dimensions; of real tensors a view. See `adjoint`."""
     if self.ndim < 2 and self.ndim != 0:
         raise RuntimeError(f"tensor.mH is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
     return adjoint(self)
 
 
 def _hermitian(self: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix; of a real one a view."""
     if self.ndim not in (0, 2):
         raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
     return adjoint(self)
@@ -1527,7 +1530,10 @@ def _set_part(index: int) -> Any:
     return store
 
 
-Tensor.T = property(lambda self: self.permute(tuple(range(self.ndim - 1, -1, -1))))  # type: ignore[attr-defined]
+Tensor.T = property(  # type: ignore[attr-defined]
+    lambda self: self.permute(tuple(range(self.ndim - 1, -1, -1))),
+    doc="A view with all dimensions in reverse order; meant for two.",
+)
 Tensor.mT = property(_matrix_transpose)  # type: ignore[attr-defined]
 Tensor.mH = property(_adjoint)  # type: ignore[attr-defined]
 Tensor.H = property(_hermitian)  # type: ignore[attr-defined]

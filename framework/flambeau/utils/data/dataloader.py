@@ -117,6 +117,7 @@ class DataLoader(Generic[_T_co]):
 
     @property
     def multiprocessing_context(self) -> Any:
+        """How workers are started: a context of Python's `multiprocessing`, or None."""
         return self.__context
 
     @multiprocessing_context.setter

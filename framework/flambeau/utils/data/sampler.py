@@ -85,6 +85,7 @@ class RandomSampler(Sampler[int]):
     @property
     def num_samples(self) -> int:
         # Asked anew each time, because the dataset may have grown.
+        """How many keys a pass draws."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
