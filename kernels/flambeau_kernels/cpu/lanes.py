@@ -20,6 +20,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     rolled,
+    shuffle,
     store,
     unroll,
     vector,
@@ -29,16 +30,28 @@ from flambeau_kernels.scalar.coefficients import COEFFICIENTS
 from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E
 from flambeau_kernels.vocabulary import fma, where
 
-__all__ = ["exp_lanes", "multiply", "zero_lanes"]
+__all__ = ["exp_lanes", "lane_max", "multiply", "zero_lanes"]
 
 # The polynomial of exp, highest power first, in two parts.
 EXP_32, EXP_64 = ((p[:-3:-1], p[-3::-1]) for p in (COEFFICIENTS["exp.float32"], COEFFICIENTS["exp.float64"]))
 # Added to a number, these leave its nearest integer in the lowest bits of the sum.
 ROUND_32, ROUND_64 = 1.5 * 2.0**23, 1.5 * 2.0**52
+# For vectors of each length, which lanes to compare with which so that the largest ends up in all of them.
+FOLDS = {n: [tuple(i ^ step for i in range(n)) for step in (1, 2, 4, 8) if step < n] for n in (2, 4, 8, 16)}
 
 
 def zero_lanes(KIND):
     return broadcast(KIND(0), lanes(KIND))
+
+
+def lane_max(x, KIND):
+    """The largest lane of a vector; lanes that are nan may be skipped."""
+    for ORDER in unroll(FOLDS[lanes(KIND)]):
+        y = shuffle(x, x, ORDER)
+        x = where(y > x, y, x)
+    place = local(KIND, lanes(KIND))
+    store(place, 0, x)
+    return place[0]
 
 
 def exp_lanes(x, KIND):

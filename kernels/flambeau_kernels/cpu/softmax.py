@@ -1,13 +1,17 @@
 """Softmax, its logarithm and log-sum-exp over dimensions of an array, with their gradients.
 
-The largest element is taken off first, so that exp cannot overflow; half types are computed in float32.
+The largest element is taken off first, so that exp cannot overflow; half types are computed in float32. Floating arrays
+of some size go to compiled loops (`softmax_loops.py`); the rest is numpy's.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
+
+from .. import backend
 
 __all__ = ["log_softmax", "log_softmax_grad", "logsumexp", "narrow", "softmax", "softmax_grad", "widen"]
 
@@ -16,6 +20,27 @@ _exp = np.exp
 _largest: Any = np.maximum.reduce
 _total: Any = np.add.reduce
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
+# From this many elements on arrays are worth a kernel that must be compiled or loaded first.
+COMPILED_FROM = 128
+
+
+@functools.cache
+def _loops() -> Any:
+    """The compiled loops, or None where nothing can be compiled."""
+    from ..engine import llvm
+
+    if llvm.available() is not None:
+        return None
+    from . import softmax_loops
+
+    return softmax_loops
+
+
+def _compiled(a: np.ndarray) -> Any:
+    """The compiled loops, where they take `a`."""
+    if a.size < COMPILED_FROM or backend() != "numba" or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
+        return None
+    return _loops()
 
 
 def widen(a: np.ndarray) -> np.ndarray:
@@ -34,6 +59,9 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``exp(a)`` over its sum along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(np.exp(a - a))             # an only element is 1, or nan where it is not finite
+    loops = _compiled(a)
+    if loops is not None:
+        return loops.along(a, dim, False)
     x = widen(a)
     made = x - _largest(x, dim, None, None, True)
     _exp(made, made)
@@ -43,6 +71,9 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
 
 def softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `softmax` at the input whose result is `out`."""
+    loops = _compiled(out)
+    if loops is not None:
+        return loops.along_grad(grad, out, dim, False)
     p = widen(out)
     made = widen(grad) * p
     made -= p * (_total(made, dim, None, None, True) if made.ndim and made.size else made)
@@ -53,6 +84,9 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``a - log(sum(exp(a)))`` along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(a - a)
+    loops = _compiled(a)
+    if loops is not None:
+        return loops.along(a, dim, True)
     x = widen(a)
     made = x - _largest(x, dim, None, None, True)
     made -= np.log(_total(_exp(made), dim, None, None, True))
@@ -61,6 +95,9 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
 
 def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `log_softmax` at the input whose result is `out`."""
+    loops = _compiled(out)
+    if loops is not None:
+        return loops.along_grad(grad, out, dim, True)
     g = widen(grad)
     made = np.asarray(_exp(widen(out)))
     made *= _total(g, dim, None, None, True) if g.ndim and g.size else g

@@ -1,0 +1,260 @@
+"""Compiled loops of softmax and log_softmax, forward and backward.
+
+Along the last dimension a chunk is some whole rows. A row is read three times while it lies in a first-level cache:
+for its maximum, for the sum of exp, and for the result. Along another dimension (arrays ``(outer, n, inner)``) a chunk
+is `COLUMNS` neighbouring columns, whose maxima and sums are vectors; it walks down the n rows three times.
+
+A nan is skipped by the maximum but not by exp, so that it reaches the sum and with it all of its row.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flambeau_kernels.cpu.lanes import exp_lanes, lane_max, zero_lanes
+from flambeau_kernels.engine.language import (
+    apart,
+    broadcast,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    local,
+    rolled,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from flambeau_kernels.vocabulary import fma, log, where
+
+__all__ = ["along", "along_grad", "row_exp_sum", "row_top"]
+
+COLUMNS = 256
+# Elements of a chunk of rows: about 20 microseconds.
+CHUNK = 32768
+
+
+# -- one row -----------------------------------------------------------------------------------------------------------------
+
+
+def row_top(x, n, KIND):
+    """The largest of `n` elements; nan is skipped, and of nothing but nan it is -inf."""
+    N = lanes(KIND)
+    tops = local(vector(KIND, N), 4)
+    for R in unroll(range(4)):
+        tops[R] = broadcast(KIND(-math.inf), N)
+    whole = n // (4 * N) * (4 * N)
+    for i in rolled(range(0, whole, 4 * N)):
+        for R in unroll(range(4)):
+            s = load(x, i + R * N, N)
+            tops[R] = where(s > tops[R], s, tops[R])
+    for i in rolled(range(whole, n, N)):
+        s = load(x, i, N, n - i, -math.inf)
+        tops[0] = where(s > tops[0], s, tops[0])
+    for R in unroll(range(1, 4)):
+        tops[0] = where(tops[R] > tops[0], tops[R], tops[0])
+    return lane_max(tops[0], KIND)
+
+
+def row_exp_sum(x, n, top, KIND, to, STORE):
+    """The sum of ``exp(x - top)``, whose terms go to `to` if STORE."""
+    N = lanes(KIND)
+    total = zero_lanes(KIND)
+    whole = n // N * N
+    for i in rolled(range(0, whole, N)):
+        e = exp_lanes(load(x, i, N) - top, KIND)
+        if STORE:
+            store(to, i, e)
+        total = total + e
+    if whole < n:
+        # Differences of -inf are nan where the whole row is -inf, as they are in whole vectors.
+        e = exp_lanes(load(x, whole, N, n - whole, -math.inf) - top, KIND)
+        if STORE:
+            store(to, whole, e, n - whole)
+        total = total + e
+    return lane_sum(total)
+
+
+def finish_lanes(x, top, factor, KIND, LOG, STORED):
+    """A vector of the result: of what is stored, or of the input."""
+    return (x - top) - factor if LOG else (x if STORED else exp_lanes(x - top, KIND)) * factor
+
+
+@kernel
+def softmax_rows(chunk, x, out, rows, n, per, *, LOG, STORED):
+    KIND = widened(x)
+    N = lanes(KIND)
+    for row in range(chunk * per, min(rows, chunk * per + per)):
+        a, to = x + row * n, out + row * n
+        top = row_top(a, n, KIND)
+        total = row_exp_sum(a, n, top, KIND, to, STORED)
+        factor = log(total) if LOG else KIND(1) / total
+        source = to if STORED else a
+        whole = n // N * N
+        for i in rolled(range(0, whole, N)):
+            store(to, i, finish_lanes(load(source, i, N), top, factor, KIND, LOG, STORED))
+        if whole < n:
+            last = finish_lanes(load(source, whole, N, n - whole), top, factor, KIND, LOG, STORED)
+            store(to, whole, last, n - whole)
+
+
+def slope_lanes(g, p, total, KIND, LOG):
+    """A vector of the gradient, from that of the result `p`."""
+    return g - exp_lanes(p, KIND) * total if LOG else p * (g - total)
+
+
+@kernel
+def softmax_rows_grad(chunk, grad, made, out, rows, n, per, *, LOG):
+    KIND = widened(made)
+    N = lanes(KIND)
+    for row in range(chunk * per, min(rows, chunk * per + per)):
+        g, p, to = grad + row * n, made + row * n, out + row * n
+        sums = local(vector(KIND, N), 2)
+        for R in unroll(range(2)):
+            sums[R] = zero_lanes(KIND)
+        whole = n // (2 * N) * (2 * N)
+        for i in rolled(range(0, whole, 2 * N)):
+            for R in unroll(range(2)):
+                here = load(g, i + R * N, N)
+                sums[R] = sums[R] + here if LOG else fma(here, load(p, i + R * N, N), sums[R])
+        for i in rolled(range(whole, n, N)):
+            here = load(g, i, N, n - i)
+            sums[0] = sums[0] + here if LOG else fma(here, load(p, i, N, n - i), sums[0])
+        total = lane_sum(sums[0] + sums[1])
+        whole = n // N * N
+        for i in rolled(range(0, whole, N)):
+            store(to, i, slope_lanes(load(g, i, N), load(p, i, N), total, KIND, LOG))
+        if whole < n:
+            left = n - whole
+            store(to, whole, slope_lanes(load(g, whole, N, left), load(p, whole, N, left), total, KIND, LOG), left)
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------------
+
+
+def fill(to, count, value):
+    KIND = widened(to)
+    for j in rolled(range(0, count, lanes(KIND))):
+        store(to, j, broadcast(value, lanes(KIND)))
+
+
+def raise_tops(tops, j, s):
+    before = load(tops, j, lanes(widened(tops)))
+    store(tops, j, where(s > before, s, before))
+
+
+def add_exp(totals, tops, j, s, to, left, KIND, STORED):
+    N = lanes(KIND)
+    e = exp_lanes(s - load(tops, j, N), KIND)
+    store(totals, j, load(totals, j, N) + e)
+    if STORED:
+        if left < N:
+            store(to, j, e, left)
+        else:
+            store(to, j, e)
+
+
+@kernel
+def softmax_columns(chunk, x, out, n, inner, across, units, per, *, LOG, STORED):
+    KIND = widened(x)
+    N = lanes(KIND)
+    tops, totals = local(KIND, COLUMNS), local(KIND, COLUMNS)
+    for unit in range(chunk * per, min(units, chunk * per + per)):
+        first = unit % across * COLUMNS
+        count = min(COLUMNS, inner - first)
+        whole = count // N * N
+        a, to = x + (unit // across * n * inner + first), out + (unit // across * n * inner + first)
+        apart(fill)(tops, COLUMNS, KIND(-math.inf))
+        apart(fill)(totals, COLUMNS, KIND(0))
+        for r in rolled(range(n)):
+            for j in rolled(range(0, whole, N)):
+                raise_tops(tops, j, load(a, r * inner + j, N))
+            if whole < count:
+                raise_tops(tops, whole, load(a, r * inner + whole, N, count - whole, -math.inf))
+        for r in rolled(range(n)):
+            here, there = a + r * inner, to + r * inner
+            for j in rolled(range(0, whole, N)):
+                add_exp(totals, tops, j, load(here, j, N), there, N, KIND, STORED)
+            if whole < count:
+                add_exp(totals, tops, whole, load(here, whole, N, count - whole), there, count - whole, KIND, STORED)
+        for j in rolled(range(count)):
+            totals[j] = log(totals[j]) if LOG else KIND(1) / totals[j]
+        for r in rolled(range(n)):
+            source, there = (to if STORED else a) + r * inner, to + r * inner
+            for j in rolled(range(0, whole, N)):
+                store(there, j, finish_lanes(load(source, j, N), load(tops, j, N), load(totals, j, N), KIND, LOG, STORED))
+            if whole < count:
+                left = count - whole
+                s = load(source, whole, N, left)
+                store(there, whole, finish_lanes(s, load(tops, whole, N), load(totals, whole, N), KIND, LOG, STORED), left)
+
+
+@kernel
+def softmax_columns_grad(chunk, grad, made, out, n, inner, across, units, per, *, LOG):
+    KIND = widened(made)
+    N = lanes(KIND)
+    totals = local(KIND, COLUMNS)
+    for unit in range(chunk * per, min(units, chunk * per + per)):
+        first = unit % across * COLUMNS
+        count = min(COLUMNS, inner - first)
+        whole = count // N * N
+        base = unit // across * n * inner + first
+        apart(fill)(totals, COLUMNS, KIND(0))
+        for r in rolled(range(n)):
+            g, p = grad + (base + r * inner), made + (base + r * inner)
+            for j in rolled(range(0, whole, N)):
+                here, before = load(g, j, N), load(totals, j, N)
+                store(totals, j, before + here if LOG else fma(here, load(p, j, N), before))
+            if whole < count:
+                left = count - whole
+                here, before = load(g, whole, N, left), load(totals, whole, N)
+                store(totals, whole, before + here if LOG else fma(here, load(p, whole, N, left), before))
+        for r in rolled(range(n)):
+            g, p, to = grad + (base + r * inner), made + (base + r * inner), out + (base + r * inner)
+            for j in rolled(range(0, whole, N)):
+                store(to, j, slope_lanes(load(g, j, N), load(p, j, N), load(totals, j, N), KIND, LOG))
+            if whole < count:
+                left = count - whole
+                here = slope_lanes(load(g, whole, N, left), load(p, whole, N, left), load(totals, whole, N), KIND, LOG)
+                store(to, whole, here, left)
+
+
+# -- from arrays -------------------------------------------------------------------------------------------------------------
+
+
+def along(x: np.ndarray, dim: int, logs: bool) -> np.ndarray:
+    """softmax, or with `logs` log_softmax, along `dim` of a floating array with elements."""
+    if not x.flags.c_contiguous:
+        x = np.ascontiguousarray(x)
+    n, inner = x.shape[dim], math.prod(x.shape[dim + 1 :] if dim >= 0 else x.shape[x.ndim + dim + 1 :])
+    out = np.empty(x.shape, x.dtype)
+    stored = not logs and x.itemsize > 2
+    if inner == 1:
+        rows, per = x.size // n, max(1, CHUNK // n)
+        softmax_rows.run(-(-rows // per), x, out, rows, n, per, LOG=logs, STORED=stored)
+    else:
+        across = -(-inner // COLUMNS)
+        units, per = x.size // (n * inner) * across, max(1, CHUNK // (n * min(inner, COLUMNS)))
+        softmax_columns.run(-(-units // per), x, out, n, inner, across, units, per, LOG=logs, STORED=stored)
+    return out
+
+
+def along_grad(grad: np.ndarray, made: np.ndarray, dim: int, logs: bool) -> np.ndarray:
+    """The gradient of `along`, whose result was `made`."""
+    if not grad.flags.c_contiguous:
+        grad = np.ascontiguousarray(grad)
+    if not made.flags.c_contiguous:
+        made = np.ascontiguousarray(made)
+    n, inner = made.shape[dim], math.prod(made.shape[dim + 1 :] if dim >= 0 else made.shape[made.ndim + dim + 1 :])
+    out = np.empty(made.shape, made.dtype)
+    if inner == 1:
+        rows, per = made.size // n, max(1, CHUNK // n)
+        softmax_rows_grad.run(-(-rows // per), grad, made, out, rows, n, per, LOG=logs)
+    else:
+        across = -(-inner // COLUMNS)
+        units, per = made.size // (n * inner) * across, max(1, CHUNK // (n * min(inner, COLUMNS)))
+        softmax_columns_grad.run(-(-units // per), grad, made, out, n, inner, across, units, per, LOG=logs)
+    return out
