@@ -101,6 +101,10 @@ class Sequential(_Numbered):
 
     Args:
         *args: modules, or one OrderedDict that names them.
+
+    >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> net(fb.ones(5, 3)).shape
+    torch.Size([5, 1])
     """
 
     def __init__(self, *args: Any) -> None:

@@ -15,6 +15,9 @@ class Flatten(Module):
     """Merge the dimensions from `start_dim` to `end_dim`, both included, into one.
 
     Shapes: ``(*, d_start, ..., d_end, *) -> (*, d_start * ... * d_end, *)``.
+
+    >>> nn.Flatten()(fb.ones(5, 3, 4)).shape
+    torch.Size([5, 12])
     """
 
     __constants__ = ["start_dim", "end_dim"]

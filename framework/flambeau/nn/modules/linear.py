@@ -38,6 +38,9 @@ class Linear(Module):
     Shapes: ``(*, in_features) -> (*, out_features)``; `weight` (out_features, in_features), `bias`
         (out_features,).
     Both are drawn uniformly from ``±1/sqrt(in_features)``.
+
+    >>> nn.Linear(3, 2)(fb.ones(5, 3)).shape
+    torch.Size([5, 2])
     """
 
     __constants__ = ["in_features", "out_features"]

@@ -229,6 +229,10 @@ class BCEWithLogitsLoss(_Loss):
     Args:
         weight: broadcasts to the batch.
         pos_weight: factor of the positive part, broadcasts to the target.
+    Shapes: any, the same for both.
+
+    >>> nn.BCEWithLogitsLoss()(fb.tensor([0.0]), fb.tensor([1.0]))
+    tensor(0.6931)
     """
 
     def __init__(
@@ -250,7 +254,12 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
+    """The input, a distance, where the target is 1, ``max(0, margin - input)`` where it is -1.
+
+    Args:
+        margin: the distance beyond which pairs that differ cost nothing.
+    Shapes: any, the same for both.
+    """
 
     __constants__ = ["margin", "reduction"]
 
@@ -265,7 +274,10 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Hinge loss between each target class and each other. Targets are class indices, ended by -1."""
+    """Hinge loss between each target class and each other. Targets are class indices, ended by -1.
+
+    Shapes: scores ``(N, C)`` and int64 targets ``(N, C)``, or ``(C,)`` for both.
+    """
 
     __constants__ = ["reduction"]
 
@@ -274,7 +286,14 @@ class MultiLabelMarginLoss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Quadratic within `beta` of the target, linear beyond, with slope 1 there."""
+    """Quadratic within `beta` of the target, linear beyond, with slope 1 there.
+
+    ``0.5 * e ** 2 / beta`` where ``e = |input - target| < beta``, ``e - 0.5 * beta`` beyond.
+
+    Args:
+        beta: in the unit of the target, >= 0; 0 gives `L1Loss`.
+    Shapes: any, the same for both.
+    """
 
     __constants__ = ["reduction"]
 
@@ -289,7 +308,15 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Quadratic within `delta` of the target, linear beyond, with slope `delta` there."""
+    """Quadratic within `delta` of the target, linear beyond, with slope `delta` there.
+
+    ``0.5 * e ** 2`` where ``e = |input - target| < delta``, ``delta * (e - 0.5 * delta)`` beyond.
+
+    Args:
+        delta: in the unit of the target, > 0.
+    Shapes: any, the same for both.
+    Source: Huber 1964, "Robust Estimation of a Location Parameter", Ann. Math. Stat. 35(1).
+    """
 
     __constants__ = ["reduction", "delta"]
 
@@ -304,7 +331,7 @@ class HuberLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """``log(1 + exp(-target * input))`` for targets 1 and -1."""
+    """``log(1 + exp(-target * input))`` for targets 1 and -1. Shapes: any, the same for both."""
 
     __constants__ = ["reduction"]
 
@@ -367,7 +394,12 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """``1 - cos(input1, input2)`` where the target is 1, ``max(0, cos - margin)`` where it is -1."""
+    """``1 - cos(input1, input2)`` where the target is 1, ``max(0, cos - margin)`` where it is -1.
+
+    Args:
+        margin: cosine below which pairs that differ cost nothing, in [-1, 1].
+    Shapes: ``(N, D)`` twice and targets ``(N,)``, or ``(D,)`` and ``()``.
+    """
 
     __constants__ = ["margin", "reduction"]
 

@@ -191,6 +191,16 @@ class Module:
 
     Attributes:
         training: True in training mode, False in evaluation mode.
+
+    >>> class Scale(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = nn.Parameter(fb.tensor(2.0))
+    ...
+    ...     def forward(self, x):
+    ...         return self.factor * x
+    >>> Scale()(fb.ones(2)), [name for name, _ in Scale().named_parameters()]
+    (tensor([2., 2.], grad_fn=<MulBackward0>), ['factor'])
     """
 
     dump_patches: bool = False

@@ -66,19 +66,31 @@ class _CircularPadNd(_Pad):
 
 
 class CircularPad1d(_CircularPadNd):
-    """Pad a sequence with its own other end."""
+    """Pad a sequence with its own other end. Arguments and shapes as `ConstantPad1d`.
+
+    Paddings are at most the length.
+
+    >>> nn.CircularPad1d(1)(fb.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[3., 1., 2., 3., 1.]])
+    """
 
     _dims = 1
 
 
 class CircularPad2d(_CircularPadNd):
-    """Pad an image with its own opposite sides."""
+    """Pad an image with its own opposite sides. Arguments and shapes as `ConstantPad2d`.
+
+    Paddings are at most the sizes.
+    """
 
     _dims = 2
 
 
 class CircularPad3d(_CircularPadNd):
-    """Pad a volume with its own opposite sides."""
+    """Pad a volume with its own opposite sides. Arguments and shapes as `ConstantPad3d`.
+
+    Paddings are at most the sizes.
+    """
 
     _dims = 3
 
@@ -99,19 +111,41 @@ class _ConstantPadNd(_Pad):
 
 
 class ConstantPad1d(_ConstantPadNd):
-    """Pad a sequence with `value`."""
+    """Pad a sequence with `value`.
+
+    Args:
+        padding: elements at both ends, an int, or a pair ``(left, right)``; negative ones cut.
+        value: what is added.
+    Shapes: ``(N, C, L)`` or ``(C, L)`` -> ``(N, C, left + L + right)``.
+
+    >>> nn.ConstantPad1d((1, 2), 9.0)(fb.tensor([[1.0, 2.0]]))
+    tensor([[9., 1., 2., 9., 9.]])
+    """
 
     _dims = 1
 
 
 class ConstantPad2d(_ConstantPadNd):
-    """Pad an image with `value`."""
+    """Pad an image with `value`.
+
+    Args:
+        padding: pixels on every side, an int, or ``(left, right, top, bottom)``; negative ones cut.
+        value: what is added.
+    Shapes: ``(N, C, H, W)`` or ``(C, H, W)`` -> ``(N, C, top + H + bottom, left + W + right)``.
+    """
 
     _dims = 2
 
 
 class ConstantPad3d(_ConstantPadNd):
-    """Pad a volume with `value`."""
+    """Pad a volume with `value`.
+
+    Args:
+        padding: voxels on every side, an int, or ``(left, right, top, bottom, front, back)``; negative ones
+            cut.
+        value: what is added.
+    Shapes: ``(N, C, D, H, W)`` or ``(C, D, H, W)`` -> the same, padded.
+    """
 
     _dims = 3
 
@@ -121,19 +155,31 @@ class _ReflectionPadNd(_Pad):
 
 
 class ReflectionPad1d(_ReflectionPadNd):
-    """Pad a sequence with its mirror image; the end itself is not repeated. Paddings are below the length."""
+    """Pad a sequence with its mirror image; the end itself is not repeated.
+
+    Arguments and shapes as `ConstantPad1d`; paddings are below the length.
+
+    >>> nn.ReflectionPad1d(1)(fb.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[2., 1., 2., 3., 2.]])
+    """
 
     _dims = 1
 
 
 class ReflectionPad2d(_ReflectionPadNd):
-    """Pad an image with its mirror images; edges are not repeated. Paddings are below the sizes."""
+    """Pad an image with its mirror images; edges are not repeated.
+
+    Arguments and shapes as `ConstantPad2d`; paddings are below the sizes.
+    """
 
     _dims = 2
 
 
 class ReflectionPad3d(_ReflectionPadNd):
-    """Pad a volume with its mirror images; faces are not repeated. Paddings are below the sizes."""
+    """Pad a volume with its mirror images; faces are not repeated.
+
+    Arguments and shapes as `ConstantPad3d`; paddings are below the sizes.
+    """
 
     _dims = 3
 
@@ -143,19 +189,19 @@ class _ReplicationPadNd(_Pad):
 
 
 class ReplicationPad1d(_ReplicationPadNd):
-    """Pad a sequence by repeating its ends."""
+    """Pad a sequence by repeating its ends. Arguments and shapes as `ConstantPad1d`."""
 
     _dims = 1
 
 
 class ReplicationPad2d(_ReplicationPadNd):
-    """Pad an image by repeating its edges."""
+    """Pad an image by repeating its edges. Arguments and shapes as `ConstantPad2d`."""
 
     _dims = 2
 
 
 class ReplicationPad3d(_ReplicationPadNd):
-    """Pad a volume by repeating its faces."""
+    """Pad a volume by repeating its faces. Arguments and shapes as `ConstantPad3d`."""
 
     _dims = 3
 
@@ -171,12 +217,12 @@ class _ZeroPadMixin:
 
 
 class ZeroPad1d(_ZeroPadMixin, ConstantPad1d):
-    """Pad a sequence with zeros."""
+    """Pad a sequence with zeros. Arguments and shapes as `ConstantPad1d`."""
 
 
 class ZeroPad2d(_ZeroPadMixin, ConstantPad2d):
-    """Pad an image with zeros."""
+    """Pad an image with zeros. Arguments and shapes as `ConstantPad2d`."""
 
 
 class ZeroPad3d(_ZeroPadMixin, ConstantPad3d):
-    """Pad a volume with zeros."""
+    """Pad a volume with zeros. Arguments and shapes as `ConstantPad3d`."""
