@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import random, random_boxmuller, random_rejection, random_sample
+import flambeau_kernels as kernels
+from flambeau_kernels.cpu import random
 from flambeau_kernels.cpu.random import MT19937Stream, PhiloxStream
 from flambeau_kernels.cpu.random_arithmetic import fma
+from flambeau_kernels.engine import pool
 
 try:
     import torch
@@ -454,45 +458,77 @@ def test_a_weight_of_zero_is_never_drawn():
     assert sorted(pair.tolist()) == [1, 3]
 
 
-# The compiled loops
+# The tiers
 
 
-@pytest.mark.parametrize("make", [random_boxmuller.pairs32, random_boxmuller.pairs64])
-def test_compiled_normals_have_the_bits_of_interpreted_ones(make):
-    kind = np.float32 if make is random_boxmuller.pairs32 else np.float64
-    stream = MT19937Stream(0)
-    draw = stream.uniform32 if kind == np.float32 else stream.uniform64
-    radial, angular = draw(20000), draw(20000)
-    radial[:2], angular[:3] = (0, 1 - np.finfo(kind).epsneg), (0, 0.5, 1 - np.finfo(kind).epsneg)
+@pytest.fixture
+def on_both_tiers():
+    """Calls a function of a stream under the compiled and the numpy tier: both results and both final states."""
+    def call(draw):
+        told = []
+        for name in ("numba", "numpy"):
+            kernels.set_backend(name)
+            stream = MT19937Stream(0)
+            stream.random32(100)
+            told.append((draw(stream).tobytes(), stream.get_state().tolist()))
+        return told
 
-    fast = make(radial, angular, work=random_boxmuller.COMPILED_FROM)
-    slow = make(radial, angular, work=1)
-
-    for ours, theirs in zip(fast, slow, strict=True):
-        assert ours.tobytes() == theirs.tobytes()
-
-
-@pytest.mark.parametrize(("kernel", "arguments"), [
-    (random.standard_gamma, lambda n: (parameters(n, np.float64, 3),)),
-    (random.poisson, lambda n: (parameters(n, np.float64, 30),)),
-    (random.binomial, lambda n: (np.round(parameters(n, np.float64, 90)), parameters(n, np.float64, 1, 1))),
-])
-def test_compiled_rejection_has_the_bits_of_interpreted_rejection(kernel, arguments, monkeypatch):
-    slow_stream, fast_stream = MT19937Stream(0), MT19937Stream(0)
-    monkeypatch.setattr(random_rejection, "runs_compiled", lambda *_: False)
-    slow = kernel(slow_stream, *arguments(3000))
-    monkeypatch.setattr(random_rejection, "runs_compiled", lambda *_: True)
-    fast = kernel(fast_stream, *arguments(3000))
-
-    assert slow.tobytes() == fast.tobytes()
-    assert slow_stream.get_state().tolist() == fast_stream.get_state().tolist()
+    before = kernels.backend()
+    yield call
+    kernels.set_backend(before)
 
 
-def test_a_compiled_permutation_is_the_interpreted_one(monkeypatch):
-    slow = random.randperm(MT19937Stream(0), 5000)
-    monkeypatch.setattr(random_sample, "runs_compiled", lambda *_: True)
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("name", FILLS)
+def test_both_tiers_fill_the_same_numbers(name, dtype, on_both_tiers):
+    for shape in ((5,), (20011,), (40, 33)):
+        compiled, interpreted = on_both_tiers(lambda stream, n=shape: FILLS[name][1](stream, np.empty(n, dtype_of(dtype)).T))
 
-    assert random.randperm(MT19937Stream(0), 5000).tolist() == slow.tolist()
+        assert compiled == interpreted
+
+
+@pytest.mark.parametrize("draw", [
+    lambda stream: random.standard_gamma(stream, parameters(3000, np.float64, 3)),
+    lambda stream: random.poisson(stream, parameters(3000, np.float64, 30)),
+    lambda stream: random.binomial(
+        stream, np.round(parameters(3000, np.float64, 90)), parameters(3000, np.float64, 1, 1)),
+    lambda stream: random.randperm(stream, 5000),
+    lambda stream: random.multinomial(stream, parameters((7, 900), np.float32, 3), 40, True),
+    lambda stream: random.bernoulli(stream, np.empty((30, 40), np.float32), parameters((30, 40), np.float32, 1)),
+    lambda stream: random.randint(stream, np.empty(9000, np.int64), -7, 2**40),
+], ids=["gamma", "poisson", "binomial", "randperm", "multinomial", "bernoulli", "randint"])
+def test_both_tiers_draw_the_same_numbers(draw, on_both_tiers):
+    compiled, interpreted = on_both_tiers(draw)
+
+    assert compiled == interpreted
+
+
+@pytest.mark.parametrize("name", ["uniform(-3, 7)", "normal(1.7, 0.3)", "exponential", "bernoulli(0.3)", "random_(-5, 50)"])
+def test_the_number_of_threads_does_not_change_the_numbers(name):
+    before, drawn = pool.get_num_threads(), []
+    for threads in (1, 2, 4):
+        pool.set_num_threads(threads)
+        drawn.append(FILLS[name][1](MT19937Stream(0), np.empty(100_003, np.float32)).tobytes())
+    pool.set_num_threads(before)
+
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
+def test_a_remainder_is_exact_for_every_kind_of_divisor():
+    words = MT19937Stream(0).random32(20_000).astype(np.int64)
+    for count in (1, 2, 3, 10, 255, 2**16, 2**16 + 1, 2**28 - 1):
+        drawn = random.randint(MT19937Stream(0), np.empty(20_000, np.int64), 0, count)
+
+        np.testing.assert_array_equal(drawn, words % count)
+
+
+def test_numba_is_not_imported_by_drawing():
+    program = ("import sys\nimport numpy as np\nfrom flambeau_kernels.cpu import random\n"
+               "stream = random.MT19937Stream(0)\nrandom.normal(stream, np.empty(10**6))\n"
+               "random.poisson(stream, np.full(10**5, 3.0))\nrandom.randperm(stream, 10**6)\nprint('numba' in sys.modules)")
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert said.strip() == "False"
 
 
 def test_fused_multiply_add_rounds_once():

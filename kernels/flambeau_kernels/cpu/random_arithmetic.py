@@ -1,4 +1,4 @@
-"""What the random kernels share: fused multiply-add, the C library's functions on arrays, compiled loops.
+"""What the random kernels share: fused multiply-add, and the C library's functions on arrays.
 
 Drawing the same numbers as PyTorch means rounding where PyTorch rounds: its CPU code fuses `a * b + c`, and
 in float64 it calls the C library, whose last bit differs now and then from numpy's vectorised functions.
@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import FunctionType
 
 import numpy as np
 
-from .. import backend
-
-__all__ = ["compiled", "fma", "libm", "runs_compiled"]
+__all__ = ["fma", "libm"]
 
 SPLITTER = 134217729.0                               # 2**27 + 1 cuts a float64 into two halves of 26 bits
 CHUNK = 8192                                         # numbers worked on at a time: temporaries stay in cache
-FEW = 64                                             # steps from which compiled beats the same loop in Python
-
-_compiled: dict[FunctionType, Callable] = {}
 
 
 def fma(a: np.ndarray, b: float, c: float) -> np.ndarray:
@@ -81,30 +75,3 @@ def rounded_to_odd(value: np.ndarray, error: np.ndarray) -> np.ndarray:
 def libm(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     """`function` of the `math` module on each of a 1-D float64 array, to the C library's last bit."""
     return np.fromiter(map(function, values.tolist()), dtype=np.float64, count=values.size)
-
-
-def runs_compiled(loop: FunctionType, count: int, worth: int) -> bool:
-    """Whether `loop` should run compiled for `count` steps: from `worth` on, or from a few once it is
-    compiled.
-
-    The results are the same bits either way. Under the numpy backend nothing is compiled.
-    """
-    return count >= (FEW if loop in _compiled else worth) and backend() != "numpy"
-
-
-def compiled(loop: FunctionType) -> Callable:
-    """`loop`, over plain numbers and 1-D arrays, as machine code.
-
-    The plain functions it calls by a global name are compiled with it. They belong in its own module: the
-    cache on disk is renewed when that file changes. One with an attribute `scalar` is replaced by that.
-    """
-    if loop not in _compiled:
-        from numba import njit
-
-        scope = dict(loop.__globals__)
-        for name in loop.__code__.co_names:
-            if isinstance(scope.get(name), FunctionType):
-                scope[name] = compiled(getattr(scope[name], "scalar", scope[name]))
-        copy = FunctionType(loop.__code__, scope, loop.__name__, loop.__defaults__)
-        _compiled[loop] = njit(copy, cache=True, nogil=True, error_model="numpy")
-    return _compiled[loop]

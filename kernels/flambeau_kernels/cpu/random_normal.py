@@ -3,22 +3,26 @@
 There are two ways, and which one runs decides the numbers. A contiguous array of 16 numbers or more is made
 in blocks: 16 uniform numbers become 16 normal ones at once, in the array's own precision. Everything else is
 made in pairs, in float64; the second of a pair that is not needed waits in the stream for the next call.
+`random_loops` does both where kernels compile.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from .random_arithmetic import fma, libm
 from .random_boxmuller import TWO_PI, pairs32, pairs64
-from .random_stream import HALF_TYPES, MT19937Stream, check_dtype, fill, numbers_in
+from .random_stream import HALF_TYPES, MT19937Stream, check_dtype, fill, memory, numbers_in
+from .tier import compiles
 
 __all__ = ["log_normal", "normal"]
 
 BLOCK = 16
+PIECE = 1 << 14                                      # of `random_loops`
 CHUNK = 256                                          # blocks made at a time: temporaries stay in cache
 
 
@@ -34,10 +38,37 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     if np.iscomplexobj(out):
         std = std / math.sqrt(2.0)
     if count >= BLOCK and out.flags.c_contiguous:
+        if compiles():
+            _fill_blocks(stream, out, mean, std)
+            return out
         values = in_blocks(stream, count, out.dtype)
     else:
         values = in_pairs(stream, count, exact=out.dtype in (np.float64, np.complex128))
     return fill(out, moved_and_scaled(values, mean, std))
+
+
+def _fill_blocks(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> None:
+    """`in_blocks`, moved, scaled and stored by compiled loops."""
+    flat: Any = memory(out)
+    double = flat.dtype.itemsize == 8
+    whole = len(flat) - len(flat) % BLOCK
+    half = flat.dtype.name in HALF_TYPES
+    drawn = whole if half else len(flat)
+    # Words that are no numbers yet wait in the memory of `out`, where they fit.
+    words = stream.words(np.empty(drawn, np.uint32) if half else flat.view(np.uint32))
+    scaling = (mean, std) != (0.0, 1.0)
+    if scaling and not double:
+        # Adding -0.0 changes nothing, not even the sign of a zero.
+        mean, std = float(np.float32(mean)) or -0.0, float(np.float32(std))
+    _make_blocks(words, flat[:whole], mean, std, scaling)
+    if whole < len(flat):
+        _make_blocks(stream.random32(2 * BLOCK if double else BLOCK), flat[-BLOCK:], mean, std, scaling)
+
+
+def _make_blocks(words: np.ndarray, flat: np.ndarray, mean: float, std: float, scaling: bool) -> None:
+    from .random_loops import normal_blocks
+
+    normal_blocks.run(-(-len(flat) // PIECE), words, flat, len(flat) // BLOCK, float(mean), float(std), SCALED=scaling)
 
 
 def log_normal(stream: MT19937Stream, out: np.ndarray, mean: float = 1.0, std: float = 2.0) -> np.ndarray:
@@ -74,6 +105,15 @@ def in_pairs(stream: MT19937Stream, count: int, exact: bool) -> np.ndarray:
     if count and stream.spare_normal is not None:
         values[0], stream.spare_normal, start = stream.spare_normal, None, 1
     pairs = (count - start + 1) // 2
+    if compiles():
+        from .random_loops import normal_pairs
+
+        fresh = np.empty(2 * pairs)
+        normal_pairs.run(-(-pairs // PIECE), stream.random32(4 * pairs), fresh, pairs)
+        values[start:] = fresh[: count - start]
+        if fresh.size > count - start:
+            stream.spare_normal = float(fresh[-1])
+        return values
     unit = stream.uniform64(2 * pairs)
     fresh = pairs_exactly(unit) if exact or pairs < CHUNK else pairs_by_numpy(unit)
     values[start:] = fresh[: count - start]
@@ -122,5 +162,5 @@ def make_blocks(make: Callable, unit: np.ndarray, values: np.ndarray) -> None:
     unit, values = unit.reshape(-1, 2, 8), values.reshape(-1, 2, 8)
     for start in range(0, len(unit), CHUNK):
         chunk = slice(start, start + CHUNK)
-        first, second = make(unit[chunk, 0].ravel(), unit[chunk, 1].ravel(), unit.size)
+        first, second = make(unit[chunk, 0].ravel(), unit[chunk, 1].ravel())
         values[chunk, 0], values[chunk, 1] = first.reshape(-1, 8), second.reshape(-1, 8)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .random_arithmetic import compiled, runs_compiled
 from .random_continuous import exponential
 from .random_stream import MT19937Stream
+from .tier import compiles
 
 __all__ = ["multinomial", "randperm"]
 
-COMPILED_FROM = 1 << 17                              # 60 ms in plain Python
+COMPILED_FROM = 32
 # Floating types count to one past the integers they all hold exactly.
 LARGEST_COUNT = {
     "float16": (1 << 11) + 1, "bfloat16": (1 << 8) + 1, "float32": (1 << 24) + 1, "float64": (1 << 53) + 1,
@@ -29,11 +29,15 @@ def randperm(stream: MT19937Stream, n: int, dtype: np.dtype | type = np.int64) -
     if not 0 <= n <= most:
         raise RuntimeError(f"randperm: n must lie in [0, {most}] for dtype {dtype.name}, got n={n}")
     # How far ahead of place i the element that moves there is found: Knuth, TAOCP 3.4.2, algorithm P.
-    ahead = stream.random32(max(n - 1, 0)) % np.arange(n, 1, -1, dtype=np.int64)
-    if runs_compiled(swap_ahead, n, COMPILED_FROM):
-        order = np.arange(n)
-        compiled(swap_ahead)(order, ahead)
-        return order.astype(dtype, copy=False)
+    words = stream.random32(max(n - 1, 0))
+    if COMPILED_FROM <= n < 1 << 31 and compiles():
+        from . import random_loops as loops
+
+        places = np.empty(n, np.int32)
+        loops.steps_ahead.run(-(-n // loops.PIECE), words, n)
+        loops.swap_ahead.run(1, places, words, n, release=True)
+        return places.astype(dtype)
+    ahead = words % np.arange(n, 1, -1, dtype=np.int64)
     order = list(range(n))
     swap_ahead(order, ahead.tolist())
     return np.array(order, dtype=np.int64).astype(dtype, copy=False)
@@ -56,6 +60,10 @@ def multinomial(
     Raises: RuntimeError unless `weights` are floating, finite, not negative and of positive sum, 1-D or 2-D,
         and `num_samples` is positive and, without replacement, at most n.
     """
+    if replacement and num_samples > 1 and weights.dtype.kind == "f" and weights.ndim in (1, 2) and weights.size and compiles():
+        made = _multinomial_compiled(stream, weights, num_samples)
+        if made is not None:
+            return made
     check_weights(weights, num_samples, replacement)
     if not replacement or num_samples == 1:
         chances = weights / exponential(stream, np.empty(weights.shape, dtype=weights.dtype))
@@ -64,6 +72,23 @@ def multinomial(
     unit = stream.uniform64(len(rows) * num_samples).reshape(len(rows), num_samples)
     indices = np.stack([np.searchsorted(running_shares(row), u) for row, u in zip(rows, unit, strict=True)])
     return indices.reshape(*weights.shape[:-1], num_samples).astype(np.int64, copy=False)
+
+
+def _multinomial_compiled(stream: MT19937Stream, weights: np.ndarray, num_samples: int) -> np.ndarray | None:
+    """Draws with replacement; None, with nothing drawn, for weights that are no distribution."""
+    from .random_loops import weigh
+
+    rows, n = weights.reshape(-1, weights.shape[-1]).shape
+    made = np.empty((*weights.shape[:-1], num_samples), np.int64)
+    sums = np.empty(weights.size, np.float64 if weights.dtype == np.float64 else np.float32)
+    wrong = np.zeros(1, np.int64)
+    with stream.rewound():
+        words = stream.random32(2 * made.size)
+    weigh.run(rows, np.ascontiguousarray(weights), words, sums, made, wrong, n, num_samples, release=weights.size > 1 << 14)
+    if wrong[0]:
+        return None
+    stream.skip(2 * made.size)
+    return made
 
 
 def check_weights(weights: np.ndarray, num_samples: int, replacement: bool) -> None:

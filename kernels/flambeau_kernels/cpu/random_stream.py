@@ -11,10 +11,13 @@ Source: Matsumoto and Nishimura 1998, "Mersenne Twister", ACM TOMACS 8(1), seede
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+
+from .tier import compiles
 
 __all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
 
@@ -46,9 +49,17 @@ class MT19937Stream:
     """
 
     def __init__(self, seed: int = DEFAULT_SEED) -> None:
-        self._twister = np.random.MT19937()
-        self._drawer = np.random.Generator(self._twister)
+        # The block of words in use, then room for the next one while it is made.
+        self._state = np.empty(2 * BLOCK, np.uint32)
+        self._lock = threading.Lock()
         self.manual_seed(seed)
+
+    def __getstate__(self) -> np.ndarray:
+        return self.get_state()
+
+    def __setstate__(self, state: np.ndarray) -> None:
+        self.__init__()
+        self.set_state(state)
 
     def manual_seed(self, seed: int) -> MT19937Stream:
         """Restart from `seed`, forgetting any spare normal. Raises: ValueError outside [-2**63, 2**64)."""
@@ -56,7 +67,10 @@ class MT19937Stream:
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(f"manual_seed: seed must lie in [-2**63, 2**64), got {seed}")
         self._seed = seed % (1 << 64)
-        self._twister._legacy_seeding(self._seed & 0xFFFFFFFF)
+        twister = np.random.MT19937(0)
+        twister._legacy_seeding(self._seed & 0xFFFFFFFF)
+        self._state[:BLOCK] = twister.state["state"]["key"]
+        self._position = BLOCK                       # how many words of the block are gone
         self._untouched = True
         self.spare_normal: float | None = None
         self._spare_normal32 = (0.0, 0)
@@ -73,8 +87,31 @@ class MT19937Stream:
 
     def random32(self, count: int) -> np.ndarray:
         """The next `count` words, uint32."""
-        self._untouched = self._untouched and count == 0
-        return self._drawer.integers(0, WHOLE_WORD, size=count, dtype=np.uint32)
+        return self.words(np.empty(count, np.uint32))
+
+    def words(self, out: np.ndarray) -> np.ndarray:
+        """Fill the uint32 vector `out` with the next words; returns it."""
+        count = len(out)
+        if not count:
+            return out
+        # Long draws give up the GIL.
+        with self._lock:
+            if compiles():
+                from .random_loops import draw
+
+                draw.run(1, self._state, out, self._position, count, release=count > BLOCK)
+            else:
+                self._draw_by_numpy(out)
+            left = self._position + count - 1
+            self._position = left % BLOCK + 1
+            self._untouched = False
+        return out
+
+    def _draw_by_numpy(self, out: np.ndarray) -> None:
+        twister = np.random.MT19937(0)
+        twister.state = {"bit_generator": "MT19937", "state": {"key": self._state[:BLOCK], "pos": self._position}}
+        out[...] = np.random.Generator(twister).integers(0, WHOLE_WORD, size=len(out), dtype=np.uint32)
+        self._state[:BLOCK] = twister.state["state"]["key"]
 
     def random64(self, count: int) -> np.ndarray:
         """The next `2 * count` words joined in pairs, the first of each pair on top, uint64."""
@@ -82,18 +119,29 @@ class MT19937Stream:
 
     def uniform32(self, count: int) -> np.ndarray:
         """Float32 in [0, 1): the low 24 bits of one word each."""
+        if compiles():
+            return self._unit(np.empty(count, np.float32))
         return (self.random32(count) & np.uint32(0xFFFFFF)).astype(np.float32) * np.float32(2.0**-24)
 
     def uniform64(self, count: int) -> np.ndarray:
         """Float64 in [0, 1): the low 53 bits of two words each."""
+        if compiles():
+            return self._unit(np.empty(count, np.float64))
         return (self.random64(count) & np.uint64((1 << 53) - 1)).astype(np.float64) * 2.0**-53
+
+    def _unit(self, out: np.ndarray) -> np.ndarray:
+        from .random_loops import PIECE, uniform
+
+        # The words wait in the memory of the numbers they become.
+        uniform.run(-(-out.size // PIECE), self.words(out.view(np.uint32)), out, out.size, 0.0, 1.0, 1.0, PLAIN=True)
+        return out
 
     @contextmanager
     def rewound(self) -> Iterator[None]:
         """Whatever is drawn inside the `with` block is still to come after it."""
-        twister, untouched = self._twister.state, self._untouched
+        state, position, untouched = self._state[:BLOCK].copy(), self._position, self._untouched
         yield
-        self._twister.state, self._untouched = twister, untouched
+        self._state[:BLOCK], self._position, self._untouched = state, position, untouched
 
     def skip(self, words: int) -> None:
         """Throw `words` words away."""
@@ -106,11 +154,10 @@ class MT19937Stream:
     def get_state(self) -> np.ndarray:
         """The whole state as `STATE_BYTES` bytes, laid out as PyTorch lays out its own."""
         record = np.zeros((), dtype=STATE)
-        state = self._twister.state["state"]
-        record["seed"], record["seeded"], record["words"] = self._seed, 1, state["key"]
+        record["seed"], record["seeded"], record["words"] = self._seed, 1, self._state[:BLOCK]
         # After seeding as after a used up block no word is left; only `next` tells the two apart.
-        record["next"] = 0 if self._untouched else state["pos"]
-        record["left"] = 1 if self._untouched else BLOCK + 1 - state["pos"]
+        record["next"] = 0 if self._untouched else self._position
+        record["left"] = 1 if self._untouched else BLOCK + 1 - self._position
         if self.spare_normal is not None:
             record["spare_normal"], record["has_spare_normal"] = self.spare_normal, 1
         record["spare_normal32"], record["has_spare_normal32"] = self._spare_normal32
@@ -125,9 +172,8 @@ class MT19937Stream:
         record = read_state(state)
         self._seed = int(record["seed"])
         self._untouched = record["left"] == 1 and record["next"] == 0
-        position = BLOCK if record["left"] == 1 else int(record["next"])
-        words = record["words"].astype(np.uint32)
-        self._twister.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": position}}
+        self._position = BLOCK if record["left"] == 1 else int(record["next"])
+        self._state[:BLOCK] = record["words"]
         self.spare_normal = float(record["spare_normal"]) if record["has_spare_normal"] else None
         self._spare_normal32 = record["spare_normal32"], record["has_spare_normal32"]
         return self
@@ -158,6 +204,15 @@ def join(words: np.ndarray) -> np.ndarray:
 def memory_order(out: np.ndarray) -> list[int]:
     """The dims of `out`, widest stride first: numbers are dealt out along rising addresses."""
     return sorted(range(out.ndim), key=lambda dim: -abs(out.strides[dim]) if out.shape[dim] > 1 else 0)
+
+
+def memory(out: np.ndarray) -> np.ndarray | None:
+    """The numbers of `out` in the order of its memory, complex ones as two, as a vector that shares it; None with gaps."""
+    dense = out if out.flags.c_contiguous else out.transpose(memory_order(out))
+    if not dense.flags.c_contiguous:
+        return None
+    flat = dense.reshape(-1)
+    return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
 
 
 def fill(out: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Uniform reals, integers and coin flips from an `MT19937Stream`, the ones PyTorch's CPU draws.
 
 Every function fills `out` in place, any strides, and returns it. Numbers are dealt out in the order of
-memory, so a transposed view receives them along its columns.
+memory, so a transposed view receives them along its columns. Memory without gaps is filled by compiled loops
+(`random_loops`), the rest by numpy.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from .random_arithmetic import fma
-from .random_stream import HALF_TYPES, MT19937Stream, check_dtype, fill, memory_order, numbers_in
+from .random_stream import HALF_TYPES, MT19937Stream, check_dtype, fill, memory, memory_order, numbers_in
+from .tier import compiles
 
 __all__ = ["bernoulli", "random_bits", "randint", "uniform"]
 
@@ -30,6 +32,8 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
     """
     check_dtype("uniform_", out.dtype, "fc")
     check_interval(out.dtype, low, high)
+    if compiles() and _uniform_compiled(stream, out, low, high):
+        return out
     double = out.dtype in (np.float64, np.complex128)
     unit = stream.uniform64(numbers_in(out)) if double else stream.uniform32(numbers_in(out))
     if (low, high) != (0.0, 1.0):
@@ -41,6 +45,34 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
         values = unit.astype(kind, copy=False)
         unit = np.where(values == kind.type(high), kind.type(low), values)
     return fill(out, unit)
+
+
+PIECE = 1 << 14                                      # of `random_loops`
+
+
+def words_for(stream: MT19937Stream, flat: np.ndarray, each: int) -> np.ndarray:
+    """`each` words for every number of `flat`; in its own memory, where they fit."""
+    own = flat.dtype.kind == "f" and flat.dtype.itemsize == 4 * each
+    return stream.words(flat.view(np.uint32) if own else np.empty(each * len(flat), np.uint32))
+
+
+def _uniform_compiled(stream: MT19937Stream, out: np.ndarray, low: float, high: float) -> bool:
+    """Whether `out` could be filled without numpy, and is."""
+    flat = memory(out)
+    if flat is None:
+        return False
+    from .random_loops import uniform as loop
+
+    double = flat.dtype.itemsize == 8
+    words = words_for(stream, flat, 2 if double else 1)
+    plain = low == 0 and high == 1 and flat.dtype.name not in HALF_TYPES
+    width = high - low if double else float(np.float32(np.float32(high) - np.float32(low)))
+    if not double:
+        low = float(np.float32(low))
+    # As `out` would hold them, to compare with what was stored.
+    last = float(flat.dtype.type(high))
+    loop.run(-(-len(flat) // PIECE), words, flat, len(flat), float(low), float(width), last, PLAIN=plain)
+    return True
 
 
 def check_interval(dtype: np.dtype, low: float, high: float) -> None:
@@ -96,6 +128,8 @@ def fill_integers(
     stream: MT19937Stream, out: np.ndarray, low: int, count: int, two_words: bool
 ) -> np.ndarray:
     """`low` plus a word modulo `count`; for the whole of int64 the word itself."""
+    if compiles() and out.dtype.kind in "iuf" and count < 1 << 63 and _integers_compiled(stream, out, low, count, two_words):
+        return out
     words = stream.random64(out.size) if two_words else stream.random32(out.size)
     if count == 1 << 64:
         return fill(out, words.view(np.int64))
@@ -105,6 +139,17 @@ def fill_integers(
     # The sum wraps around: the low 64 bits of word and bound are all that count.
     integers = (words.astype(np.uint64) + np.uint64(low % (1 << 64))).view(np.int64)
     return fill(out, integers)
+
+
+def _integers_compiled(stream: MT19937Stream, out: np.ndarray, low: int, count: int, two_words: bool) -> bool:
+    flat = memory(out)
+    if flat is None or not -(1 << 63) <= low < 1 << 63:
+        return False
+    from .random_loops import integers
+
+    words = stream.random32(len(flat) * (1 + two_words))
+    integers.run(-(-len(flat) // PIECE), words, flat, len(flat), int(low), int(count), TWO=two_words)
+    return True
 
 
 def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.5) -> np.ndarray:
@@ -119,6 +164,12 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
     check_dtype("bernoulli_", out.dtype, "fiub")
     if isinstance(p, np.ndarray):
         check_probabilities(p)
+        if compiles() and p.dtype.kind == "f" and p.shape == out.shape and p.flags.c_contiguous and out.flags.c_contiguous:
+            from .random_loops import coins_each
+
+            words = stream.random32(out.size * (1 + (p.dtype.itemsize == 8)))
+            coins_each.run(-(-out.size // PIECE), words, p, out, out.size)
+            return out
         unit = stream.uniform64(out.size) if p.dtype == np.float64 else stream.uniform32(out.size)
         order = memory_order(out)
         target, p = out.transpose(order), np.broadcast_to(p, out.shape).transpose(order)
@@ -126,10 +177,16 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
         return out
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_: p must lie in [0, 1], got p={p}")
-    return fill(out, stream.uniform64(out.size) < p)
+    flat = memory(out) if compiles() else None
+    if flat is None:
+        return fill(out, stream.uniform64(out.size) < p)
+    from .random_loops import coins
+
+    coins.run(-(-len(flat) // PIECE), stream.random32(2 * len(flat)), flat, len(flat), float(p))
+    return out
 
 
 def check_probabilities(p: np.ndarray) -> None:
-    inside = (p >= 0) & (p <= 1)
-    if not inside.all():
+    if p.size and not (p.min() >= 0 and p.max() <= 1):          # false for nan too
+        inside = (p >= 0) & (p <= 1)
         raise RuntimeError(f"bernoulli: every p must lie in [0, 1], got {p[~inside].flat[0]}")
