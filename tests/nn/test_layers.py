@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from flambeau import nn
 
 pytestmark = pytest.mark.oracle
 
@@ -179,3 +180,32 @@ def test_a_layer_computes_like_the_oracles(oracle, name, args, kwargs, shapes, t
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
     for key, value in ours.state_dict().items():
         np.testing.assert_allclose(value.numpy(), theirs.state_dict()[key].numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_cross_map_lrn_has_pytorchs_gradient(size):
+    # The derivative of the forward, but for the windows, which PyTorch takes one channel lower.
+    alpha, beta, k, channels = 0.3, 0.6, 1.2, 7
+    x = fb.linspace(0.5, 1.5, channels, dtype=fb.float64).view(1, channels, 1, 1).requires_grad_()
+    y = nn.CrossMapLRN2d(size, alpha, beta, k)(x)
+    values, out = x.detach().flatten().numpy(), y.detach().flatten().numpy()
+    scale = (out / values) ** (-1 / beta)
+    lowest = (size + 1) // 2
+    below = [sum((out / scale)[max(c - lowest, 0) : c + size - lowest]) for c in range(channels)]
+
+    y.sum().backward()
+
+    expected = scale**-beta - 2 * alpha * beta / size * values * np.array(below)
+    np.testing.assert_allclose(x.grad.flatten().numpy(), expected, rtol=1e-12)
+
+
+def test_sync_batch_norm_of_one_process_is_batch_norm():
+    x = fb.arange(24.0).view(2, 3, 4)
+    plain = nn.BatchNorm1d(3)
+    shared = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3)))
+
+    assert fb.equal(shared(x), plain(x))
+    assert fb.equal(shared[0].running_var, plain.running_var)
+    assert fb.equal(shared.eval()(x), plain.eval()(x))
+    with pytest.raises(NotImplementedError, match="process_group"):
+        nn.SyncBatchNorm(3, process_group=object())(x)

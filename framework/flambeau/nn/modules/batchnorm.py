@@ -249,11 +249,12 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalization with statistics over all processes of a group. Not built yet: forward raises.
+    """Batch normalization with statistics over all processes of a group: in a single process, over the batch.
 
-    Arguments as `BatchNorm1d`, and `process_group`. Construction, state and `convert_sync_batchnorm` work, so
-    that models
-    can be described and loaded.
+    Arguments as `BatchNorm1d`, and `process_group`. Statistics across processes are not built yet: with a
+    `process_group`, forward raises.
+
+    Shapes: ``(N, C, ...)``, unchanged.
     """
 
     def __init__(
@@ -277,10 +278,12 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"SyncBatchNorm: expected at least 2 dimensions, got {tuple(input.shape)}")
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
-        self._check_input_dim(input)
-        raise NotImplementedError(
-            "SyncBatchNorm: normalization across processes is not built yet; use BatchNorm"
-        )
+        if self.process_group is not None:
+            raise NotImplementedError(
+                "SyncBatchNorm: statistics over the processes of a process_group are not built yet; "
+                "without a process_group it normalizes over the batch of this process"
+            )
+        return super().forward(input)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

@@ -42,6 +42,37 @@ class LocalResponseNorm(Module):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
+def _window_sums(x: fb.Tensor, before: int, after: int) -> fb.Tensor:
+    """Sums over the channels from `before` below to `after` above each; (N, C, H, W)."""
+    padded = F.pad(x, (0, 0, 0, 0, before, after))  # (N, before + C + after, H, W)
+    return padded.unfold(1, before + 1 + after, 1).sum(-1)
+
+
+class _CrossMapLRN(fb.autograd.Function):
+    """`CrossMapLRN2d`, with PyTorch's derivative: its windows are not those of the forward turned round."""
+
+    @staticmethod
+    def forward(ctx: Any, input: fb.Tensor, size: int, alpha: float, beta: float, k: float) -> fb.Tensor:
+        reach = (size - 1) // 2
+        square = input * input
+        total = _window_sums(square, reach, reach)
+        # The first channel stays in all windows that it was left behind by, as in PyTorch.
+        total = fb.cat([total[:, : reach + 1], total[:, reach + 1 :] + square[:, :1]], dim=1)
+        scale = total * (alpha / size) + k
+        output = input * scale**-beta
+        ctx.save_for_backward(input, scale, output)
+        ctx.size, ctx.alpha, ctx.beta = size, alpha, beta
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: fb.Tensor) -> Any:
+        input, scale, output = ctx.saved_tensors
+        # As many channels as the forward has, or one more, and one lower than they should be; PyTorch has no gradient for size 1.
+        before = (ctx.size + 1) // 2 if ctx.size > 1 else 0
+        spread = _window_sums(grad * output / scale, before, max(ctx.size - 1 - before, 0))
+        return grad * scale**-ctx.beta - 2 * ctx.alpha * ctx.beta / ctx.size * input * spread, None, None, None, None
+
+
 class CrossMapLRN2d(Module):
     """`LocalResponseNorm` for images under its older name; a window of even `size` is one channel narrower.
 
@@ -60,13 +91,7 @@ class CrossMapLRN2d(Module):
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         if input.dim() != 4:
             raise ValueError(f"CrossMapLRN2d: expected 4 dimensions, got {tuple(input.shape)}")
-        reach = (self.size - 1) // 2
-        square = input * input
-        padded = F.pad(square, (0, 0, 0, 0, reach, reach))  # (N, C + 2 reach, H, W)
-        total = padded.unfold(1, 2 * reach + 1, 1).sum(-1)  # (N, C, H, W)
-        # The first channel stays in all windows that it was left behind by, as in PyTorch.
-        total = fb.cat([total[:, : reach + 1], total[:, reach + 1 :] + square[:, :1]], dim=1)
-        return input * (total * (self.alpha / self.size) + self.k) ** -self.beta
+        return _CrossMapLRN.apply(input, self.size, self.alpha, self.beta, self.k)  # pyright: ignore[reportReturnType]  # a Tensor
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
