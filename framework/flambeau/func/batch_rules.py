@@ -334,6 +334,11 @@ def _bmm(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(_matmul(*(level.front(x) for x in args)))
 
 
+@rule("products")
+def _products(level: Any, op: Any, args: Any) -> Any:
+    return level.wrap(_matmul(*(level.front(x) for x in args)))
+
+
 @rule("mv")
 def _mv(level: Any, op: Any, args: Any) -> Any:
     _check_product(op, args)

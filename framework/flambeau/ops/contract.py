@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +26,7 @@ from ._spec import (
     sum_tensor_to,
     wrap_dims,
 )
-from .linalg import bmm, mm
+from .linalg import bmm, mm, products
 
 # -- einsum ------------------------------------------------------------------------------------------------------------------
 
@@ -110,7 +113,7 @@ def _read_arguments(equation: Any, operands: Any) -> tuple[list[list[Any]], Any,
     return terms, None if right is None else _parse_labels(right, len(texts)), list(operands)
 
 
-def _expand_ellipsis(terms: list[list[Any]], tensors: list[Tensor]) -> int:
+def _expand_ellipsis(terms: list[list[Any]], tensors: Sequence[Any]) -> int:
     """Replace each Ellipsis by ints counted from the last dimension it stands for (-1, -2, ...); returns the largest count."""
     widest = 0
     for i, (labels, tensor) in enumerate(zip(terms, tensors, strict=True)):
@@ -205,6 +208,94 @@ def _product_of(a: _Term, b: _Term, needed: set[Any]) -> _Term:
     return _Term(made.reshape([sizes[label] for label in labels]), labels)
 
 
+class _Step(NamedTuple):
+    """A product of two terms: how their dimensions are ordered (None as they are), and how many of them are batch, rows, inner
+    dimensions and columns. `turned` if the second term has the rows.
+    """
+
+    left: tuple[int, ...] | None
+    right: tuple[int, ...] | None
+    counts: tuple[int, int, int, int]
+    turned: bool
+
+
+class _Route(NamedTuple):
+    labels: tuple[tuple[Any, ...], ...]
+    steps: tuple[_Step, ...]
+    last: tuple[int, ...] | None
+
+
+def _order(labels: Any, wanted: Any) -> tuple[int, ...] | None:
+    order = tuple(labels.index(x) for x in wanted)
+    return None if order == tuple(range(len(order))) else order
+
+
+@functools.lru_cache(512)
+def _route(equation: str, ndims: tuple[int, ...]) -> _Route | None:
+    """How an equation is computed by matrix products alone, if it is: every label of a term is in the result or in one other."""
+    try:
+        terms, output, _ = _read_arguments(equation, ndims)
+        widest = _expand_ellipsis(terms, [_Dims(n) for n in ndims])
+        wanted = _output_labels(output, terms, widest)
+    except (RuntimeError, ValueError):                # said again where the operands are known
+        return None
+    if any(len(set(labels)) != len(labels) for labels in terms):
+        return None
+    a, steps = terms[0], []
+    for i, b in enumerate(terms[1:], 1):
+        needed = {*wanted, *(x for later in terms[i + 1 :] for x in later)}
+        both = [x for x in a if x in b]
+        batch, inner = [x for x in both if x in needed], [x for x in both if x not in needed]
+        rows, columns = [x for x in a if x not in both], [x for x in b if x not in both]
+        if not inner or not needed.issuperset((*rows, *columns)):
+            return None
+        turned = i == len(terms) - 1 and wanted == [*batch, *columns, *rows]
+        first, second, rows, columns = (b, a, columns, rows) if turned else (a, b, rows, columns)
+        counts = (len(batch), len(rows), len(inner), len(columns))
+        steps.append(_Step(_order(first, [*batch, *rows, *inner]), _order(second, [*batch, *inner, *columns]), counts, turned))
+        a = [*batch, *rows, *columns]
+    return _Route(tuple(map(tuple, terms)), tuple(steps), _order(a, wanted))
+
+
+class _Dims(NamedTuple):
+    ndim: int
+
+
+def _by_route(equation: str, operands: Any) -> Tensor | None:
+    """The result by the route of the equation; None for operands or sizes that it does not fit."""
+    for t in operands:
+        if not isinstance(t, Tensor) or t.dtype is not operands[0].dtype:
+            return None
+    route = _route(equation, tuple(t.ndim for t in operands))
+    if route is None:
+        return None
+    sizes: dict[Any, int] = {}
+    for t, labels in zip(operands, route.labels, strict=True):
+        for label, n in zip(labels, t._a.shape, strict=True):
+            if sizes.setdefault(label, n) != n:
+                return None
+    made = operands[0]
+    for step, other in zip(route.steps, operands[1:], strict=True):
+        a, b = (other, made) if step.turned else (made, other)
+        a = a if step.left is None else a.permute(step.left)
+        b = b if step.right is None else b.permute(step.right)
+        made = _matrices_product(a, b, step.counts)
+    return made if route.last is None else made.permute(route.last)
+
+
+def _matrices_product(a: Tensor, b: Tensor, counts: tuple[int, int, int, int]) -> Tensor:
+    """Batch, rows and inner dimensions of `a` times batch, inner dimensions and columns of `b`."""
+    batch, rows, inner, columns = counts
+    shape, split = tuple(a._a.shape), batch + rows
+    result = (*shape[:split], *b._a.shape[batch + inner :])
+    if rows != 1 or inner != 1:
+        a = a.reshape(*shape[:batch], math.prod(shape[batch:split]), math.prod(shape[split:]))
+    if columns != 1 or inner != 1:
+        b = b.reshape(*shape[:batch], math.prod(shape[split:]), math.prod(result[split:]))
+    made = mm(a, b) if not batch else bmm(a, b) if batch == 1 else products(a, b)
+    return made if rows == columns == 1 else made.reshape(result)
+
+
 def _count(sizes: dict[Any, int], labels: list[Any]) -> int:
     total = 1
     for label in labels:
@@ -227,6 +318,10 @@ def einsum(equation, operands):
     >>> fb.einsum("ii", a), fb.einsum("ij->j", a)
     (tensor(5.), tensor([4., 6.]))
     """
+    if isinstance(equation, str) and len(operands) > 1:
+        made = _by_route(equation, operands)
+        if made is not None:
+            return made
     terms, output, tensors = _read_arguments(equation, operands)
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):

@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels import small
 from flambeau_kernels.cpu import matmul as kernel
 
-from .. import _state, devices, dtypes
+from .. import _state, dtypes
 from .._arrays import ndarray
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
@@ -172,6 +172,39 @@ def bmm(input, mat2):
 bmm.kernel(product)
 
 
+def _batches_fast(op: Any) -> Any:
+    def run(input: Any, mat2: Any) -> Tensor | None:
+        """Two batches of matrices of one floating dtype."""
+        try:
+            a, b = input._a, mat2._a
+            if type(a) is not ndarray or type(b) is not ndarray:
+                return None
+            d = a.dtype
+            if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim < 3:
+                return None
+            shape, other = a.shape, b.shape
+            if shape[:-2] != other[:-2] or shape[-1] != other[-2] or op is bmm and a.ndim != 3:
+                return None
+            made = wrap(kernel.matmul(a, b))
+            n, m = input._n, mat2._n
+        except AttributeError:  # not tensors
+            return None
+        if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
+            node = made._n = _new(op.node_class)
+            node.seq = _state.next_seq()
+            node.parents = (n, m)
+            node.hooks = None
+            node.saved = (a, b)
+            node.versions = (input._v, mat2._v)
+            node.shape = 0
+        return made
+
+    return run
+
+
+bmm.fast(_batches_fast(bmm))
+
+
 @bmm.shape
 def _bmm_shape(input, mat2):
     return (input.shape[0], input.shape[1], mat2.shape[2]), input.dtype
@@ -190,6 +223,29 @@ def _transposed_batch(a: Any) -> Any:
 @bmm.raw
 def _bmm_raw(grad, input, mat2):
     return (lambda: product(grad, _transposed_batch(mat2)), lambda: product(_transposed_batch(input), grad))
+
+
+@primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"))
+def products(input, mat2):
+    """Matrix products ``(*, n, k) @ (*, k, m) -> (*, n, m)`` over several equal leading dimensions, of any strides."""
+
+
+products.node_class.title = "BmmBackward0"
+products.kernel(product)
+products.fast(_batches_fast(products))
+
+
+@products.shape
+def _products_shape(input, mat2):
+    return (*input.shape[:-1], mat2.shape[-1]), input.dtype
+
+
+@products.vjp
+def _products_vjp(grad, input, mat2):
+    return (lambda: products(grad, adjoint(mat2)), lambda: products(adjoint(input), grad))
+
+
+products.raw(_bmm_raw)
 
 
 def _check_mv(input, vec):
@@ -307,13 +363,14 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
             return mv(rows, other).view(input.shape[:-1])
         return mm(rows, other).view(*input.shape[:-1], other.shape[-1])
     a = input.unsqueeze(0) if n == 1 else input
-    from .shape import broadcast_shapes
+    first, second = tuple(a.shape[:-2]), tuple(other.shape[:-2])
+    if first != second:
+        from .shape import broadcast_shapes
 
-    batch = tuple(broadcast_shapes(a.shape[:-2], other.shape[:-2]))
-    count = devices.Size(batch).numel()
-    left = a.expand(batch + a.shape[-2:]).reshape(count, *a.shape[-2:])
-    right = other.expand(batch + other.shape[-2:]).reshape(count, *other.shape[-2:])
-    made = bmm(left, right).view(*batch, left.shape[1], right.shape[2])
+        batch = tuple(broadcast_shapes(first, second))
+        a = a if first == batch else a.expand(batch + tuple(a.shape[-2:]))
+        other = other if second == batch else other.expand(batch + tuple(other.shape[-2:]))
+    made = bmm(a, other) if a.ndim == 3 else products(a, other)
     return made.squeeze(-2) if n == 1 else made
 
 
@@ -340,6 +397,16 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     With ``beta=0`` `input` does not count at all, nan included.
     """
     return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
+
+
+def _is_row(input: Any, mat1: Any, mat2: Any) -> bool:
+    """Whether `input` is a vector that is added to every row of the product of two matrices that fit, all of one dtype."""
+    if not (isinstance(input, Tensor) and isinstance(mat1, Tensor) and isinstance(mat2, Tensor)):
+        return False
+    v, a, b = input._a, mat1._a, mat2._a
+    if v.ndim != 1 or a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or v.shape[0] != b.shape[1]:
+        return False
+    return v.dtype == a.dtype == b.dtype and input.dtype.category >= dtypes.FLOATING
 
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")

@@ -24,6 +24,7 @@ Code that has native loops of its own can call the block function of a plan dire
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -38,12 +39,18 @@ __all__ = ["dot", "matmul", "plan_for", "set_invariant"]
 SMALL, SMALL_VECTOR = flambeau_kernels.small.MOST_PRODUCTS, flambeau_kernels.small.MOST_THIN_PRODUCTS
 # The same for dtypes that numpy multiplies without BLAS.
 SMALL_WITHOUT_BLAS = 1 << 11
+# Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
+SMALL_OF_MANY = 1 << 9
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
 # above which the interpreter lock is released. An item's own cost counts as multiplications too.
 CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 32, 1 << 21, 1 << 12
+# Binary logarithm of the side of a cube that is worth cutting, which then has as many pieces as its side is longer.
+PIECES_FROM = 5
 
 Run = Callable[[Any, Any, Any, Any], None]
 _plans: dict[Any, Run] = {}
+# Rows for which it pays to leave the other operand, contiguous along k, as it lies; fewer where pairs are multiplied twice as fast.
+FEW, FEW_PAIRS = 48, 12
 _MOST_PLANS = 4096
 _invariant = False
 _lock = threading.Lock()
@@ -98,8 +105,8 @@ def dot(a: Any, b: Any) -> Any:
 def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     if a[-1] != b[-2]:
         raise ValueError(f"matmul: a has {a[-1]} columns, b has {b[-2]} rows; they must be equal: {a} @ {b}")
-    if len(a) == 2 and len(b) == 2:
-        return a[0], b[1]
+    if a[:-2] == b[:-2]:
+        return (*a[:-1], b[-1])
     return (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
 
 
@@ -120,6 +127,8 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run:
     if _invariant and a.dtype.kind == "c":
         return _by_parts(accumulate)
     least = (SMALL_VECTOR if vector else SMALL) if real or a.dtype.kind == "c" else SMALL_WITHOUT_BLAS
+    if count > 1 and m * n * k >= SMALL_OF_MANY:
+        least = min(least, SMALL_VECTOR)
     if not _invariant and m * n * k * count <= least and out.dtype == a.dtype:
         return general
     if a.dtype.kind == "c":
@@ -188,7 +197,7 @@ def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | Non
     plan[driver.BLOCK], plan[driver.ROUTINE] = blas.block(a.dtype.name), address
     plan[driver.FLAGS] = driver.ACCUMULATE if accumulate else 0
     m, n, k = (int(plan[slot]) for slot in (driver.M, driver.N, driver.K))
-    rows, columns, group = _grid(m, n, k, out.size // (m * n), 8, 8, 512)
+    rows, columns, group = _grid(m, n, k, out.size // (m * n), 8, 8, 512, (True, True))
     driver.set_grid(plan, rows, columns, group)
     start = driver.runner()
 
@@ -207,32 +216,53 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None
     kind = tiles.kind(a.dtype.name, out.dtype.name)
     if kind is None:
         return None
-    plan, turned = plan_for(a, b, out)
+    way, turned = _way(a, b, kind)
+    sums = np.dtype(f"{'f' if kind.sum in ('float', 'double') else 'i'}{kind.sum_size}")
+    if way is None:
+        plan, turned = plan_for(a, b, out)
+    else:                                             # the vectors are made contiguous and converted once, for they are read often
+        x = np.empty((a if turned else b).shape, sums)
+        plan, _ = plan_for(x, b, out, True) if turned else plan_for(a, x, out, False)
     if plan is None or accumulate and kind.written != kind.sum:
         return _through_copy(accumulate)
-    sums = np.dtype(f"{'f' if kind.sum in ('float', 'double') else 'i'}{kind.sum_size}")
     plan[driver.FLAGS] = (driver.ACCUMULATE if accumulate else 0) | (0 if bias is None else driver.ADD_BIAS)
     if bias is not None:
         rows, columns = out.shape[-2:]
         along_rows = bias.ndim == 1 or bias.shape[1] == columns and not (columns == 1 and bias.shape[0] == rows)
         plan[driver.BIAS_N if along_rows != turned else driver.BIAS_M] = kind.sum_size
-    m, n, k, a_m, a_k = (int(plan[slot]) for slot in (driver.M, driver.N, driver.K, driver.A_M, driver.A_K))
+    m, n, k = (int(plan[slot]) for slot in (driver.M, driver.N, driver.K))
     count = out.size // (m * n)
-    by_rows, by_columns = a_k == kind.size and not _invariant, a_m == kind.size
-    if n == 1 and count == 1 and m > 1 and (by_rows or by_columns):
-        plan[driver.B_K] = kind.sum_size
-        if by_rows:
+    if way is None:
+        direct = block.direct(plan, kind)
+        packed = (not direct & block.A_DIRECT, not direct & block.B_DIRECT)
+        driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed))
+        block.prepare(plan, kind)
+    else:
+        rows = min(m, max(CHUNK // (2 * k * n), vectors.TOGETHER if way == "dots" else 1024))
+        driver.set_grid(plan, rows, n, max(CHUNK // (2 * rows * n * k + ITEM), 1))
+        if way == "dots":
             plan[driver.BLOCK] = vectors.dots(kind)
         else:
             vectors.prepare(plan, kind)
-        driver.set_grid(plan, min(m, max(CHUNK // (2 * k), 1 if by_rows else 256)), 1, 1)
-        vector = sums
-    else:
-        driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k)))
-        block.prepare(plan, kind)
-        vector = None
     plan[driver.RELEASE] = m * n * k * count >= LONG
-    return _own_run(plan, turned, sums, vector)
+    return _own_run(plan, turned, sums, None if way is None else sums)
+
+
+def _way(a: Any, b: Any, kind: Any) -> tuple[str | None, bool]:
+    """How a product with one or a few vectors is computed, 'dots' or 'combinations' of `gemm/vectors.py`, or None in the general
+    way; and whether the vectors are the rows of `a` rather than the columns of `b`.
+    """
+    m, k, n, size = *a.shape[-2:], b.shape[-1], kind.size
+    few = FEW_PAIRS if kind.pairs else FEW
+    if not _invariant and b.strides[-2] == size and n >= 16 and (m == 1 or m <= few and k >= 256):
+        return "dots", True
+    if not _invariant and a.strides[-1] == size and m > 1 and n == 1:
+        return "dots", False
+    if m == 1 and n >= 16 and b.strides[-1] == size:
+        return "combinations", True
+    if n == 1 and m >= 16 and a.strides[-2] == size:
+        return "combinations", False
+    return None, False
 
 
 def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None) -> Run:
@@ -264,22 +294,23 @@ def _through_copy(accumulate: bool) -> Run:
 # -- plans -----------------------------------------------------------------------------------------------------------------
 
 
-def plan_for(a: Any, b: Any, out: Any) -> tuple[Any, bool]:
+def plan_for(a: Any, b: Any, out: Any, turned: bool | None = None) -> tuple[Any, bool]:
     """A plan (see `gemm/driver.py`) with the sizes, strides and batch of ``out = a @ b``, without grid or block function.
 
     Returns: the plan, None if `out` is contiguous along neither of its last dimensions; and whether the transposed product
-    ``out.mT = b.mT @ a.mT`` is planned, so that A is `b` and B is `a`. That is so where `out` is contiguous along its columns,
-    and for a single row, which becomes a column.
+    ``out.mT = b.mT @ a.mT`` is planned, so that A is `b` and B is `a`. By default that is so where `out` is contiguous along its
+    columns; if it is asked for, the block function has to write with the strides C_M and C_N.
     """
     from .gemm import driver
 
     m, n, size = out.shape[-2], out.shape[-1], out.itemsize
-    turned = m == 1 and n > 1 or n > 1 and out.strides[-1] != size
+    any_strides = turned is not None
+    turned = bool(n > 1 and out.strides[-1] != size and (m == 1 or out.strides[-2] == size)) if turned is None else turned
     a_m, a_k, b_k, b_n, c_m, c_n = (*a.strides[-2:], *b.strides[-2:], *out.strides[-2:])
     sizes, strides = (m, n, a.shape[-1]), (a_m, a_k, b_k, b_n, c_m, c_n)
     if turned:
         sizes, strides = (n, m, a.shape[-1]), (b_n, b_k, a_k, a_m, c_n, c_m)
-    if sizes[1] > 1 and strides[-1] != size:
+    if sizes[1] > 1 and strides[-1] != size and not any_strides:
         return None, turned
     batch = []
     for d in range(3, out.ndim + 1):
@@ -290,20 +321,21 @@ def plan_for(a: Any, b: Any, out: Any) -> tuple[Any, bool]:
     return driver.new_plan(sizes, strides, batch), turned
 
 
-def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_columns: int) -> tuple[int, int, int]:
+def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_columns: int, packed: tuple[bool, bool]) -> tuple[int, int, int]:
     """Rows and columns of a block, and blocks of a chunk; tiles are `rows` by `width`.
 
-    Of the grids with enough blocks the one that packs least is taken: B is packed again for every row of the grid, A for every
-    column.
+    Of the grids with enough blocks the one that packs least is taken: B, if it is `packed`, is packed again for every row of the
+    grid, A for every column.
     """
-    pieces = max(min(m * n * k // (4 * CHUNK), _parts(MOST_PIECES, count)), 1)
+    pieces = min(max(_parts(MOST_PIECES, count), 1), 1 << max(round(math.log2(max(m * n * k, 1)) / 3 - PIECES_FROM), 0))
     least_across = _parts(n, most_columns)
     best = None
     for wanted in range(1, min(pieces, _parts(m, rows)) + 1):
         tall = _parts(_parts(m, wanted), rows) * rows
         wide = min(_parts(_parts(n, max(_parts(pieces, wanted), least_across)), width) * width, most_columns)
         down, across = _parts(m, tall), _parts(n, wide)
-        cost = (down * across < pieces, down * n + across * m)
+        packing = down * n * packed[1] + across * m * packed[0]
+        cost = (down * across < pieces, packing, down * n + across * m)
         if best is None or cost < best[0]:
             best = (cost, tall, wide, down * across)
     assert best is not None  # there is at least one row of blocks

@@ -2,6 +2,7 @@
 
 For every DEPTH places along k the block's part of B is packed whole, in panels as wide as a tile; it is small enough for the
 second cache. Then, panel by panel of rows, A is packed and multiplied with all of B's panels while it lies in the first cache.
+An operand whose strides suit tiles is not packed but read where it lies.
 The sums of all but the last DEPTH places are kept in the result itself, or beside it where the result is narrower than they are.
 """
 
@@ -19,6 +20,8 @@ from flambeau_kernels.cpu.gemm.values import declarations
 from flambeau_kernels.engine import llvm
 
 MOST_DEPTH = 384                                      # so that a panel of A stays in the first cache
+PAGE, WAYS = 4096, 8                                  # of a first cache: lines a page apart share this many places
+A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
 SECOND_CACHE = 1 << 19                                # bytes of B that are packed at a time; half of a usual second cache
 
 
@@ -45,20 +48,39 @@ def prepare(plan: np.ndarray, kind: Kind) -> None:
     k, columns, rows = int(plan[driver.K]), int(plan[driver.COLUMNS]), int(plan[driver.ROWS])
     deep = depth(kind, k)
     steps = -(-min(deep, k) // kind.step)
-    panels = -(-columns // kind.width) * kind.width
-    plan[driver.DEPTH] = deep
+    plan[driver.DEPTH], plan[driver.DIRECT] = deep, direct(plan, kind)
+    panels = kind.width if plan[driver.DIRECT] & B_DIRECT else -(-columns // kind.width) * kind.width
     plan[driver.PANEL] = steps * panels * kind.lane_size
     plan[driver.PARTIAL] = plan[driver.PANEL] + steps * kind.packed_rows * kind.lane_size
     beside = kind.written != kind.sum and k > deep
-    plan[driver.SCRATCH] = plan[driver.PARTIAL] + (rows * panels * 8 if beside else 0)
+    plan[driver.SCRATCH] = plan[driver.PARTIAL] + (rows * columns * 8 if beside else 0)
     plan[driver.BLOCK] = block(kind)
+
+
+def direct(plan: np.ndarray, kind: Kind) -> int:
+    """Which operands tiles read where they lie. A function of strides and sizes; the bits are the same either way.
+
+    Packing converts elements, puts the columns of a tile side by side, and moves apart what the cache would put into the same few
+    places: lines whose addresses differ by multiples of a page.
+    """
+    m, k, a_m, a_k, b_k, b_n = (int(plan[slot]) for slot in (driver.M, driver.K, driver.A_M, driver.A_K, driver.B_K, driver.B_N))
+    awkward = a_m % PAGE == 0 and m > WAYS or a_k % PAGE == 0
+    if kind.pairs:                                    # pairs along k may be read as they lie, if there is no half a pair
+        return A_DIRECT if a_k == kind.size and k % 2 == 0 and not awkward else 0
+    if kind.stored != kind.lane:
+        return 0
+    a_direct = (a_m == kind.size or a_k == kind.size) and not awkward
+    b_direct = b_n == kind.size and (b_k % PAGE != 0 or m <= 2 * kind.machine.rows)
+    return (A_DIRECT if a_direct else 0) | (B_DIRECT if b_direct else 0)
 
 
 def text(kind: Kind) -> str:
     """The module of a kind: packing, tiles and the block function."""
     widths = sorted({1, kind.machine.vectors, kind.packed_rows // kind.lanes})
     functions = [packing.pack(kind, vectors) for vectors in widths]
-    functions += [micro.tile(kind, h, v) for h in kind.machine.heights for v in sorted({1, kind.machine.vectors})]
+    for vectors in sorted({1, kind.machine.vectors}):
+        functions.append(micro.tile(kind, kind.machine.rows, vectors, packed=True))
+        functions += [micro.tile(kind, height, vectors) for height in kind.machine.heights]
     functions.append(_block(kind))
     return declarations(kind) + "".join(f.text() for f in functions) + METADATA
 
@@ -67,45 +89,70 @@ def _block(kind: Kind) -> Function:
     f = Function(f"void @{kind.name}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")
     k, deep, flags = (f.field("%plan", slot) for slot in (driver.K, driver.DEPTH, driver.FLAGS))
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (driver.A_M, driver.A_K, driver.B_K, driver.B_N, driver.C_M))
+    direct = f.field("%plan", driver.DIRECT)
+    a_direct, b_direct = f.bit(direct, A_DIRECT), f.bit(direct, B_DIRECT)
     panel = f.at("%scratch", f.field("%plan", driver.PANEL))
     part, part_row = "%c", c_m
     if kind.written != kind.sum:
         part = f.at("%scratch", f.field("%plan", driver.PARTIAL))
         part_row = f.mul(f.field("%plan", driver.COLUMNS), 8)
+    a_row = f.let(f"select i1 {a_direct}, i64 {a_m}, i64 {kind.lane_size}")
+    a_step = f.let(f"select i1 {a_direct}, i64 {f.mul(a_k, kind.step)}, i64 {kind.packed_rows * kind.lane_size}")
     with f.loop(0, k, deep) as k0:
         here = f.least(deep, f.sub(k, k0))
         steps = f.div(f.add(here, kind.step - 1), kind.step)
         at_k = f.at("%b", f.mul(k0, b_k))
         with f.loop(0, "%n", kind.width) as j:
-            width = f.least(kind.width, f.sub("%n", j))
-            target = f.at("%scratch", f.mul(f.mul(j, steps), kind.lane_size))
-            narrow = f.compare("sle", width, kind.lanes)
-            for vectors, condition in ((1, f.when(narrow)), (kind.machine.vectors, f.unless(narrow))):
-                with condition:
-                    f.do(f"call void @{packing.name(vectors)}(ptr {f.at(at_k, f.mul(j, b_n))}, i64 {b_n}, i64 {b_k}, "
-                         f"i64 {width}, i64 {here}, ptr {target})")  # fmt: skip
+            columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct)
+            with f.unless(columns.direct):
+                for vectors, condition in ((1, f.when(columns.narrow)), (kind.machine.vectors, f.unless(columns.narrow))):
+                    with condition:
+                        f.do(f"call void @{packing.name(vectors)}(ptr {columns.source}, i64 {b_n}, i64 {b_k}, "
+                             f"i64 {columns.width}, i64 {here}, ptr {columns.packed})")  # fmt: skip
         state = _state(f, flags, k0, f.compare("sge", f.add(k0, deep), k))
         with f.loop(0, "%m", kind.machine.rows) as i:
             height = f.least(kind.machine.rows, f.sub("%m", i))
             start = f.at(f.at("%a", f.mul(k0, a_k)), f.mul(i, a_m))
-            f.do(f"call void @{packing.name(kind.packed_rows // kind.lanes)}(ptr {start}, i64 {a_m}, i64 {a_k}, "
-                 f"i64 {height}, i64 {here}, ptr {panel})")  # fmt: skip
-            wide_tile, narrow_tile = (_tile_for(f, kind, height, v) for v in (kind.machine.vectors, 1))
+            with f.unless(a_direct):
+                f.do(f"call void @{packing.name(kind.packed_rows // kind.lanes)}(ptr {start}, i64 {a_m}, i64 {a_k}, "
+                     f"i64 {height}, i64 {here}, ptr {panel})")  # fmt: skip
+            a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {panel}")
+            wide_tile, narrow_tile = (_tile_for(f, kind, height, v, a_direct) for v in (kind.machine.vectors, 1))
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
             bias_m, bias_n = f.field("%plan", driver.BIAS_M), f.field("%plan", driver.BIAS_N)
             bias = f.at("%bias", f.mul(i, bias_m))
             with f.loop(0, "%n", kind.width) as j:
-                width = f.least(kind.width, f.sub("%n", j))
-                narrow = f.compare("sle", width, kind.lanes)
-                chosen = f.let(f"select i1 {narrow}, ptr {narrow_tile}, ptr {wide_tile}")
-                size = f.mul(j, kind.written_size)
-                part_size = f.mul(j, kind.sum_size)
-                f.do(f"call void {chosen}(i64 {steps}, ptr {panel}, "
-                     f"ptr {f.at('%scratch', f.mul(f.mul(j, steps), kind.lane_size))}, ptr {f.at(row, size)}, i64 {c_m}, "
-                     f"i64 {height}, i64 {width}, i64 {state}, ptr {f.at(part_start, part_size)}, i64 {part_row}, "
+                columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct)
+                tile = f.let(f"select i1 {columns.narrow}, ptr {narrow_tile}, ptr {wide_tile}")
+                f.do(f"call void {tile}(i64 {steps}, ptr {a}, i64 {a_row}, i64 {a_step}, ptr {columns.place()}, "
+                     f"i64 {columns.step()}, ptr {f.at(row, f.mul(j, kind.written_size))}, i64 {c_m}, i64 {height}, "
+                     f"i64 {columns.width}, i64 {state}, ptr {f.at(part_start, f.mul(j, kind.sum_size))}, i64 {part_row}, "
                      f"ptr {f.at(bias, f.mul(j, bias_n))}, i64 {bias_m}, i64 {bias_n})")  # fmt: skip
     f.do("ret void")
     return f
+
+
+class _Columns:
+    """The columns of a tile: how many, where they lie in B, and where they are packed unless they are read there."""
+
+    def __init__(self, f: Function, kind: Kind, at_k: str, j: str, b_k: str, b_n: str, steps: str, b_direct: str) -> None:
+        self._f, self._kind, self._b_k = f, kind, b_k
+        self.width = f.least(kind.width, f.sub("%n", j))
+        self.narrow = f.compare("sle", self.width, kind.lanes)
+        # The rest of a row that does not fill a tile cannot be read without reading beyond it.
+        self.direct = f.both(b_direct, f.compare("eq", self.width, kind.width))
+        self.source = f.at(at_k, f.mul(j, b_n))
+        before = f.let(f"select i1 {b_direct}, i64 0, i64 {j}")
+        self.packed = f.at("%scratch", f.mul(f.mul(before, steps), kind.lane_size))
+
+    def place(self) -> str:
+        return self._f.let(f"select i1 {self.direct}, ptr {self.source}, ptr {self.packed}")
+
+    def step(self) -> str:
+        f, kind = self._f, self._kind
+        wide, narrow = kind.width * kind.lane_size, kind.lanes * kind.lane_size
+        packed = f.let(f"select i1 {self.narrow}, i64 {narrow}, i64 {wide}")
+        return f.let(f"select i1 {self.direct}, i64 {self._b_k}, i64 {packed}")
 
 
 def _state(f: Function, flags: str, k0: str, last: str) -> str:
@@ -118,10 +165,11 @@ def _state(f: Function, flags: str, k0: str, last: str) -> str:
     return f.add(f.add(chosen[0], chosen[1]), chosen[2])
 
 
-def _tile_for(f: Function, kind: Kind, height: str, vectors: int) -> str:
+def _tile_for(f: Function, kind: Kind, height: str, vectors: int, a_direct: str) -> str:
     """The address of the tile function for that many rows."""
     heights = kind.machine.heights
-    chosen = f"@{micro.name(heights[0], vectors)}"
+    names = (micro.name(heights[0], vectors), micro.name(heights[0], vectors, packed=True))
+    chosen = f.let(f"select i1 {a_direct}, ptr @{names[0]}, ptr @{names[1]}")
     for h in heights[1:]:
         fits = f.compare("sle", height, h)
         chosen = f.let(f"select i1 {fits}, ptr @{micro.name(h, vectors)}, ptr {chosen}")

@@ -29,8 +29,8 @@ from flambeau_kernels.engine import llvm, pool, pyabi
 # Slots of a plan. Strides are in bytes: of A along m and k, of B along k and n, of C along m (it is contiguous along
 # n), of the bias along m and n.
 (M, N, K, A_M, A_K, B_K, B_N, C_M, C_N, BIAS_M, BIAS_N,
- ROWS, COLUMNS, GRID_M, GRID_N, ITEMS, GROUP, CHUNKS, DEPTH, FLAGS, SCRATCH, PANEL, PARTIAL, BLOCK, ROUTINE,
- RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS, BATCH) = range(34)  # fmt: skip
+ ROWS, COLUMNS, GRID_M, GRID_N, ITEMS, GROUP, CHUNKS, DEPTH, FLAGS, SCRATCH, DIRECT, PANEL, PARTIAL, BLOCK, ROUTINE,
+ RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS, BATCH) = range(35)  # fmt: skip
 # From BATCH on, for each batch dimension, innermost first: its length and the strides of A, B and C.
 
 ACCUMULATE, ADD_BIAS = 1, 2                           # flags

@@ -1,13 +1,14 @@
 """The innermost loop: a tile of the result that stays in registers while it runs over k.
 
-    void tile(i64 steps, ptr a, ptr b, ptr c, i64 c_row, i64 rows, i64 columns, i64 flags,
-              ptr part, i64 part_row, ptr bias, i64 bias_m, i64 bias_n)
+    void tile(i64 steps, ptr a, i64 a_row, i64 a_step, ptr b, i64 b_step, ptr c, i64 c_row, i64 rows, i64 columns,
+              i64 flags, ptr part, i64 part_row, ptr bias, i64 bias_m, i64 bias_n)
 
-`a` is a packed panel of A, `packed_rows` lanes per step, and `b` one of B, the tile's columns per step. Each sum runs over k in
-order, by one fused multiply-add per element, whatever the size of the tile and the place in it; so a result does not depend on
-the tiles it was cut into. When that is done, `part` (the sums of earlier steps along k) is added, then the bias, and the result is
-written: to `c` in the result's dtype if these were the last steps, else to `part`. Only the first `rows` and `columns` of a tile
-are read or written.
+`a` has a lane for each row, `a_row` bytes apart, and for each step along k, `a_step` bytes apart; `b` has the tile's columns
+side by side for each step, `b_step` bytes apart. Both may be packed panels (`pack.py`) or lie in the operands themselves. Each sum
+runs over k in order, by one fused multiply-add per element, whatever the size of the tile and the place in it; so a result does not
+depend on the tiles it was cut into. When that is done, `part` (the sums of earlier steps along k) is added, then the bias, and the
+result is written: to `c` in the result's dtype if these were the last steps, else to `part`. Only the first `rows` and `columns` of a
+tile are read from `a`, added to or written; all columns of `b` are read.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import load_masked, mask, narrow, splat, store_masked
 
 ADD_PART, ADD_BIAS, LAST = 1, 2, 4                    # flags
-SIGNATURE = ("(i64 %steps, ptr %a, ptr %b, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
-             "ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)")  # fmt: skip
+SIGNATURE = ("(i64 %steps, ptr %a, i64 %a_row, i64 %a_step, ptr %b, i64 %b_step, ptr %c, i64 %c_row, i64 %rows, i64 %columns, "
+             "i64 %flags, ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)")  # fmt: skip
 
 
-def name(height: int, vectors: int) -> str:
-    return f"tile_{height}x{vectors}"
+def name(height: int, vectors: int, packed: bool = False) -> str:
+    return f"tile_{height}x{vectors}" + ("_packed" if packed else "")
 
 
-def tile(kind: Kind, height: int, vectors: int) -> Function:
-    f = Function(f"internal void @{name(height, vectors)}{SIGNATURE}")
+def tile(kind: Kind, height: int, vectors: int, packed: bool = False) -> Function:
+    """The function of a tile of `height` rows; `packed` if A's strides are those of a packed panel, whatever is passed."""
+    f = Function(f"internal void @{name(height, vectors, packed)}{SIGNATURE}")
     lanes, total = kind.lanes, f"<{kind.lanes} x {kind.sum}>"
     sums = [[f.variable(total) for _ in range(vectors)] for _ in range(height)]
     for row in sums:
         for place in row:
             f.store(total, "zeroinitializer", place)
-    _run_over_k(f, kind, sums, vectors)
+    _run_over_k(f, kind, sums, vectors, packed)
 
     whole = f.both(f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
     plain = f.both(whole, f.compare("eq", "%flags", LAST))
@@ -49,15 +51,19 @@ def tile(kind: Kind, height: int, vectors: int) -> Function:
     return f
 
 
-def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int) -> None:
+def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, packed: bool) -> None:
     lanes, size = kind.lanes, kind.lane_size
     lane, total = f"<{lanes} x {kind.lane}>", f"<{lanes} x {kind.sum}>"
+    if packed:
+        rows, a_step = [f.at("%a", r * size) for r in range(len(sums))], str(kind.packed_rows * size)
+    else:
+        last = f.sub("%rows", 1)
+        rows, a_step = [f.at("%a", f.mul("%a_row", f.least(r, last))) for r in range(len(sums))], "%a_step"
     with f.loop(0, "%steps") as k:
-        column = f.at("%b", f.mul(k, vectors * lanes * size))
-        row = f.at("%a", f.mul(k, kind.packed_rows * size))
-        b = [f.load(lane, f.at(column, v * lanes * size), lanes * size) for v in range(vectors)]
-        for r, places in enumerate(sums):
-            a = splat(f, kind.lane, f.load(kind.lane, f.at(row, r * size), size), lanes)
+        column, along = f.at("%b", f.mul(k, "%b_step")), f.mul(k, a_step)
+        b = [f.load(lane, f.at(column, v * lanes * size), kind.size) for v in range(vectors)]
+        for row, places in zip(rows, sums, strict=True):
+            a = splat(f, kind.lane, f.load(kind.lane, f.at(row, along), kind.size), lanes)
             for v, place in enumerate(places):
                 f.store(total, _multiply_add(f, kind, a, b[v], f.load(total, place)), place)
 

@@ -16,6 +16,8 @@ from flambeau_kernels.cpu.gemm.text import Function
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import load_masked, mask, vector, widen
 
+AHEAD = 1024                                           # bytes along k that are asked for before they are transposed
+
 
 def name(vectors: int) -> str:
     return f"pack_{vectors}"
@@ -102,6 +104,8 @@ def _transpose(f: Function, kind: Kind, vectors: int, done: str) -> None:
     with f.loop(0, squares, lanes) as k:
         offset = f.mul(k, kind.step * kind.size)
         target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
+        for start in starts:                          # the hardware foresees few streams at once, and none across pages
+            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(start, f.add(offset, AHEAD))}, i32 0, i32 2, i32 1)")
         for v in range(vectors):
             rows = [_load_along(f, kind, f.at(start, offset)) for start in starts[v * lanes : (v + 1) * lanes]]
             for e, column in enumerate(_transposed(f, rows, vector(lanes, kind.lane), lanes)):

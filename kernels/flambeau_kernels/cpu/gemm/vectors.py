@@ -1,11 +1,11 @@
-"""Block functions for the product of a matrix and a vector, which is as fast as the matrix can be read.
+"""Block functions for the product of a matrix and one or a few vectors, which is as fast as the matrix can be read.
 
-Both have the signature of `driver.py` for one column, B's part of which is a vector of sums' type, contiguous along k.
+Both have the signature of `driver.py`; B's vectors have the type of the sums and are contiguous along k.
 
-`dots` is for rows that are contiguous along k: every row has its own sums, one per lane of two registers, added up at the end
-in a fixed order. `combinations` is for columns that are contiguous (rows of A one element apart): it adds up multiples of whole
-columns, by one fused multiply-add per element in the order of k and in steps of the same depth as `block.py`, and so has the bits
-of the general product.
+`dots` is for rows that are contiguous along k: every element of the result has sums of its own, one per lane of a register or
+two, added up at the end in a fixed order. `combinations` is for a single vector and columns that are contiguous (rows of A one
+element apart): it adds up multiples of whole columns, by one fused multiply-add per element in the order of k and in steps of the
+same depth as `block.py`, and so has the bits of the general product.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from flambeau_kernels.cpu.gemm.values import (
 )
 from flambeau_kernels.engine import llvm
 
-TOGETHER = 4                                          # rows that share what is loaded of the vector
-REGISTERS = 2                                         # of sums per row
+TOGETHER = 4                                          # rows, or vectors, that share what is loaded of the others
 COLUMNS_AT_ONCE = 8                                   # columns added per pass over the sums
 SUMS = 4096                                           # of a pass, which stay in the first cache
 
@@ -81,44 +80,58 @@ def _plus(kind: Kind) -> str:
 
 def _dots(kind: Kind) -> Function:
     f = Function(f"void @dots_{kind.dtype}_{kind.out}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")
-    whole = f.mul(f.div("%m", TOGETHER), TOGETHER)
-    for low, high, count in ((0, whole, TOGETHER), (whole, "%m", 1)):
-        with f.loop(low, high, count) as i:
-            _rows(f, kind, i, count)
+    for first_row, end_row, rows in _groups(f, "%m"):
+        with f.loop(first_row, end_row, rows) as i:
+            for first_column, end_column, columns in _groups(f, "%n"):
+                with f.loop(first_column, end_column, columns) as j:
+                    _square(f, kind, i, j, rows, columns)
     f.do("ret void")
     return f
 
 
-def _rows(f: Function, kind: Kind, i: str, count: int) -> None:
+def _groups(f: Function, count: str) -> tuple[tuple[str | int, str, int], ...]:
+    """Where groups of `TOGETHER` begin and end, and the single ones that are left."""
+    whole = f.mul(f.div(count, TOGETHER), TOGETHER)
+    return (0, whole, TOGETHER), (whole, count, 1)
+
+
+def _square(f: Function, kind: Kind, i: str, j: str, rows: int, columns: int) -> None:
+    """The elements of some rows and columns of the result."""
     lanes, size = _lanes(kind), kind.sum_size
-    total = f"<{lanes} x {kind.sum}>"
-    k, a_m = f.field("%plan", driver.K), f.field("%plan", driver.A_M)
-    first = f.at("%a", f.mul(i, a_m))
-    rows = [f.at(first, f.mul(a_m, r)) for r in range(count)]
-    sums = [[f.variable(total) for _ in range(REGISTERS)] for _ in range(count)]
-    for places in sums:
-        for place in places:
-            f.store(total, "zeroinitializer", place)
-    full = f.mul(f.div(k, REGISTERS * lanes), REGISTERS * lanes)
-    with f.loop(0, full, REGISTERS * lanes) as at:
-        x = [f.load(total, f.at("%b", f.mul(f.add(at, v * lanes), size)), size) for v in range(REGISTERS)]
-        for row, places in zip(rows, sums, strict=True):
-            for v, place in enumerate(places):
-                address = f.at(row, f.mul(f.add(at, v * lanes), kind.size))
-                value = widen(f, kind, f.load(f"<{lanes} x {kind.stored}>", address, kind.size), lanes)
-                f.store(total, _multiply_add(f, kind, value, x[v], f.load(total, place)), place)
+    total, stored = f"<{lanes} x {kind.sum}>", f"<{lanes} x {kind.stored}>"
+    k, a_m, b_n = (f.field("%plan", slot) for slot in (driver.K, driver.A_M, driver.B_N))
+    a = [f.at("%a", f.mul(f.add(i, r), a_m)) for r in range(rows)]
+    b = [f.at("%b", f.mul(f.add(j, c), b_n)) for c in range(columns)]
+    # Enough sums that an addition need not wait for the one before.
+    registers = 1 if rows * columns > TOGETHER else 2
+    sums = [[[f.variable(total) for _ in range(registers)] for _ in b] for _ in a]
+    for place in (place for row in sums for places in row for place in places):
+        f.store(total, "zeroinitializer", place)
+    full = f.mul(f.div(k, registers * lanes), registers * lanes)
     rest = f.sub(k, full)
-    with f.when(f.compare("ne", rest, 0)):
-        for v in range(REGISTERS):
-            which = mask(f, rest, lanes, v * lanes)
-            at = f.add(full, v * lanes)
-            x_rest = load_masked(f, kind.sum, lanes, f.at("%b", f.mul(at, size)), which, size)
-            for row, places in zip(rows, sums, strict=True):
-                value = load_masked(f, kind.stored, lanes, f.at(row, f.mul(at, kind.size)), which, kind.size)
+
+    def step(at: str, which: list[str] | None) -> None:
+        for v in range(registers):
+            here = f.add(at, v * lanes)
+            right = [_part(f, total, kind.sum, lanes, f.at(x, f.mul(here, size)), which and which[v], size) for x in b]
+            for row, places in zip(a, sums, strict=True):
+                value = _part(f, stored, kind.stored, lanes, f.at(row, f.mul(here, kind.size)), which and which[v], kind.size)
                 wide = widen(f, kind, value, lanes)
-                f.store(total, _multiply_add(f, kind, wide, x_rest, f.load(total, places[v])), places[v])
-    for r, places in enumerate(sums):
-        _write_one(f, kind, f.add(i, r), _added_up(f, kind, [f.load(total, place) for place in places]))
+                for x, registers_of in zip(right, places, strict=True):
+                    place = registers_of[v]
+                    f.store(total, _multiply_add(f, kind, wide, x, f.load(total, place)), place)
+
+    with f.loop(0, full, registers * lanes) as at:
+        step(at, None)
+    with f.when(f.compare("ne", rest, 0)):
+        step(full, [mask(f, rest, lanes, v * lanes) for v in range(registers)])
+    for r, row in enumerate(sums):
+        for c, places in enumerate(row):
+            _write_one(f, kind, f.add(i, r), f.add(j, c), _added_up(f, kind, [f.load(total, place) for place in places]))
+
+
+def _part(f: Function, whole: str, kind: str, lanes: int, place: str, which: str | list[str] | None, align: int) -> str:
+    return load_masked(f, kind, lanes, place, str(which), align) if which else f.load(whole, place, align)
 
 
 def _added_up(f: Function, kind: Kind, registers: list[str]) -> str:
@@ -138,8 +151,8 @@ def _added_up(f: Function, kind: Kind, registers: list[str]) -> str:
     return f.let(f"extractelement <1 x {kind.sum}> {value}, i64 0")
 
 
-def _write_one(f: Function, kind: Kind, i: str, value: str) -> None:
-    target = f.at("%c", f.mul(i, f.field("%plan", driver.C_M)))
+def _write_one(f: Function, kind: Kind, i: str, j: str, value: str) -> None:
+    target = f.at(f.at("%c", f.mul(i, f.field("%plan", driver.C_M))), f.mul(j, f.field("%plan", driver.C_N)))
     flags, held = f.field("%plan", driver.FLAGS), f.variable(kind.sum)
     f.store(kind.sum, value, held)
     if kind.written == kind.sum:
@@ -147,7 +160,8 @@ def _write_one(f: Function, kind: Kind, i: str, value: str) -> None:
             old = f.load(kind.sum, target, kind.written_size)
             f.store(kind.sum, f.let(f"{_plus(kind)} {kind.sum} {f.load(kind.sum, held)}, {old}"), held)
     with f.when(f.bit(flags, driver.ADD_BIAS)):
-        bias = f.load(kind.sum, f.at("%bias", f.mul(i, f.field("%plan", driver.BIAS_M))))
+        offset = f.add(f.mul(i, f.field("%plan", driver.BIAS_M)), f.mul(j, f.field("%plan", driver.BIAS_N)))
+        bias = f.load(kind.sum, f.at("%bias", offset))
         f.store(kind.sum, f.let(f"{_plus(kind)} {kind.sum} {f.load(kind.sum, held)}, {bias}"), held)
     f.store(kind.written, narrow(f, kind, f.load(kind.sum, held), 1), target, kind.written_size)
 
@@ -183,7 +197,7 @@ def _combinations(kind: Kind) -> Function:
                 both = f.let(f"{_plus(kind)} {total} {value}, {f.load(total, place, size)}")
                 f.store(total, f.let(f"select i1 {later}, {total} {both}, {total} {value}"), place, size)
         with f.loop(0, count) as r:
-            _write_one(f, kind, f.add(i, r), f.load(kind.sum, f.at(before, f.mul(r, size))))
+            _write_one(f, kind, f.add(i, r), "0", f.load(kind.sum, f.at(before, f.mul(r, size))))
     f.do("ret void")
     return f
 
