@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import exp_lanes, multiply, zero_lanes
+from flambeau_kernels.cpu.lanes import clear, exp_lanes, multiply, zero_lanes
 from flambeau_kernels.engine.language import (
     apart,
     broadcast,
@@ -71,13 +71,6 @@ def copy_block(x, row, rows, columns, wide, scale, to):
     for r in rolled(range(rows)):
         for c in rolled(range(0, wide, N)):
             store(to, r * wide + c, load(x, r * row + c, N, columns - c) * scale)
-
-
-def clear(to, count):
-    """Zeros; `count` is whole vectors."""
-    KIND = widened(to)
-    for j in rolled(range(0, count, lanes(KIND))):
-        store(to, j, zero_lanes(KIND))
 
 
 def mask_scores(scores, mask, mask_row, mask_key, rows, keys, first_row, first_key, CAUSAL, MASK):

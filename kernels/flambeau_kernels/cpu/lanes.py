@@ -30,7 +30,7 @@ from flambeau_kernels.scalar.coefficients import COEFFICIENTS
 from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E
 from flambeau_kernels.vocabulary import fma, where
 
-__all__ = ["exp_lanes", "lane_max", "multiply", "zero_lanes"]
+__all__ = ["clear", "exp_lanes", "lane_max", "multiply", "zero_lanes"]
 
 # The polynomial of exp, highest power first, in two parts.
 EXP_32, EXP_64 = ((p[:-3:-1], p[-3::-1]) for p in (COEFFICIENTS["exp.float32"], COEFFICIENTS["exp.float64"]))
@@ -42,6 +42,13 @@ FOLDS = {n: [tuple(i ^ step for i in range(n)) for step in (1, 2, 4, 8) if step 
 
 def zero_lanes(KIND):
     return broadcast(KIND(0), lanes(KIND))
+
+
+def clear(to, count):
+    """Zeros; `count` is whole vectors."""
+    KIND = widened(to)
+    for j in rolled(range(0, count, lanes(KIND))):
+        store(to, j, zero_lanes(KIND))
 
 
 def lane_max(x, KIND):

@@ -3,11 +3,12 @@
 Sums along rows are inner products, with ones where nothing else multiplies: BLAS takes those faster than
 numpy reduces, and never starts threads for them. What is left is elementwise and goes to `launch`. Work goes
 block by block, so that the passes of one block find it in cache. Half arrays are computed on in float32 and
-rounded once.
+rounded once. That is the numpy tier; arrays of some size go to compiled loops (`norm_rows.py`).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,22 @@ BLOCK_BYTES = {"numpy": 1 << 18}
 COMPILED_BLOCK_BYTES = 1 << 21
 # Mean squares minus squared means keep their digits while the mean is no larger than this many deviations.
 SAFE_RATIO = 2.0
+
+
+# From this many elements on arrays are worth a kernel that must be compiled or loaded first.
+COMPILED_FROM = 128
+
+
+@functools.cache
+def _compiler_missing() -> bool:
+    from ..engine import llvm
+
+    return llvm.available() is not None
+
+
+def _compiled(x: Any) -> bool:
+    """Whether `x` goes to the compiled loops."""
+    return x.size >= COMPILED_FROM and backend() == "numba" and not _compiler_missing()
 
 
 class Moments:
@@ -107,6 +124,11 @@ def row_normalize(
 
     Without `centred` the mean stays and rows are divided by their root mean square.
     """
+    if _compiled(rows):
+        from . import norm_rows
+
+        out, moments.mean, moments.variance, moments.inverse = norm_rows.normalize(rows, weight, bias, eps, centred)
+        return out
     found = _find_row_moments(rows, eps, centred)
     moments.mean, moments.variance, moments.inverse = found.mean, found.variance, found.inverse
     kind = found.inverse.dtype
@@ -128,6 +150,10 @@ def row_backward(
     """Gradients of `row_normalize` for rows, weight and bias, those that `wants` names."""
     n, d = rows.shape
     mean, inverse = moments.mean, moments.inverse
+    if _compiled(rows):
+        from . import norm_rows
+
+        return norm_rows.backward(grad, rows, weight, mean, inverse, wants, centred)
     kind = inverse.dtype
     to_rows = np.empty(rows.shape, rows.dtype) if wants[0] else None
     to_weight, to_bias = (np.zeros(d, kind) if want else None for want in wants[1:])

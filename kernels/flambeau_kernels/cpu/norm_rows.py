@@ -1,0 +1,181 @@
+"""Compiled normalization of rows: layer_norm and rms_norm, forward and backward.
+
+A chunk is some whole rows, each read again from a first-level cache: for its mean, for its variance (of centred
+elements, so that a large mean costs no digits) and for the result. Backward, each chunk also adds up its part of the
+gradients of weight and bias in rows of its own, which are added in the order of chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu.lanes import zero_lanes
+from flambeau_kernels.engine.language import (
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    local,
+    rolled,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from flambeau_kernels.vocabulary import fma, sqrt
+
+__all__ = ["backward", "normalize"]
+
+# Elements of a chunk: about 20 microseconds.
+CHUNK = 32768
+# Chunks of a backward pass at most: each leaves a row for weight and one for bias.
+CHUNKS_BACKWARD = 64
+
+
+def row_sum(x, n, centre, KIND, SQUARED):
+    """The sum of ``x - centre``, or of its squares."""
+    N = lanes(KIND)
+    sums = local(vector(KIND, N), 4)
+    for R in unroll(range(4)):
+        sums[R] = zero_lanes(KIND)
+    whole = n // (4 * N) * (4 * N)
+    for i in rolled(range(0, whole, 4 * N)):
+        for R in unroll(range(4)):
+            s = load(x, i + R * N, N) - centre
+            sums[R] = fma(s, s, sums[R]) if SQUARED else sums[R] + s
+    for i in rolled(range(whole, n, N)):
+        s = load(x, i, N, n - i, centre) - centre
+        sums[0] = fma(s, s, sums[0]) if SQUARED else sums[0] + s
+    return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))
+
+
+def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
+    N = lanes(KIND)
+    y = (x - centre) * factor
+    y = y * load(weight, i, N, left) if WEIGHT else y
+    return y + load(bias, i, N, left) if BIAS else y
+
+
+@kernel
+def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS):
+    KIND = widened(mean)
+    N = lanes(KIND)
+    count = KIND(d)
+    whole = d // N * N
+    for row in range(chunk * per, min(rows, chunk * per + per)):
+        a, to = x + row * d, out + row * d
+        centre = row_sum(a, d, KIND(0), KIND, False) / count if CENTRED else KIND(0)
+        spread = row_sum(a, d, centre, KIND, True) / count
+        factor = KIND(1) / sqrt(spread + KIND(eps))
+        mean[row] = centre
+        variance[row] = spread
+        inverse[row] = factor
+        for i in rolled(range(0, whole, N)):
+            store(to, i, normal_lanes(load(a, i, N), centre, factor, weight, bias, i, N, KIND, WEIGHT, BIAS))
+        if whole < d:
+            left = d - whole
+            last = normal_lanes(load(a, whole, N, left), centre, factor, weight, bias, whole, left, KIND, WEIGHT, BIAS)
+            store(to, whole, last, left)
+
+
+def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, WEIGHT, PARAMETERS):
+    """Add a vector to the gradients of weight and bias; it is weighted, and its normalized input."""
+    N = lanes(KIND)
+    unit = (x - centre) * factor
+    if PARAMETERS:
+        store(to_weight, i, fma(g, unit, load(to_weight, i, N, left)), left)
+        store(to_bias, i, g + load(to_bias, i, N, left), left)
+    return g * load(weight, i, N, left) if WEIGHT else g, unit
+
+
+@kernel
+def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, to_bias, rows, d, per,
+                        *, CENTRED, WEIGHT, INPUT, PARAMETERS):  # fmt: skip
+    KIND = widened(mean)
+    N = lanes(KIND)
+    count = KIND(d)
+    whole = d // N * N
+    left = d - whole
+    w_here, b_here = to_weight + chunk * d, to_bias + chunk * d
+    if PARAMETERS:
+        for i in rolled(range(d)):
+            w_here[i] = KIND(0)
+            b_here[i] = KIND(0)
+    for row in range(chunk * per, min(rows, chunk * per + per)):
+        g, a, to = grad + row * d, x + row * d, out + row * d
+        centre, factor = mean[row], inverse[row]
+        level, slope = zero_lanes(KIND), zero_lanes(KIND)
+        for i in rolled(range(0, whole, N)):
+            here, unit = add_slopes(load(g, i, N), load(a, i, N), centre, factor, weight, w_here, b_here, i, N,
+                                    KIND, WEIGHT, PARAMETERS)  # fmt: skip
+            level = level + here
+            slope = fma(here, unit, slope)
+        if whole < d:
+            here, unit = add_slopes(load(g, whole, N, left), load(a, whole, N, left), centre, factor, weight,
+                                    w_here, b_here, whole, left, KIND, WEIGHT, PARAMETERS)  # fmt: skip
+            level = level + here
+            slope = fma(here, unit, slope)
+        if INPUT:
+            flat = lane_sum(level) / count if CENTRED else KIND(0)
+            tilt = lane_sum(slope) / count
+            for i in rolled(range(0, whole, N)):
+                here = load(g, i, N) * load(weight, i, N) if WEIGHT else load(g, i, N)
+                unit = (load(a, i, N) - centre) * factor
+                store(to, i, ((here - flat) - unit * tilt) * factor)
+            if whole < d:
+                here = load(g, whole, N, left) * load(weight, whole, N, left) if WEIGHT else load(g, whole, N, left)
+                unit = (load(a, whole, N, left) - centre) * factor
+                store(to, whole, ((here - flat) - unit * tilt) * factor, left)
+
+
+# -- from arrays -------------------------------------------------------------------------------------------------------------
+
+
+def _contiguous(a: np.ndarray) -> np.ndarray:
+    return a if a.flags.c_contiguous else np.ascontiguousarray(a)
+
+
+def _kind(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+
+
+def normalize(
+    rows: np.ndarray, weight: Any, bias: Any, eps: float, centred: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """``(n, d)`` rows normalized, and mean, variance and 1 / sqrt(variance + eps) of each, ``(n, 1)``."""
+    rows = _contiguous(rows)
+    n, d = rows.shape
+    out = np.empty((n, d), rows.dtype)
+    mean, variance, inverse = np.empty((3, n, 1), _kind(rows.dtype))
+    per = max(1, CHUNK // d)
+    normalize_rows.run(
+        -(-n // per), rows, mean if weight is None else _contiguous(weight), mean if bias is None else _contiguous(bias),
+        out, mean, variance, inverse, n, d, per, float(eps),
+        CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None,
+    )  # fmt: skip
+    return out, mean, variance, inverse
+
+
+def backward(
+    grad: np.ndarray, rows: np.ndarray, weight: Any, mean: np.ndarray, inverse: np.ndarray, wants: tuple[bool, bool, bool],
+    centred: bool,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Gradients for rows, weight and bias, those that `wants` names."""
+    grad, rows = _contiguous(grad), _contiguous(rows)
+    n, d = rows.shape
+    per = max(1, CHUNK // d, -(-n // CHUNKS_BACKWARD))
+    chunks = -(-n // per)
+    parameters = wants[1] or wants[2]
+    out = np.empty((n, d), rows.dtype) if wants[0] else rows
+    to_weight, to_bias = np.empty((2, chunks, d), mean.dtype) if parameters else (mean, mean)
+    normalize_rows_grad.run(
+        chunks, grad, rows, mean if weight is None else _contiguous(weight), mean, inverse, out, to_weight, to_bias, n, d, per,
+        CENTRED=centred, WEIGHT=weight is not None, INPUT=wants[0], PARAMETERS=parameters,
+    )  # fmt: skip
+    return (
+        out if wants[0] else None,
+        np.add.reduce(to_weight, axis=0) if wants[1] else None,
+        np.add.reduce(to_bias, axis=0) if wants[2] else None,
+    )
