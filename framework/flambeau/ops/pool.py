@@ -131,9 +131,12 @@ def _wide(a: Any) -> Any:
 
 @window_mean.kernel
 def _window_mean(x, windows, include_padding, divisor):
-    from flambeau_kernels.cpu.pool import window_sum
+    from flambeau_kernels.cpu.pool import window_means, window_sum
 
     n = len(windows)
+    made = window_means(_planes(x, n), windows, include_padding, divisor, False)
+    if made is not None:
+        return _restored(made, x, n)
     made = window_sum(_wide(_planes(x, n)), windows)
     over = _divisor(windows, include_padding, divisor, made.dtype)
     if made.dtype.kind == "i":
@@ -165,9 +168,12 @@ def spread_mean(grad, windows, include_padding, divisor):
 
 @spread_mean.kernel
 def _spread_mean(grad, windows, include_padding, divisor):
-    from flambeau_kernels.cpu.pool import window_spread
+    from flambeau_kernels.cpu.pool import window_means, window_spread
 
     n = len(windows)
+    made = window_means(_planes(grad, n), windows, include_padding, divisor, True)
+    if made is not None:
+        return _restored(made, grad, n)
     planes = _wide(_planes(grad, n))
     made = window_spread(planes / _divisor(windows, include_padding, divisor, planes.dtype), windows)
     return _restored(made.astype(grad.dtype, copy=False), grad, n)
@@ -583,11 +589,12 @@ def _adaptive_mean(x, sizes):
     from flambeau_kernels.cpu import pool as kernels
 
     n = len(sizes)
-    planes = _wide(_planes(x, n))
+    planes = _planes(x, n)
     if prod(sizes) == 1:
-        flat = planes.reshape(len(planes), -1)
-        made = (flat @ np.full(flat.shape[1], 1 / flat.shape[1], planes.dtype)).reshape(len(planes), *sizes)
-    elif all(m and size % m == 0 for size, m in zip(planes.shape[1:], sizes, strict=True)):
+        made = kernels.plane_means(planes.reshape(len(planes), -1))
+        return _restored(made.reshape(len(planes), *sizes), x, n)
+    planes = _wide(planes)
+    if all(m and size % m == 0 for size, m in zip(planes.shape[1:], sizes, strict=True)):
         windows = tuple(
             kernels.Window(size, size // m, size // m, 0, 1, m)
             for size, m in zip(planes.shape[1:], sizes, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from itertools import product
 from math import prod
@@ -355,6 +356,7 @@ def _interpolated(input: Tensor, sizes: Any, factors: Any, mode: str, align: boo
     return resample(input, maps, False)
 
 
+@functools.lru_cache(maxsize=64)  # tables are as costly as a small image
 def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bool, dtype: Any) -> Any:
     from flambeau_kernels.cpu import resample as kernels
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .conv import is_half
+from .tier import compiles
 
 __all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode"]
 
@@ -16,6 +17,12 @@ Pairs = tuple[tuple[int, int], ...]
 
 def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     """`x` with ``(before, after)`` elements of `value` around its last axes; negative amounts cut."""
+    if x.size and compiles():
+        from . import pad_rows
+
+        if pad_rows.takes(x, len(pairs)):
+            places = [_inside(n, a, b) for n, (a, b) in zip(x.shape[x.ndim - len(pairs) :], pairs, strict=True)]
+            return pad_rows.padded(x, places, value)
     lead = x.ndim - len(pairs)
     shape = x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], pairs, strict=True))
     source, inner = [slice(None)] * lead, [slice(None)] * lead
@@ -28,6 +35,12 @@ def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     out = np.full(shape, value, x.dtype)
     out[tuple(inner)] = x[tuple(source)]
     return out
+
+
+def _inside(size: int, before: int, after: int) -> Any:
+    """Where each element of an axis padded with a constant comes from; -1 for the constant."""
+    at = np.arange(-before, size + after)
+    return np.where((at < 0) | (at >= size), -1, at)
 
 
 def pad_indices(size: int, before: int, after: int, mode: str) -> Any:
@@ -45,6 +58,11 @@ def pad_indices(size: int, before: int, after: int, mode: str) -> Any:
 def pad_mode(x: Any, pairs: Pairs, mode: str) -> Any:
     """`x` padded around its last axes from its own elements: 'reflect', 'replicate' or 'circular'."""
     lead = x.ndim - len(pairs)
+    if x.size and compiles():
+        from . import pad_rows
+
+        if pad_rows.takes(x, len(pairs)):
+            return pad_rows.padded(x, [pad_indices(n, a, b, mode) for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)], 0)
     if any(a < 0 or b < 0 for a, b in pairs):
         for axis, (a, b) in enumerate(pairs, lead):
             x = np.take(x, pad_indices(x.shape[axis], a, b, mode), axis)

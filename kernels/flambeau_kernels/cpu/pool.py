@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .conv import is_half
+from .tier import compiles
 
 __all__ = [
-    "Window", "adaptive_ranges", "adaptive_spread", "adaptive_mean", "max_at", "max_of_windows",
-    "max_values", "put_plane", "take_plane", "window_counts", "window_spread", "window_sum",
+    "Window", "adaptive_ranges", "plane_means", "adaptive_spread", "adaptive_mean", "max_at", "max_of_windows",
+    "max_values", "put_plane", "take_plane", "window_counts", "window_means", "window_spread", "window_sum",
 ]  # fmt: skip
 
 # Bytes of input worked on at a time.
@@ -106,6 +107,31 @@ def window_spread(grad: Any, windows: tuple[Window, ...]) -> Any:
     return out
 
 
+def window_means(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any, transposed: bool) -> Any:
+    """The sum of each window over `divisor`, or over the number of its elements, by the compiled kernel; None where it
+    does not take `x`. `transposed`, the transpose of that."""
+    if not compiles():
+        return None
+    from . import pool_rows
+
+    if not pool_rows.takes(x, windows):
+        return None
+    counts = [w.counts(include_padding) for w in windows]
+    if divisor is not None:
+        counts = [np.ones(w.count) for w in windows[:-1]] + [np.full(windows[-1].count, float(divisor))]
+    return (pool_rows.spread if transposed else pool_rows.means)(x, windows, counts)
+
+
+def plane_means(x: Any) -> Any:
+    """The mean of each row of ``(planes, size)``; halves are summed in float32."""
+    if x.size and compiles():
+        from . import pool_rows
+
+        return pool_rows.plane_means(x)
+    wide = _wide(x)
+    return (wide @ np.full(wide.shape[1], 1 / wide.shape[1], wide.dtype)).astype(x.dtype, copy=False)
+
+
 def window_counts(windows: tuple[Window, ...], include_padding: bool) -> Any:
     """How many elements each window averages over, ``(*counts)``."""
     total: Any = np.ones((), np.int64)
@@ -123,6 +149,11 @@ def _lowest(dtype: np.dtype) -> Any:
 
 def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
     """The maximum of each window; nan wins."""
+    if compiles():
+        from . import pool_rows
+
+        if pool_rows.takes(x, windows):
+            return pool_rows.max_values(x, windows)
     if is_half(x.dtype) and x.dtype.kind == "V":
         return max_values(_wide(x), windows).astype(x.dtype)
     out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
@@ -137,6 +168,11 @@ def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
 def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
     """The maximum of each window and its index in the plane: the first of equal ones; of several nan the
     last."""
+    if compiles():
+        from . import pool_rows
+
+        if pool_rows.takes(x, windows):
+            return pool_rows.max_at(x, windows)
     if prod(w.kernel for w in windows) < 256:
         best = max_values(x, windows)
         at = _found(x, windows, best)
@@ -227,6 +263,10 @@ def max_of_windows(x: Any, members: list[Any]) -> tuple[Any, Any]:
 def put_plane(values: Any, at: Any, size: int, add: bool) -> Any:
     """Zeros ``(planes, size)`` with `values` at the indices `at`, both ``(planes, n)``; equal indices add
     up or overwrite."""
+    if add and values.size and (values.dtype.kind == "f" or is_half(values.dtype)) and compiles():
+        from . import pool_rows
+
+        return pool_rows.put_plane(values, at, size)
     wide = _wide(values) if add else values
     out = np.zeros((len(values), size), wide.dtype)
     places = (at + (np.arange(len(at)) * size)[:, None]).reshape(-1)

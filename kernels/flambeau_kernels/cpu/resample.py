@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .conv import is_half
+from .tier import compiles
 
 __all__ = ["AxisMap", "antialias_map", "apply_maps", "cubic_map", "linear_map", "nearest_map"]
 
@@ -25,12 +26,22 @@ class AxisMap:
     """``out[j] = sum over t of weights[t, j] * x[indices[t, j]]``; weights None stand for ones with a
     single tap."""
 
-    __slots__ = ("size", "indices", "weights")
+    __slots__ = ("size", "indices", "weights", "_tables")
 
     def __init__(self, size: int, indices: Any, weights: Any) -> None:
         self.size = size
         self.indices = indices
         self.weights = weights
+        self._tables: dict[Any, Any] = {}
+
+    def table(self, transposed: bool, kind: np.dtype) -> Any:
+        """For the compiled kernel."""
+        key = transposed, kind
+        if key not in self._tables:
+            from .resample_rows import table
+
+            self._tables[key] = table(self.indices, self.weights, self.size, transposed, kind)
+        return self._tables[key]
 
     @property
     def count(self) -> int:
@@ -91,6 +102,11 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
         return _in_fixed_point(x, maps)
     out_sizes = tuple(m.size if transposed else m.count for m in maps)
     wide = np.dtype(np.float32) if is_half(kind) else kind
+    if x.size and compiles():
+        from . import resample_rows
+
+        if resample_rows.takes(x, out_sizes):
+            return resample_rows.apply(x, [m.table(transposed, wide) for m in maps])
     out = np.empty((len(x), *out_sizes), kind)
     per_plane = max(1, int(np.prod(out_sizes)) * wide.itemsize)
     step = max(1, BLOCK_BYTES // per_plane)

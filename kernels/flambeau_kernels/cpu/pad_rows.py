@@ -1,0 +1,88 @@
+"""Padding, compiled: rows of the result are copied from rows of the source, with their ends from a table of places.
+
+Elements are moved as unsigned integers of their size, whatever their dtype. A chunk fills some planes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, store, widened
+
+# Elements below which numpy's copies are as fast, and elements of a chunk.
+SMALLEST, CHUNK = 1 << 12, 1 << 15
+PLANES, PER_CHUNK, DEPTH, HEIGHT, WIDTH, FROM, TO, MIDDLE, SOURCE_DEPTH, SOURCE_HEIGHT, SOURCE_WIDTH = range(11)
+
+
+def end_of_row(row, out, places, start, stop, value):
+    for i in range(start, stop):
+        place = places[i]
+        if place >= 0:
+            out[i] = row[place]
+        else:
+            out[i] = value
+
+
+@kernel
+def pad_rows(chunk, source, out, fill, places_z, places_y, places_x, geometry):
+    LANES = lanes(widened(out))
+    width, start, stop = geometry[WIDTH], geometry[FROM], geometry[TO]
+    value = fill[0]
+    first = chunk * geometry[PER_CHUNK]
+    to = out + first * geometry[DEPTH] * geometry[HEIGHT] * width
+    for plane in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
+        for i in range(geometry[DEPTH]):
+            z = places_z[i]
+            for j in range(geometry[HEIGHT]):
+                y = places_y[j]
+                if (z >= 0) & (y >= 0):
+                    at = ((plane * geometry[SOURCE_DEPTH] + z) * geometry[SOURCE_HEIGHT] + y) * geometry[SOURCE_WIDTH]
+                    row = source + at
+                    end_of_row(row, to, places_x, 0, start, value)
+                    inner, line = row + geometry[MIDDLE], to + start
+                    for k in range(0, stop - start, LANES):
+                        left = stop - start - k
+                        if left >= LANES:
+                            store(line, k, load(inner, k, LANES))
+                        else:
+                            store(line, k, load(inner, k, LANES, left), left)
+                    end_of_row(row, to, places_x, stop, width, value)
+                else:
+                    for k in range(0, width, LANES):
+                        store(to, k, broadcast(value, LANES), width - k)
+                to += width
+
+
+def padded(x: Any, places: list[np.ndarray], value: Any) -> Any:
+    """`x` with its last axes, three at most, taken from `places`; where a place is -1 stands `value`."""
+    n = len(places)
+    lead, spatial = x.shape[:x.ndim - n], x.shape[x.ndim - n:]
+    shape = tuple(len(p) for p in places)
+    out = np.empty((*lead, *shape), x.dtype)
+    if not out.size:
+        return out
+    unsigned = np.dtype(f"u{x.itemsize}")
+    fill = np.array([value]).astype(x.dtype).view(unsigned)
+    whole = [np.zeros(1, np.int64)] * (3 - n) + places
+    depth, height, width = (len(p) for p in whole)
+    sources = (1,) * (3 - n) + spatial
+    last = whole[2]
+    # The longest stretch of places that follow each other, which is copied whole.
+    breaks = np.flatnonzero((np.diff(last) != 1) | (last[:-1] < 0)) + 1
+    edges = [0, *breaks.tolist(), width]
+    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0])
+    if last[start] < 0:
+        stop = start
+    planes = prod(lead)
+    per_chunk = max(1, CHUNK // (depth * height * width))
+    geometry = np.array([planes, per_chunk, depth, height, width, start, stop, last[start], *sources])
+    pad_rows.run(-(-planes // per_chunk), np.ascontiguousarray(x).view(unsigned), out.view(unsigned), fill, *whole, geometry)
+    return out
+
+
+def takes(x: Any, axes: int) -> bool:
+    return type(x) is np.ndarray and x.size >= SMALLEST and x.itemsize <= 8 and 1 <= axes <= 3

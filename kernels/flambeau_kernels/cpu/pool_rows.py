@@ -1,0 +1,351 @@
+"""Pooling, compiled: a window is the product of its extents, so rows are combined first, then elements along the row.
+
+A row of results combines the rows of its windows, vector by vector, into one row in the first cache, with what adds
+nothing (0, or -inf) before and after it; then shifted vectors of that row, every STRIDE-th element of them. Maxima with their
+places keep the place beside each value, as the number of the element in its plane.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import (
+    broadcast,
+    int32,
+    int64,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    local,
+    shuffle,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from flambeau_kernels.vocabulary import maximum, where
+
+# The longest rows with what is added around them, the widest window along a row, and elements of a chunk.
+MOST, WIDEST, CHUNK = 4096, 32, 1 << 15
+# Rows of results, those of a chunk, then for each axis: size, kernel, stride, padding, dilation, count.
+ROWS, PER_CHUNK, AXES, WIDE_AXIS = 0, 1, 2, 6
+SIZE, EXTENT, STRIDE, PADDING, DILATION, COUNT = range(6)
+
+
+def write(out, at, v, left, spill, LANES, WIDE):
+    if WIDE:
+        store(out, at, v, left)
+    else:
+        store(spill, 0, v)
+        for i in range(min(LANES, left)):
+            out[at + i] = spill[i]
+
+
+def strided(row, at, STEP, stride, spill, LANES):
+    """Elements ``at, at + stride, ...`` of a row; STEP is the stride where it is 1 or 2, else 0."""
+    if STEP == 1:
+        v = load(row, at, LANES)
+    elif STEP == 2:
+        v = shuffle(load(row, at, LANES), load(row, at + LANES, LANES), tuple(range(0, 2 * LANES, 2)))
+    else:
+        for i in range(LANES):
+            spill[i] = row[at + i * stride]
+        v = load(spill, 0, LANES)
+    return v
+
+
+def first_tap(at, axis):
+    """The first element of a window that begins at `at` that is inside the axis."""
+    return (-at + axis[DILATION] - 1) // axis[DILATION] if at < 0 else 0
+
+
+def past_tap(at, axis):
+    """The first element of a window after the axis."""
+    left = axis[SIZE] - 1 - at
+    return min(left // axis[DILATION] + 1, axis[EXTENT]) if left >= 0 else 0
+
+
+def combined(a, b, MAXIMUM):
+    if MAXIMUM:
+        v = maximum(a, b)
+    else:
+        v = a + b
+    return v
+
+
+@kernel
+def pool_rows(chunk, source, out, count_z, count_y, count_x, geometry, *, TAPS, STEP, MAXIMUM, WIDE):
+    """Maxima, or sums over the product of the counts."""
+    KIND = widened(count_x)
+    LANES = lanes(KIND)
+    NOTHING = -float("inf") if MAXIMUM else 0.0
+    row = local(KIND, MOST + 2 * LANES)
+    spill = local(KIND, LANES)
+    z_axis, y_axis, x_axis = geometry + AXES, geometry + (AXES + WIDE_AXIS), geometry + (AXES + 2 * WIDE_AXIS)
+    width, padding, count = x_axis[SIZE], x_axis[PADDING], x_axis[COUNT]
+    stride = x_axis[STRIDE]
+    reach = (count - 1) * stride + (x_axis[EXTENT] - 1) * x_axis[DILATION] + 1
+    for i in range(0, padding, LANES):
+        store(row, i, broadcast(KIND(NOTHING), LANES))
+    first = chunk * geometry[PER_CHUNK]
+    for number in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
+        rest = number // y_axis[COUNT]
+        y = (number - rest * y_axis[COUNT]) * y_axis[STRIDE] - y_axis[PADDING]
+        plane = rest // z_axis[COUNT]
+        z = (rest - plane * z_axis[COUNT]) * z_axis[STRIDE] - z_axis[PADDING]
+        base = source + plane * z_axis[SIZE] * y_axis[SIZE] * width
+        z_first, z_past, y_first, y_past = first_tap(z, z_axis), past_tap(z, z_axis), first_tap(y, y_axis), past_tap(y, y_axis)
+        for i in range(0, width, LANES):
+            left = width - i
+            v = broadcast(KIND(NOTHING), LANES)
+            for a in range(z_first, z_past):
+                at_z = (z + a * z_axis[DILATION]) * y_axis[SIZE]
+                for b in range(y_first, y_past):
+                    line = base + (at_z + y + b * y_axis[DILATION]) * width
+                    if left >= LANES:
+                        v = combined(v, load(line, i, LANES), MAXIMUM)
+                    else:
+                        v = combined(v, load(line, i, LANES, left), MAXIMUM)
+            store(row, padding + i, v)
+        # The last vector wrote beyond the row, and the padding begins there.
+        for i in range(padding + width, reach + LANES, LANES):
+            store(row, i, broadcast(KIND(NOTHING), LANES))
+        to = out + number * count
+        over = KIND(1)
+        if not MAXIMUM:
+            over = count_z[rest - plane * z_axis[COUNT]] * count_y[number - rest * y_axis[COUNT]]
+        for j in range(0, count, LANES):
+            v = strided(row, j * stride, STEP, stride, spill, LANES)
+            if TAPS > 0:
+                for t in unroll(range(1, TAPS)):
+                    v = combined(v, strided(row, j * stride + t * x_axis[DILATION], STEP, stride, spill, LANES), MAXIMUM)
+            else:
+                for t in range(1, x_axis[EXTENT]):
+                    v = combined(v, strided(row, j * stride + t * x_axis[DILATION], STEP, stride, spill, LANES), MAXIMUM)
+            if not MAXIMUM:
+                v = v / (broadcast(over, LANES) * load(count_x, j, LANES, count - j))
+            write(to, j, v, count - j, spill, LANES, WIDE)
+
+
+def better_row(best, places, v, number, LANES):
+    """The larger of two values with its place, of equal ones the first, of several nan the last."""
+    wins = (v > best) | (v != v)
+    return where(wins, v, best), where(wins, number, places)
+
+
+@kernel
+def max_rows(chunk, source, out, places, kind, geometry, *, STEP, WIDE):
+    """Maxima and their places."""
+    KIND = widened(kind)
+    LANES = lanes(KIND)
+    row, numbers = local(KIND, MOST + 2 * LANES), local(int32, MOST + 2 * LANES)
+    spill, spilled = local(KIND, LANES), local(int32, LANES)
+    LOWEST = -float("inf")
+    z_axis, y_axis, x_axis = geometry + AXES, geometry + (AXES + WIDE_AXIS), geometry + (AXES + 2 * WIDE_AXIS)
+    width, padding, count = x_axis[SIZE], x_axis[PADDING], x_axis[COUNT]
+    stride = x_axis[STRIDE]
+    reach = (count - 1) * stride + (x_axis[EXTENT] - 1) * x_axis[DILATION] + 1
+    for i in range(LANES):
+        spilled[i] = int32(i)
+    ramp = load(spilled, 0, LANES)
+    for i in range(0, padding, LANES):
+        store(row, i, broadcast(KIND(LOWEST), LANES))
+        store(numbers, i, broadcast(int32(2147483647), LANES))
+    first = chunk * geometry[PER_CHUNK]
+    for number in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
+        rest = number // y_axis[COUNT]
+        y = (number - rest * y_axis[COUNT]) * y_axis[STRIDE] - y_axis[PADDING]
+        plane = rest // z_axis[COUNT]
+        z = (rest - plane * z_axis[COUNT]) * z_axis[STRIDE] - z_axis[PADDING]
+        base = source + plane * z_axis[SIZE] * y_axis[SIZE] * width
+        z_first, z_past, y_first, y_past = first_tap(z, z_axis), past_tap(z, z_axis), first_tap(y, y_axis), past_tap(y, y_axis)
+        beginning = ((z + z_first * z_axis[DILATION]) * y_axis[SIZE] + y + y_first * y_axis[DILATION]) * width
+        for i in range(0, width, LANES):
+            left = width - i
+            v = broadcast(KIND(LOWEST), LANES)
+            p = broadcast(int32(beginning + i), LANES) + ramp
+            for a in range(z_first, z_past):
+                at_z = (z + a * z_axis[DILATION]) * y_axis[SIZE]
+                for b in range(y_first, y_past):
+                    at = (at_z + y + b * y_axis[DILATION]) * width
+                    v, p = better_row(v, p, load(base + at, i, LANES, left), broadcast(int32(at + i), LANES) + ramp, LANES)
+            store(row, padding + i, v)
+            store(numbers, padding + i, p)
+        for i in range(padding + width, reach + LANES, LANES):
+            store(row, i, broadcast(KIND(LOWEST), LANES))
+            store(numbers, i, broadcast(int32(2147483647), LANES))
+        for j in range(0, count, LANES):
+            v = strided(row, j * stride, STEP, stride, spill, LANES)
+            p = strided(numbers, j * stride, STEP, stride, spilled, LANES)
+            for t in range(1, x_axis[EXTENT]):
+                at = j * stride + t * x_axis[DILATION]
+                w, q = strided(row, at, STEP, stride, spill, LANES), strided(numbers, at, STEP, stride, spilled, LANES)
+                wins = (w > v) | ((w == v) & (q < p)) | ((w != w) & ((v == v) | (q > p)))
+                v, p = where(wins, w, v), where(wins, q, p)
+            write(out + number * count, j, v, count - j, spill, LANES, WIDE)
+            store(places + number * count, j, vector(int64, LANES)(p), count - j)
+
+
+@kernel
+def spread_rows(chunk, gradient, out, count_z, count_y, count_x, geometry):
+    """The transpose of the means: planes of `out` are made whole, one window after the other."""
+    KIND = widened(out)
+    LANES = lanes(KIND)
+    row = local(KIND, MOST + LANES)
+    z_axis, y_axis, x_axis = geometry + AXES, geometry + (AXES + WIDE_AXIS), geometry + (AXES + 2 * WIDE_AXIS)
+    width, padding, count = x_axis[SIZE], x_axis[PADDING], x_axis[COUNT]
+    area = z_axis[SIZE] * y_axis[SIZE] * width
+    first = chunk * geometry[PER_CHUNK]
+    for plane in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
+        base = out + plane * area
+        for i in range(0, area, LANES):
+            store(base, i, broadcast(KIND(0), LANES), area - i)
+        for k in range(z_axis[COUNT]):
+            z = k * z_axis[STRIDE] - z_axis[PADDING]
+            for h in range(y_axis[COUNT]):
+                y = h * y_axis[STRIDE] - y_axis[PADDING]
+                line = gradient + ((plane * z_axis[COUNT] + k) * y_axis[COUNT] + h) * count
+                over = count_z[k] * count_y[h]
+                for i in range(0, padding + width, LANES):
+                    store(row, i, broadcast(KIND(0), LANES))
+                for t in range(x_axis[EXTENT]):
+                    at = t * x_axis[DILATION]
+                    for j in range(count):
+                        place = at + j * x_axis[STRIDE]
+                        if place < padding + width:
+                            row[place] = row[place] + line[j] / (over * count_x[j])
+                for a in range(first_tap(z, z_axis), past_tap(z, z_axis)):
+                    for b in range(first_tap(y, y_axis), past_tap(y, y_axis)):
+                        to = base + ((z + a * z_axis[DILATION]) * y_axis[SIZE] + y + b * y_axis[DILATION]) * width
+                        for i in range(0, width, LANES):
+                            store(to, i, load(to, i, LANES, width - i) + load(row, padding + i, LANES), width - i)
+
+
+@kernel
+def add_at(chunk, values, places, out, planes, count, size, per_chunk):
+    """Zeros with `values` added at `places` of their planes, in their order."""
+    KIND = widened(out)
+    LANES = lanes(KIND)
+    first = chunk * per_chunk
+    for plane in range(first, min(first + per_chunk, planes)):
+        to, line, at = out + plane * size, values + plane * count, places + plane * count
+        for i in range(0, size, LANES):
+            store(to, i, broadcast(KIND(0), LANES), size - i)
+        for i in range(count):
+            to[at[i]] = to[at[i]] + line[i]
+
+
+@kernel
+def mean_planes(chunk, source, out, planes, size, per_chunk):
+    """The mean of each plane."""
+    KIND = widened(source)
+    LANES = lanes(KIND)
+    first = chunk * per_chunk
+    for plane in range(first, min(first + per_chunk, planes)):
+        line = source + plane * size
+        total = broadcast(KIND(0), LANES)
+        for i in range(0, size, LANES):
+            left = size - i
+            if left >= LANES:
+                total = total + load(line, i, LANES)
+            else:
+                total = total + load(line, i, LANES, left)
+        out[plane] = lane_sum(total) / KIND(size)
+
+
+def takes(x: Any, windows: tuple[Any, ...]) -> bool:
+    """Whether the kernels here pool `x`: by dtype, rank and the length of rows."""
+    floating = x.dtype.kind == "f" or (x.dtype.kind == "V" and x.dtype.itemsize == 2)
+    if not (type(x) is np.ndarray and floating and x.size and 1 <= len(windows) <= 3):
+        return False
+    w = windows[-1]
+    longest = max(w.size + w.padding, (w.count + WIDEST) * w.stride + w.kernel * w.dilation + WIDEST) + WIDEST
+    return longest <= MOST and prod(v.size for v in windows) < 1 << 31 and all(v.count for v in windows)
+
+
+def _geometry(rows: int, per_chunk: int, windows: tuple[Any, ...]) -> np.ndarray:
+    fill = [(1, 1, 1, 0, 1, 1)] * (3 - len(windows))
+    axes = fill + [(w.size, w.kernel, w.stride, w.padding, w.dilation, w.count) for w in windows]
+    return np.array([rows, per_chunk, *(v for axis in axes for v in axis)])
+
+
+def _kind(x: Any) -> np.dtype:
+    return np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
+
+
+def _step(window: Any) -> int:
+    return window.stride if window.stride in (1, 2) else 0
+
+
+def _rows(x: Any, windows: tuple[Any, ...]) -> tuple[int, int, np.ndarray]:
+    """Chunks, and the geometry, of a kernel that makes rows of results."""
+    rows = len(x) * prod(w.count for w in windows[:-1])
+    row = prod(w.kernel for w in windows[:-1]) * windows[-1].size + windows[-1].kernel * windows[-1].count
+    per_chunk = max(1, CHUNK // row)
+    return -(-rows // per_chunk), per_chunk, _geometry(rows, per_chunk, windows)
+
+
+def _pool(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], is_max: bool) -> Any:
+    kind = _kind(x)
+    out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
+    chunks, _, geometry = _rows(x, windows)
+    extent = windows[-1].kernel
+    pool_rows.run(chunks, np.ascontiguousarray(x), out, *counts, geometry, TAPS=extent if extent <= 3 else 0,
+                  STEP=_step(windows[-1]), MAXIMUM=is_max, WIDE=x.dtype == kind)  # fmt: skip
+    return out
+
+
+def max_values(x: Any, windows: tuple[Any, ...]) -> Any:
+    """The maximum of each window of ``(planes, *spatial)``."""
+    return _pool(x, windows, [np.ones(1, _kind(x))] * 3, True)
+
+
+def means(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray]) -> Any:
+    """The sum of each window over the product of `counts`, one array for each axis."""
+    kind = _kind(x)
+    return _pool(x, windows, [np.ones(1, kind)] * (3 - len(counts)) + [c.astype(kind) for c in counts], False)
+
+
+def max_at(x: Any, windows: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The maximum of each window, and its place in the plane."""
+    kind = _kind(x)
+    out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
+    places = np.empty(out.shape, np.int64)
+    chunks, _, geometry = _rows(x, windows)
+    max_rows.run(chunks, np.ascontiguousarray(x), out, places, np.empty(1, kind), geometry, STEP=_step(windows[-1]),
+                 WIDE=x.dtype == kind)  # fmt: skip
+    return out, places
+
+
+def spread(gradient: Any, windows: tuple[Any, ...], counts: list[np.ndarray]) -> Any:
+    """The transpose of `means`."""
+    kind = _kind(gradient)
+    out = np.empty((len(gradient), *(w.size for w in windows)), kind)
+    per_chunk = max(1, CHUNK // max(prod(out.shape[1:]), 1))
+    all_counts = [np.ones(1, kind)] * (3 - len(counts)) + [c.astype(kind) for c in counts]
+    spread_rows.run(-(-len(out) // per_chunk), np.ascontiguousarray(gradient), out, *all_counts,
+                    _geometry(len(out), per_chunk, windows))  # fmt: skip
+    return out.astype(gradient.dtype, copy=False)
+
+
+def put_plane(values: Any, places: Any, size: int) -> Any:
+    """Zeros ``(planes, size)`` with `values` added at `places`, both ``(planes, n)``."""
+    kind = _kind(values)
+    planes, count = values.shape
+    out = np.empty((planes, size), kind)
+    per_chunk = max(1, CHUNK // (count + size))
+    add_at.run(-(-planes // per_chunk), np.ascontiguousarray(values), np.ascontiguousarray(places), out, planes, count, size,
+               per_chunk)  # fmt: skip
+    return out.astype(values.dtype, copy=False)
+
+
+def plane_means(x: Any) -> Any:
+    """The mean of each row of ``(planes, size)``."""
+    out = np.empty(len(x), x.dtype)
+    per_chunk = max(1, CHUNK // x.shape[1])
+    mean_planes.run(-(-len(x) // per_chunk), np.ascontiguousarray(x), out, len(x), x.shape[1], per_chunk)
+    return out
