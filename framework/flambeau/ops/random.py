@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,22 @@ from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor
 
 
+@functools.cache
 def _kernels() -> Any:
     from flambeau_kernels.cpu import random
 
     return random
 
 
-def _stream(generator: Any) -> Any:
+@functools.cache
+def _streams() -> Any:
     from ..random import stream_of
 
-    return stream_of(generator)
+    return stream_of
+
+
+def _stream(generator: Any) -> Any:
+    return _streams()(generator)
 
 
 class _Named:

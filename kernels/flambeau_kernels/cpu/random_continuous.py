@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .random_arithmetic import fma, libm
-from .random_stream import MT19937Stream, check_dtype, fill, memory
+from .random_stream import MT19937Stream, check_dtype, chunks, fill, loops, memory
 from .tier import compiles
 
 __all__ = ["cauchy", "exponential", "geometric"]
@@ -28,10 +28,7 @@ def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> n
         raise RuntimeError(f"exponential_: lambd must be above 0, got lambd={lambd}")
     flat = memory(out) if compiles() else None
     if flat is not None:
-        from .random_loops import PIECE
-        from .random_loops import exponential as loop
-
-        loop.run(-(-len(flat) // PIECE), stream.random32(2 * len(flat)), flat, len(flat), -1.0 / lambd)
+        loops().exponential.run(chunks(len(flat)), stream.random32(2 * len(flat)), flat, len(flat), -1.0 / lambd)
         return out
     logs = applied(math.log1p, np.log1p, -stream.uniform64(out.size), out)
     return fill(out, logs * (-1.0 / lambd))

@@ -30,9 +30,8 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.vocabulary import fma, log1p, sqrt, where
 
 from .random_boxmuller import COSINE, EIGHTH, LN2, LOGARITHM, OCTANTS, SINE
+from .random_stream import BLOCK, PIECE
 
-BLOCK = 624
-PIECE = 1 << 14                                      # numbers per chunk
 TWO_PI = 2 * math.pi
 
 
@@ -41,6 +40,10 @@ TWO_PI = 2 * math.pi
 
 @kernel
 def draw(chunk: Any, state: Any, out: Any, position: Any, count: Any) -> Any:
+    next_words(state, out, position, count)
+
+
+def next_words(state: Any, out: Any, position: Any, count: Any) -> Any:
     """The next `count` words of `state`: the block in use, and room for another; `position` words of it are gone."""
     at, done = position, 0
     while done < count:
@@ -173,8 +176,20 @@ def swap_ahead(chunk: Any, order: Any, ahead: Any, n: Any) -> Any:
 
 @kernel(aliased=True)
 def normal_blocks(chunk: Any, words: Any, out: Any, blocks: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
+    make_blocks(words, out, chunk * (PIECE // 16), min(blocks, (chunk + 1) * (PIECE // 16)), mean, std, SCALED)
+
+
+@kernel(aliased=True)
+def few_normals(chunk: Any, state: Any, out: Any, position: Any, count: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
+    """`draw` and `normal_blocks` at once."""
+    words = bitcast(out, uint32)
+    next_words(state, words, position, count)
+    make_blocks(words, out, 0, count // 16, mean, std, SCALED)
+
+
+def make_blocks(words: Any, out: Any, first: Any, last: Any, mean: Any, std: Any, SCALED: Any) -> Any:
     """16 uniform numbers become 16 normal ones: the first 8 give radii, the last 8 angles."""
-    for block in range(chunk * (PIECE // 16), min(blocks, (chunk + 1) * (PIECE // 16))):
+    for block in range(first, last):
         to = out + block * 16
         for j in independent(range(8)):
             if widened(out) is float64:

@@ -16,13 +16,13 @@ import numpy as np
 
 from .random_arithmetic import fma, libm
 from .random_boxmuller import TWO_PI, pairs32, pairs64
-from .random_stream import HALF_TYPES, MT19937Stream, check_dtype, fill, memory, numbers_in
+from .random_stream import HALVES, MT19937Stream, check_dtype, chunks, fill, loops, memory, numbers_in
 from .tier import compiles
 
 __all__ = ["log_normal", "normal"]
 
 BLOCK = 16
-PIECE = 1 << 14                                      # of `random_loops`
+FEW = 4096                                           # numbers that one kernel makes alone
 CHUNK = 256                                          # blocks made at a time: temporaries stay in cache
 
 
@@ -31,11 +31,15 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
 
     Raises: RuntimeError if `std` is negative or nan.
     """
+    count = out.size
+    if count % BLOCK == 0 < count <= FEW and out.dtype.char == "f" and std >= 0 and out.flags.c_contiguous and compiles():
+        stream.few_normals(out, *single(mean, std))
+        return out
     check_dtype("normal_", out.dtype, "fc")
     if not std >= 0:
         raise RuntimeError(f"normal_: std must be at least 0, got std={std}")
     count = numbers_in(out)
-    if np.iscomplexobj(out):
+    if out.dtype.kind == "c":
         std = std / math.sqrt(2.0)
     if count >= BLOCK and out.flags.c_contiguous:
         if compiles():
@@ -52,23 +56,25 @@ def _fill_blocks(stream: MT19937Stream, out: np.ndarray, mean: float, std: float
     flat: Any = memory(out)
     double = flat.dtype.itemsize == 8
     whole = len(flat) - len(flat) % BLOCK
-    half = flat.dtype.name in HALF_TYPES
+    half = flat.dtype.char in HALVES
     drawn = whole if half else len(flat)
     # Words that are no numbers yet wait in the memory of `out`, where they fit.
     words = stream.words(np.empty(drawn, np.uint32) if half else flat.view(np.uint32))
     scaling = (mean, std) != (0.0, 1.0)
     if scaling and not double:
-        # Adding -0.0 changes nothing, not even the sign of a zero.
-        mean, std = float(np.float32(mean)) or -0.0, float(np.float32(std))
+        mean, std = single(mean, std)
     _make_blocks(words, flat[:whole], mean, std, scaling)
     if whole < len(flat):
         _make_blocks(stream.random32(2 * BLOCK if double else BLOCK), flat[-BLOCK:], mean, std, scaling)
 
 
-def _make_blocks(words: np.ndarray, flat: np.ndarray, mean: float, std: float, scaling: bool) -> None:
-    from .random_loops import normal_blocks
+def single(mean: float, std: float) -> tuple[float, float]:
+    """Both in float32; 0 as -0.0: added to a product it changes nothing, not even the sign of a zero."""
+    return (0.0, 1.0) if mean == 0 and std == 1 else (float(np.float32(mean)) or -0.0, float(np.float32(std)))
 
-    normal_blocks.run(-(-len(flat) // PIECE), words, flat, len(flat) // BLOCK, float(mean), float(std), SCALED=scaling)
+
+def _make_blocks(words: np.ndarray, flat: np.ndarray, mean: float, std: float, scaling: bool) -> None:
+    loops().normal_blocks.run(chunks(len(flat)), words, flat, len(flat) // BLOCK, float(mean), float(std), SCALED=scaling)
 
 
 def log_normal(stream: MT19937Stream, out: np.ndarray, mean: float = 1.0, std: float = 2.0) -> np.ndarray:
@@ -106,10 +112,8 @@ def in_pairs(stream: MT19937Stream, count: int, exact: bool) -> np.ndarray:
         values[0], stream.spare_normal, start = stream.spare_normal, None, 1
     pairs = (count - start + 1) // 2
     if compiles():
-        from .random_loops import normal_pairs
-
         fresh = np.empty(2 * pairs)
-        normal_pairs.run(-(-pairs // PIECE), stream.random32(4 * pairs), fresh, pairs)
+        loops().normal_pairs.run(chunks(pairs), stream.random32(4 * pairs), fresh, pairs)
         values[start:] = fresh[: count - start]
         if fresh.size > count - start:
             stream.spare_normal = float(fresh[-1])
@@ -151,7 +155,7 @@ def in_blocks(stream: MT19937Stream, count: int, dtype: np.dtype) -> np.ndarray:
     make = pairs64 if double else pairs32
     whole = count - count % BLOCK
     values = np.empty(count, dtype=np.float64 if double else np.float32)
-    make_blocks(make, draw(whole if dtype.name in HALF_TYPES else count)[:whole], values[:whole])
+    make_blocks(make, draw(whole if dtype.char in HALVES else count)[:whole], values[:whole])
     if whole < count:
         make_blocks(make, draw(BLOCK), values[-BLOCK:])
     return values

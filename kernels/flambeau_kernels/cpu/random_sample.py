@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .random_continuous import exponential
-from .random_stream import MT19937Stream
+from .random_stream import MT19937Stream, chunks, loops
 from .tier import compiles
 
 __all__ = ["multinomial", "randperm"]
@@ -31,11 +31,9 @@ def randperm(stream: MT19937Stream, n: int, dtype: np.dtype | type = np.int64) -
     # How far ahead of place i the element that moves there is found: Knuth, TAOCP 3.4.2, algorithm P.
     words = stream.random32(max(n - 1, 0))
     if COMPILED_FROM <= n < 1 << 31 and compiles():
-        from . import random_loops as loops
-
         places = np.empty(n, np.int32)
-        loops.steps_ahead.run(-(-n // loops.PIECE), words, n)
-        loops.swap_ahead.run(1, places, words, n, release=True)
+        loops().steps_ahead.run(chunks(n), words, n)
+        loops().swap_ahead.run(1, places, words, n, release=True)
         return places.astype(dtype)
     ahead = words % np.arange(n, 1, -1, dtype=np.int64)
     order = list(range(n))
@@ -76,15 +74,13 @@ def multinomial(
 
 def _multinomial_compiled(stream: MT19937Stream, weights: np.ndarray, num_samples: int) -> np.ndarray | None:
     """Draws with replacement; None, with nothing drawn, for weights that are no distribution."""
-    from .random_loops import weigh
-
     rows, n = weights.reshape(-1, weights.shape[-1]).shape
     made = np.empty((*weights.shape[:-1], num_samples), np.int64)
     sums = np.empty(weights.size, np.float64 if weights.dtype == np.float64 else np.float32)
     wrong = np.zeros(1, np.int64)
     with stream.rewound():
         words = stream.random32(2 * made.size)
-    weigh.run(rows, np.ascontiguousarray(weights), words, sums, made, wrong, n, num_samples, release=weights.size > 1 << 14)
+    loops().weigh.run(rows, np.ascontiguousarray(weights), words, sums, made, wrong, n, num_samples, release=weights.size > 1 << 14)
     if wrong[0]:
         return None
     stream.skip(2 * made.size)

@@ -10,10 +10,12 @@ Source: Matsumoto and Nishimura 1998, "Mersenne Twister", ACM TOMACS 8(1), seede
 
 from __future__ import annotations
 
+import functools
 import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +25,9 @@ __all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
 
 DEFAULT_SEED = 67280421310721                        # what an unseeded PyTorch generator reports
 BLOCK = 624                                          # words per twist
+PIECE = 1 << 14                                      # numbers a compiled loop makes per chunk
 WHOLE_WORD = 1 << 32
-HALF_TYPES = ("float16", "bfloat16")
+HALVES = "eE"                                        # kinds of float16 and bfloat16
 
 # PyTorch's saved CPU generator: what each byte means was found by saving before and after single draws.
 STATE = np.dtype({
@@ -97,15 +100,21 @@ class MT19937Stream:
         # Long draws give up the GIL.
         with self._lock:
             if compiles():
-                from .random_loops import draw
-
-                draw.run(1, self._state, out, self._position, count, release=count > BLOCK)
+                loops().draw.run(1, self._state, out, self._position, count, release=count > BLOCK)
             else:
                 self._draw_by_numpy(out)
-            left = self._position + count - 1
-            self._position = left % BLOCK + 1
-            self._untouched = False
+            self._advance(count)
         return out
+
+    def _advance(self, count: int) -> None:
+        self._position = (self._position + count - 1) % BLOCK + 1
+        self._untouched = False
+
+    def few_normals(self, out: np.ndarray, mean: float, std: float) -> None:
+        """Fill float32 `out`, in C order and of a multiple of 16, by one kernel: what few numbers cost is calls."""
+        with self._lock:
+            loops().few_normals.run(1, self._state, out, self._position, out.size, mean, std, SCALED=(mean, std) != (0.0, 1.0))
+            self._advance(out.size)
 
     def _draw_by_numpy(self, out: np.ndarray) -> None:
         twister = np.random.MT19937(0)
@@ -130,10 +139,8 @@ class MT19937Stream:
         return (self.random64(count) & np.uint64((1 << 53) - 1)).astype(np.float64) * 2.0**-53
 
     def _unit(self, out: np.ndarray) -> np.ndarray:
-        from .random_loops import PIECE, uniform
-
         # The words wait in the memory of the numbers they become.
-        uniform.run(-(-out.size // PIECE), self.words(out.view(np.uint32)), out, out.size, 0.0, 1.0, 1.0, PLAIN=True)
+        loops().uniform.run(chunks(out.size), self.words(out.view(np.uint32)), out, out.size, 0.0, 1.0, 1.0, PLAIN=True)
         return out
 
     @contextmanager
@@ -177,6 +184,19 @@ class MT19937Stream:
         self.spare_normal = float(record["spare_normal"]) if record["has_spare_normal"] else None
         self._spare_normal32 = record["spare_normal32"], record["has_spare_normal32"]
         return self
+
+
+@functools.cache
+def loops() -> Any:
+    """The compiled loops, `random_loops`: loaded when something is drawn, not when there is a generator."""
+    from . import random_loops
+
+    return random_loops
+
+
+def chunks(count: int) -> int:
+    """How many chunks of `random_loops` make `count` numbers."""
+    return (count + PIECE - 1) // PIECE
 
 
 def read_state(state: np.ndarray) -> np.ndarray:
@@ -225,7 +245,7 @@ def fill(out: np.ndarray, values: np.ndarray) -> np.ndarray:
         target.real = values[0::2].reshape(target.shape)
         target.imag = values[1::2].reshape(target.shape)
         return out
-    if out.dtype.name in HALF_TYPES:
+    if out.dtype.char in HALVES:
         values = values.astype(np.float32, copy=False)   # float64 reaches a half type by way of float32
     target[...] = values.reshape(target.shape).astype(out.dtype, copy=False)
     return out
@@ -233,11 +253,11 @@ def fill(out: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def check_dtype(name: str, dtype: np.dtype, kinds: str) -> None:
     """Raise NotImplementedError unless `dtype` is of one of `kinds`: f(loating), c(omplex), i, u, b(ool)."""
-    kind = "f" if dtype.name in HALF_TYPES else dtype.kind
+    kind = "f" if dtype.char in HALVES else dtype.kind
     if kind not in kinds:
         raise NotImplementedError(f"{name}: there are no such numbers of dtype {dtype.name}")
 
 
 def numbers_in(out: np.ndarray) -> int:
     """How many real numbers fill `out`."""
-    return out.size * (2 if np.iscomplexobj(out) else 1)
+    return out.size * (2 if out.dtype.kind == "c" else 1)

@@ -10,7 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from .random_arithmetic import fma
-from .random_stream import HALF_TYPES, MT19937Stream, check_dtype, fill, memory, memory_order, numbers_in
+from .random_stream import (
+    HALVES,
+    MT19937Stream,
+    check_dtype,
+    chunks,
+    fill,
+    loops,
+    memory,
+    memory_order,
+    numbers_in,
+)
 from .tier import compiles
 
 __all__ = ["bernoulli", "random_bits", "randint", "uniform"]
@@ -31,7 +41,8 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
     Raises: RuntimeError if `low > high`, or if either or their difference is too large for the dtype.
     """
     check_dtype("uniform_", out.dtype, "fc")
-    check_interval(out.dtype, low, high)
+    if (low, high) != (0, 1):
+        check_interval(out.dtype, low, high)
     if compiles() and _uniform_compiled(stream, out, low, high):
         return out
     double = out.dtype in (np.float64, np.complex128)
@@ -39,15 +50,12 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
     if (low, high) != (0.0, 1.0):
         width = high - low if double else float(np.float32(high) - np.float32(low))
         unit = fma(unit, width, low)
-    half = out.dtype.name in HALF_TYPES
+    half = out.dtype.char in HALVES
     if half or (low, high) != (0.0, 1.0):
         kind = out.dtype if half else unit.dtype
         values = unit.astype(kind, copy=False)
         unit = np.where(values == kind.type(high), kind.type(low), values)
     return fill(out, unit)
-
-
-PIECE = 1 << 14                                      # of `random_loops`
 
 
 def words_for(stream: MT19937Stream, flat: np.ndarray, each: int) -> np.ndarray:
@@ -61,17 +69,15 @@ def _uniform_compiled(stream: MT19937Stream, out: np.ndarray, low: float, high: 
     flat = memory(out)
     if flat is None:
         return False
-    from .random_loops import uniform as loop
-
     double = flat.dtype.itemsize == 8
     words = words_for(stream, flat, 2 if double else 1)
-    plain = low == 0 and high == 1 and flat.dtype.name not in HALF_TYPES
+    plain = low == 0 and high == 1 and flat.dtype.char not in HALVES
     width = high - low if double else float(np.float32(np.float32(high) - np.float32(low)))
     if not double:
         low = float(np.float32(low))
     # As `out` would hold them, to compare with what was stored.
     last = float(flat.dtype.type(high))
-    loop.run(-(-len(flat) // PIECE), words, flat, len(flat), float(low), float(width), last, PLAIN=plain)
+    loops().uniform.run(chunks(len(flat)), words, flat, len(flat), float(low), float(width), last, PLAIN=plain)
     return True
 
 
@@ -145,10 +151,8 @@ def _integers_compiled(stream: MT19937Stream, out: np.ndarray, low: int, count: 
     flat = memory(out)
     if flat is None or not -(1 << 63) <= low < 1 << 63:
         return False
-    from .random_loops import integers
-
     words = stream.random32(len(flat) * (1 + two_words))
-    integers.run(-(-len(flat) // PIECE), words, flat, len(flat), int(low), int(count), TWO=two_words)
+    loops().integers.run(chunks(len(flat)), words, flat, len(flat), int(low), int(count), TWO=two_words)
     return True
 
 
@@ -165,10 +169,8 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
     if isinstance(p, np.ndarray):
         check_probabilities(p)
         if compiles() and p.dtype.kind == "f" and p.shape == out.shape and p.flags.c_contiguous and out.flags.c_contiguous:
-            from .random_loops import coins_each
-
             words = stream.random32(out.size * (1 + (p.dtype.itemsize == 8)))
-            coins_each.run(-(-out.size // PIECE), words, p, out, out.size)
+            loops().coins_each.run(chunks(out.size), words, p, out, out.size)
             return out
         unit = stream.uniform64(out.size) if p.dtype == np.float64 else stream.uniform32(out.size)
         order = memory_order(out)
@@ -180,9 +182,7 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
     flat = memory(out) if compiles() else None
     if flat is None:
         return fill(out, stream.uniform64(out.size) < p)
-    from .random_loops import coins
-
-    coins.run(-(-len(flat) // PIECE), stream.random32(2 * len(flat)), flat, len(flat), float(p))
+    loops().coins.run(chunks(len(flat)), stream.random32(2 * len(flat)), flat, len(flat), float(p))
     return out
 
 
