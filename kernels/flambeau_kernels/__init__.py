@@ -24,8 +24,13 @@ _WIDE = {np.dtype(narrow): np.dtype(np.float32) for narrow in (
 )} | {np.dtype(ml_dtypes.complex32): np.dtype(np.complex64)}  # fmt: skip
 # Below this many elements numpy's own loops answer sooner than a compiled kernel is found and launched.
 COMPILED_FROM = 1024
+# The same for formulas that are several numpy calls, with their temporaries.
+SEVERAL_COMPILED_FROM = 256
 
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
+
+# Called when another backend is chosen, by those who keep what `planned` returned.
+plans_kept_elsewhere: list[Any] = []
 
 _backend = os.environ.get("FLAMBEAU_BACKEND", "numba")
 _compiled: Any = None  # the engine's launch, once something large enough has asked for it
@@ -43,6 +48,8 @@ def set_backend(name: str) -> None:
         raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy, cuda {plugin_names()}")
     _backend, _compiled = name, None
     small.start_over()
+    for forget in plans_kept_elsewhere:
+        forget()
 
 
 def plugin_names() -> list[str]:
@@ -83,6 +90,11 @@ def _load_compiled() -> Any:
     return _compiled
 
 
+def smallest_compiled(formula: Formula) -> int:
+    """Elements from which the compiled tier is asked to run `formula`."""
+    return COMPILED_FROM if formula.ufunc is not None else SEVERAL_COMPILED_FROM
+
+
 def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
     """Evaluate `formula` at every element of `outs`.
 
@@ -91,11 +103,23 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
         outs: one allocated array per result of the formula; results are converted to its dtype.
         compute: dtype to calculate in; for half types float32 is used and only results are rounded.
     """
-    if outs[0].size >= COMPILED_FROM:
+    if outs[0].size >= (COMPILED_FROM if formula.ufunc is not None else SEVERAL_COMPILED_FROM):  # written out for speed
         run = _compiled or _load_compiled()
         if run(formula, inputs, outs, compute):
             return
     reference_launch(formula, inputs, outs, compute)
+
+
+def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> Any:
+    """What runs `launch` on arrays of just these shapes, strides and dtypes: a callable on them, inputs first.
+
+    None where the compiled tier does not take them. Numbers among `inputs` are to be 0-d arrays.
+    """
+    if outs[0].size < smallest_compiled(formula):
+        return None
+    run = _compiled or _load_compiled()
+    plan = getattr(run, "planned", None)
+    return None if plan is None else plan(formula, inputs, outs, compute)
 
 
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:

@@ -113,7 +113,7 @@ WORDS_READ: dict[str, Any] = {
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _scipy("erf"),
-    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "sigmoid": _sigmoid, "pow": _pow, "lgamma": _lgamma,
+    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "ndtr": _scipy("ndtr"), "sigmoid": _sigmoid, "pow": _pow, "lgamma": _lgamma,
     "digamma": _scipy("psi"), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": np.rint,
     "copysign": np.copysign, "fmod": np.fmod, "remainder": _remainder, "floor_divide": np.floor_divide, "where": np.where,
     "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin, "fmax": np.fmax, "isnan": np.isnan, "isinf": np.isinf,

@@ -27,7 +27,7 @@ LIMITS = {
     "log1p": (0.55, 1.3), "sin": (0.6, 0.9), "cos": (0.6, 0.9), "tan": (0.7, 2.0), "asin": (0.55, 1.8),
     "acos": (0.55, 1.3), "atan": (0.55, 2.2), "asinh": (0.55, 2.0), "acosh": (0.55, 2.0), "atanh": (0.55,
                                                                                                     1.9),
-    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 4.0), "lgamma": (1.5, None), "digamma": (0.6,
+    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 4.0), "ndtr": (9.0, 5.0), "lgamma": (1.5, None), "digamma": (0.6,
                                                                                                      None),
     "pow": (0.55, 1.0), "atan2": (0.55, 2.2), "hypot": (0.55, 0.55),
 }  # fmt: skip
@@ -56,7 +56,7 @@ def test_coefficients_are_what_the_fits_give():
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e4, -1e4,
            1e30, -1e30]
-BY_SCIPY = {"erf": scipy.special.erf, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv,
+BY_SCIPY = {"erf": scipy.special.erf, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv, "ndtr": scipy.special.ndtr,
             "lgamma": scipy.special.gammaln, "sigmoid": scipy.special.expit,
             "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
             "atanh": np.arctanh, "pow": np.power, "atan2": np.arctan2}  # fmt: skip

@@ -26,7 +26,7 @@ from . import _index, _spec
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 
 _scope: dict[str, Any] = {
-    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "F4": F4, "F8": F8,
+    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "empty": np.empty, "F4": F4, "F8": F8,
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
 }  # fmt: skip
@@ -184,7 +184,7 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
     given = ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only))) if call == "fn" else args
     trailing = "," if len(op.params) == 1 else ""
     lines = [
-        f"def make(OP, run, fn, fast, ufunc, FORMULA, Node, {', '.join(constants)}):",
+        f"def make(OP, run, fn, fast, ufunc, FORMULA, Node, plans, {', '.join(constants)}):",
         f"    def {name}({params}):",
     ]
     body = _gather(op)
@@ -197,11 +197,13 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
         body += f"        if SLOW:\n            return slow(OP, ({args}{trailing}))\n"
     if isinstance(op, ElementwiseOp) and (op.ufunc is not None and len(op.positional) <= 2 or op.small or _small_name(op)):
         body += _fast_elementwise(op)
+    elif isinstance(op, ElementwiseOp) and op.check is None:
+        body += _planned_elementwise(op)
     if op.fast_rule is not None:
         body += f"        made = fast({given})\n        if made is not None:\n            return made\n"
     body += f"        return {call}({given})\n    return {name}\n"
     constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, Node=op.node_class)
-    constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op))
+    constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op), plans=getattr(op, "_plans", None))
     return "\n".join(lines) + "\n" + body, name, constants
 
 
@@ -232,6 +234,40 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
             f"    a = {first}._a",
             *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=1)),
         ]
+    return "".join(f"        {line}\n" for line in lines)
+
+
+def _planned_elementwise(op: ElementwiseOp) -> str:
+    """A formula of one Tensor, with floats or a second Tensor beside it, that ran on such operands before: `_run_again`."""
+    first, *rest = op.positional
+    own = f"({first}.__class__ is Tensor or {first}.__class__ is Parameter)"
+    guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
+    if op.keyword_only and op.short is None or len(rest) > 2:
+        return ""
+    cases = [("".join(f" and {n}.__class__ is float" for n in rest), "".join(f", {n}.__class__" for n in rest),
+              "".join(f"asarray({n}), " for n in rest), f"{first}._n is not None")]
+    if len(rest) == 1:
+        second = rest[0]
+        cases.append((f" and ({second}.__class__ is Tensor or {second}.__class__ is Parameter)", ", b.dtype, b.shape, b.strides",
+                      "b, ", f"{first}._n is not None or {second}._n is not None"))
+    lines = []
+    for i, (test, key, operands, history) in enumerate(cases):
+        lines += [
+            f"{'el' if i else ''}if {own}{test}{guard}:",
+            f"    a = {first}._a",
+            *([f"    b = {rest[0]}._a"] if i else []),
+            f"    found = plans.get((a.dtype, a.shape, a.strides{key}))",
+            "    if found is not None and a.__class__ is ndarray" + (" and b.__class__ is ndarray:" if i else ":"),
+            "        o = empty(found[1], found[2])",
+            f"        found[0](a, {operands}o)",
+            "        t = new(Tensor)",
+            "        t._a = o",
+            "        t._v = [0, 0, None, None]",
+            "        t._b = t._n = None",
+            f"        if found[3] and ({history}):",
+            f"            OP.record(t, ({', '.join(op.params)},))",
+            "        return t",
+        ]  # fmt: skip
     return "".join(f"        {line}\n" for line in lines)
 
 
@@ -828,7 +864,7 @@ def rebuild_return_type(name: str, fields: tuple[str, ...], values: tuple[Any, .
 # -- the Tensor reading of the vocabulary ----------------------------------------------------------------------------------
 
 _OTHER_NAMES = {
-    "nearbyint": "round", "igamma": "special.gammainc", "igammac": "special.gammaincc", "lgamma": "lgamma", "bit_not": "bitwise_not",
+    "nearbyint": "round", "igamma": "special.gammainc", "igammac": "special.gammaincc", "lgamma": "lgamma", "bit_not": "bitwise_not", "ndtr": "special.ndtr",
 }  # fmt: skip
 
 

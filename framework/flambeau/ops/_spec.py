@@ -486,6 +486,17 @@ def register_view(view: Tensor) -> None:
     views.append(weakref.ref(view))
 
 
+def forget_plans() -> None:
+    """Plan every call anew."""
+    for op in OPS.values():
+        if isinstance(op, ElementwiseOp):
+            op._plans.clear()
+
+
+kernels.plans_kept_elsewhere.append(forget_plans)
+MOST_PLANS = 512                                      # an op keeps; shapes that change every step must not pile up
+
+
 # -- elementwise ---------------------------------------------------------------------------------------------------------
 
 
@@ -570,6 +581,7 @@ class ElementwiseOp(Op):
         if title:
             self.node_class.title = title
         self._grads: dict[int, Any] = {}
+        self._plans: dict[Any, Any] = {}
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
         self.differentiable = bool(partials) or bool(vjps)
@@ -617,6 +629,10 @@ class ElementwiseOp(Op):
         return args, compute, result, broadcast_shapes(self, args), common_device(self, args)
 
     def run(self, *args: Any) -> Tensor:
+        made = self._run_again(args)
+        if made is not None:
+            return made
+        given = args
         args, compute, result, shape, place = self.prepare(args)
         arrays = tuple(a._a if isinstance(a, Tensor) else a for a in args)
         if place == "meta":
@@ -624,12 +640,68 @@ class ElementwiseOp(Op):
         elif place == "cpu":
             out = _arrays.empty_like_layout(shape, result.numpy, [a for a in arrays if isinstance(a, ndarray)])
             self.launch(arrays, out, compute.numpy)
+            if given is args:
+                self._remember(arrays, out, compute)
         else:
             out = on_other_device(self, arrays, compute, result, shape)
         made = wrap(out)
         if result.category >= FLOATING and self.differentiable:
             self.record(made, args)
         return made
+
+    # What `prepare` finds depends on dtypes, shapes and the classes of numbers only, and so does the compiled plan: both are
+    # kept for the next call that looks the same. An op with a check of its own may look at values, so it is left out.
+
+    def _key(self, arrays: Any) -> Any:
+        """Of arrays and numbers, what decides how they are computed; None if this is not for `_run_again`."""
+        count = len(self.positional)
+        if self.keyword_defaults and not all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)):
+            return None
+        key: list[Any] = []
+        for a in arrays[:count]:
+            kind = a.__class__
+            if kind is ndarray:
+                key += (a.dtype, a.shape, a.strides)
+            elif kind is float or kind is int and -9007199254740992 <= a <= 9007199254740992:
+                key.append(kind)
+            else:
+                return None
+        return tuple(key)
+
+    def _run_again(self, args: Any) -> Tensor | None:
+        """The result where a call that looks the same was planned before."""
+        if not self._plans:
+            return None
+        try:
+            arrays = [a._a if a.__class__ is Tensor or isinstance(a, Tensor) else a for a in args]
+            found = self._plans.get(self._key(arrays))
+        except TypeError:  # something that is no operand
+            return None
+        if found is None:
+            return None
+        runner, shape, dtype, records = found
+        out = np.empty(shape, dtype)
+        runner(*[a if a.__class__ is ndarray else np.asarray(a) for a in arrays[: len(self.positional)]], out)
+        made = wrap(out)
+        if records:
+            self.record(made, args)
+        return made
+
+    def _remember(self, arrays: Any, out: Any, compute: Any) -> None:
+        """Keep the compiled plan of a call on contiguous results."""
+        if self.check is not None or not out.flags.c_contiguous or out.size < kernels.SEVERAL_COMPILED_FROM:
+            return
+        key = self._key(arrays)
+        if key is None or key in self._plans:
+            return
+        count = len(self.positional)
+        formula = self.formula if self.short is None else self.short
+        inputs = tuple(np.asarray(a) for a in arrays[:count])
+        runner = kernels.planned(formula, inputs, (out,), compute.numpy)
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        records = self.differentiable and from_numpy_dtype(out.dtype).category >= FLOATING
+        self._plans[key] = None if runner is None else (runner, out.shape, out.dtype, records)
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):

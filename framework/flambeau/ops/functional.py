@@ -35,7 +35,7 @@ def _apply(op: Op, inplace: bool, input: Any, *parameters: Any) -> Tensor:
     return op.function(input, *parameters)
 
 
-_relu = act.relu.function
+_relu, _silu = act.relu.function, act.silu.function
 
 
 @composite(namespace=F)
@@ -117,7 +117,7 @@ def silu(input, inplace=False):
 
     Source: Elfwing, Uchibe and Doya 2017, "Sigmoid-Weighted Linear Units".
     """
-    return _apply(act.silu, inplace, input)
+    return _inplace(act.silu)(input) if inplace else _silu(input)
 
 
 @composite(namespace=F)

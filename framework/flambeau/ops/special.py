@@ -44,6 +44,7 @@ from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, elementwise
 
 PLAIN = FUNCTION | OUT
 SQRT_2_OVER_PI, SQRT_HALF, SQRT_2PI = sqrt(2 / pi), sqrt(0.5), sqrt(2 * pi)
+INV_SQRT_TAU = 1 / SQRT_2PI
 TWO_OVER_SQRT_PI = 2 / sqrt(pi)
 INFINITY, NAN = float("inf"), float("nan")
 real_floating = refuse("complex")(floating)
@@ -102,10 +103,11 @@ def erfcx(input):
     return special_erfcx(input)
 
 
-@composite(surface=PLAIN, namespace="special")
+@elementwise(surface=PLAIN, namespace="special", dtype=real_floating,
+             partials={"input": lambda input: INV_SQRT_TAU * exp(-0.5 * input * input)})  # fmt: skip
 def ndtr(input):
     """The probability that a standard normal variable is at most `input`."""
-    return (1 + (input * SQRT_HALF).erf()) * 0.5
+    return ndtr(input)
 
 
 @elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialLogNdtrBackward0",

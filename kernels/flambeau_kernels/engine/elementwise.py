@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels
 from flambeau_kernels import memory
 from flambeau_kernels.engine import llvm, loops, native, plan, pool
 from flambeau_kernels.engine.allocator import LARGE, _thread
@@ -18,9 +19,6 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
 
-# A launch costs 1 us, the numpy tier 6 us and more; but a kernel must first be compiled (20 ms) or loaded
-# (0.5 ms).
-PAYS_FROM_ELEMENTS = 1024
 # A formula that is one ufunc reads and writes memory just as numpy does, until threads share the work.
 UFUNC_PAYS_FROM_ELEMENTS = 32768
 # Cost of a formula beyond which numpy's ufunc is more than a memory stream (exp, pow, ...).
@@ -64,6 +62,17 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
     return True
 
 
+def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> Any:
+    """As `flambeau_kernels.planned`."""
+    if outs[0].nbytes >= LARGE:
+        memory.keep_freed()
+    found = prepare(formula, list(inputs), list(outs), compute)[0]
+    return None if type(found) is str else found
+
+
+launch.planned = planned  # type: ignore[attr-defined]  # part of what a backend's launch may offer
+
+
 class _Made:
     """Kept in a formula's `compiled`: plans by shapes, strides and dtypes; kernels by dtypes and access."""
 
@@ -93,7 +102,7 @@ def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
 def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
             compute: np.dtype) -> tuple[Any, Callable[[], str] | None]:
     """A callable on the arrays, and what writes an account of it; or the reason there is none, and None."""
-    reason = llvm.available() or _does_not_fit(inputs, outs)
+    reason = llvm.available() or _does_not_fit(formula, inputs, outs)
     if reason is not None:
         return reason, None
     try:
@@ -116,12 +125,13 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
     return native.runner(table), functools.partial(_account, where, kernel, table)
 
 
-def _does_not_fit(inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | None:
+def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | None:
     shape = outs[0].shape
     if any(o.shape != shape for o in outs):
         return "outputs of different shapes"
-    if outs[0].size < PAYS_FROM_ELEMENTS:
-        return f"{outs[0].size} elements; the compiled tier pays from {PAYS_FROM_ELEMENTS}"
+    least = flambeau_kernels.smallest_compiled(formula)
+    if outs[0].size < least:
+        return f"{outs[0].size} elements; the compiled tier pays from {least}"
     for a in inputs:
         lengths = zip(a.shape[::-1], shape[::-1], strict=False)
         if a.ndim > len(shape) or any(n not in (1, m) for n, m in lengths):

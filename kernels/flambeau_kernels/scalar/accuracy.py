@@ -45,6 +45,7 @@ _WIDE: dict[str, list[Range]] = {
     "atanh": [("lin", -0.9999, 0.9999), ("log", 1e-30, 1e-2)],
     "erf": [("lin", -4.2, 4.2), ("lin", 0.85, 1.0), ("log", 1e-30, 1)],
     "erfc": [("lin", -4, 9), ("lin", -0.5, 0.5)],
+    "ndtr": [("lin", -3, 9), ("lin", -0.5, 0.5)],
     "erfinv": [("lin", -0.9999, 0.9999), ("lin", 0.99, 0.99999), ("log", 1e-30, 1)],
     "lgamma": [("lin", 0.001, 60), ("lin", 0.9, 2.1), ("log", 1e-30, 1e30), ("lin", -9.9, -0.1),
                ("lin", 0.99999, 1.00001), ("lin", 1.9999, 2.0001)],
@@ -64,7 +65,7 @@ _FURTHER: dict[str, list[Range]] = {
     "expm1": [("lin", -40, 709.7)], "sinh": [("lin", -710.4, 710.4)], "cosh": [("lin", -710.4, 710.4)],
     "log": [("log", 5e-324, 1.7e308)], "log2": [("log", 5e-324, 1.7e308)], "log10": [("log", 5e-324,
                                                                                       1.7e308)],
-    "erf": [("lin", -6, 6)], "erfc": [("lin", 0, 26.5)], "sin": [("log", 1e-300, 1e300)],
+    "erf": [("lin", -6, 6)], "erfc": [("lin", 0, 26.5)], "ndtr": [("lin", -37, 5)], "sin": [("log", 1e-300, 1e300)],
     "cos": [("log", 1e-300, 1e300)], "tan": [("log", 1e-300, 1e300)], "tanh": [("lin", -22, 22)],
     "sigmoid": [("lin", -700, 40)],
 }  # fmt: skip
@@ -76,7 +77,7 @@ def exact(word: str) -> Callable[..., object]:
 
     named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2),
              "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
-             "lgamma": lambda x: mp.re(mp.loggamma(x)), "pow": mp.power, "erfinv": _erfinv}
+             "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "pow": mp.power, "erfinv": _erfinv}
     return named.get(word) or getattr(mp, word)
 
 

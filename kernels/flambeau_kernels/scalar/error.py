@@ -1,4 +1,4 @@
-"""The error function, its complement and its inverse."""
+"""The error function, its complement and its inverse; the standard normal's distribution function."""
 from __future__ import annotations
 
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial
@@ -7,7 +7,8 @@ from flambeau_kernels.scalar.logarithm import medium_log
 from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, sqrt
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
-ERFC_K = 3.75                                         # see fit.py
+SQRT_HALF = 0.7071067811865476
+ERFC_K, NDTR_TOP = 3.75, 5.5                          # see fit.py
 
 
 def erf32(x: Symbol) -> Symbol:
@@ -26,9 +27,13 @@ def erf64(x: Symbol) -> Symbol:
 
 def _erfc_of_positive(a: Symbol) -> Symbol:
     a = clamp(a, 0.0, 30.0)
-    t = (a - ERFC_K) / (a + ERFC_K)
     square = a * a
-    lost = fma(a, a, -square)
+    return _scaled_tail(a, square, fma(a, a, -square))
+
+
+def _scaled_tail(a: Symbol, square: Symbol, lost: Symbol) -> Symbol:
+    """erfc(a) for a >= 0, whose square is `square` + `lost`."""
+    t = (a - ERFC_K) / (a + ERFC_K)
     e = exp(-square)
     return fma(e, -lost, e) * (polynomial("erfc.float64", t) / fma(a, 2.0, 1.0))
 
@@ -45,6 +50,21 @@ def erfc32(x: Symbol) -> Symbol:
     a = clamp(abs(x).to(F64), 0.0, 12.0)
     tail = medium_exp(-a * a) * (polynomial("erfc.float32", (a - ERFC_K) / (a + ERFC_K)) / fma(a, 2.0, 1.0))
     return keep_nan(x, select(x < 0, 2.0 - tail, tail).to(F32))
+
+
+def ndtr32(x: Symbol) -> Symbol:
+    """By one exponential. Below -5.5 it falls too slowly: what it says there is under 2e-8, and right to that."""
+    a = clamp(abs(x), 0.0, NDTR_TOP)
+    half = 0.5 * exp(-(abs(x) * polynomial("ndtr_exponent.float32", a)))
+    return keep_nan(x, select(x < 0, half, 1.0 - half))
+
+
+def ndtr64(x: Symbol) -> Symbol:
+    # From half the square of x itself: that of x / sqrt(2), which is rounded, would be off by many units.
+    a = clamp(abs(x), 0.0, 40.0)
+    square = 0.5 * a * a
+    half = 0.5 * _scaled_tail(a * SQRT_HALF, square, fma(0.5 * a, a, -square))
+    return keep_nan(x, select(x < 0, half, 1.0 - half))
 
 
 def _erfinv_near(x: Symbol, accuracy: str) -> Symbol:
