@@ -28,6 +28,7 @@ from .select import (
     has_negative,
     int_index,
     long_index,
+    writes_straight,
 )  # fmt: skip
 
 
@@ -152,6 +153,13 @@ def _index_add(a, dim, index, source, alpha):
         with np.errstate(all="ignore"):
             source = (source * np.asarray(alpha).astype(source.dtype)).astype(source.dtype)
     return _rows_reduced(a, dim, index, source, "sum", True)
+
+
+def _add_in_place(a: Any, dim: int, index: Any, source: Any, alpha: Any) -> bool:
+    return alpha == 1 and kernel.sum_rows_into(a, dim, index, source)
+
+
+index_add.run_inplace = writes_straight(index_add, _add_in_place)
 
 
 @index_add.shape

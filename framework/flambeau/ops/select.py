@@ -9,10 +9,10 @@ import numpy as np
 
 from flambeau_kernels.cpu import scatter as kernel
 
-from .. import dtypes
+from .. import _state, dtypes
 from .._arrays import ndarray
-from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, describe, primitive
+from ..tensor import Tensor, bump, wrap, wrap_dim
+from ._spec import FUNCTION, INPLACE, METHOD, OUT, check_writable, composite, describe, primitive
 from .index import recorded
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
@@ -90,6 +90,31 @@ def converted_back(grad: Any, dtype: Any) -> Tensor:
     if grad.is_complex() and not dtype.is_complex:
         grad = grad.real
     return grad.clone() if grad.dtype is dtype else grad.to(dtype)
+
+
+def writes_straight(op: Any, store: Any, smallest: int = 4096) -> Any:
+    """``run_inplace`` of `op` by ``store(array, *arguments) -> done`` where nothing is recorded and the arguments lie elsewhere.
+
+    Smaller targets, and those `store` leaves alone, are copied, as other operations do.
+    """
+    general = op.run_inplace
+
+    def run_inplace(target: Any, *args: Any) -> Tensor:
+        if not isinstance(target, Tensor) or type(target._a) is not ndarray or target._a.size < smallest:
+            return general(target, *args)
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        if _state.grad_enabled() and any(x._n is not None for x in (target, *tensors)):
+            return general(target, *args)
+        if any(type(x._a) is not ndarray or np.may_share_memory(x._a, target._a) for x in tensors):
+            return general(target, *args)
+        check_writable(op, target)
+        given = op.check(*op.tensors_of((target, *args)))
+        if not store(target._a, *(x._a if isinstance(x, Tensor) else x for x in given[1:])):
+            return general(target, *args)
+        bump(target)
+        return target
+
+    return run_inplace
 
 
 # -- gather and scatter along a dimension ----------------------------------------------------------------------------------
@@ -302,6 +327,29 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     return scatter_value.function(input, dim, index, fill_number("scatter", input, given))
 
 
+def _store_values(a: Any, dim: int, index: Any, values: Any) -> bool:
+    if not index.size or index.ndim != a.ndim:
+        return False
+    kernel.put_along_into(a, dim, index, values if isinstance(values, ndarray) and values.ndim else as_element(values, a.dtype))
+    return True
+
+
+_scatter_copied = scatter.run_inplace
+_put_src, _put_value = (writes_straight(op, _store_values) for op in (scatter_src, scatter_value))
+
+
+def _scatter_in_place(target: Any, dim: Any, index: Any, src: Any = None, value: Any = None, reduce: Any = None) -> Tensor:
+    given = src if value is None else value
+    if reduce is not None or given is None or not isinstance(target, Tensor):
+        return _scatter_copied(target, dim, index, src, value, reduce)
+    if isinstance(given, Tensor):
+        return _put_src(target, dim, index, given)
+    return _put_value(target, dim, index, fill_number("scatter", target, given))
+
+
+scatter.run_inplace = _scatter_in_place
+
+
 def _check_scatter_add(input, dim, index, src):
     return input, _check_scatter("scatter_add", input, dim, index, src), index, src
 
@@ -332,6 +380,8 @@ def _scatter_add_shape(input, dim, index, src):
 def _scatter_add_vjp(grad, dim, index, src_shape):
     return (grad, None, lambda: padded(_gathered(grad, dim, index), src_shape))
 
+
+scatter_add.run_inplace = writes_straight(scatter_add, kernel.sum_along_into)
 
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
