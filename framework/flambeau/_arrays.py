@@ -133,6 +133,8 @@ def bytes_of(root: Any) -> Any:
         return root
     if root.size == 0:
         return np.ndarray((0,), np.uint8, buffer=None if not root.nbytes else root)
+    if root.flags.c_contiguous:
+        return root.reshape(-1).view(np.uint8)
     low, high = np.lib.array_utils.byte_bounds(root)
     order = sorted(range(root.ndim), key=lambda d: -root.strides[d])
     flat = root.transpose(order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -360,7 +361,40 @@ def _element(value: Any, wanted: dtype) -> Any:
         return np.asarray(value).astype(wanted.numpy)[()]
 
 
+def _of_plain_numbers(data: Any, d: Any) -> ndarray | None:
+    """What lists and tuples of Python numbers of one class make, where that takes no conversion to look after; else None."""
+    shape, level = [len(data)], data
+    kinds = set(map(type, level))
+    while kinds == {list} or kinds == {tuple}:
+        lengths = set(map(len, level))
+        if len(lengths) > 1:
+            return None
+        shape += lengths
+        level = list(chain.from_iterable(level))
+        kinds = set(map(type, level))
+    if len(kinds) != 1:
+        return None
+    (kind,) = kinds
+    wanted = d or (dtypes.of_number(kind()) if kind in (bool, int, float) else None)
+    if wanted is None or (kind, wanted) not in _UNCONVERTED:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return np.array(level, wanted.numpy).reshape(shape)
+    except OverflowError:
+        return None
+
+
+_UNCONVERTED = frozenset(
+    [(bool, dtypes.bool), (int, dtypes.int64)] + [(kind, d) for kind in (int, float) for d in (dtypes.float32, dtypes.float64)]
+)
+
+
 def _from_nested(data: Any, d: Any) -> ndarray:
+    if data.__class__ is list or data.__class__ is tuple:
+        made = _of_plain_numbers(data, d)
+        if made is not None:
+            return made
     shape, leaves = _flatten(data)
     if d is None:
         d = _infer(leaves)
@@ -471,12 +505,13 @@ def from_numpy(array: Any) -> Tensor:
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     _check_byte_order(array)
     from_numpy_dtype(array.dtype)
-    if any(s < 0 for s in array.strides):
+    step = array.itemsize
+    if any([s < 0 for s in array.strides]):  # noqa: C419  # a generator takes three times as long for so few
         raise ValueError(
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
             "supported. (You can probably work around this by making a copy of your array with array.copy().)"
         )
-    if any(s % array.itemsize for s in array.strides):
+    if any([s % step for s in array.strides]):  # noqa: C419
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy array to reallocate the memory.")
     if not array.flags.writeable:
         warn_once(

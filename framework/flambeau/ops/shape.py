@@ -866,8 +866,10 @@ def _cat_fast(tensors, dim):
         return None
     if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
         return None
-    # Integers with float32 are float64 to numpy alone.
-    return wrap(made) if d is F4 or d is F8 and arrays[0].dtype is d else None
+    # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
+    if d is F4 or d is F8 and arrays[0].dtype is d or all(a.dtype is d for a in arrays):
+        return wrap(made)
+    return None
 
 
 # Without asking each argument whether it overrides numpy's functions, which an ndarray does not.
@@ -918,6 +920,8 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
     if len(tensors) == 0:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
     for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): expected Tensor as element {i} in argument 'tensors', but got {type(x).__name__}")
         if x.shape != tensors[0].shape:
             raise RuntimeError(
                 f"{name} expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
@@ -936,6 +940,42 @@ def stack(tensors, dim=0):
     _check_same_shapes("stack", tensors)
     d = wrap_dim(dim, tensors[0].ndim + 1)
     return cat([x.unsqueeze(d) for x in tensors], d)
+
+
+@stack.fast
+def _stack_fast(tensors, dim):
+    """Plain tensors of one shape and dtype, none of them recorded, joined without a view of each."""
+    arrays = []
+    try:
+        first = tensors[0]._a
+        shape, d = first.shape, first.dtype
+        for x in tensors:
+            a = x._a
+            if x._n is not None or a.shape != shape or a.dtype is not d or x.__class__ is not Tensor:
+                return None
+            arrays.append(a)
+    except (AttributeError, TypeError, IndexError, KeyError):  # not tensors, or none at all
+        return None
+    if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1:
+        return None
+    n, ndim = len(arrays), len(shape)
+    if not -1 - ndim <= dim <= ndim:
+        return None
+    if not ndim:
+        return wrap(np.array(arrays, d))
+    dim %= ndim + 1
+    if dim == 0:
+        return wrap(_rows_joined(arrays, n, shape, d))
+    made = np.empty((*shape[:dim], n, *shape[dim:]), d)
+    _concatenate([a.reshape(*shape[:dim], 1, *shape[dim:]) for a in arrays], dim, made)
+    return wrap(made)
+
+
+def _rows_joined(arrays: Any, n: int, shape: tuple[int, ...], d: np.dtype) -> Any:
+    """The arrays one below another along a new first dimension."""
+    made = np.empty((n, *shape), d)
+    _concatenate(arrays, 0, made.reshape(n * shape[0], *shape[1:]))
+    return made
 
 
 @composite(surface=FUNCTION | OUT, aliases=("row_stack",))

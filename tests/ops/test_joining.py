@@ -1,0 +1,90 @@
+"""Joining tensors, most of all many small ones, which takes a shorter way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+DTYPES = [fb.float32, fb.float64, fb.int64, fb.uint8, fb.bool, fb.complex64, fb.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dim", [0, 1, -1, 2])
+def test_stack_lines_tensors_up_along_a_new_dimension(dtype, dim):
+    parts = [(fb.arange(6).view(2, 3) + i).to(dtype) for i in range(3)]
+
+    made = fb.stack(parts, dim)
+
+    assert made.dtype is dtype
+    assert made.is_contiguous()
+    assert [made.select(dim, i).tolist() for i in range(3)] == [p.tolist() for p in parts]
+
+
+def test_stack_of_transposed_and_zero_dimensional_tensors():
+    rows = [fb.arange(6.0).view(2, 3).t() + i for i in range(2)]
+
+    assert fb.stack(rows).tolist() == [r.tolist() for r in rows]
+    assert fb.stack([fb.tensor(3), fb.tensor(4)]).tolist() == [3, 4]
+    assert fb.stack([fb.zeros(0, 2)] * 3, 1).shape == (0, 3, 2)
+
+
+def test_stack_promotes_records_and_refuses():
+    leaf = fb.ones(2, requires_grad=True)
+    fb.stack([leaf, fb.zeros(2)], 1).sum().backward()
+
+    assert leaf.grad.tolist() == [1.0, 1.0]
+    assert fb.stack([fb.ones(2, dtype=fb.int64), fb.ones(2)]).dtype is fb.float32
+    assert fb.stack([fb.empty(2, device="meta")] * 2).shape == (2, 2)
+    with pytest.raises(RuntimeError, match="stack"):
+        fb.stack([fb.ones(2), fb.ones(3)])
+    with pytest.raises(RuntimeError, match="stack"):
+        fb.stack([])
+    with pytest.raises(IndexError):
+        fb.stack([fb.ones(2)], 2)
+    with pytest.raises(TypeError, match="element 0"):
+        fb.stack([1, 2])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_cat_of_one_dtype_keeps_it(dtype):
+    made = fb.cat([fb.ones(2, dtype=dtype), fb.zeros(1, dtype=dtype)])
+
+    assert made.dtype is dtype
+    assert made.tolist() == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("kinds", [(fb.int64, fb.float32), (fb.uint8, fb.int8), (fb.bool, fb.float64), (fb.int32, fb.float16)])
+def test_cat_of_two_dtypes_promotes_as_addition_does(kinds):
+    a, b = (fb.ones(2, dtype=kind) for kind in kinds)
+
+    assert fb.cat([a, b]).dtype is (a + b).dtype
+    assert fb.stack([b, a]).dtype is (a + b).dtype
+
+
+def test_tensors_of_many_numbers():
+    assert fb.tensor([[1, 2], [3, 4]]).dtype is fb.int64
+    assert fb.tensor(((1.5, 2.0),)).tolist() == [[1.5, 2.0]]
+    assert fb.tensor([1, 2], dtype=fb.float32).tolist() == [1.0, 2.0]
+    assert fb.tensor([True, False]).dtype is fb.bool
+    assert fb.tensor([1, 2.5, True]).tolist() == [1.0, 2.5, 1.0]
+    assert fb.tensor([1e300], dtype=fb.float32).tolist() == [float("inf")]
+    assert fb.tensor([[], []]).shape == (2, 0)
+    with pytest.raises(ValueError, match="expected sequence of length 2"):
+        fb.tensor([[1, 2], [3]])
+    with pytest.raises((ValueError, OverflowError), match="fit"):
+        fb.tensor([2**70, 1])
+
+
+def test_from_numpy_shares_the_memory_of_views():
+    rows = np.arange(12.0).reshape(3, 4)
+    tensor = fb.from_numpy(rows[1])
+
+    tensor[0] = 40
+
+    assert rows[1, 0] == 40
+    assert tensor.storage_offset() == 0
+    assert tensor.untyped_storage().nbytes() == 32
+    with pytest.raises(ValueError, match="negative"):
+        fb.from_numpy(rows[::-1])
