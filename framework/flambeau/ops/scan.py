@@ -50,8 +50,7 @@ def cumsum(input, dim, *, dtype=None):
 
 @cumsum.kernel
 def _cumsum(a, dim, dtype):
-    target = _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy
-    return kernel.cumsum(kernels.cast(a, target), dim)
+    return kernel.cumsum(a, dim, _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy)
 
 
 cumsum.shape(_total_shape)
@@ -102,8 +101,7 @@ def cumprod(input, dim, *, dtype=None):
 
 @cumprod.kernel
 def _cumprod(a, dim, dtype):
-    target = _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy
-    return kernel.cumprod(kernels.cast(a, target), dim)
+    return kernel.cumprod(a, dim, _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy)
 
 
 cumprod.shape(_total_shape)

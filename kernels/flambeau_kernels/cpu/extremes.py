@@ -17,6 +17,8 @@ _ARGUMENT: dict[bool, Any] = {True: np.argmax, False: np.argmin}
 
 def argument(a: np.ndarray, dim: int | None, keepdim: bool, largest: bool) -> np.ndarray:
     """The index along `dim`, or in the flattened array, of the largest (or smallest) element."""
+    if dim is not None and a.ndim:
+        dim %= a.ndim
     run = _plans.find(a, dim, keepdim, largest, False)
     if run is not None:
         return run(a)
@@ -32,11 +34,12 @@ def argument(a: np.ndarray, dim: int | None, keepdim: bool, largest: bool) -> np
 
 def extreme(a: np.ndarray, dim: int, keepdim: bool, largest: bool) -> tuple[np.ndarray, np.ndarray]:
     """The largest (or smallest) elements along `dim`, and their indices."""
+    if a.ndim == 0:
+        return a.copy(), np.zeros((), np.int64)
+    dim %= a.ndim
     run = _plans.find(a, dim, keepdim, largest, True)
     if run is not None:
         return run(a)
-    if a.ndim == 0:
-        return a.copy(), np.zeros((), np.int64)
     at = np.expand_dims(_ARGUMENT[largest](widen(a), axis=dim), dim)
     values = np.take_along_axis(a, at, dim)
     if not keepdim:

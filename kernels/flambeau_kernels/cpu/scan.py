@@ -7,38 +7,53 @@ from __future__ import annotations
 
 import numpy as np
 
+import flambeau_kernels as kernels
+
+from .reduce import Plans
 from .softmax import widen
 
 __all__ = ["cumextreme", "cumprod", "cumsum", "logcumsumexp", "reverse_cumsum"]
 
 
-def _accumulated(ufunc: np.ufunc, a: np.ndarray, dim: int) -> np.ndarray:
+_plans = Plans("scan_loops")
+
+
+def _accumulated(what: str, ufunc: np.ufunc, a: np.ndarray, dim: int, dtype: np.dtype, backwards: bool = False) -> np.ndarray:
     if a.ndim == 0:
-        return a.copy()
-    return ufunc.accumulate(widen(a), dim, dtype=widen(a).dtype).astype(a.dtype, copy=False)
+        return np.array(kernels.cast(a, dtype))
+    run = _plans.find(a, what, dim, dtype, backwards)
+    if run is not None:
+        return run(a)
+    x = widen(kernels.cast(a, dtype))
+    if backwards:
+        x = np.flip(x, dim)
+    with np.errstate(all="ignore"):
+        made = ufunc.accumulate(x, dim, dtype=x.dtype)
+        return np.ascontiguousarray(np.flip(made, dim) if backwards else made).astype(dtype, copy=False)
 
 
-def cumsum(a: np.ndarray, dim: int) -> np.ndarray:
-    """The sums of the elements up to each place, in the dtype of `a`."""
-    return _accumulated(np.add, a, dim)
+def cumsum(a: np.ndarray, dim: int, dtype: np.dtype | None = None) -> np.ndarray:
+    """The sums of the elements up to each place, in `dtype` (by default that of `a`), to which elements are converted first."""
+    return _accumulated("add", np.add, a, dim, dtype or a.dtype)
 
 
-def cumprod(a: np.ndarray, dim: int) -> np.ndarray:
-    """The products of the elements up to each place, in the dtype of `a`."""
-    return _accumulated(np.multiply, a, dim)
+def cumprod(a: np.ndarray, dim: int, dtype: np.dtype | None = None) -> np.ndarray:
+    """The products of the elements up to each place, as `cumsum`."""
+    return _accumulated("mul", np.multiply, a, dim, dtype or a.dtype)
 
 
 def reverse_cumsum(a: np.ndarray, dim: int) -> np.ndarray:
     """The sums of the elements from each place on."""
-    if a.ndim == 0:
-        return a.copy()
-    return np.ascontiguousarray(np.flip(cumsum(np.flip(a, dim), dim), dim))
+    return _accumulated("add", np.add, a, dim, a.dtype, backwards=True)
 
 
 def cumextreme(a: np.ndarray, dim: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
     """The largest (or smallest) element up to each place and where it is, the last of equals; nan stays once met."""
     if a.ndim == 0:
         return a.copy(), np.zeros((), np.int64)
+    run = _plans.find(a, "max" if largest else "min", dim, a.dtype, False)
+    if run is not None:
+        return run(a)
     x = widen(a)
     if x.dtype.kind == "b":
         x = x.view(np.uint8)
@@ -58,6 +73,9 @@ def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
     """``log(cumsum(exp(a)))`` without overflow."""
     if a.ndim == 0:
         return a.copy()
+    run = _plans.find(a, "log", dim, a.dtype, False)
+    if run is not None:
+        return run(a)
     x = widen(a)
     if x.dtype.kind != "c":
         return np.logaddexp.accumulate(x, dim, dtype=x.dtype).astype(a.dtype, copy=False)
