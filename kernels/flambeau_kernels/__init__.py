@@ -150,6 +150,38 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     return array.astype(dtype)
 
 
+def store(out: Any, a: Any) -> None:
+    """Write `a`, an array of the same shape, to `out`, converted to its dtype as `cast` does."""
+    if out.size >= STORE_COMPILED_FROM and a.__class__ is np.ndarray and out.__class__ is np.ndarray:
+        if a.dtype == out.dtype and not a.flags.c_contiguous:
+            from .cpu import transpose
+
+            if transpose.copy(out, a):
+                return
+        compute = _computed_for_copy(a.dtype, out.dtype)
+        if compute is not None and not (a.flags.c_contiguous and a.dtype == out.dtype and out.flags.c_contiguous):
+            run = _compiled or _load_compiled()
+            if run(_SAME, (a,), (out,), compute):
+                return
+    out[...] = cast(a, out.dtype)
+
+
+# Elements from which compiled loops store: they convert half types as vectors, and walk transposed arrays in tiles.
+STORE_COMPILED_FROM = 4096
+_SAME = Formula(lambda x: x, "store")
+_COPIED = {np.dtype(t) for t in (np.float32, np.float64, np.int8, np.uint8, np.int16, np.int32, np.int64)}
+_HALVES = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
+
+
+def _computed_for_copy(old: np.dtype, new: np.dtype) -> np.dtype | None:
+    """The dtype a copy computes in; None where numpy is to do it."""
+    if old == new:
+        return old if old in _COPIED else None
+    if old in _HALVES and (new in _HALVES or new == np.float32) or old == np.float32 and new in _HALVES:
+        return np.dtype(np.float32)
+    return np.dtype(np.float64) if {old, new} <= {np.dtype(np.float32), np.dtype(np.float64)} else None
+
+
 def _into_float8(array: Any, name: str) -> Any:
     """`array` with the values that `name` cannot hold replaced as PyTorch's conversion does."""
     if name == "float8_e4m3fn":  # no infinity: the largest value stands for all beyond it

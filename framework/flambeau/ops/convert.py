@@ -12,16 +12,15 @@ from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray
 from .._warn import warn_once
 from ..devices import device, memory_format
-from ..dtypes import dtype
-from ..tensor import Tensor, bump, channels_last_order, device_of, without_history
+from ..dtypes import dtype, from_numpy_dtype
+from ..tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
 from ._spec import FUNCTION, INPLACE, METHOD, composite, primitive
 
 
 def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
     """A copy of `a` as `target`, its dimensions in the memory order `format` asks for."""
-    values = kernels.cast(a, target)
     out = empty_arranged(a, target, format)
-    out[...] = values
+    kernels.store(out, a)
     return out
 
 
@@ -147,6 +146,8 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
+    if len(args) == 1 and not kwargs and args[0].__class__ is dtype and not _state.SLOW:
+        return _converted(input, args[0])
     d, place, copy, format = _parse_to(args, kwargs)
     if d is input.dtype:
         d = None
@@ -155,6 +156,24 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if not copy and d is None and place is None and (format is None or _in_format(input, format)):
         return input
     return to_copy(input, d, place, format)
+
+
+def _converted(input: Tensor, d: dtype) -> Tensor:
+    """`input` as `d`: what `to` does most often, in a third of the time."""
+    a = input._a
+    target = d.numpy
+    if a.dtype == target:
+        return input
+    if a.__class__ is not np.ndarray or a.dtype.kind == "c":
+        return to_copy(input, d, None, None)
+    made = _arranged(a, target, None)
+    if input._n is None:
+        return wrap(made)
+    if d.category < dtypes.FLOATING or from_numpy_dtype(a.dtype).category < dtypes.FLOATING:
+        return to_copy(input, d, None, None)
+    from .index import recorded
+
+    return recorded(to_copy, made, (input._n,), (from_numpy_dtype(a.dtype),))
 
 
 def _same_place(wanted: device, have: device) -> bool:
@@ -167,6 +186,8 @@ def _in_format(input: Tensor, format: memory_format) -> bool:
 
 def _cast_method(d: dtype, doc: str) -> Any:
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
+        if memory_format is None and not _state.SLOW:
+            return _converted(self, d)
         return to(self, d, memory_format=memory_format)
 
     cast.__name__, cast.__doc__ = d.name, doc
