@@ -236,49 +236,83 @@ def _smooth_cross_entropy(
         if weight is None:
             total: Any = counts.sum().to(logs.dtype)
         else:
-            total = wrap(np.where(counts._a, weight._a[np.where(counts._a, target._a, 0)], 0).sum(dtype=logs.dtype.numpy))
+            weights = np.where(counts._a, weight._a[np.where(counts._a, target._a, 0)], 0)
+            total = wrap(np.asarray(weights.sum(dtype=logs.dtype.numpy)))
         picked, spread = picked / total, spread / total
     return picked * (1 - smoothing) + spread * (smoothing / classes)
 
 
-# -- the common small case: rows of scores, one class each, nothing special ----------------------------------------------
+# -- the common case: rows of scores, one class each ---------------------------------------------------------------------
 
 
 @primitive(surface=0, tensors=("input",))
 def cross_entropy_rows(input, kept):
-    """``-scale * sum(input[index])`` of log probabilities ``(N, C)``: what `cross_entropy` records for rows of scores.
+    """``sum(losses) * factor`` of rows of scores ``(N, C)``, or their losses: what `cross_entropy` records for them.
 
-    Its derivatives are those of the scores. These differ from the log probabilities by a constant in each row, along which
-    the loss does not change, so that every derivative is the same at both.
+    The input may be shifted by a constant in each row, along which the loss does not change, so that every derivative is
+    the same.
 
     Args:
-        kept: ``(index, scale)``, the targets' places in the flattened input.
+        kept: a `RowsKept`.
     """
 
 
 cross_entropy_rows.node_class.title = "NllLossBackward0"
 
 
+class RowsKept:
+    """What a cross entropy of rows knows beside the scores.
+
+    Attributes:
+        target: classes, -1 where a row does not count.
+        weight: of the classes, or None.
+        smoothing: as in `cross_entropy`.
+        factor: of each loss in the result.
+        each: whether the result is all losses, and not their sum.
+        inverse: 1 over the sums of exp, for shifted scores; None where numpy computed the logarithms themselves.
+    """
+
+    __slots__ = ("each", "factor", "inverse", "smoothing", "target", "weight")
+
+    def __init__(self, target: Any, weight: Any, smoothing: float, factor: float, each: bool, inverse: Any):
+        self.target, self.weight, self.smoothing = target, weight, smoothing
+        self.factor, self.each, self.inverse = factor, each, inverse
+
+    def slopes(self, classes: int, dtype: Any) -> tuple[Any, Any]:
+        """``(N, 1)`` and ``(N, C)`` arrays a, b for which ``softmax * a - b`` is the gradient of each loss."""
+        counts = (self.target >= 0).astype(dtype)
+        weight = np.ones(classes, dtype) if self.weight is None else self.weight
+        picked = counts * (1 - self.smoothing) * weight[self.target]
+        spread = counts * (self.smoothing / classes)
+        b = spread[:, None] * weight
+        b[np.arange(len(b)), self.target] += picked
+        return (picked + spread * weight.sum())[:, None].astype(dtype), b.astype(dtype)
+
+
 @cross_entropy_rows.kernel
-def _rows(logs, kept):
-    index, scale = kept
-    return np.asarray(_total(logs.reshape(-1)[index]) * -scale, logs.dtype)
+def _rows(scores, kept):
+    _, picked = kept.slopes(scores.shape[1], scores.dtype)
+    logs = scores - _largest(scores, 1, None, None, True)
+    logs -= _log(_total(_exp(logs), 1, None, None, True))
+    losses = -_total(logs * picked, 1) * kept.factor
+    return losses if kept.each else np.asarray(_total(losses), scores.dtype)
 
 
 @cross_entropy_rows.vjp
 def _rows_vjp(grad, input, kept):
-    index, scale = kept
-    one_hot = np.zeros(input._a.shape, input._a.dtype)
-    one_hot.reshape(-1)[index] = 1
-    return ((input.softmax(1) - wrap(one_hot)) * (grad * scale),)
+    slope, picked = kept.slopes(input.shape[1], input._a.dtype)
+    each = (grad.unsqueeze(1) if kept.each else grad) * kept.factor
+    return ((input.softmax(1) * wrap(slope) - wrap(picked)) * each,)
 
 
 @cross_entropy_rows.raw
 def _rows_raw(grad, input, kept):
-    index, scale = kept
-    made = np.exp(input)
-    made.reshape(-1)[index] -= 1
-    made *= grad * scale
+    if kept.inverse is not None:
+        rows = kernels.compiled_rows()
+        return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.inverse, np.asarray(grad * kept.factor)),)
+    made = np.exp(input)                                  # plain rows, whose logarithms the numpy tier has found
+    made.reshape(-1)[kept.target + kernels.row_starts(*made.shape)] -= 1
+    made *= grad * kept.factor
     return (made,)
 
 
@@ -286,42 +320,81 @@ def _rows_raw(grad, input, kept):
 _largest: Any = np.maximum.reduce
 _total: Any = np.add.reduce
 _exp, _log = np.exp, np.log
-_SMALL = 1 << 15  # elements; beyond, what is recorded here would weigh more than the calls it saves
+_SMALL = 1 << 15  # elements; beyond, what the numpy tier records here would weigh more than the calls it saves
 
 
 @cross_entropy.fast
 def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
-    if weight is not None or label_smoothing or size_average is not None or reduce is not None or ignore_index >= 0:
-        return None
-    if reduction not in ("mean", "sum"):
+    if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
         return None
     try:
         x, t = input._a, target._a
         d = x.dtype
-        if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.ndim != 2 or t.ndim != 1 or x.size >= _SMALL:
+        if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.ndim != 2 or t.ndim != 1 or t.shape[0] != x.shape[0]:
             return None
-        n, classes = x.shape
-        # As unsigned numbers the ignored and the impossible classes are all too large.
-        if t.shape[0] != n or not x.size or not x.flags.c_contiguous or _largest(t.view(np.uint64)) >= classes:
+        parent = input._n
+        taped = parent is not None and (_state.GRAD or _state.local.grad)
+        compiled = kernels.likelihood_rows(x)
+        if compiled is not None:
+            found = _compiled_rows(compiled, x, t, weight, ignore_index, reduction, label_smoothing, taped)
+        elif weight is None and not label_smoothing and ignore_index < 0 and reduction != "none":
+            found = _small_rows(x, t, reduction)
+        else:
             return None
-        logs = x - _largest(x, 1, None, None, True)
-        logs -= _log(_total(_exp(logs), 1, None, None, True))
-        index = t + kernels.row_starts(n, classes)
-        kept = (index, 1.0 / n if reduction == "mean" else 1.0)
-        made = wrap(_rows(logs, kept))
+        if found is None:
+            return None
+        result, saved, kept = found
+        made = wrap(result)
     except (AttributeError, RuntimeWarning):  # not tensors; not finite, with warnings as errors
         return None
-    parent = input._n
-    if parent is not None and (_state.GRAD or _state.local.grad):
+    if taped:
         node = made._n = _new(cross_entropy_rows.node_class)
         node.seq = _state.next_seq()
         node.where = users_place()
         node.parents = (parent,)
         node.hooks = None
-        node.saved = (logs, kept)
+        node.saved = (saved, kept)
         node.versions = ([0, 0, None, None], None)
         node.shape = 0
     return made
+
+
+def _compiled_rows(
+    compiled: Any, x: Any, t: Any, weight: Any, ignored: int, reduction: str, smoothing: float, taped: bool
+) -> tuple[Any, Any, RowsKept] | None:
+    """Result, shifted scores and the rest, by compiled loops; None for what the general path answers or refuses."""
+    classes = x.shape[1]
+    if not 0.0 <= smoothing <= 1.0:
+        return None
+    w = None
+    if weight is not None:
+        if weight._n is not None or weight._a.dtype is not x.dtype or weight._a.shape != (classes,):
+            return None
+        w = np.ascontiguousarray(weight._a)
+    t = kernels.classes_that_count(np.ascontiguousarray(t), classes, ignored)
+    if t is None:
+        return None
+    factor = 1.0
+    if reduction == "mean":
+        total = np.count_nonzero(t >= 0) if w is None else float(_total(np.where(t >= 0, w[t], 0)))
+        if not total:
+            return None
+        factor = 1.0 / total
+    losses, shifted, inverse = compiled.forward(x, t, w, float(smoothing), taped)
+    kept = RowsKept(t, w, float(smoothing), factor, reduction == "none", inverse)
+    return (losses if kept.each else np.asarray(_total(losses) * factor, x.dtype)), shifted, kept
+
+
+def _small_rows(x: Any, t: Any, reduction: str) -> tuple[Any, Any, RowsKept] | None:
+    """The same for few plain rows, by numpy."""
+    n, classes = x.shape
+    if not 0 < x.size < _SMALL or not x.flags.c_contiguous or _largest(t.view(np.uint64)) >= classes:
+        return None
+    logs = x - _largest(x, 1, None, None, True)
+    logs -= _log(_total(_exp(logs), 1, None, None, True))
+    factor = 1.0 / n if reduction == "mean" else 1.0
+    total = _total(logs.reshape(-1)[t + kernels.row_starts(n, classes)])
+    return np.asarray(total * -factor, x.dtype), logs, RowsKept(t, None, 0.0, factor, False, None)
 
 
 # -- regression ----------------------------------------------------------------------------------------------------------

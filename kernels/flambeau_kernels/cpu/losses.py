@@ -7,9 +7,33 @@ from typing import Any
 
 import numpy as np
 
-from .softmax import narrow, widen
+from .. import backend
+from .softmax import COMPILED_FROM, compiled_module, narrow, widen
 
-__all__ = ["nll", "nll_grad", "picked_weights", "row_starts"]
+__all__ = ["classes_that_count", "compiled_rows", "likelihood_rows", "nll", "nll_grad", "picked_weights", "row_starts"]
+
+
+def compiled_rows() -> Any:
+    """The compiled cross entropy of rows, or None."""
+    return compiled_module("likelihood_rows")
+
+
+def likelihood_rows(x: np.ndarray) -> Any:
+    """The compiled cross entropy, where it takes rows of scores `x`, or None."""
+    if x.size < COMPILED_FROM or x.ndim != 2 or backend() != "numba" or not x.flags.c_contiguous:
+        return None
+    return compiled_module("likelihood_rows")
+
+
+def classes_that_count(target: np.ndarray, classes: int, ignored: int) -> np.ndarray | None:
+    """`target` with -1 for the class that is `ignored`; None where a class does not exist."""
+    # As unsigned numbers the negative classes are all too large.
+    if not 0 <= ignored < classes and np.maximum.reduce(target.view(np.uint64)) < classes:
+        return target
+    chosen = np.where(target == ignored, -1, target)
+    if chosen.min() < -1 or chosen.max() >= classes or ((chosen == -1) & (target != ignored)).any():
+        return None
+    return chosen
 
 
 @lru_cache(maxsize=64)

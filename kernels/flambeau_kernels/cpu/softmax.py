@@ -25,22 +25,20 @@ COMPILED_FROM = 128
 
 
 @functools.cache
-def _loops() -> Any:
-    """The compiled loops, or None where nothing can be compiled."""
+def compiled_module(name: str) -> Any:
+    """The module `name` of this package, which holds compiled loops; None where nothing can be compiled."""
+    from importlib import import_module
+
     from ..engine import llvm
 
-    if llvm.available() is not None:
-        return None
-    from . import softmax_loops
-
-    return softmax_loops
+    return None if llvm.available() is not None else import_module("." + name, __package__)
 
 
 def _compiled(a: np.ndarray) -> Any:
     """The compiled loops, where they take `a`."""
     if a.size < COMPILED_FROM or backend() != "numba" or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
         return None
-    return _loops()
+    return compiled_module("softmax_loops")
 
 
 def widen(a: np.ndarray) -> np.ndarray:
