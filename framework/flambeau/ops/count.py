@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu import sort as kernel
 from flambeau_kernels.cpu.softmax import widen
 
@@ -55,12 +56,15 @@ def _distinct(a, consecutive, dim):
     flat = dim is None or not a.ndim
     lines = a.reshape(-1) if flat else np.moveaxis(a, dim, 0)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     rows = lines if flat else np.ascontiguousarray(lines).reshape(lines.shape[0], math.prod(lines.shape[1:]))
+    if flat and not consecutive:
+        values, inverse, counts = kernel.distinct(lines)
+        return values, inverse.reshape(a.shape), counts.astype(np.int64, copy=False)
     if consecutive:
         first, run, counts = kernel.runs(rows)
         inverse = run
         picked = first
     else:
-        order = np.argsort(widen(rows), kind="stable") if flat else kernel.order_rows(rows)
+        order = kernel.order_rows(rows)
         first, run, counts = kernel.runs(rows[order])
         inverse = np.empty(len(order), np.int64)
         inverse[order] = run
@@ -137,12 +141,7 @@ places_in_sorted.not_differentiable = "its result is places"
 @places_in_sorted.kernel
 def _places(sequence, values, out_int32, right, sorter):
     ordered = sequence if sorter is None else np.take_along_axis(sequence, sorter, -1)
-    x, y = widen(ordered), widen(values)
-    # numpy's search puts nan last; where the sequence holds nan elsewhere the comparisons decide, as in any bisection.
-    if x.ndim == 1 and (x.dtype.kind != "f" or x.size and x[-1] == x[-1]):
-        found = np.searchsorted(x, y, "right" if right else "left")
-    else:
-        found = kernel.bisect(x, y, right)
+    found = kernel.bisect(ordered, values, right)
     return np.asarray(found, np.int32 if out_int32 else np.int64)
 
 
@@ -246,13 +245,13 @@ bincount.not_differentiable = "counts are constant, and PyTorch defines no gradi
 
 @bincount.kernel
 def _bincount(a, weights, minlength):
-    a = a.astype(np.int64, copy=False)
     if weights is None or not a.size:
-        return np.bincount(a, minlength=minlength).astype(np.int64)
+        return kernel.count_values(a, 0, max(minlength, int(a.max()) + 1 if a.size else 0))
+    a = a.astype(np.int64, copy=False)
     if weights.dtype != np.float32:
         weights = weights.astype(np.float64)
     made = np.zeros(max(minlength, int(a.max()) + 1 if a.size else 0), weights.dtype)
-    np.add.at(made, a, weights)
+    scatter.add_at(made, a, weights)
     return made
 
 
@@ -279,17 +278,6 @@ def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
     at[x == edges[-1]] = len(edges) - 2
     at[~((x >= edges[0]) & (x <= edges[-1]))] = -1
     return at
-
-
-def _bin_of_equal(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """`_bin_of` for equal bins: estimated by division, then put right by the edges."""
-    bins = len(edges) - 1
-    inside = (x >= edges[0]) & (x <= edges[-1])
-    scaled = np.where(inside, x - edges[0], 0) * (bins / (edges[-1] - edges[0]))
-    at = np.minimum(scaled.astype(np.int64), bins - 1)
-    at -= x < edges[at]
-    at += (x >= edges[at + 1]) & (at < bins - 1)
-    return np.where(inside, at, -1)
 
 
 def _check_bins(name: str, bins: Any, dim: int = 0) -> None:
@@ -324,10 +312,8 @@ histc.not_differentiable = "counts are constant almost everywhere"
 
 @histc.kernel
 def _histc(a, bins, low, high):
-    x = widen(a).reshape(-1)
-    low, high = _bounds("torch.histc", x, low, high, low != high)
-    at = _bin_of_equal(x, _edges(low, high, bins, x.dtype))
-    return np.bincount(at[at >= 0], minlength=bins).astype(a.dtype)
+    low, high = _bounds("torch.histc", widen(a), low, high, low != high)
+    return kernel.count_bins(a, _edges(low, high, bins, widen(a[:0] if a.ndim else a).dtype)).astype(a.dtype)
 
 
 @histc.shape

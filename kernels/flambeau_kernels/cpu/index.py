@@ -17,7 +17,7 @@ from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF
 
-__all__ = ["collapsed", "compress", "fill_masked", "gather", "nonzero", "pick_pairs", "take", "within"]
+__all__ = ["collapsed", "compress", "extent", "fill_masked", "gather", "nonzero", "pick_pairs", "take", "within"]
 
 PIECE = 1 << 15                                      # elements per chunk
 SCANNED = 1 << 16                                    # bytes of a mask per chunk
@@ -25,10 +25,16 @@ SCANNED = 1 << 16                                    # bytes of a mask per chunk
 
 def within(index: np.ndarray, low: int, high: int) -> bool:
     """Whether every element of `index`, in C order and not empty, lies in ``[low, high)``."""
-    chunks = -(-index.size // PIECE)
+    least, most = extent(index)
+    return low <= least and most < high
+
+
+def extent(a: np.ndarray) -> tuple[int, int]:
+    """The least and the largest of the integers `a`, in C order and not empty."""
+    chunks = -(-a.size // PIECE)
     ends = np.empty((2, chunks), np.int64)
-    extremes.run(chunks, index, ends[0], ends[1], index.size)
-    return bool(ends[0].min() >= low and ends[1].max() < high)
+    extremes.run(chunks, a, ends[0], ends[1], a.size)
+    return int(ends[0].min()), int(ends[1].max())
 
 
 @kernel

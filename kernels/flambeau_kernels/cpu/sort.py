@@ -13,7 +13,7 @@ import numpy as np
 from .softmax import widen
 from .tier import compiles
 
-__all__ = ["argsort", "bisect", "kth", "mode", "order_rows", "runs", "sort", "topk"]
+__all__ = ["argsort", "bisect", "count_bins", "count_values", "distinct", "kth", "mode", "order_rows", "runs", "sort", "topk"]
 
 
 COMPILED_FROM = 64                                   # elements; numpy sorts fewer sooner than a kernel is found
@@ -80,13 +80,17 @@ def topk(a: np.ndarray, k: int, dim: int, largest: bool) -> tuple[np.ndarray, np
 
 
 def kth(a: np.ndarray, k: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """The element of rank `k` (from 0; an int, or an array with one rank per line) along `dim`, and where it is."""
-    if isinstance(k, int):
-        at = np.argpartition(widen(a), k, dim).take([k], dim)
+    """The element of rank `k` (from 0; an int, or an array with one rank per line) along `dim`, and where it is.
+
+    Of equal elements it is the one that the stable order has there.
+    """
+    ranks = np.broadcast_to(k, [1 if d == dim % a.ndim else n for d, n in enumerate(a.shape)])
+    if _runs_compiled(a, dim):
+        from .ranks import place_of_rank
+
+        at = place_of_rank(_rows(a, dim), np.ascontiguousarray(ranks.reshape(-1), np.int64)).reshape(ranks.shape)
     else:
-        order = np.argsort(widen(a), dim, kind="stable")
-        ranks = np.broadcast_to(k, [1 if d == dim else n for d, n in enumerate(a.shape)])
-        at = np.take_along_axis(order, ranks, dim)
+        at = np.take_along_axis(np.argsort(widen(a), dim, kind="stable"), ranks, dim)
     return np.take_along_axis(a, at, dim), at
 
 
@@ -94,8 +98,7 @@ def mode(a: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """The most frequent element along `dim`, the smallest of several, and the last place it has; `dim` is kept as 1."""
     lines = np.moveaxis(a, dim, -1)
     n = lines.shape[-1]
-    order = np.argsort(widen(lines), -1, kind="stable")
-    values = np.take_along_axis(lines, order, -1)
+    values, order = sort(lines, -1, False)
     starts = np.ones(values.shape, np.bool_)
     starts[..., 1:] = values[..., 1:] != values[..., :-1]
     # How many equals end at each place; the first place with the most is the end of the best run.
@@ -122,6 +125,53 @@ def runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first, np.cumsum(starts) - 1, np.diff(np.append(first, n))
 
 
+def distinct(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct elements of a vector in order, the place of each element among them, and how often each occurs."""
+    if flat.dtype.char in "bBhHil" and flat.size >= COMPILED_FROM and compiles():
+        from .index import extent
+
+        flat = np.ascontiguousarray(flat)
+        low, high = extent(flat)
+        if high - low < 2 * flat.size:
+            from .counting import ranks_of
+
+            counts = count_values(flat, low, high - low + 1)
+            held = np.flatnonzero(counts)
+            rank = np.empty(len(counts), np.int64)
+            rank[held] = np.arange(len(held))
+            return (held + low).astype(flat.dtype), ranks_of(flat, low, rank), counts[held]
+    values, order = sort(flat, 0, False)
+    first, run, counts = runs(values)
+    inverse = np.empty(len(order), np.int64)
+    inverse[order] = run
+    return values[first], inverse, counts
+
+
+def count_values(a: np.ndarray, low: int, count: int) -> np.ndarray:
+    """How often each of ``low ... low + count - 1`` occurs in the integers `a`, all of which are among these; int64."""
+    if a.size >= COMPILED_FROM and count <= a.size and a.dtype.char in "bBhHil" and compiles():
+        from .counting import tally
+
+        return tally(np.ascontiguousarray(a), low, count)
+    return np.bincount((a - low if low else a).astype(np.int64, copy=False).reshape(-1), minlength=count)
+
+
+def count_bins(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """How many elements of `a` lie in each of the equal bins between `edges`: bins hold their left edge, the last one both."""
+    if a.size >= COMPILED_FROM and a.dtype.char in "feEd" and compiles():
+        from .counting import histogram
+
+        return histogram(np.ascontiguousarray(a), edges)
+    x, bins = widen(a).reshape(-1), len(edges) - 1
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    # Estimated by division, then put right by the edges.
+    scaled = np.where(inside, x - edges[0], 0) * (bins / (edges[-1] - edges[0]))
+    at = np.minimum(scaled.astype(np.int64), bins - 1)
+    at -= x < edges[at]
+    at += (x >= edges[np.minimum(at + 1, bins)]) & (at < bins - 1)
+    return np.bincount(at[inside], minlength=bins)
+
+
 def bisect(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
     """How many elements of each sorted row come before each value; with `right`, equal ones included.
 
@@ -130,6 +180,17 @@ def bisect(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
         values: ``(*batch, m)``.
     """
     n = rows.shape[-1]
+    if values.size >= COMPILED_FROM and values.ndim and n and rows.dtype is values.dtype and rows.dtype.char in _KEYED and compiles():
+        from .counting import bisect as compiled
+
+        found = np.empty(values.shape, np.int64)
+        lines = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
+        compiled(np.ascontiguousarray(rows).reshape(-1, n), lines, right, found)
+        return found
+    rows, values = widen(rows), widen(values)
+    # numpy's search puts nan last; where the sequence holds nan elsewhere the comparisons decide, as in any bisection.
+    if rows.ndim == 1 and (rows.dtype.kind != "f" or n and rows[-1] == rows[-1]):
+        return np.asarray(np.searchsorted(rows, values, "right" if right else "left"), np.int64)
     low = np.zeros(values.shape, np.int64)
     high = np.full(values.shape, n)
     for _ in range(n.bit_length()):

@@ -1,0 +1,103 @@
+"""Counting elements by value or by bin, and finding places in sorted rows, in compiled loops.
+
+Counts are taken in `PARTS` parts of the elements, each with counters of its own, which are then added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import independent, int64, kernel, widened
+
+__all__ = ["bisect", "histogram", "ranks_of", "tally"]
+
+PARTS = 4
+PIECE = 1 << 13                                      # searches per chunk, which may take a hundred steps each
+
+
+def tally(a: np.ndarray, low: int, count: int) -> np.ndarray:
+    """How often each of ``low, low + 1, ... low + count - 1`` occurs in the integers `a` (C order, all of them among these)."""
+    counts = np.empty((PARTS, count), np.int64)
+    tally_part.run(PARTS, a, counts, a.size, -(-a.size // PARTS), low, count)
+    return counts.sum(0)
+
+
+@kernel
+def tally_part(chunk: Any, a: Any, counts: Any, n: Any, each: Any, low: Any, count: Any) -> Any:
+    mine = counts + chunk * count
+    for b in range(count):
+        mine[b] = 0
+    for i in range(chunk * each, min(n, chunk * each + each)):
+        at = int64(a[i]) - low
+        mine[at] = mine[at] + 1
+
+
+def ranks_of(a: np.ndarray, low: int, rank: np.ndarray) -> np.ndarray:
+    """``rank[a - low]`` for integers `a` in C order."""
+    made = np.empty(a.shape, np.int64)
+    look_up.run(-(-a.size // PIECE), a, rank, made, a.size, low)
+    return made
+
+
+@kernel
+def look_up(chunk: Any, a: Any, rank: Any, made: Any, n: Any, low: Any) -> Any:
+    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+        made[i] = rank[int64(a[i]) - low]
+
+
+def histogram(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """How many elements of the floating `a` (C order) lie in each of the equal bins between `edges`.
+
+    Bins hold their left edge, the last one both; nan and what lies outside are not counted.
+    """
+    bins = len(edges) - 1
+    counts = np.empty((PARTS, bins), np.int64)
+    scale = float(edges.dtype.type(bins) / (edges[-1] - edges[0]))
+    histogram_part.run(PARTS, a, edges, counts, a.size, -(-a.size // PARTS), bins, scale)
+    return counts.sum(0)
+
+
+@kernel
+def histogram_part(chunk: Any, a: Any, edges: Any, counts: Any, n: Any, each: Any, bins: Any, scale: Any) -> Any:
+    mine, kind = counts + chunk * bins, widened(edges)
+    for b in range(bins):
+        mine[b] = 0
+    first, last, factor = edges[0], edges[bins], kind(scale)
+    for i in range(chunk * each, min(n, chunk * each + each)):
+        x = a[i]
+        if x >= first and x <= last:
+            # Estimated by division, then put right by the edges.
+            at = min(int64((x - first) * factor), bins - 1)
+            if x < edges[at]:
+                at -= 1
+            if at < bins - 1 and x >= edges[at + 1]:
+                at += 1
+            mine[at] = mine[at] + 1
+
+
+def bisect(rows: np.ndarray, values: np.ndarray, right: bool, made: np.ndarray) -> None:
+    """How many elements of each sorted row come before each value, with `right` equal ones included, into `made`.
+
+    ``(batch, n), (batch, m) -> (batch, m)``, or one row ``(1, n)`` for all; all in C order, `rows` and `values` of one dtype.
+    """
+    n, m = rows.shape[-1], values.shape[-1]
+    step = n if len(rows) > 1 else 0
+    search.run(-(-values.size // PIECE), rows, values, made, values.size, n, m, step, RIGHT=right)
+
+
+@kernel
+def search(chunk: Any, rows: Any, values: Any, made: Any, count: Any, n: Any, m: Any, step: Any, *, RIGHT: bool = False) -> Any:
+    kind = widened(made)
+    for i in range(chunk * PIECE, min(count, chunk * PIECE + PIECE)):
+        row, value = rows + (i // m) * step, values[i]
+        low, high = 0, n
+        while low < high:
+            middle = (low + high) >> 1
+            beyond = row[middle] > value if RIGHT else row[middle] >= value
+            if beyond:
+                high = middle
+            else:
+                low = middle + 1
+        made[i] = kind(low)
