@@ -144,6 +144,8 @@ def scaled_dot_product_attention(
     """
     _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf) if scale is None else scale
+    if not value.shape[-1] or 0 in value.shape[:-2]:
+        attn_mask = None                                 # nothing comes out, whatever its shape
     if query.ndim == key.ndim == value.ndim == 4 and query.shape[0] == key.shape[0] == value.shape[0] and dropout_p == 0:
         heads = query.shape[1]
         groups = key.shape[1]
