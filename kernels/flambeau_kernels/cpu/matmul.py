@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
+import flambeau_kernels.memory
 
 __all__ = ["dot", "matmul", "plan_for", "set_invariant"]
 
@@ -51,6 +52,10 @@ Run = Callable[[Any, Any, Any, Any], None]
 _plans: dict[Any, Run] = {}
 # Rows for which it pays to leave the other operand, contiguous along k, as it lies; fewer where pairs are multiplied twice as fast.
 FEW, FEW_PAIRS = 48, 12
+# Columns (or rows) of the other operand for which it pays to copy a matrix whose rows are whole pages apart.
+SPREAD_FOR = 96
+# Bytes of a result from which its memory is worth keeping for the next one.
+KEPT_FROM = 1 << 16
 _MOST_PLANS = 4096
 _invariant = False
 _lock = threading.Lock()
@@ -115,6 +120,8 @@ def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run:
     """How products like this one are computed."""
+    if out.nbytes >= KEPT_FROM:
+        flambeau_kernels.memory.keep_freed()
     m, k = a.shape[-2:]
     n = b.shape[-1]
     count = out.size // (m * n) if m * n else 0
@@ -211,15 +218,23 @@ def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | Non
 
 
 def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None:
-    from .gemm import block, driver, tiles, vectors
+    from .gemm import block, driver, spread, tiles, vectors
 
     kind = tiles.kind(a.dtype.name, out.dtype.name)
     if kind is None:
         return None
     way, turned = _way(a, b, kind)
     sums = np.dtype(f"{'f' if kind.sum in ('float', 'double') else 'i'}{kind.sum_size}")
+    copies: list[Any] = [None, None]
     if way is None:
         plan, turned = plan_for(a, b, out)
+        if plan is not None and out.ndim == 2:
+            for i, in_pages in enumerate(block.paged(plan, kind)[:: -1 if turned else 1]):
+                x, reads = (b, out.shape[0]) if i else (a, out.shape[1])
+                if in_pages and reads >= SPREAD_FOR and x.nbytes <= spread.MOST and x.itemsize in x.strides:
+                    copies[i] = spread.spread(x)
+                    a, b = (a, copies[i](b)) if i else (copies[i](a), b)
+            plan, turned = plan_for(a, b, out)
     else:                                             # the vectors are made contiguous and converted once, for they are read often
         x = np.empty((a if turned else b).shape, sums)
         plan, _ = plan_for(x, b, out, True) if turned else plan_for(a, x, out, False)
@@ -245,7 +260,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None
         else:
             vectors.prepare(plan, kind)
     plan[driver.RELEASE] = m * n * k * count >= LONG
-    return _own_run(plan, turned, sums, None if way is None else sums)
+    return _own_run(plan, turned, sums, None if way is None else sums, copies)
 
 
 def _way(a: Any, b: Any, kind: Any) -> tuple[str | None, bool]:
@@ -265,13 +280,19 @@ def _way(a: Any, b: Any, kind: Any) -> tuple[str | None, bool]:
     return None, False
 
 
-def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None) -> Run:
+def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None, copies: list[Any]) -> Run:
     """The call of a plan; a `vector` on the right is made contiguous and converted once, for it is read over and over."""
     from .gemm import driver
 
     start = driver.runner()
 
+    copy_a, copy_b = copies
+
     def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+        if copy_a is not None:
+            a = copy_a(a)
+        if copy_b is not None:
+            b = copy_b(b)
         if turned:
             a, b = b, a
         if vector is not None:

@@ -21,6 +21,8 @@ from flambeau_kernels.engine import llvm
 
 MOST_DEPTH = 384                                      # so that a panel of A stays in the first cache
 PAGE, WAYS = 4096, 8                                  # of a first cache: lines a page apart share this many places
+READ_ONCE = 4                                         # rows for which packing B costs more than it spares
+SAME_PLACES = 256                                     # lines a page apart that a second cache holds
 A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
 SECOND_CACHE = 1 << 19                                # bytes of B that are packed at a time; half of a usual second cache
 
@@ -63,21 +65,29 @@ def direct(plan: np.ndarray, kind: Kind) -> int:
     Packing converts elements, puts the columns of a tile side by side, and moves apart what the cache would put into the same few
     places: lines whose addresses differ by multiples of a page.
     """
-    m, k, a_m, a_k, b_k, b_n = (int(plan[slot]) for slot in (driver.M, driver.K, driver.A_M, driver.A_K, driver.B_K, driver.B_N))
-    awkward = a_m % PAGE == 0 and m > WAYS or a_k % PAGE == 0
+    k, a_m, a_k, b_n = (int(plan[slot]) for slot in (driver.K, driver.A_M, driver.A_K, driver.B_N))
+    in_pages = paged(plan, kind)
     if kind.pairs:                                    # pairs along k may be read as they lie, if there is no half a pair
-        return A_DIRECT if a_k == kind.size and k % 2 == 0 and not awkward else 0
+        return A_DIRECT if a_k == kind.size and k % 2 == 0 and not in_pages[0] else 0
     if kind.stored != kind.lane:
         return 0
-    a_direct = (a_m == kind.size or a_k == kind.size) and not awkward
-    b_direct = b_n == kind.size and (b_k % PAGE != 0 or m <= 2 * kind.machine.rows)
+    a_direct = (a_m == kind.size or a_k == kind.size) and not in_pages[0]
+    b_direct = b_n == kind.size and not in_pages[1]
     return (A_DIRECT if a_direct else 0) | (B_DIRECT if b_direct else 0)
+
+
+def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
+    """Whether A, and B, have lines whole pages apart, more of them than a cache keeps while a tile needs them."""
+    m, k, a_m, a_k, b_k = (int(plan[slot]) for slot in (driver.M, driver.K, driver.A_M, driver.A_K, driver.B_K))
+    deep = min(depth(kind, k), k)
+    few = m <= READ_ONCE or deep <= SAME_PLACES
+    return a_m % PAGE == 0 and m > WAYS or a_k % PAGE == 0 and deep > WAYS, b_k % PAGE == 0 and not few
 
 
 def text(kind: Kind) -> str:
     """The module of a kind: packing, tiles and the block function."""
     widths = sorted({1, kind.machine.vectors, kind.packed_rows // kind.lanes})
-    functions = [packing.pack(kind, vectors) for vectors in widths]
+    functions = [packing.pack_rows(kind), *(packing.pack(kind, vectors) for vectors in widths)]
     for vectors in sorted({1, kind.machine.vectors}):
         functions.append(micro.tile(kind, kind.machine.rows, vectors, packed=True))
         functions += [micro.tile(kind, height, vectors) for height in kind.machine.heights]
@@ -102,9 +112,15 @@ def _block(kind: Kind) -> Function:
         here = f.least(deep, f.sub(k, k0))
         steps = f.div(f.add(here, kind.step - 1), kind.step)
         at_k = f.at("%b", f.mul(k0, b_k))
+        together = f.both(f.compare("eq", b_n, kind.size), f.let(f"xor i1 {b_direct}, true"))
+        with f.when(together):
+            panel_bytes = f.mul(steps, kind.width * kind.lane_size)
+            f.do(f"call void @pack_rows(ptr {at_k}, i64 {b_k}, i64 {f.div('%n', kind.width)}, i64 {here}, ptr %scratch, "
+                 f"i64 {panel_bytes})")  # fmt: skip
+        packed_already = f.let(f"or i1 {together}, {b_direct}")
         with f.loop(0, "%n", kind.width) as j:
             columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct)
-            with f.unless(columns.direct):
+            with f.unless(f.both(packed_already, columns.whole)):
                 for vectors, condition in ((1, f.when(columns.narrow)), (kind.machine.vectors, f.unless(columns.narrow))):
                     with condition:
                         f.do(f"call void @{packing.name(vectors)}(ptr {columns.source}, i64 {b_n}, i64 {b_k}, "
@@ -140,7 +156,8 @@ class _Columns:
         self.width = f.least(kind.width, f.sub("%n", j))
         self.narrow = f.compare("sle", self.width, kind.lanes)
         # The rest of a row that does not fill a tile cannot be read without reading beyond it.
-        self.direct = f.both(b_direct, f.compare("eq", self.width, kind.width))
+        self.whole = f.compare("eq", self.width, kind.width)
+        self.direct = f.both(b_direct, self.whole)
         self.source = f.at(at_k, f.mul(j, b_n))
         before = f.let(f"select i1 {b_direct}, i64 0, i64 {j}")
         self.packed = f.at("%scratch", f.mul(f.mul(before, steps), kind.lane_size))

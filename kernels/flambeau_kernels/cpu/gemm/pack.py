@@ -7,7 +7,11 @@ holds for each step along k the lanes of all rows, `vectors` registers of them; 
 multiplied in. Lanes beyond `width` hold anything: they only meet results that are not written.
 
 Three ways, by what is contiguous: across (vectors are copied), along k (squares of vectors are transposed in registers), neither
-(one element after the other).
+(one element after the other). Several whole panels that are contiguous across are packed together,
+
+    void pack_rows(ptr source, i64 along, i64 panels, i64 depth, ptr target, i64 panel_bytes)
+
+so that long runs of memory are read.
 """
 
 from __future__ import annotations
@@ -39,6 +43,29 @@ def pack(kind: Kind, vectors: int) -> Function:
     return f
 
 
+def pack_rows(kind: Kind) -> Function:
+    """Whole panels of a tile's width, side by side in the source; one after the other, `panel_bytes` apart, in the target."""
+    f = Function("internal void @pack_rows(ptr %source, i64 %along, i64 %panels, i64 %depth, ptr %target, i64 %panel_bytes)")
+    vectors = kind.machine.vectors
+    steps = f.div("%depth", kind.step)
+
+    def row(k: str, two: bool) -> None:
+        place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
+        next_place = f.at(place, "%along") if two else None
+        with f.loop(0, "%panels") as panel:
+            offset = f.mul(panel, kind.width * kind.size)
+            target = f.at(f.at("%target", f.mul(panel, "%panel_bytes")), f.mul(k, _row_bytes(kind, vectors)))
+            _copy_row(f, kind, vectors, None, f.at(place, offset), next_place and f.at(next_place, offset), target)
+
+    with f.loop(0, steps) as k:
+        row(k, kind.pairs)
+    if kind.pairs:
+        with f.when(f.compare("ne", f.rem("%depth", 2), 0)):
+            row(steps, False)
+    f.do("ret void")
+    return f
+
+
 def _row_bytes(kind: Kind, vectors: int) -> int:
     return vectors * kind.lanes * kind.lane_size
 
@@ -56,25 +83,27 @@ def _copy(f: Function, kind: Kind, vectors: int) -> None:
 
 def _copy_rows(f: Function, kind: Kind, vectors: int, masks: list[str] | None) -> None:
     steps = f.div("%depth", kind.step)
-    with f.loop(0, steps) as k:
+
+    def row(k: str, two: bool) -> None:
         place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
-        _copy_row(f, kind, vectors, masks, place, k, kind.pairs)
+        target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
+        _copy_row(f, kind, vectors, masks, place, f.at(place, "%along") if two else None, target)
+
+    with f.loop(0, steps) as k:
+        row(k, kind.pairs)
     if kind.pairs:
         with f.when(f.compare("ne", f.rem("%depth", 2), 0)):
-            place = f.at("%source", f.mul(f.mul(steps, kind.step), "%along"))
-            _copy_row(f, kind, vectors, masks, place, steps, False)
+            row(steps, False)
 
 
-def _copy_row(f: Function, kind: Kind, vectors: int, masks: list[str] | None, place: str, k: str, two: bool) -> None:
+def _copy_row(f: Function, kind: Kind, vectors: int, masks: list[str] | None, place: str, next_place: str | None, target: str) -> None:
+    """One step along k; of pairs, with the next place along k or, at the end of an odd number of them, with zeros."""
     lanes = kind.lanes
-    target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
-    next_place = f.at(place, "%along") if two else place
     for v in range(vectors):
         offset, which = v * lanes * kind.size, masks[v] if masks else None
         first = _load_row(f, kind, f.at(place, offset), which)
         if kind.pairs:
-            # The last of an odd number of places along k is paired with zero.
-            second = _load_row(f, kind, f.at(next_place, offset), which) if two else "zeroinitializer"
+            second = _load_row(f, kind, f.at(next_place, offset), which) if next_place else "zeroinitializer"
             value = _interleave(f, first, second, lanes)
         else:
             value = widen(f, kind, first, lanes)
