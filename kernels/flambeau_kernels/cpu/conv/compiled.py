@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import depthwise, planes, product, weight
+from . import depthwise, planes, product, weight, winograd
 from .arrays import is_half
 from .walk import Ints, Walk, walk
 
@@ -30,6 +30,10 @@ def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: In
             return made_directly
     n, c = x.shape[:2]
     kernel = w.shape[2:]
+    if winograd.pays(c // groups, (w.shape[1] if transposed else w.shape[0] // groups), made, kernel, stride, dilation):
+        by_tiles = _by_tiles(x, w, bias, made, padding, groups, transposed)
+        if by_tiles is not None:
+            return by_tiles
     w = np.ascontiguousarray(w)
     outputs = w.shape[1] if transposed else w.shape[0] // groups
     taps = prod(kernel)
@@ -43,6 +47,23 @@ def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: In
     for first, last, source in _planes(x, tables, kind, c * tables.plane):
         for one, weights in zip(tables.passes, packed, strict=True):
             _pass(source, weights, ready, out[first:last], tables, one, c, groups, outputs)
+    return out
+
+
+def _by_tiles(x: Any, w: Any, bias: Any, made: Ints, padding: Ints, groups: int, transposed: bool) -> Any:
+    """3 x 3 at step 1: the transposed map is a convolution with the weight turned round. None where some results are not
+    finite: they would reach whole tiles."""
+    n, c = x.shape[:2]
+    outputs = w.shape[1] if transposed else w.shape[0] // groups
+    kind = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
+    transformed = winograd.weights(np.ascontiguousarray(w), transposed, groups, c // groups, outputs, kind)
+    constants = np.zeros(groups * outputs, kind) if bias is None else np.ascontiguousarray(bias, kind)
+    axes, plane = winograd.axes(x.shape[2:], made, tuple(2 - p for p in padding) if transposed else padding)
+    out = np.empty((n, groups * outputs, *made), x.dtype)
+    step = max(1, BLOCK_BYTES // (c * plane * kind.itemsize))
+    for i in range(0, n, step):
+        if not winograd.run(x[i:i + step], axes, plane, transformed, constants, out[i:i + step], groups):
+            return None
     return out
 
 

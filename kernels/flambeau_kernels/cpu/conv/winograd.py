@@ -1,0 +1,260 @@
+"""3 x 3 convolutions at step 1 with 2.25 times fewer products: F(2 x 2, 3 x 3).
+
+Source: Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural Networks". A tile of 2 x 2 results comes from 4 x 4
+elements d and the kernel g as ``A' [(G g G') * (B' d B)] A``. The transforms only add, and halve weights, so
+errors stay within a few times those of the plain sum; larger tiles save more and lose digits. For each of the 16 places of a
+tile the products over channels are a matrix product; a chunk makes those of some tiles and output channels, a block
+of input channels at a time, between transforms whose lanes are neighbouring tiles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.language import (
+    broadcast,
+    independent,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    local,
+    shuffle,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+
+from . import planes as laying
+from .product import multiply, tile
+from .walk import Axis, Ints
+
+# Input and output channels of a block.
+CHANNELS, MOST = 32, 128
+(INPUTS, OUTPUTS, OUTPUT_BLOCKS, TILES, ACROSS, TILE_ROWS, GROUP, IMAGE, PLANE, ROW, HALF, WEIGHT_TILES,
+ OUT_IMAGE, OUT_CHANNEL, OUT_ROW, HEIGHT, WIDTH, BLOCKS) = range(18)  # fmt: skip
+
+
+@kernel
+def transform_weights(chunk, weight, made, places, outputs, inputs, output, channel, group, tiles, *, ROWS):
+    """``G g G'`` of a tile of output channels: ``[place of 16][input channel][row of the tile]``, zeros beyond the last."""
+    number = chunk // tiles
+    first = (chunk - number * tiles) * ROWS
+    step = tiles * inputs * ROWS
+    to = made + (number * 16 * step + (chunk - number * tiles) * inputs * ROWS)
+    here = min(ROWS, outputs - first)
+    for c in range(inputs):
+        source = weight + (number * group + first * output + c * channel)
+        for r in independent(range(here)):
+            g = source + r * output
+            for i in unroll(range(4)):
+                for j in unroll(range(4)):
+                    to[(4 * i + j) * step + c * ROWS + r] = corner(g, places, i, j)
+        for r in range(here, ROWS):
+            for k in unroll(range(16)):
+                to[k * step + c * ROWS + r] = 0
+
+
+def column(g, places, I, J):
+    """Element (I, J) of ``G g``."""
+    if I == 0:
+        v = g[places[J]]
+    elif I == 3:
+        v = g[places[6 + J]]
+    else:
+        sides = g[places[J]] + g[places[6 + J]]
+        v = (sides + g[places[3 + J]]) * 0.5 if I == 1 else (sides - g[places[3 + J]]) * 0.5
+    return v
+
+
+def corner(g, places, I, J):
+    """Element (I, J) of ``G g G'``."""
+    if J == 0:
+        v = column(g, places, I, 0)
+    elif J == 3:
+        v = column(g, places, I, 2)
+    else:
+        sides = column(g, places, I, 0) + column(g, places, I, 2)
+        middle = column(g, places, I, 1)
+        v = (sides + middle) * 0.5 if J == 1 else (sides - middle) * 0.5
+    return v
+
+
+def transform_tiles(planes, half, row, to, step, left, LANES):
+    """``B' d B`` of neighbouring tiles: element (i, j) to ``to[(4 * i + j) * step]``."""
+    KIND = widened(to)
+    d, t = local(vector(KIND, LANES), 16), local(vector(KIND, LANES), 16)
+    for i in unroll(range(4)):
+        line = planes + i * row
+        for j in unroll(range(4)):
+            d[4 * i + j] = load(line, (j % 2) * half + j // 2, LANES, left)
+    for j in unroll(range(4)):
+        t[j] = d[j] - d[8 + j]
+        t[4 + j] = d[4 + j] + d[8 + j]
+        t[8 + j] = d[8 + j] - d[4 + j]
+        t[12 + j] = d[4 + j] - d[12 + j]
+    for i in unroll(range(4)):
+        store(to, (4 * i) * step, t[4 * i] - t[4 * i + 2], left)
+        store(to, (4 * i + 1) * step, t[4 * i + 1] + t[4 * i + 2], left)
+        store(to, (4 * i + 2) * step, t[4 * i + 2] - t[4 * i + 1], left)
+        store(to, (4 * i + 3) * step, t[4 * i + 1] - t[4 * i + 3], left)
+
+
+def results(products, step, upper, lower, LOW, HIGH, LANES):
+    """``A' m A`` of one vector of tiles: rows of results, even and odd ones interleaved."""
+    KIND = widened(products)
+    t = local(vector(KIND, LANES), 8)
+    for j in unroll(range(4)):
+        a, b = load(products, (4 + j) * step, LANES), load(products, (8 + j) * step, LANES)
+        t[j] = load(products, j * step, LANES) + a + b
+        t[4 + j] = a - b - load(products, (12 + j) * step, LANES)
+    for i in unroll(range(2)):
+        even, odd = t[4 * i] + t[4 * i + 1] + t[4 * i + 2], t[4 * i + 1] - t[4 * i + 2] - t[4 * i + 3]
+        to = upper if i == 0 else lower
+        store(to, 0, shuffle(even, odd, LOW))
+        store(to, LANES, shuffle(even, odd, HIGH))
+
+
+def copy_results(source, to, count, bias, LANES, WIDE):
+    """Returns zeros, but nan in some lanes where a result is not finite."""
+    bad = broadcast(widened(source)(0), LANES)
+    for i in range(0, count, LANES):
+        v = load(source, i, LANES, count - i) + bias
+        bad = bad + (v - v)
+        if WIDE:
+            store(to, i, v, count - i)
+    if not WIDE:
+        for i in range(count):
+            to[i] = source[i] + bias
+    return bad
+
+
+@kernel
+def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, geometry, *, ROWS, VECTORS, LOW, HIGH, WIDE):
+    KIND = widened(planes)
+    LANES = lanes(KIND)
+    COUNT = LANES * VECTORS
+    # An odd number of cache lines from one place to the next, or all 16 would fall into the same set.
+    PANEL, PART = (CHANNELS * VECTORS | 1) * LANES, (MOST * VECTORS | 1) * LANES
+    panels = local(KIND, 16 * PANEL)
+    sums = local(KIND, 16 * PART)
+    upper, lower = local(KIND, 2 * COUNT + LANES), local(KIND, 2 * COUNT + LANES)
+    inputs, across = geometry[INPUTS], geometry[ACROSS]
+    rest = chunk // geometry[OUTPUT_BLOCKS]
+    first_output = (chunk - rest * geometry[OUTPUT_BLOCKS]) * MOST
+    group = rest // geometry[BLOCKS]
+    first = (rest - group * geometry[BLOCKS]) * COUNT
+    count = min(COUNT, geometry[TILES] - first)
+    outputs = min(MOST, geometry[OUTPUTS] - first_output)
+    source = planes + group * geometry[GROUP]
+    step = geometry[WEIGHT_TILES] * inputs * ROWS
+    transformed = weights + (group * 16 * step + first_output * inputs)
+    c = 0
+    while c < inputs:
+        depth = min(CHANNELS, inputs - c)
+        j = 0
+        while j < count:
+            row = (first + j) // across
+            x = first + j - row * across
+            length = min(across - x, count - j)
+            image = row // geometry[TILE_ROWS]
+            y = row - image * geometry[TILE_ROWS]
+            corner_at = source + (image * geometry[IMAGE] + c * geometry[PLANE] + 2 * y * geometry[ROW] + x)
+            for k in range(depth):
+                for i in range(0, length, LANES):
+                    transform_tiles(corner_at + (k * geometry[PLANE] + i), geometry[HALF], geometry[ROW],
+                                    panels + (k * COUNT + j + i), PANEL, length - i, LANES)  # fmt: skip
+            j += length
+        for place in range(16):
+            panel, part = panels + place * PANEL, sums + place * PART
+            here = transformed + (place * step + c * ROWS)
+            o = 0
+            while o < outputs:
+                left = outputs - o
+                if left > ROWS // 2:
+                    multiply(panel, here + o * inputs, part + o * COUNT, depth, c == 0, nothing, ROWS, ROWS, LANES, VECTORS)
+                else:
+                    multiply(panel, here + o * inputs, part + o * COUNT, depth, c == 0, nothing, ROWS // 2, ROWS, LANES,
+                             VECTORS)  # fmt: skip
+                o += ROWS
+        c += depth
+    bad = broadcast(KIND(0), LANES)
+    for o in range(outputs):
+        for v in unroll(range(VECTORS)):
+            results(sums + (o * COUNT + v * LANES), PART, upper + 2 * v * LANES, lower + 2 * v * LANES, LOW, HIGH, LANES)
+        channel = group * geometry[OUTPUTS] + first_output + o
+        constant = bias[channel]
+        j = 0
+        while j < count:
+            row = (first + j) // across
+            x = first + j - row * across
+            length = min(across - x, count - j)
+            image = row // geometry[TILE_ROWS]
+            y = 2 * (row - image * geometry[TILE_ROWS])
+            to = out + (image * geometry[OUT_IMAGE] + channel * geometry[OUT_CHANNEL] + y * geometry[OUT_ROW] + 2 * x)
+            elements = min(2 * length, geometry[WIDTH] - 2 * x)
+            bad = bad + copy_results(upper + 2 * j, to, elements, constant, LANES, WIDE)
+            if y + 1 < geometry[HEIGHT]:
+                bad = bad + copy_results(lower + 2 * j, to + geometry[OUT_ROW], elements, constant, LANES, WIDE)
+            j += length
+    finite[chunk] = lane_sum(bad) == 0
+
+
+def pays(channels: int, outputs: int, made: Ints, kernel: Ints, stride: Ints, dilation: Ints) -> bool:
+    """Whether this algorithm takes a convolution, of so many channels of a group: measured."""
+    return (
+        kernel == (3, 3) and stride == (1, 1) and dilation == (1, 1)
+        and channels >= 16 and outputs >= 16 and made[0] >= 4 and made[1] >= 7
+    )  # fmt: skip
+
+
+def axes(sizes: Ints, made: Ints, padding: Ints) -> tuple[tuple[Axis, ...], int]:
+    """How the source is laid out, even and odd columns apart, and the elements of a plane."""
+    down, across = -(-made[0] // 2), -(-made[1] // 2)
+    y = Axis(sizes[0], padding[0], 1, (0,), 2 * down + 2, ())
+    x = Axis(sizes[1], padding[1], 2, (0, 1), across + 1, ())
+    return (y, x), y.extent * 2 * x.extent
+
+
+def weights(w: Any, flipped: bool, groups: int, inputs: int, outputs: int, kind: np.dtype) -> np.ndarray:
+    """The transformed weights; `flipped` ones go the other way, from output to input channels."""
+    rows = tile()[0]
+    tiles = -(-outputs // rows)
+    made = np.empty(groups * 16 * tiles * inputs * rows, kind)
+    places = np.arange(9)[::-1].copy() if flipped else np.arange(9)
+    output, channel = (9, 9 * outputs) if flipped else (9 * inputs, 9)
+    transform_weights.run(groups * tiles, w, made, places, outputs, inputs, output, channel, 9 * inputs * outputs, tiles,
+                          ROWS=rows)  # fmt: skip
+    return made
+
+
+def run(x: Any, axes_of: tuple[Axis, ...], plane: int, transformed: np.ndarray, bias: np.ndarray, out: Any, groups: int) -> bool:
+    """Convolve some images ``(n, C, H, W)`` into `out`. Returns whether all results are finite: what is not would reach the
+    whole tile."""
+    kind = transformed.dtype
+    n, c, o = len(x), x.shape[1], out.shape[1]
+    source = laying.planes_of(x, axes_of, plane, kind)
+    y, along = axes_of
+    rows, vectors = tile()
+    width = vectors * (llvm.machine().register_bits // (8 * kind.itemsize))
+    outputs, across, down = o // groups, along.extent - 1, (y.extent - 2) // 2
+    # The layout of planes is [phase][row][column]: odd columns lie one set of rows later.
+    tiles, blocks = n * down * across, -(-outputs // MOST)
+    lanes_of = width // vectors
+    size = out.itemsize
+    groups_of_tiles = -(-tiles // width)
+    geometry = np.array([
+        c // groups, outputs, blocks, tiles, across, down, c // groups * plane, c * plane, plane, along.extent,
+        y.extent * along.extent, -(-outputs // rows), out.strides[0] // size, out.strides[1] // size, out.strides[2] // size,
+        out.shape[2], out.shape[3], groups_of_tiles,
+    ])  # fmt: skip
+    low = tuple(k // 2 + lanes_of * (k % 2) for k in range(lanes_of))
+    finite = np.empty(groups * groups_of_tiles * blocks, np.bool_)
+    multiply_tiles.run(len(finite), source, transformed, bias, np.zeros(rows, kind), out, finite, geometry,
+                       ROWS=rows, VECTORS=vectors, LOW=low, HIGH=tuple(k + lanes_of // 2 for k in low),
+                       WIDE=out.dtype == kind)  # fmt: skip
+    return bool(finite.all())

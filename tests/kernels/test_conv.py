@@ -1,0 +1,158 @@
+"""Compiled convolutions against the plain sums of `conv/arrays.py` in float64, at every kind of shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau_kernels
+from flambeau_kernels.cpu import conv
+from flambeau_kernels.cpu.conv import arrays, compiled, winograd
+from flambeau_kernels.engine import llvm, pool
+
+pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
+
+# Input, weight, stride, padding, dilation, groups.
+CASES = {
+    "3x3": ((2, 3, 9, 11), (5, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+    "strided groups": ((2, 4, 9, 12), (6, 2, 3, 2), (2, 2), (1, 0), (1, 1), 2),
+    "dilated": ((1, 8, 30, 60), (70, 8, 3, 3), (1, 1), (2, 1), (2, 1), 1),
+    "1-d": ((2, 3, 50), (4, 3, 5), (3,), (2,), (2,), 1),
+    "3-d": ((2, 4, 5, 6, 7), (8, 4, 3, 3, 3), (2, 1, 2), (1, 1, 1), (1, 1, 1), 1),
+    "1x1": ((3, 6, 7, 7), (9, 6, 1, 1), (1, 1), (0, 0), (1, 1), 1),
+    "1x1 strided": ((3, 6, 8, 7), (9, 6, 1, 1), (2, 2), (0, 0), (1, 1), 1),
+    "padding only": ((1, 3, 4, 4), (2, 3, 1, 1), (3, 3), (2, 2), (1, 1), 1),
+    "deep": ((2, 300, 5, 5), (3, 300, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+    "stride beyond kernel": ((2, 3, 17, 16), (4, 3, 2, 3), (4, 5), (1, 0), (1, 1), 1),
+    "depthwise": ((2, 4, 19, 23), (4, 1, 3, 3), (1, 1), (1, 1), (1, 1), 4),
+    "depthwise multiple": ((2, 4, 19, 23), (8, 1, 5, 3), (2, 2), (2, 1), (1, 1), 4),
+    "depthwise dilated": ((2, 4, 19, 103), (4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4),
+    "depthwise 1-d": ((2, 4, 203), (4, 1, 4), (3,), (1,), (1,), 4),
+    "depthwise large": ((1, 2, 300, 70), (2, 1, 9, 9), (1, 1), (4, 4), (1, 1), 2),
+    "tiles": ((2, 16, 12, 13), (20, 16, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+    "tiles of groups": ((2, 48, 19, 23), (40, 24, 3, 3), (1, 1), (0, 1), (1, 1), 2),
+    "tiles of many": ((1, 80, 17, 33), (140, 80, 3, 3), (1, 1), (2, 2), (1, 1), 1),
+}  # fmt: skip
+# Largest difference over the largest result, in units of the dtype's epsilon. Sums of 700 to 2700 terms are among the cases.
+BOUND = {"float32": 24, "float64": 24, "float16": 1, "bfloat16": 1}
+
+
+def operands(case: str, dtype: Any) -> tuple[Any, Any, Any, tuple[Any, ...]]:
+    x_shape, w_shape, *settings = CASES[case]
+    rng = np.random.default_rng(len(case))
+    x, w, b = (rng.normal(size=s).astype(dtype) for s in (x_shape, w_shape, w_shape[:1]))
+    return x, w, b, tuple(settings)
+
+
+def assert_close(made: Any, wanted: Any, dtype: Any) -> None:
+    assert made.dtype == dtype
+    assert made.shape == wanted.shape
+    error = np.abs(made.astype(float) - wanted).max() / np.abs(wanted).max()
+    assert error <= BOUND[np.dtype(dtype).name] * float(ml_dtypes.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("case", CASES)
+def test_the_three_maps(case, dtype):
+    x, w, b, settings = operands(case, dtype)
+    exact_x, exact_w, exact_b = (a.astype(float) for a in (x, w, b))
+    exact = arrays.convolve(exact_x, exact_w, *settings, exact_b)
+    y = np.random.default_rng(7).normal(size=exact.shape).astype(dtype)
+    spatial, kernel = x.shape[2:], w.shape[2:]
+
+    assert_close(conv.convolve(x, w, *settings, b), exact, dtype)
+    assert_close(conv.convolve_input(y, w, spatial, *settings),
+                 arrays.convolve_input(y.astype(float), exact_w, spatial, *settings), dtype)  # fmt: skip
+    assert_close(conv.convolve_weight(x, y, kernel, *settings),
+                 arrays.convolve_weight(exact_x, y.astype(float), kernel, *settings), dtype)  # fmt: skip
+
+
+def three_maps(case: str) -> list[Any]:
+    x, w, b, settings = operands(case, np.float32)
+    y = conv.convolve(x, w, *settings, b)
+    return [y, conv.convolve_input(y, w, x.shape[2:], *settings), conv.convolve_weight(x, y, w.shape[2:], *settings)]
+
+
+@pytest.mark.parametrize("case", ["dilated", "depthwise large", "tiles of many", "3-d"])
+def test_the_same_bits_on_any_number_of_threads(case):
+    before = pool.get_num_threads()
+    try:
+        made = []
+        for threads in (1, 2, 4):
+            pool.set_num_threads(threads)
+            made.append(three_maps(case))
+    finally:
+        pool.set_num_threads(before)
+
+    for other in made[1:]:
+        for a, b in zip(made[0], other, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("case", ["3x3", "depthwise", "tiles", "1-d"])
+def test_any_strides(case):
+    x, w, b, settings = operands(case, np.float32)
+    wanted = conv.convolve(x, w, *settings, b)
+    order = (0, *range(2, x.ndim), 1)
+    last = np.ascontiguousarray(x.transpose(order)).transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+    sparse = np.repeat(x, 2, -1)[..., ::2]
+    turned = np.ascontiguousarray(w.T).T
+
+    np.testing.assert_array_equal(conv.convolve(last, w, *settings, b), wanted)
+    np.testing.assert_array_equal(conv.convolve(sparse, turned, *settings, b[::-1].copy()[::-1]), wanted)
+    np.testing.assert_array_equal(conv.convolve_weight(last, wanted, w.shape[2:], *settings),
+                                  conv.convolve_weight(x, wanted, w.shape[2:], *settings))  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["strided groups", "tiles", "depthwise"])
+def test_blocks_of_images_do_not_change_results(case, monkeypatch):
+    wanted = three_maps(case)
+
+    monkeypatch.setattr(compiled, "BLOCK_BYTES", 1)
+
+    for a, b in zip(three_maps(case), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("case", ["3x3", "strided groups", "depthwise", "1-d", "tiles"])
+def test_what_is_not_finite_reaches_exactly_its_windows(case, value):
+    x, w, b, settings = operands(case, np.float32)
+    x[1, 1, ..., 5] = value
+
+    with np.errstate(invalid="ignore"):
+        made, wanted = conv.convolve(x, w, *settings, b), arrays.convolve(x, w, *settings, b)
+
+    np.testing.assert_array_equal(np.isfinite(made), np.isfinite(wanted))
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(wanted))
+
+
+def test_tiles_are_as_accurate_as_plain_sums():
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=(1, 256, 14, 14)).astype(np.float32), rng.normal(size=(32, 256, 3, 3)).astype(np.float32)
+    settings = (1, 1), (1, 1), (1, 1), 1
+    exact = arrays.convolve(x.astype(float), w.astype(float), *settings)
+
+    assert winograd.pays(256, 32, (14, 14), (3, 3), (1, 1), (1, 1))
+    by_tiles = np.abs(conv.convolve(x, w, *settings) - exact).max()
+    plainly = np.abs(arrays.convolve(x, w, *settings) - exact).max()
+
+    assert by_tiles < 3 * plainly
+
+
+def test_empty_arrays_and_other_dtypes_go_to_numpy():
+    none, w = np.zeros((0, 2, 5, 5), np.float32), np.ones((3, 2, 3, 3), np.float32)
+    assert conv.convolve(none, w, (1, 1), (1, 1), (1, 1), 1).shape == (0, 3, 5, 5)
+    x, w = np.arange(12).reshape(1, 1, 3, 4), np.ones((1, 1, 2, 2), np.int64)
+    assert conv.convolve(x, w, (1, 1), (0, 0), (1, 1), 1)[0, 0].tolist() == [[10, 14, 18], [26, 30, 34]]
+
+
+def test_the_numpy_backend_compiles_nothing(monkeypatch):
+    monkeypatch.setattr(flambeau_kernels, "_backend", "numpy")
+    monkeypatch.setattr(compiled, "correlation", lambda *args: pytest.fail("compiled"))
+    x, w, b, settings = operands("3x3", np.float32)
+
+    conv.convolve(x, w, *settings, b)
