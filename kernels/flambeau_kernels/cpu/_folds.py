@@ -23,6 +23,7 @@ __all__ = ["STRIP", "Cut", "Fold", "dense", "fold"]
 
 STRIP = 1024  # columns whose totals are kept on the stack
 NARROW = 128  # columns below which several rows are read as one
+MOST_PIECES = 128  # of a run
 LEAST_ROWS = 64  # of a piece of columns
 
 Dimension = tuple[int, int, bool]  # length, stride in elements, whether it is reduced
@@ -117,7 +118,7 @@ def _rows(dims: list[Dimension], grain: int) -> Cut | None:
             runs = max(1, grain // r1)
             pieces = -(-r0 // runs)
         else:
-            per_run = max(grain, _rounded(-(-r1 // 1024), 1024))
+            per_run = max(grain, _rounded(-(-r1 // MOST_PIECES), 1024))
             pieces = -(-r1 // per_run)
     items = results * pieces
     per_chunk = max(1, grain * pieces // length)

@@ -92,7 +92,7 @@ def _general(order: float) -> Reduction:
 
 def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """``sum(|a|**order)**(1/order)`` over `dims`; the number of non-zeros for 0, the extremes of ``|a|`` for inf and -inf."""
-    if a.dtype.kind == "c" or a.dtype.name == "complex32":
+    if a.dtype.kind in "cV" and a.dtype.name.startswith("complex"):
         result = a.real.dtype if a.dtype.kind == "c" else np.dtype(np.float16)
         return norm(np.abs(softmax.widen(a)), order, dims, keepdim).astype(result, copy=False)
     if not a.size and order in (inf, -inf):

@@ -192,7 +192,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                 q = p + (k * run + at)
                 size = min(BLOCK, to1 - at)
                 some = BLOCK_KIND(START)
-                with flags("reassoc"):
+                with flags("reassoc", "contract"):
                     for i in range(size):
                         some = joined(some, term_of(q[i], TERM, BLOCK_KIND), COMBINE)
                 total = joined(total, TOTAL_KIND(some), COMBINE)

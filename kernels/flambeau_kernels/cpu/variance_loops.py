@@ -11,13 +11,12 @@ columns  blocks of eight rows of a strip of columns. Narrow matrices are read as
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from flambeau_kernels.engine.language import flags, float32, float64, independent, kernel, local, widened
 
-from ._folds import STRIP, dense, fold
+from ._folds import STRIP, Cut, dense, fold
 
 __all__ = ["plan"]
 
@@ -58,25 +57,21 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     return run
 
 
-def _lengths(cut: Any, count: int) -> list[int]:
+def _lengths(cut: Cut, count: int) -> np.ndarray:
     """How many elements each piece has."""
     if cut.loop == "rows":
         _, _, pieces, runs, per_run, _, _, _, r0, r1, _ = cut.numbers
         full, size = (runs * r1, r0 * r1) if r0 > 1 else (per_run, r1)
     else:
         pieces, full, size = cut.pieces, cut.numbers[5], count
-    return [min(full, size - k * full) for k in range(pieces)]
+    return np.minimum(full, size - full * np.arange(pieces, dtype=np.float64))
 
 
-def merged(squares: np.ndarray, means: np.ndarray, lengths: list[int]) -> np.ndarray:
+def merged(squares: np.ndarray, means: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The sum of squared deviations of all pieces, which lie along dimension 1."""
-    count, mean, total = lengths[0], means[:, 0], squares[:, 0]
-    for k, n in enumerate(lengths[1:], start=1):
-        apart = means[:, k] - mean
-        mean = mean + apart * (n / (count + n))
-        total = total + squares[:, k] + apart * apart * (n / (count + n) * count)
-        count += n
-    return total
+    n = lengths if means.ndim == 2 else lengths[:, None]
+    apart = means - (means * n).sum(1, keepdims=True) / lengths.sum()
+    return (squares + apart * apart * n).sum(1)
 
 
 @kernel
