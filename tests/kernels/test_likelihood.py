@@ -55,6 +55,19 @@ def test_cross_entropy_and_its_gradient(shape, ignored, weighted, smoothing, red
     np.testing.assert_allclose(x.grad.numpy(), slope, atol=1e-13)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_float32(reduction):
+    scores, target, weight = given(20, 30, np.float32)
+    x = fb.tensor(scores, requires_grad=True)
+
+    made = F.cross_entropy(x, fb.tensor(target), fb.tensor(weight), reduction=reduction)
+    made.sum().backward()
+
+    loss, slope = by_formula(scores, target, weight.astype(float), 0.0, reduction)
+    np.testing.assert_allclose(made.detach().numpy(), loss, rtol=1e-5)
+    np.testing.assert_allclose(x.grad.numpy(), slope, atol=1e-6)
+
+
 def test_second_derivatives():
     scores, target, weight = given(20, 10)
     target[3] = -100

@@ -308,8 +308,9 @@ def _rows_vjp(grad, input, kept):
 @cross_entropy_rows.raw
 def _rows_raw(grad, input, kept):
     if kept.inverse is not None:
+        scales = np.asarray(grad * kept.factor, input.dtype)
         rows = kernels.compiled_rows()
-        return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.inverse, np.asarray(grad * kept.factor)),)
+        return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.inverse, scales),)
     made = np.exp(input)                                  # plain rows, whose logarithms the numpy tier has found
     made.reshape(-1)[kept.target + kernels.row_starts(*made.shape)] -= 1
     made *= grad * kept.factor

@@ -43,9 +43,9 @@ def attend(
     """
     if _compiled(q, v):
         return attention_tiles.attend(q, k, v, mask, scale, causal)
-    batch, heads, rows, _ = q.shape
+    heads = q.shape[1]
     out, logs = attend_flat(_flat(q, heads), _flat(k, heads), _flat(v, heads), _flat_mask(mask, q), scale, causal)
-    return out.reshape(batch, heads, rows, -1), logs.reshape(batch, heads, rows, 1)
+    return out.reshape(*q.shape[:3], v.shape[3]), logs.reshape(*q.shape[:3], 1)
 
 
 def attend_grad(
@@ -68,12 +68,13 @@ def _flat(x: np.ndarray, heads: int) -> np.ndarray:
     """``(B, G, n, d) -> (B * heads, n, d)``, each head repeated for those it serves."""
     if x.shape[1] != heads:
         x = np.repeat(x, heads // x.shape[1], axis=1)
-    return x.reshape(-1, *x.shape[2:])
+    return x.reshape(x.shape[0] * heads, *x.shape[2:])
 
 
 def _sum_groups(d: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The gradient ``(B * H, n, d)`` of repeated heads at ``x (B, G, n, d)``."""
-    split = widen(d).reshape(*x.shape[:2], -1, *x.shape[2:])
+    batch, groups, n, width = x.shape
+    split = widen(d).reshape(batch, groups, len(d) // max(1, batch * groups), n, width)
     return narrow(np.add.reduce(split, axis=2), x.dtype)
 
 
@@ -83,7 +84,7 @@ def _flat_mask(mask: Any, q: np.ndarray) -> Any:
         return None
     if mask.shape[0] == mask.shape[1] == 1:
         return mask[0]
-    return np.broadcast_to(mask, (*q.shape[:2], *mask.shape[2:])).reshape(-1, *mask.shape[2:])
+    return np.broadcast_to(mask, (*q.shape[:2], *mask.shape[2:])).reshape(q.shape[0] * q.shape[1], *mask.shape[2:])
 
 
 def _sum_mask(dmask: np.ndarray, mask: np.ndarray, q: np.ndarray) -> np.ndarray:
