@@ -33,6 +33,10 @@ _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 plans_kept_elsewhere: list[Any] = []
 
 _backend = os.environ.get("FLAMBEAU_BACKEND", "numba")
+# A formula that is one cheap ufunc reads and writes memory just as numpy does, until threads share the work.
+UFUNC_COMPILED_FROM = 32768
+_CHEAP_UFUNCS = frozenset((np.add, np.subtract, np.multiply, np.true_divide, np.negative))
+
 _compiled: Any = None  # the engine's launch, once something large enough has asked for it
 
 
@@ -104,10 +108,25 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
         compute: dtype to calculate in; for half types float32 is used and only results are rounded.
     """
     if outs[0].size >= (COMPILED_FROM if formula.ufunc is not None else SEVERAL_COMPILED_FROM):  # written out for speed
-        run = _compiled or _load_compiled()
-        if run(formula, inputs, outs, compute):
+        run = _compiled
+        if run is None and not _is_numpys(formula, inputs, outs, compute):
+            run = _load_compiled()
+        if run is not None and run(formula, inputs, outs, compute):
             return
     reference_launch(formula, inputs, outs, compute)
+
+
+def _is_numpys(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> bool:
+    """Whether the engine would leave the launch to numpy, as far as can be said without loading it, which takes 40 ms."""
+    return (
+        _backend == "numba"
+        and formula.ufunc in _CHEAP_UFUNCS
+        and outs[0].size < UFUNC_COMPILED_FROM
+        and compute.isbuiltin == 1
+        and compute.kind == "f"
+        and compute.itemsize > 2
+        and all(a.dtype == compute for a in (*inputs, *outs) if getattr(a, "ndim", 0))
+    )
 
 
 def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> Any:

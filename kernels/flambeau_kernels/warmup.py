@@ -20,7 +20,7 @@ from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
 
 # Above every size from which the compiled tier runs; the kernels are the same for all sizes.
-ELEMENTS = elementwise.UFUNC_PAYS_FROM_ELEMENTS
+ELEMENTS = elementwise.UFUNC_COMPILED_FROM
 
 
 @dataclass(frozen=True, slots=True)

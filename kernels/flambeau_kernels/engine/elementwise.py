@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels import memory
-from flambeau_kernels.engine import llvm, loops, native, plan, pool
+from flambeau_kernels import UFUNC_COMPILED_FROM, memory
+from flambeau_kernels.engine import journal, llvm, loops, native, plan, pool
 from flambeau_kernels.engine.allocator import LARGE, _thread
 from flambeau_kernels.engine.loops import Operand
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
 
-# A formula that is one ufunc reads and writes memory just as numpy does, until threads share the work.
-UFUNC_PAYS_FROM_ELEMENTS = 32768
 # Cost of a formula beyond which numpy's ufunc is more than a memory stream (exp, pow, ...).
 CHEAP = 8
 # Per formula; shapes that change every step must not pile up.
@@ -111,7 +109,7 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
     except Unsupported as unsupported:
         return f"no code for {unsupported}", None
     reason = _does_not_pay(formula, outs[0].size, kernel.cost, compute,
-                           {a.dtype for a in (*inputs, *outs)})
+                           {a.dtype for a in (*inputs, *outs) if a.ndim})
     if reason is not None:
         return reason, None
     try:
@@ -146,8 +144,8 @@ def _does_not_pay(formula: Formula, elements: int, cost: int, compute: np.dtype,
     # numpy computes half types one element at a time.
     one_stream = (formula.ufunc is not None and cost <= CHEAP and stored == {compute}
                   and compute.name not in _HALF)
-    if one_stream and elements < UFUNC_PAYS_FROM_ELEMENTS:
-        return f"{elements} elements of one ufunc; the compiled tier pays from {UFUNC_PAYS_FROM_ELEMENTS}"
+    if one_stream and elements < UFUNC_COMPILED_FROM:
+        return f"{elements} elements of one ufunc; the compiled tier pays from {UFUNC_COMPILED_FROM}"
     return None
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable
+from types import FunctionType
 
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
 
@@ -48,11 +51,15 @@ process.
     return compile_symbols(text, (symbol,))[symbol]
 
 
-def compile_symbols(text: str, symbols: tuple[str, ...]) -> dict[str, int]:
-    """Addresses of several functions of one module; otherwise as `compile_ir`."""
+def compile_symbols(text: str, symbols: tuple[str, ...], quickly: bool = False) -> dict[str, int]:
+    """Addresses of several functions of one module; otherwise as `compile_ir`.
+
+    `quickly` spares most of the optimisation: for code that only hands work on, which a first result waits for.
+    """
     with _lock:
         if any((text, s) not in _addresses for s in symbols):
-            loaded = _load(object_code(text), symbols)
+            body = _object(f"quickly\n{text}", lambda: text, quickly=True) if quickly else object_code(text)
+            loaded = _load(body, symbols)
             _addresses.update({(text, s): address for s, address in loaded.items()})
         return {s: _addresses[text, s] for s in symbols}
 
@@ -73,14 +80,30 @@ def object_code(text: str) -> bytes:
     return _object(text, lambda: text)
 
 
-def _object(facts: str, text: Callable[[], str]) -> bytes:
+def _object(facts: str, text: Callable[[], str], quickly: bool = False) -> bytes:
     key = hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
     body = disk().get(key)
     if body is None:
-        body = machine().emit_object(text())
+        body = machine().emit_object(text(), quickly)
         counts["compiled"] += 1
         disk().put(key, body)
     return body
+
+
+def is_shown(name: str) -> bool:
+    """Whether FLAMBEAU_SHOW_KERNELS names the kernel `name` (names by commas, or ``all``)."""
+    wanted = os.environ.get("FLAMBEAU_SHOW_KERNELS", "")
+    return wanted in ("all", "1") or name in wanted.split(",")
+
+
+def show(name: str, function: FunctionType, text: str) -> None:
+    """Print to stderr what the kernel `name` is made of: its Python source, LLVM IR and assembly."""
+    try:
+        source = inspect.getsource(function)
+    except OSError:                                   # made at run time
+        source = f"{function.__name__}: no source\n"
+    quoted = "".join(f"; {line}\n" for line in source.splitlines())
+    print(f"; kernel {name}\n{quoted}\n{text}\n; assembly\n{machine().emit_assembly(text)}", file=sys.stderr)
 
 
 @functools.cache
@@ -127,8 +150,8 @@ class Machine:
         # Of the widest vector register.
         self.register_bits = 512 if self.scales else 256 if "+avx2" in self.features else 128
         self._new_target_machine = functools.partial(
-            target.create_target_machine, cpu=self.cpu, features=self.features, opt=3, jit=True)
-        self._target_machine = self._new_target_machine()
+            target.create_target_machine, cpu=self.cpu, features=self.features, jit=True)
+        self._target_machine = self._new_target_machine(opt=3)
         self.layout = str(self._target_machine.target_data)
         self.fingerprint = "|".join(
             (PIPELINE, str(llvm.llvm_version_info), self.triple, self.cpu, self.features))
@@ -136,24 +159,26 @@ class Machine:
     @functools.cached_property
     def jit(self):
         # The JIT takes possession of its target machine, so it gets one of its own.
-        return self._llvm.create_lljit_compiler(self._new_target_machine())
+        return self._llvm.create_lljit_compiler(self._new_target_machine(opt=3))
 
-    def emit_object(self, text: str) -> bytes:
-        return self._target_machine.emit_object(self._optimised(text))
+    def emit_object(self, text: str, quickly: bool = False) -> bytes:
+        """Object file for `text`; `quickly` with the first level of passes and of code generation."""
+        target = self._new_target_machine(opt=1) if quickly else self._target_machine
+        return target.emit_object(self._optimised(text, target, 1 if quickly else 3))
 
     def emit_assembly(self, text: str) -> str:
-        return self._target_machine.emit_assembly(self._optimised(text))
+        return self._target_machine.emit_assembly(self._optimised(text, self._target_machine, 3))
 
-    def _optimised(self, text: str):
+    def _optimised(self, text: str, target, level: int):
         llvm = self._llvm
         module = llvm.parse_assembly(
             f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{text}')
         module.verify()
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        options.loop_vectorization = True
-        options.loop_unrolling = True
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = level == 3
+        options.loop_unrolling = level == 3
         options.slp_vectorization = False
-        builder = llvm.create_pass_builder(self._target_machine, options)
+        builder = llvm.create_pass_builder(target, options)
         builder.getModulePassManager().run(module, builder)
         return module
 

@@ -73,7 +73,7 @@ def _address(function) -> int:
 
 @functools.cache
 def _code() -> dict[str, int]:
-    return llvm.compile_symbols(_TEXT, ("execute", "run"))
+    return llvm.compile_symbols(_TEXT, ("execute", "run"), quickly=True)
 
 
 class _MethodDef(ctypes.Structure):

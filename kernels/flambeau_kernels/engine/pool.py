@@ -126,7 +126,7 @@ def _reset() -> None:
 
 @functools.cache
 def _code() -> dict[str, int]:
-    return llvm.compile_symbols(_text(), ("parallel",))
+    return llvm.compile_symbols(_text(), ("parallel",), quickly=True)
 
 
 @functools.cache
