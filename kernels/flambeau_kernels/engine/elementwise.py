@@ -12,7 +12,7 @@ import numpy as np
 
 import flambeau_kernels
 from flambeau_kernels import UFUNC_COMPILED_FROM, memory
-from flambeau_kernels.engine import journal, llvm, loops, native, plan, pool
+from flambeau_kernels.engine import llvm, loops, native, plan, pool
 from flambeau_kernels.engine.allocator import LARGE, _thread
 from flambeau_kernels.engine.loops import Operand
 from flambeau_kernels.formula import Formula
