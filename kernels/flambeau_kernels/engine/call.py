@@ -12,17 +12,16 @@ import functools
 import hashlib
 import os
 import re
-import sys
 from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm, native, pool
+from flambeau_kernels.engine import journal, llvm, native, pool
 from flambeau_kernels.engine.language import Kernel
 
 # Slots of the table behind a builtin.
-FUNCTION, COUNT, KINDS_AT = 0, 1, 12
+FUNCTION, COUNT, RING, KINDS_AT = 0, 1, 10, 12
 (POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, AS_INTEGER, AS_FLOAT) = range(2, 10)
 _POINTER, _INTEGER, _FLOAT = 0, 1, 2
 
@@ -43,9 +42,19 @@ def form(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> A
     table[KINDS_AT:] = [{int: _INTEGER, float: _FLOAT}.get(t, _POINTER) for t in given]
     for slot, value in _process_addresses():
         table[slot] = value
+    journal.name(table, functools.partial(_account, kernel, dict(zip(names[1:], given, strict=True)), constants))
     if not native.struct_matches():
         return functools.partial(_run_by_ctypes, table)
     return native._new_builtin()(ctypes.addressof(_method()), table, None)
+
+
+def _account(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> str:
+    """The kernel with its source, and the types it was compiled for."""
+    code = kernel.function.__code__
+    said = ", ".join(f"{name}: {t if isinstance(t, str) else t.__name__}" for name, t in types.items())
+    chosen = "".join(f", {name}={getattr(value, 'name', value)}" for name, value in constants.items())
+    file = "/".join(code.co_filename.replace(os.sep, "/").split("/")[-3:])
+    return f"kernel {kernel.name}({said}{chosen}), {file}:{code.co_firstlineno}"
 
 
 def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> int:
@@ -60,17 +69,11 @@ def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -
 
         made = lower.module_text(kernel.function, symbol, types, constants, kernel.aliased, machine.scales,
                                  machine.register_bits)
-        show(kernel.name, made)
+        if llvm.is_shown(kernel.name):                # which means as well that the cache had no object
+            llvm.show(kernel.name, kernel.function, made)
         return made
 
     return llvm.compile_lazily("|".join(map(repr, facts)), text, symbol)
-
-
-def show(name: str, text: str) -> None:
-    """Print a kernel's IR when FLAMBEAU_SHOW_KERNELS names it. (It is not made when the cache has the object.)"""
-    wanted = os.environ.get("FLAMBEAU_SHOW_KERNELS", "")
-    if wanted and (wanted in ("all", "1") or name in wanted.split(",")):
-        print(f"; kernel {name}\n{text}", file=sys.stderr)
 
 
 @functools.cache
@@ -118,7 +121,7 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
     python, address = ctypes.pythonapi, native._address
     return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, address(python.Py_IncRef)),
             (SAVE, address(python.PyEval_SaveThread)), (RESTORE, address(python.PyEval_RestoreThread)),
-            (AS_INTEGER, address(python.PyLong_AsLongLong)), (AS_FLOAT, address(python.PyFloat_AsDouble)))
+            (RING, journal.address()), (AS_INTEGER, address(python.PyLong_AsLongLong)), (AS_FLOAT, address(python.PyFloat_AsDouble)))
 
 
 @functools.cache
@@ -187,6 +190,7 @@ next:
   %knext = add i64 %k, 1
   br label %collect
 ready:
+{_slot("jring", RING, "ptr")}{journal.ir("j", "%plan", "%chunks")}
   %several = icmp sgt i64 %chunks, 1
   %asked = icmp ne i64 %release, 0
   %long = or i1 %several, %asked

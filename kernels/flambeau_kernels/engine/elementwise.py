@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 
 import flambeau_kernels
 from flambeau_kernels import UFUNC_COMPILED_FROM, memory
-from flambeau_kernels.engine import llvm, loops, native, plan, pool
+from flambeau_kernels.engine import journal, llvm, loops, native, plan, pool
 from flambeau_kernels.engine.allocator import LARGE, _thread
 from flambeau_kernels.engine.loops import Operand
 from flambeau_kernels.formula import Formula
@@ -120,7 +118,10 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
         return f"LLVM refused the kernel: {error}", None
     _show(formula, kernel)
     table = plan.table(where, address, kernel.cost, sum(a.itemsize for a in (*inputs, *outs)))
-    return native.runner(table), functools.partial(_account, where, kernel, table)
+    account = functools.partial(_account, where, kernel, table)
+    operands = ", ".join(f"{a.dtype.name} {a.shape}" for a in (*inputs, *outs))
+    journal.name(table, lambda: f"loop {formula.name} computing in {compute.name}: {operands}")
+    return native.runner(table), account
 
 
 def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | None:
@@ -184,8 +185,7 @@ def _account(where: plan.Layout, kernel: loops.Kernel, table: np.ndarray) -> str
 
 
 def _show(formula: Formula, kernel: loops.Kernel) -> None:
-    """Print the kernel when FLAMBEAU_SHOW_KERNELS names it (names by commas, or `all`), once."""
-    wanted = os.environ.get("FLAMBEAU_SHOW_KERNELS", "")
-    if wanted and kernel.text not in _shown and (wanted in ("all", "1") or formula.name in wanted.split(",")):
+    """Print formula, IR and assembly when FLAMBEAU_SHOW_KERNELS names the formula, once."""
+    if kernel.text not in _shown and llvm.is_shown(formula.name):
         _shown.add(kernel.text)
-        print(f"; kernel {formula.name}\n{kernel.text}", file=sys.stderr)
+        llvm.show(formula.name, formula.fn, kernel.text)

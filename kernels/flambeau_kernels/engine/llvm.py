@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import os
 import sys
 import threading
@@ -98,6 +97,8 @@ def is_shown(name: str) -> bool:
 
 def show(name: str, function: FunctionType, text: str) -> None:
     """Print to stderr what the kernel `name` is made of: its Python source, LLVM IR and assembly."""
+    import inspect  # which is slow to import
+
     try:
         source = inspect.getsource(function)
     except OSError:                                   # made at run time

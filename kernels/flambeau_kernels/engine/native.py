@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm, pool
+from flambeau_kernels.engine import journal, llvm, pool
 
 # Slots of a plan. Rows are all dimensions but the innermost, merged to n1 (fastest) times the outer ones.
 (KERNEL, OPERANDS, N0, N1, OUTER, ROWS, COLUMN_GRAIN, ROW_GRAIN, COLUMN_CHUNKS, CHUNKS, RELEASE,
- POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS) = range(18)
+ POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, RING, DIMS) = range(19)
 # From DIMS on: the outer dimensions, (inner, outer) strides per operand, and a row of strides per outer
 # dimension.
 
@@ -62,7 +62,8 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
     record, parallel = pool.entry()
     python = ctypes.pythonapi
     return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, _address(python.Py_IncRef)),
-            (SAVE, _address(python.PyEval_SaveThread)), (RESTORE, _address(python.PyEval_RestoreThread)))
+            (SAVE, _address(python.PyEval_SaveThread)), (RESTORE, _address(python.PyEval_RestoreThread)),
+            (RING, journal.address()))
 
 
 def _address(function) -> int:
@@ -237,6 +238,7 @@ collect:
   %more = icmp slt i64 %knext, %operands
   br i1 %more, label %collect, label %ready
 ready:
+{_slot("jring", RING, "ptr")}{_slot("chunks", CHUNKS)}{journal.ir("j", "%plan", "%chunks")}
 {_slot("release", RELEASE)}
   %long = icmp ne i64 %release, 0
   br i1 %long, label %free, label %held
