@@ -15,9 +15,10 @@ import numpy as np
 
 from flambeau_kernels.engine.language import float32, independent, int32, int64, kernel, local, unroll
 from flambeau_kernels.scalar.symbols import KINDS
-from flambeau_kernels.vocabulary import maximum, minimum, where
+from flambeau_kernels.vocabulary import where
 
 from ._folds import STRIP, Fold, dense, fold
+from ._tops import extreme_of
 from .reduce_loops import identity_of
 
 __all__ = ["plan"]
@@ -95,16 +96,6 @@ def better(a, b, LARGEST):
     return beats
 
 
-def top_of(p, size, KIND, START, LARGEST):
-    top = KIND(START)
-    for i in range(size):
-        if LARGEST:
-            top = maximum(top, KIND(p[i]))
-        else:
-            top = minimum(top, KIND(p[i]))
-    return top
-
-
 def place_of(best, p, size, KIND):
     """Where `best`, or a nan, is first."""
     place = int32(FAR)
@@ -132,7 +123,7 @@ def rows(chunk, x, values, indices, items, per_chunk, pieces, runs, per_run, k1,
         at, home = first, first
         best = KIND(START)
         while at < stop:
-            top = top_of(p + at, min(BLOCK, stop - at), KIND, START, LARGEST)
+            top = extreme_of(p + at, min(BLOCK, stop - at), KIND, START, LARGEST, False)
             if better(top, best, LARGEST):
                 best = top
                 home = at

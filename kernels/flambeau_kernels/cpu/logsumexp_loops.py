@@ -17,6 +17,7 @@ from flambeau_kernels.vocabulary import abs, exp, log, maximum, where
 
 from . import softmax
 from ._folds import STRIP, dense, fold
+from ._tops import extreme_of
 
 __all__ = ["plan"]
 
@@ -85,9 +86,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
             while at < to1:
                 q = p + (k * run + at)
                 size = min(BLOCK, to1 - at)
-                top = KIND(-INF)
-                for i in range(size):
-                    top = maximum(top, KIND(q[i]))
+                top = extreme_of(q, size, KIND, -INF, True, False)
                 shift = finite(top)
                 some = KIND(0)
                 with flags("reassoc"):

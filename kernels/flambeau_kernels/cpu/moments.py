@@ -10,7 +10,7 @@ import numpy as np
 from flambeau_kernels.vocabulary import abs, sqrt
 
 from . import softmax
-from .reduce import Plans, Reduction, count_of, reduce
+from .reduce import Plans, Reduction, count_of, magnitude, reduce
 
 __all__ = ["logsumexp", "norm", "variance"]
 
@@ -46,10 +46,6 @@ def _not_zero(x):
     return x != 0
 
 
-def _size(x):
-    return abs(x)
-
-
 def _square(x):
     return x * x
 
@@ -78,10 +74,10 @@ def _inverse_power(order):
 def _usual() -> dict[float, Reduction]:
     return {
         0.0: Reduction("norm_0", "add", _not_zero),
-        1.0: Reduction("norm_1", "add", _size),
+        1.0: Reduction("norm_1", "add", magnitude),
         2.0: Reduction("norm_2", "add", _square, _root),
-        inf: Reduction("norm_inf", "max", _size),
-        -inf: Reduction("norm_least", "min", _size),
+        inf: Reduction("norm_inf", "max", magnitude),
+        -inf: Reduction("norm_least", "min", magnitude),
     }
 
 

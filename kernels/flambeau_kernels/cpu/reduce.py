@@ -15,10 +15,11 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.reference import WORDS_READ
+from flambeau_kernels.vocabulary import abs
 
 from . import tier
 
-__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "reduce", "reduce_by_numpy"]
+__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "magnitude", "reduce", "reduce_by_numpy"]
 
 # Up to so many elements numpy answers as soon, and native launchers give numpy's bits.
 NUMPY_UP_TO = 4096
@@ -106,6 +107,11 @@ def reduce_by_numpy(
         x = how.ufunc.reduce(x, axis=axes, keepdims=keepdim) if axes or a.ndim == 0 else x
         x = kernels.cast(np.asarray(how.finished(x, count_of(a.shape, axes))), result)
     return x if x.base is None and x is not a else x.copy()
+
+
+def magnitude(x):
+    """The term of reductions over ``|x|``."""
+    return abs(x)
 
 
 def count_of(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:

@@ -34,7 +34,8 @@ from flambeau_kernels.scalar.symbols import KINDS, Kind
 from flambeau_kernels.vocabulary import maximum, minimum
 
 from ._folds import STRIP, Fold, dense, fold
-from .reduce import Reduction
+from ._tops import extreme_of
+from .reduce import Reduction, magnitude
 
 __all__ = ["identity_of", "plan"]
 
@@ -52,9 +53,16 @@ def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, ac
     if kinds is None or found is None:
         return None
     constants = {"COMBINE": how.combine, "TERM": how.term, "BLOCK_KIND": kinds[0], "TOTAL_KIND": kinds[1],
-                 "START": identity_of(how.combine, kinds[0])}  # fmt: skip
+                 "START": identity_of(how.combine, kinds[0]), "SIZES": _sizes(how)}  # fmt: skip
     make = _in_one if found.cut.pieces == 1 else _in_pieces
     return found.contiguous(make(how, found, a.dtype, result, constants))
+
+
+def _sizes(how: Reduction) -> bool | None:
+    """Whether extremes are of magnitudes, where `_tops` finds them; None for other reductions."""
+    if how.combine not in ("max", "min") or how.term not in (None, magnitude):
+        return None
+    return how.term is magnitude
 
 
 def _in_one(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
@@ -162,9 +170,21 @@ def finished(total, count, FINISH, KIND):
     return made
 
 
+def block_of(p, size, COMBINE, TERM, KIND, START, SIZES):
+    """``p[0], ..., p[size - 1]`` combined in any order."""
+    if SIZES is not None:
+        some = extreme_of(p, size, KIND, START, COMBINE == "max", SIZES)
+    else:
+        some = KIND(START)
+        with flags("reassoc", "contract"):
+            for i in range(size):
+                some = joined(some, term_of(p[i], TERM, KIND), COMBINE)
+    return some
+
+
 @kernel
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
-         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START):  # fmt: skip
+         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     row, piece = item, 0
@@ -191,10 +211,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
             while at < to1:
                 q = p + (k * run + at)
                 size = min(BLOCK, to1 - at)
-                some = BLOCK_KIND(START)
-                with flags("reassoc", "contract"):
-                    for i in range(size):
-                        some = joined(some, term_of(q[i], TERM, BLOCK_KIND), COMBINE)
+                some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES)
                 total = joined(total, TOTAL_KIND(some), COMBINE)
                 at += BLOCK
         out[item] = finished(total, count, FINISH, widened(out))
@@ -203,7 +220,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
 
 @kernel
 def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, count, *,
-            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START):  # fmt: skip
+            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
     totals = local(TOTAL_KIND, STRIP)
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
