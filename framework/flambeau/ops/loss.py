@@ -372,17 +372,23 @@ def _compiled_rows(
         if weight._n is not None or weight._a.dtype is not x.dtype or weight._a.shape != (classes,):
             return None
         w = np.ascontiguousarray(weight._a)
-    t = kernels.classes_that_count(np.ascontiguousarray(t), classes, ignored)
-    if t is None:
+    if not t.flags.c_contiguous:
+        t = np.ascontiguousarray(t)
+    chosen = kernels.classes_that_count(t, classes, ignored)
+    if chosen is None:
         return None
     factor = 1.0
     if reduction == "mean":
-        total = np.count_nonzero(t >= 0) if w is None else float(_total(np.where(t >= 0, w[t], 0)))
+        if w is not None:
+            total = float(_total(np.where(chosen >= 0, w[chosen], 0)))
+        else:
+            total = len(t) if chosen is t else np.count_nonzero(chosen >= 0)
         if not total:
             return None
         factor = 1.0 / total
-    losses, shifted, inverse = compiled.forward(x, t, w, float(smoothing), taped)
-    kept = RowsKept(t, w, float(smoothing), factor, reduction == "none", inverse)
+    smoothing = float(smoothing)
+    losses, shifted, inverse = compiled.forward(x, chosen, w, smoothing, taped)
+    kept = RowsKept(chosen, w, smoothing, factor, reduction == "none", inverse)
     return (losses if kept.each else np.asarray(_total(losses) * factor, x.dtype)), shifted, kept
 
 

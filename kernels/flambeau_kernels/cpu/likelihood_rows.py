@@ -98,6 +98,16 @@ def likelihood_rows_grad(chunk, shifted, target, weight, inverse, scales, out, r
 # -- from arrays -------------------------------------------------------------------------------------------------------------
 
 
+_forms: dict[tuple[Any, ...], Any] = {}  # what `Kernel.run` would find by all of its arguments
+
+
+def _form(key: tuple[Any, ...]) -> Any:
+    dtype, weighted, smooth, stored = key
+    kinds = (dtype, np.dtype(np.int64), dtype, dtype, dtype, dtype, int, int, int, float, float)
+    made = _forms[key] = likelihood_rows.form(kinds, {"WEIGHT": weighted, "SMOOTH": smooth, "STORED": stored})
+    return made
+
+
 def forward(
     x: np.ndarray, target: np.ndarray, weight: Any, smoothing: float, stored: bool
 ) -> tuple[np.ndarray, Any, np.ndarray]:
@@ -113,10 +123,10 @@ def forward(
     losses, inverse = np.empty((2, rows), x.dtype)
     shifted = np.empty(x.shape, x.dtype) if stored else None
     per = max(1, CHUNK // n)
-    likelihood_rows.run(
-        -(-rows // per), x, target, losses if weight is None else weight, x if shifted is None else shifted, losses, inverse,
-        rows, n, per, float(n if weight is None else weight.sum()), smoothing,
-        WEIGHT=weight is not None, SMOOTH=smoothing != 0, STORED=stored,
+    key = (x.dtype, weight is not None, smoothing != 0, stored)
+    (_forms.get(key) or _form(key))(
+        -(-rows // per), False, x, target, losses if weight is None else weight, x if shifted is None else shifted, losses,
+        inverse, rows, n, per, float(n if weight is None else weight.sum()), smoothing,
     )  # fmt: skip
     return losses, shifted, inverse
 
