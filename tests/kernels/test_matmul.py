@@ -280,6 +280,33 @@ def test_numpys_backend_compiles_nothing(monkeypatch):
 
 
 @compiled
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "complex64", "int32"])
+def test_without_a_compiler_or_known_structs_results_are_the_same(monkeypatch, name):
+    from flambeau_kernels.cpu.gemm import blas, driver, tiles
+
+    a, b = random((90, 110), DTYPES[name]), random((110, 70), DTYPES[name])
+    monkeypatch.setattr(driver, "runner", lambda: driver._run_by_ctypes)
+    product._plans.clear()
+    assert_is_product(product.matmul(a, b), a, b)
+
+    monkeypatch.setattr(tiles, "machine", lambda: None)
+    monkeypatch.setattr(blas, "routine", lambda name: 0)
+    product._plans.clear()
+    try:
+        assert_is_product(product.matmul(a, b), a, b)
+    finally:
+        product._plans.clear()
+
+
+def test_matrices_with_rows_whole_pages_apart():
+    for dtype, (m, n, k) in itertools.product(("float32", "float64", "bfloat16"), ((130, 1024, 1024), (1024, 130, 512), (20, 2048, 700))):
+        for ta, tb in itertools.product((False, True), (False, True)):
+            a, b = random((m, k), DTYPES[dtype], ta), random((k, n), DTYPES[dtype], tb)
+
+            assert_is_product(product.matmul(a, b), a, b)
+
+
+@compiled
 @pytest.mark.parametrize(("triple", "cpu", "vector", "rows", "vectors"), [
     ("x86_64-unknown-linux-gnu", "haswell", 32, 6, 2), ("aarch64-unknown-linux-gnu", "neoverse-n1", 16, 6, 4),
     ("x86_64-unknown-linux-gnu", "skylake-avx512", 64, 14, 2)])  # fmt: skip

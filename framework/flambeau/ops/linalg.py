@@ -33,7 +33,7 @@ def _same_dtypes(name: str, **operands: Any) -> None:
 def product(a: Any, b: Any) -> Any:
     """``a @ b`` on arrays, vectors included; halves accumulate in float32 and are rounded once."""
     if type(a) is not ndarray or type(b) is not ndarray or a.dtype.kind == "b":
-        return np.matmul(a, b)
+        return _product_elsewhere(a, b)
     if a.ndim == 1 and b.ndim == 1:
         return kernel.dot(a, b)
     if a.ndim == 1:
@@ -44,6 +44,14 @@ def product(a: Any, b: Any) -> Any:
     if made is None:
         made = small.numpy_matmul(a, b)
     return kernel.matmul(a, b) if made is None else made
+
+
+def _product_elsewhere(a: Any, b: Any) -> Any:
+    """`product` of truth values, and of arrays of other libraries."""
+    if a.dtype.isbuiltin == 1 and (a.dtype.kind != "f" or a.dtype.itemsize > 2):
+        return np.matmul(a, b)
+    wide = np.complex64 if a.dtype.name == "complex32" else np.float32
+    return np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
 
 
 def _large(a: Any, b: Any) -> Any:
@@ -482,15 +490,11 @@ def _linear(a, w, b):
         made = product(a, w)
         return np.asarray(made if b is None else made + b)
     rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
-    if type(a) is not ndarray or type(w) is not ndarray:
-        made = np.matmul(rows, w.T)
-        made = made if b is None else made + b
-    elif b is None:
-        made = product(rows, w.T)
-    elif b.shape == w.shape[:1]:
+    if b is not None and b.shape == w.shape[:1] and type(a) is ndarray and type(w) is ndarray and type(b) is ndarray:
         made = kernel.matmul(rows, w.T, bias=b)
     else:
-        made = product(rows, w.T) + b
+        made = product(rows, w.T)
+        made = made if b is None else made + b
     return made.reshape(*a.shape[:-1], w.shape[0])
 
 

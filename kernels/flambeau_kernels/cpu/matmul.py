@@ -44,7 +44,7 @@ SMALL_WITHOUT_BLAS = 1 << 11
 SMALL_OF_MANY = 1 << 9
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
 # above which the interpreter lock is released. An item's own cost counts as multiplications too.
-CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 32, 1 << 21, 1 << 12
+CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
 # Binary logarithm of the side of a cube that is worth cutting, which then has as many pieces as its side is longer.
 PIECES_FROM = 5
 

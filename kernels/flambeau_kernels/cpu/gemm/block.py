@@ -19,7 +19,8 @@ from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations
 from flambeau_kernels.engine import llvm
 
-MOST_DEPTH = 384                                      # so that a panel of A stays in the first cache
+# Places along k that are summed before sums are written: so few that a panel of A stays in the first cache, and whole vectors.
+MOST_DEPTH, DEPTH_UNIT = 384, 16
 PAGE, WAYS = 4096, 8                                  # of a first cache: lines a page apart share this many places
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
 SAME_PLACES = 256                                     # lines a page apart that a second cache holds
@@ -36,7 +37,8 @@ def block(kind: Kind) -> int:
 def depth(kind: Kind, k: int) -> int:
     """Places along k that are summed up before sums are written; a function of `k` alone, for they decide the bits."""
     pieces = -(-k // (MOST_DEPTH * kind.step))
-    return -(-k // pieces // kind.step) * kind.step + (kind.step if pieces > 1 else 0) if k else 1
+    unit = DEPTH_UNIT * kind.step
+    return -(-k // (pieces * unit)) * unit if pieces > 1 else max(k, 1)
 
 
 def most_columns(kind: Kind, k: int) -> int:
