@@ -2,8 +2,8 @@
 
 A chunk owns some output channels, some taps and a range of positions. It gathers both sides, taps and output channels as
 rows of some hundred positions, into the second cache, and multiplies rows with rows: register tiles whose lanes are
-positions, so that neither side is transposed; lanes are added up at the end of the rows. Ranges of positions are
-added in their order.
+positions, so that neither side is transposed. Lanes are added up when the chunk is done, ranges of positions in their
+order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     broadcast,
+    int64,
     kernel,
     lane_sum,
     lanes,
@@ -32,7 +33,7 @@ from .product import Layout, row_start, tile
 from .walk import Pass
 
 # Rows gathered at a time: taps, output channels; and vectors of positions in a row.
-TAPS_BLOCK, OUTPUTS_BLOCK, LENGTH = 48, 32, 48
+TAPS_BLOCK, OUTPUTS_BLOCK, LENGTH = 96, 64, 24
 # Chunks that keep several threads busy to the end, and the most bytes their separate sums may take.
 ENOUGH, MOST_SUMS = 24, 8 << 20
 (TAPS, OUTPUTS, TAP_BLOCKS, OUTPUT_BLOCKS, GROUPS, RANGE, POSITIONS, GROUP, OUT_GROUP, ADD,
@@ -52,30 +53,39 @@ def gather_rows(rows, planes, places, count, position, length, geometry, LANES):
     if full > length:
         for k in range(count):
             store(rows, k * WIDTH + full - LANES, broadcast(widened(rows)(0), LANES))
+    # Stretches of positions in one row: where they begin here and in the planes, and their length.
+    here, there, lengths = local(int64, WIDTH), local(int64, WIDTH), local(int64, WIDTH)
+    stretches = 0
     j = 0
     while j < length:
         row = (position + j) // geometry[ROW]
         x = position + j - row * geometry[ROW]
         n = min(geometry[ROW] - x, length - j)
-        source = planes + (row_start(row, geometry + ROW, geometry + SOURCE_IMAGE) + x)
-        whole = n // LANES * LANES
-        for k in range(count):
-            to, line = rows + (k * WIDTH + j), source + places[k]
-            for i in range(0, whole, LANES):
-                store(to, i, load(line, i, LANES))
-            if whole < n:
-                store(to, whole, load(line, whole, LANES, n - whole), n - whole)
+        here[stretches] = j
+        there[stretches] = row_start(row, geometry + ROW, geometry + SOURCE_IMAGE) + x
+        lengths[stretches] = n
+        stretches += 1
         j += n
+    for k in range(count):
+        to, line = rows + k * WIDTH, planes + places[k]
+        for s in range(stretches):
+            at, start, n = here[s], there[s], lengths[s]
+            for i in range(0, n, LANES):
+                store(to, at + i, load(line, start + i, LANES, n - i), n - i)
 
 
-def multiply_rows(left, right, sums, vectors, taps, rows_left, columns_left, first, ROWS, COLUMNS, LANES):
-    """``sums[o][k] += left[o] . right[k]`` for a tile, or ``=`` if `first`."""
+def multiply_rows(left, right, sums, vectors, fresh, ROWS, COLUMNS, LANES):
+    """``sums[o][k] += left[o] * right[k]`` for a tile, lane by lane; ``=`` if `fresh`."""
     KIND = widened(left)
     WIDTH = LENGTH * LANES
     acc = local(vector(KIND, LANES), ROWS * COLUMNS)
     mine = local(vector(KIND, LANES), ROWS)
-    for t in unroll(range(ROWS * COLUMNS)):
-        acc[t] = broadcast(KIND(0), LANES)
+    if fresh:
+        for t in unroll(range(ROWS * COLUMNS)):
+            acc[t] = broadcast(KIND(0), LANES)
+    else:
+        for t in unroll(range(ROWS * COLUMNS)):
+            acc[t] = load(sums, t * LANES, LANES)
     for j in range(0, vectors * LANES, LANES):
         for r in unroll(range(ROWS)):
             mine[r] = load(left, r * WIDTH + j, LANES)
@@ -83,14 +93,21 @@ def multiply_rows(left, right, sums, vectors, taps, rows_left, columns_left, fir
             v = load(right, c * WIDTH + j, LANES)
             for r in unroll(range(ROWS)):
                 acc[r * COLUMNS + c] = fma(mine[r], v, acc[r * COLUMNS + c])
-    for r in unroll(range(ROWS)):
-        for c in unroll(range(COLUMNS)):
-            total = lane_sum(acc[r * COLUMNS + c])
-            if (r < rows_left) & (c < columns_left):
-                if first:
-                    sums[r * taps + c] = total
-                else:
-                    sums[r * taps + c] = sums[r * taps + c] + total
+    for t in unroll(range(ROWS * COLUMNS)):
+        store(sums, t * LANES, acc[t])
+
+
+def add_lanes(sums, to, outputs, tap_count, taps, add, ROWS, COLUMNS, LANES):
+    """The sums of all tiles of a chunk into ``to[o][k]``, or on top of it."""
+    ACROSS = -(-TAPS_BLOCK // COLUMNS)
+    for o in range(outputs):
+        for k in range(tap_count):
+            number = (o // ROWS * ACROSS + k // COLUMNS) * (ROWS * COLUMNS) + o % ROWS * COLUMNS + k % COLUMNS
+            total = lane_sum(load(sums, number * LANES, LANES))
+            if add:
+                to[o * taps + k] = to[o * taps + k] + total
+            else:
+                to[o * taps + k] = total
 
 
 @kernel
@@ -100,6 +117,8 @@ def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry
     WIDTH = LENGTH * LANES
     right = local(KIND, (TAPS_BLOCK + COLUMNS) * WIDTH)
     left = local(KIND, (OUTPUTS_BLOCK + ROWS) * WIDTH)
+    ACROSS, DOWN = -(-TAPS_BLOCK // COLUMNS), -(-OUTPUTS_BLOCK // ROWS)
+    tiles = local(KIND, ACROSS * DOWN * ROWS * COLUMNS * LANES)
     taps, outputs = geometry[TAPS], geometry[OUTPUTS]
     rest = chunk // geometry[TAP_BLOCKS]
     first_tap = (chunk - rest * geometry[TAP_BLOCKS]) * TAPS_BLOCK
@@ -113,19 +132,21 @@ def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry
     side = gradient + group * geometry[OUT_GROUP]
     position = part * geometry[RANGE]
     stop = min(position + geometry[RANGE], geometry[POSITIONS])
-    fresh = geometry[ADD] == 0
+    fresh = position == position
     while position < stop:
         length = min(WIDTH, stop - position)
         gather_rows(right, source, places + first_tap, tap_count, position, length, geometry, LANES)
         gather_rows(left, side, outputs_at + first_output, output_count, position, length,
                     geometry + (GRADIENT - ROW), LANES)  # fmt: skip
         vectors = (length + LANES - 1) // LANES
-        for o in range(0, output_count, ROWS):
-            for k in range(0, tap_count, COLUMNS):
-                multiply_rows(left + o * WIDTH, right + k * WIDTH, to + (o * taps + k), vectors, taps,
-                              output_count - o, tap_count - k, fresh, ROWS, COLUMNS, LANES)  # fmt: skip
+        # A tile's taps stay in the first cache while the output channels pass.
+        for k in range(0, tap_count, COLUMNS):
+            for o in range(0, output_count, ROWS):
+                tile_sums = tiles + (o // ROWS * ACROSS + k // COLUMNS) * (ROWS * COLUMNS * LANES)
+                multiply_rows(left + o * WIDTH, right + k * WIDTH, tile_sums, vectors, fresh, ROWS, COLUMNS, LANES)
         position += WIDTH
-        fresh = fresh & (position < 0)
+        fresh = position != position
+    add_lanes(tiles, to, output_count, tap_count, taps, geometry[ADD] != 0, ROWS, COLUMNS, LANES)
 
 
 class Sums:
