@@ -420,8 +420,22 @@ def add_at(target: Any, key: Any, values: Any) -> None:
         target[...] = wide.astype(target.dtype)
         return
     # One-dimensional accumulation is several times faster: the same sums at the same places, numbered.
-    places = np.arange(target.size).reshape(target.shape)[key]
+    if len(key) == target.ndim and all(type(k) is np.ndarray and k.dtype is _I8 for k in key):
+        places = _numbered(target.shape, key)
+    else:
+        places = np.arange(target.size).reshape(target.shape)[key]
     scatter.add_at(target.reshape(-1), places.reshape(-1), np.broadcast_to(values, places.shape).reshape(-1))
+
+
+def _numbered(shape: Any, key: Any) -> Any:
+    """The flat positions of the elements that one index array per dimension names. Raises: IndexError out of range."""
+    places, step = 0, 1
+    for n, k in zip(reversed(shape), reversed(key), strict=True):
+        if k.size and not scatter.in_range(k, -n, n):
+            raise IndexError
+        places = places + np.where(k < 0, k + n, k) * step
+        step *= n
+    return places
 
 
 # -- putting -------------------------------------------------------------------------------------------------------------
@@ -557,7 +571,14 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
         return False
     if there is None or not a.flags.writeable or 0 in a.strides:
         return False
-    a[there] = value
+    first = there[0] if there else None
+    if value.__class__ is not ndarray and first.__class__ is ndarray and len(there) == 1 and first.shape == a.shape and a.size >= _SMALL:
+        if first.dtype is _B1:
+            scatter.fill_masked_into(a, first, d.type(value))
+        else:
+            a[there] = value
+    else:
+        a[there] = value
     record = self._v
     record[0] += 1
     record[1] = _state.next_seq()

@@ -179,10 +179,7 @@ def masked_scatter(input, mask, source):
 @masked_scatter.kernel
 def _masked_scatter(a, mask, source):
     shape = np.broadcast_shapes(a.shape, mask.shape)
-    made = np.array(np.broadcast_to(a, shape), order="C")
-    where = np.broadcast_to(mask, shape)
-    made[where] = source.reshape(-1)[: np.count_nonzero(where)]
-    return made
+    return kernel.put_masked(np.broadcast_to(a, shape), np.broadcast_to(mask, shape), source.reshape(-1))
 
 
 @masked_scatter.shape

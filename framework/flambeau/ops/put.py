@@ -37,7 +37,9 @@ refuse_other_dtype_out(take)
 
 @take.kernel
 def _take(a, index):
-    return np.asarray(a.reshape(-1).take(index), a.dtype) if index.size else np.empty(index.shape, a.dtype)
+    if not index.size:
+        return np.empty(index.shape, a.dtype)
+    return kernel.take_rows(np.ascontiguousarray(a).reshape(-1), 0, index.reshape(-1)).reshape(index.shape)
 
 
 @take.shape

@@ -20,6 +20,7 @@ from .keys import BITS_OF
 __all__ = ["add_rows", "scatter", "sum_bags"]
 
 WORK = 1 << 14                                       # elements per chunk
+ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
 PARTS = 4                                            # of the elements of one long line
 LONG = 1 << 17
 
@@ -47,7 +48,7 @@ def scatter(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, h
         _sum_in_parts(corner, index, values, n, m, corner.strides[dim] // size)
         return True
     each = max(1, WORK // (m * inner[0]))            # outer positions per chunk
-    across = inner[0] if each > 1 else max(1, min(inner[0], WORK // m))
+    across = inner[0] if each > 1 else max(min(inner[0], ACROSS), WORK // m)
     blocks = -(-inner[0] // across)
     scatter_blocks.run(-(-outer[0] // each) * blocks, corner, index, values, n, outer[0], m, inner[0], outer[1] // size,
                        corner.strides[dim] // size, inner[1] // size, each, across, blocks, HOW=how,

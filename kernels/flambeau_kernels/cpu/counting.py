@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, widened
+from flambeau_kernels.engine.language import independent, int64, kernel, local, widened
+from flambeau_kernels.vocabulary import where
 
 __all__ = ["bisect", "histogram", "ranks_of", "tally"]
 
 PARTS = 4
+TOGETHER = 16
 PIECE = 1 << 13                                      # searches per chunk, which may take a hundred steps each
 
 
@@ -84,20 +86,39 @@ def bisect(rows: np.ndarray, values: np.ndarray, right: bool, made: np.ndarray) 
     """
     n, m = rows.shape[-1], values.shape[-1]
     step = n if len(rows) > 1 else 0
-    search.run(-(-values.size // PIECE), rows, values, made, values.size, n, m, step, RIGHT=right)
+    search.run(-(-values.size // PIECE), rows, values, made, values.size, n, m, step, TOGETHER, RIGHT=right)
 
 
 @kernel
-def search(chunk: Any, rows: Any, values: Any, made: Any, count: Any, n: Any, m: Any, step: Any, *, RIGHT: bool = False) -> Any:
+def search(chunk: Any, rows: Any, values: Any, made: Any, count: Any, n: Any, m: Any, step: Any, together: Any,
+           *, RIGHT: bool = False) -> Any:  # fmt: skip
     kind = widened(made)
-    for i in range(chunk * PIECE, min(count, chunk * PIECE + PIECE)):
-        row, value = rows + (i // m) * step, values[i]
-        low, high = 0, n
-        while low < high:
-            middle = (low + high) >> 1
-            beyond = row[middle] > value if RIGHT else row[middle] >= value
-            if beyond:
-                high = middle
-            else:
-                low = middle + 1
-        made[i] = kind(low)
+    # Several searches go down side by side: which way each goes is anyone's guess, so selecting beats branching.
+    row, low, high = local(int64, TOGETHER), local(int64, TOGETHER), local(int64, TOGETHER)
+    value = local(widened(values), TOGETHER)
+    end = min(count, chunk * PIECE + PIECE)
+    for first in range(chunk * PIECE, end, TOGETHER):
+        for j in range(TOGETHER):
+            i = min(first + j, end - 1)
+            value[j] = values[i]
+            low[j] = 0
+            high[j] = n
+            row[j] = 0
+            if step > 0:
+                row[j] = (i // m) * step
+        # Halving exactly as one search alone would, since rows with nan in them are not sorted.
+        left = n
+        while left > 0:
+            for j in independent(range(together)):         # not a constant: LLVM would unroll it into branches
+                middle = (low[j] + high[j]) >> 1
+                up = beyond(rows[row[j] + min(middle, n - 1)], value[j], RIGHT)
+                going = low[j] < high[j]
+                low[j] = where(going & ~up, middle + 1, low[j])
+                high[j] = where(going & up, middle, high[j])
+            left = left >> 1
+        for j in range(min(TOGETHER, end - first)):
+            made[first + j] = kind(low[j])
+
+
+def beyond(x: Any, value: Any, RIGHT: Any) -> Any:
+    return x > value if RIGHT else x >= value

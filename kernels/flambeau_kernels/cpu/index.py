@@ -17,7 +17,10 @@ from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF
 
-__all__ = ["collapsed", "compress", "extent", "fill_masked", "gather", "nonzero", "pick_pairs", "take", "within"]
+__all__ = [
+    "collapsed", "compress", "expand", "extent", "fill_masked", "fill_masked_into", "gather", "nonzero", "pick_pairs", "take",
+    "within",
+]  # fmt: skip
 
 PIECE = 1 << 15                                      # elements per chunk
 SCANNED = 1 << 16                                    # bytes of a mask per chunk
@@ -222,6 +225,28 @@ def squeeze(chunk: Any, source: Any, mask: Any, before: Any, target: Any, n: Any
             at += int64(mask[i])
 
 
+def expand(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """`a` with the elements of `values`, in order and enough of them, where `mask` holds; all in C order, of at most eight bytes."""
+    flags, bits = mask.reshape(-1).view(np.uint8), BITS_OF[a.dtype.itemsize]
+    before, _ = _counts(flags)
+    made = np.empty(a.shape, a.dtype)
+    if len(values):
+        spread.run(len(before) - 1, a.reshape(-1).view(bits), flags, before, values.view(bits), made.reshape(-1).view(bits), mask.size,
+                   len(values) - 1)  # fmt: skip
+    else:
+        made[...] = a
+    return made
+
+
+@kernel
+def spread(chunk: Any, source: Any, mask: Any, before: Any, values: Any, target: Any, n: Any, last: Any) -> Any:
+    at = before[chunk]
+    for i in range(chunk * SCANNED, min(n, chunk * SCANNED + SCANNED)):
+        taken = mask[i] != 0
+        target[i] = where(taken, values[min(at, last)], source[i])
+        at += int64(taken)
+
+
 def fill_masked(a: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
     """`a` with `value` where `mask` holds; both of one shape and in C order, elements of at most eight bytes."""
     bits = BITS_OF[a.dtype.itemsize]
@@ -231,8 +256,21 @@ def fill_masked(a: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
     return made
 
 
+def fill_masked_into(a: np.ndarray, mask: np.ndarray, value: Any) -> None:
+    """`fill_masked` in place."""
+    bits = BITS_OF[a.dtype.itemsize]
+    choose_into.run(-(-a.size // PIECE), a.view(bits), mask, np.array([value], a.dtype).view(bits), a.size)
+
+
 @kernel
 def choose(chunk: Any, source: Any, mask: Any, number: Any, target: Any, n: Any) -> Any:
     value = number[0]
     for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
         target[i] = where(mask[i], value, source[i])
+
+
+@kernel
+def choose_into(chunk: Any, target: Any, mask: Any, number: Any, n: Any) -> Any:
+    value = number[0]
+    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+        target[i] = where(mask[i], value, target[i])

@@ -18,13 +18,13 @@ from flambeau_kernels.engine.language import int64, kernel, local, uint32, uint6
 from .keys import is_wide
 from .radix import word_at
 
-__all__ = ["place_of_rank"]
+__all__ = ["best", "place_of_rank"]
 
 WORK = 1 << 14                                       # elements per chunk
 BITS = 11                                            # of a digit; rows too short for 2048 buckets use 256
 
 
-def place_of_rank(a: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+def place_of_rank(a: np.ndarray, ranks: np.ndarray, descending: bool = False) -> np.ndarray:
     """``(rows, n)`` in C order, ``(rows)`` int64 from 0: where the stable order of each row has its element of that rank."""
     rows, n = a.shape
     each = max(1, WORK // n)
@@ -32,18 +32,47 @@ def place_of_rank(a: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     wide = is_wide(a.dtype)
     words, origins = np.empty(chunks * n, np.uint64), np.empty(chunks * n if wide else 0, np.uint32)
     places = np.empty(rows, np.int64)
-    find.run(chunks, a, ranks, places, words, origins, n, rows, each, BITS if n >= 2048 else 8, WIDE=wide, release=a.size > WORK)
+    bits, flip = BITS if n >= 2048 else 8, -1 if descending else 0
+    find.run(chunks, a, ranks, places, words, origins, n, rows, each, bits, flip, WIDE=wide, release=a.size > WORK)
+    return places
+
+
+def best(a: np.ndarray, k: int, largest: bool) -> np.ndarray:
+    """``(rows, n)`` in C order: the places of the `k` first elements of the stable order of each row, rising."""
+    rows, n = a.shape
+    last = place_of_rank(a, np.full(rows, k - 1), largest)
+    places = np.empty((rows, k), np.int64)
+    each = max(1, WORK // n)
+    collect.run(-(-rows // each), a, last, places, n, k, rows, each, -1 if largest else 0, WIDE=is_wide(a.dtype),
+                release=a.size > WORK)  # fmt: skip
     return places
 
 
 @kernel
-def find(chunk: Any, a: Any, ranks: Any, places: Any, words: Any, origins: Any, n: Any, rows: Any, each: Any, bits: Any, *,
-         WIDE: bool = False) -> Any:  # fmt: skip
+def collect(chunk: Any, a: Any, last: Any, places: Any, n: Any, k: Any, rows: Any, each: Any, flip: Any, *, WIDE: bool = False) -> Any:
+    """The places of what comes no later than the element at ``last[row]``."""
+    for row in range(chunk * each, min(rows, chunk * each + each)):
+        x, to, found = a + row * n, places + row * k, 0
+        end = last[row]
+        worst = word_at(x, end, flip, WIDE)
+        for i in range(n):
+            if found < k:                            # always, up to the last one
+                word = word_at(x, i, flip, WIDE)
+                to[found] = i
+                if WIDE:                             # the places are not part of the words
+                    found += int64((word < worst) | ((word == worst) & (i <= end)))
+                else:
+                    found += int64(word <= worst)
+
+
+@kernel
+def find(chunk: Any, a: Any, ranks: Any, places: Any, words: Any, origins: Any, n: Any, rows: Any, each: Any, bits: Any,
+         flip: Any, *, WIDE: bool = False) -> Any:  # fmt: skip
     counts = local(uint32, 1 << BITS)
     mine, mine_origins = words + chunk * n, origins + chunk * n
     for row in range(chunk * each, min(rows, chunk * each + each)):
         for i in range(n):
-            mine[i] = word_at(a + row * n, i, 0, WIDE)
+            mine[i] = word_at(a + row * n, i, flip, WIDE)
             if WIDE:
                 mine_origins[i] = uint32(i)
         rank, left, top = ranks[row], n, 64

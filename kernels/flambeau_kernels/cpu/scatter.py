@@ -17,8 +17,9 @@ from .softmax import widen
 from .tier import compiles
 
 __all__ = [
-    "add_at", "fill_masked", "gather", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along",
-    "put_along_into", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "take_rows",
+    "add_at", "fill_masked", "fill_masked_into", "gather", "identity_of", "in_range", "masked", "nonzero", "pick", "places",
+    "put", "put_along", "put_along_into", "put_masked", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into",
+    "sum_rows_into", "take_rows",
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
@@ -140,6 +141,27 @@ def fill_masked(a: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
         return compiled(a, mask, value)
     made = np.array(a)
     np.copyto(made, value, where=mask)
+    return made
+
+
+def fill_masked_into(a: np.ndarray, mask: np.ndarray, value: Any) -> None:
+    """`fill_masked` in place; `value` is a scalar of the dtype of `a`."""
+    if a.itemsize <= 8 and a.flags.c_contiguous and mask.flags.c_contiguous and _pays(a.size):
+        from .index import fill_masked_into as compiled
+
+        compiled(a, mask, value)
+    else:
+        np.copyto(a, value, where=mask)
+
+
+def put_masked(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """`a` with elements of the vector `values`, in order, where `mask`, of its shape, holds; there are enough of them."""
+    if a.itemsize <= 8 and _pays(a.size):
+        from .index import expand
+
+        return expand(np.ascontiguousarray(a), np.ascontiguousarray(mask), np.ascontiguousarray(values))
+    made = np.array(a, order="C")
+    made[mask] = values[: np.count_nonzero(mask)]
     return made
 
 

@@ -19,7 +19,6 @@ __all__ = ["argsort", "bisect", "count_bins", "count_values", "distinct", "kth",
 COMPILED_FROM = 64                                   # elements; numpy sorts fewer sooner than a kernel is found
 _KEYED = "?bBhHilIfdeE"                              # kinds of elements with a sort key; E is bfloat16
 _MOST = (1 << 31) - 1
-_HEAP = 2048                                         # the largest k that a heap finds sooner than sorting everything
 
 
 def _runs_compiled(a: np.ndarray, dim: int) -> bool:
@@ -70,7 +69,7 @@ def topk(a: np.ndarray, k: int, dim: int, largest: bool) -> tuple[np.ndarray, np
     """The `k` largest (or smallest) elements along `dim` in order, and where they are."""
     if a.ndim == 0:
         return a.copy()[()] if k else a.copy(), np.zeros((), np.int64)
-    if k > 0 and (k * 8 < a.shape[dim] or k == 1) and k <= _HEAP and _runs_compiled(a, dim):
+    if k > 0 and (k * 4 < a.shape[dim] or k == 1) and _runs_compiled(a, dim):
         from .topk import topk as select
 
         values, places = select(_rows(a, dim), k, largest)

@@ -1,8 +1,9 @@
-"""The k largest or smallest elements of rows, by one pass over the data.
+"""The k largest or smallest elements of rows.
 
-A heap holds the best k so far with the worst on top. Elements are looked at in blocks: the least key of a block,
+For few of them, a heap holds the best k so far with the worst on top. Elements are looked at in blocks: the least key of a block,
 which vectorises, tells whether any of it beats the worst of the heap, and after the first few blocks hardly one
-does. Long rows are cut into pieces of fixed length, whose heaps are merged. Of equal elements the first ones
+does. Long rows are cut into pieces of fixed length, whose heaps are merged. For many, the last one
+is found by its rank (`ranks`), and those before it are collected and sorted (`radix`). Of equal elements the first ones
 are taken, and they come in the order they had.
 
 Source: Williams 1964, "Algorithm 232: Heapsort", CACM 7(6).
@@ -17,17 +18,24 @@ import numpy as np
 from flambeau_kernels.engine.language import kernel, widened
 
 from .keys import is_wide, key_at, raw
+from .radix import sort_rows
+from .ranks import best
 
 __all__ = ["topk"]
 
 PIECE = 1 << 16                                      # elements of a row that one heap looks at
 WORK = 1 << 15                                       # elements per chunk of short rows
-BLOCK = 64
+BLOCK, PART = 64, 16
+FEW = 128                                            # the largest k for a heap
 
 
 def topk(a: np.ndarray, k: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
     """``(rows, n) -> (rows, k), (rows, k)``: values and places, the best first; ``0 < k <= n``, C order."""
     rows, n = a.shape
+    if k > FEW:
+        places = best(a, k, largest)
+        values, order = sort_rows(np.take_along_axis(a, places, 1), largest)
+        return values, np.take_along_axis(places, order, 1)
     length = max(PIECE, 8 * k)
     pieces = -(-n // length)
     tasks = rows * pieces
@@ -67,21 +75,31 @@ def best_of(row: Any, first: Any, last: Any, k: Any, keys: Any, at: Any, flip: A
         sink(keys, at, start, k)
     i = first + filled
     while i < last:
-        end = min(i + BLOCK, last)
-        worth = True
-        if i + BLOCK <= last:
-            least = full
-            for j in range(BLOCK):
-                least = min(least, key_at(row, i + j) ^ mask)
-            worth = least < keys[0]
-        if worth:
-            for j in range(i, end):
-                key = key_at(row, j) ^ mask
-                if key < keys[0]:                    # an equal one comes later and loses
-                    keys[0] = key
-                    at[0] = j
-                    sink(keys, at, 0, k)
-        i = end
+        if i + BLOCK > last:
+            replace(row, i, last, k, keys, at, mask)
+        elif least_key(row, i, BLOCK, full, mask) < keys[0]:
+            for part in range(BLOCK // PART):
+                start = i + part * PART
+                if least_key(row, start, PART, full, mask) < keys[0]:
+                    replace(row, start, start + PART, k, keys, at, mask)
+        i += BLOCK
+
+
+def least_key(row: Any, first: Any, COUNT: Any, full: Any, mask: Any) -> Any:
+    least = full
+    for j in range(COUNT):
+        least = min(least, key_at(row, first + j) ^ mask)
+    return least
+
+
+def replace(row: Any, first: Any, last: Any, k: Any, keys: Any, at: Any, mask: Any) -> Any:
+    """Let every element that comes before the worst of the heap take its place."""
+    for j in range(first, last):
+        key = key_at(row, j) ^ mask
+        if key < keys[0]:                            # an equal one comes later and loses
+            keys[0] = key
+            at[0] = j
+            sink(keys, at, 0, k)
 
 
 def after(keys: Any, at: Any, i: Any, key: Any, place: Any) -> Any:
