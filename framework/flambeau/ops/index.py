@@ -428,12 +428,16 @@ def add_at(target: Any, key: Any, values: Any) -> None:
 
 
 def _numbered(shape: Any, key: Any) -> Any:
-    """The flat positions of the elements that one index array per dimension names. Raises: IndexError out of range."""
-    places, step = 0, 1
+    """The flat positions of the elements that one index array per dimension names. Raises: IndexError for some that do not fit."""
+    places: Any = 0
+    step = 1
     for n, k in zip(reversed(shape), reversed(key), strict=True):
         if k.size and not scatter.in_range(k, -n, n):
             raise IndexError
-        places = places + np.where(k < 0, k + n, k) * step
+        try:
+            places = places + np.where(k < 0, k + n, k) * step
+        except ValueError:  # shapes that do not broadcast
+            raise IndexError from None
         step *= n
     return places
 
@@ -571,18 +575,19 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
         return False
     if there is None or not a.flags.writeable or 0 in a.strides:
         return False
-    first = there[0] if there else None
-    if value.__class__ is not ndarray and first.__class__ is ndarray and len(there) == 1 and first.shape == a.shape and a.size >= _SMALL:
-        if first.dtype is _B1:
-            scatter.fill_masked_into(a, first, d.type(value))
-        else:
-            a[there] = value
+    if value.__class__ is not ndarray and a.size >= _SMALL and _is_whole_mask(there, a):
+        scatter.fill_masked_into(a, there[0], d.type(value))
     else:
         a[there] = value
     record = self._v
     record[0] += 1
     record[1] = _state.next_seq()
     return True
+
+
+def _is_whole_mask(key: Any, a: Any) -> bool:
+    """Whether the numpy key is one mask of the shape of `a`."""
+    return len(key) == 1 and key[0].__class__ is ndarray and key[0].dtype is _B1 and key[0].shape == a.shape
 
 
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
