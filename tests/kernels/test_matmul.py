@@ -116,18 +116,13 @@ def test_bias_is_added_to_rows_or_columns(name, m, n, k, invariant):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(100, 70, 900), (1, 3000, 400), (3000, 1, 400), (3, 4, 5)])
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "int32", "complex64"])
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "int8", "int32", "complex64"])
 def test_products_are_added_to_what_is_there(name, m, n, k):
     a, b, c = random((m, k), DTYPES[name]), random((k, n), DTYPES[name]), random((m, n), DTYPES[name], seed=2)
     out = c.copy()
 
     assert product.matmul(a, b, out, accumulate=True) is out
-    want = (product.matmul(a, b).astype(c.dtype) + c).astype(c.dtype)
-    if c.dtype.kind in "iu":
-        np.testing.assert_array_equal(out, want)
-    else:
-        loose = 2e-2 if name == "bfloat16" else 1e-4
-        np.testing.assert_allclose(out.astype(np.complex128), want.astype(np.complex128), rtol=loose, atol=1e-4)
+    assert_is_product(out, a, b, c)
 
 
 @pytest.mark.parametrize("order", ["rows", "columns", "neither"])

@@ -306,8 +306,13 @@ def _through_copy(accumulate: bool) -> Run:
     """For results with strides of their own, or narrower than the sums they are added to."""
 
     def run(a: Any, b: Any, out: Any, bias: Any) -> None:
-        made = matmul(a, b, bias=bias)
-        out[...] = out + made if accumulate else made
+        if not accumulate:
+            out[...] = matmul(a, b, np.empty(out.shape, out.dtype), bias=bias)
+        elif out.dtype.kind in "iu":                   # which wrap around, before or after
+            out += matmul(a, b, bias=bias)
+        else:
+            start = out.astype(_wide(out.dtype) or out.dtype, order="C")
+            out[...] = matmul(a, b, start, bias=bias, accumulate=True)
 
     return run
 
