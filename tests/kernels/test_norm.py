@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import norm, norm_rows
+from flambeau_kernels.cpu import norm, norm_planes, norm_rows
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -114,3 +114,93 @@ def test_row_tiers_agree(monkeypatch):
 
     for mine, other in zip(*found, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+
+
+def of_channels(x, groups, weight, bias, g):
+    """Output, and gradients for input, weight and bias, in float64."""
+    x, weight, bias, g = (wide(a) for a in (x, weight, bias, g))
+    n, c, *rest = x.shape
+    across = (1, c, *[1] * len(rest))
+    if groups is None:
+        axes, view = (0, *range(2, x.ndim)), x.shape
+    else:
+        axes, view = (2, 3), (n, groups, c // groups, -1)
+    unit = standardized(x.reshape(view), axes)[2].reshape(x.shape)
+    to_x = gradient((g * weight.reshape(across)).reshape(view), x.reshape(view), axes).reshape(x.shape)
+    over = (0, *range(2, x.ndim))
+    return unit * weight.reshape(across) + bias.reshape(across), to_x, (g * unit).sum(over), g.sum(over)
+
+
+CHANNELS = [((3, 4, 7, 5), None), ((3, 4, 7, 5), 2), ((2, 6, 100), 6), ((2, 6, 5000), 3), ((2, 3, 40, 41), None), ((50, 33), None),
+            ((2000, 20), None), ((70, 8, 1), None), ((4, 16, 3), 4)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "groups"), CHANNELS)
+def test_channels_and_groups(shape, groups, dtype):
+    x, g = drawn(shape, dtype), drawn(shape, dtype, 1, 0)
+    weight, bias = drawn(shape[1], dtype, 2), drawn(shape[1], dtype, 3)
+    keep = norm.Moments()
+
+    out = norm.channel_normalize(x, groups, weight, bias, EPS, keep)
+    made = norm.channel_backward(g, x, keep.mean, keep.inverse, weight, groups, (True, True, True))
+
+    kind = np.float64 if dtype == np.float64 else np.float32
+    expected = of_channels(x, groups, weight, bias, g)
+    for a, e, d, loss in zip((out, *made), expected, (dtype, dtype, kind, kind), (6, 16, 60, 60), strict=True):
+        close(a, e, d, loss)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("constant", [True, False])
+def test_channels_last_stays_so(constant, taken, monkeypatch):
+    monkeypatch.setattr(norm, "_compiled", lambda a: taken)
+    plain, g = drawn((2, 5, 6, 7), np.float32), drawn((2, 5, 6, 7), np.float32, 1)
+    weight, bias = drawn(5, np.float32, 2), drawn(5, np.float32, 3)
+    last = np.moveaxis(np.ascontiguousarray(np.moveaxis(plain, 1, -1)), -1, 1)
+    given = drawn((1, 5), np.float32, 4), np.abs(drawn((1, 5), np.float32, 5))
+    found = []
+    for x in (plain, last):
+        keep = norm.Moments()
+        keep.mean, keep.inverse = given
+        if constant:
+            out = norm.channel_normalize_given(x, *given, weight, bias)
+        else:
+            out = norm.channel_normalize(x, None, weight, bias, EPS, keep)
+        made = norm.channel_backward(g, x, keep.mean, keep.inverse, weight, None, (True, True, True), constant)
+        assert out.strides == made[0].strides == x.strides
+        found.append((out, *made))
+
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_large_mean_costs_no_digits_in_channels():
+    x = drawn((4, 3, 900), np.float32, mean=1000)
+    for a in (x, x[:, :, 0]):
+        keep = norm.Moments()
+
+        norm.channel_normalize(np.ascontiguousarray(np.repeat(a, 20, 0)), None, None, None, EPS, keep)
+
+        close(keep.variance[0], wide(a).var((0, *range(2, a.ndim))), np.float32, 20)
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((5, 16, 3000), None), ((5, 16, 3000), 4), ((9000, 20), None)])
+def test_channel_results_do_not_depend_on_the_number_of_threads(shape, groups):
+    x, g, weight = drawn(shape, np.float32), drawn(shape, np.float32, 1), drawn(shape[1], np.float32, 2)
+
+    def compute():
+        keep = norm.Moments()
+        out = norm.channel_normalize(x, groups, weight, None, EPS, keep)
+        return out, keep.mean, *norm.channel_backward(g, x, keep.mean, keep.inverse, weight, groups, (True, True, True))
+
+    assert threads_agree(compute)
+
+
+def test_column_moments_are_those_of_the_whole():
+    x = drawn((5000, 37), np.float32, mean=3)
+
+    mean, variance = norm_planes.column_moments(x)
+
+    close(mean[0], wide(x).mean(0), np.float32)
+    close(variance[0], wide(x).var(0), np.float32)

@@ -349,11 +349,6 @@ def _check_channels(input, weight, bias, eps, keep):
     return input, weight, bias, eps, keep or _moments()
 
 
-def _as_images(a: Any) -> Any:
-    """``(N, C, *)`` as ``(N, C, L)``."""
-    return a.reshape(a.shape[0], a.shape[1], prod(a.shape[2:]))
-
-
 @primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_channels)
 def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
@@ -361,11 +356,9 @@ def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
 
 @normalize_channels.kernel
 def _normalize_channels(x, weight, bias, eps, keep):
-    from flambeau_kernels.cpu.norm import find_moments, normalize
+    from flambeau_kernels.cpu.norm import channel_normalize
 
-    images = _as_images(x)
-    find_moments(images, None, eps, keep)
-    return normalize(images, keep.mean, keep.inverse, weight, bias).reshape(x.shape)
+    return channel_normalize(x, None, weight, bias, eps, keep)
 
 
 @normalize_channels.shape
@@ -406,12 +399,11 @@ def _channels_backward(
     wants: Any,
     constant: bool = False,
 ) -> Any:
-    from flambeau_kernels.cpu.norm import normalize_backward
+    from flambeau_kernels.cpu.norm import channel_backward
 
-    made = normalize_backward(_as_images(grad), _as_images(x), mean, inverse, weight, groups, wants, constant)
-    to_input, to_weight, to_bias = made
+    to_input, to_weight, to_bias = channel_backward(grad, x, mean, inverse, weight, groups, wants, constant)
     return (
-        None if to_input is None else to_input.reshape(x.shape),
+        to_input,
         None if to_weight is None else _cast(to_weight, weight.dtype),
         None if to_bias is None else _cast(to_bias, bias.dtype),
     )
@@ -444,9 +436,9 @@ def _given(mean: Any, variance: Any, eps: float) -> tuple[Any, Any]:
 
 @normalize_by_running.kernel
 def _normalize_by_running(x, mean, variance, weight, bias, eps):
-    from flambeau_kernels.cpu.norm import normalize
+    from flambeau_kernels.cpu.norm import channel_normalize_given
 
-    return normalize(_as_images(x), *_given(mean, variance, eps), weight, bias).reshape(x.shape)
+    return channel_normalize_given(x, *_given(mean, variance, eps), weight, bias)
 
 
 @normalize_by_running.shape
@@ -695,11 +687,9 @@ def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=N
 
 @normalize_groups.kernel
 def _normalize_groups(x, groups, weight, bias, eps, keep):
-    from flambeau_kernels.cpu.norm import find_moments, normalize
+    from flambeau_kernels.cpu.norm import channel_normalize
 
-    images = _as_images(x)
-    find_moments(images, groups, eps, keep)
-    return normalize(images, keep.mean, keep.inverse, weight, bias).reshape(x.shape)
+    return channel_normalize(x, groups, weight, bias, eps, keep)
 
 
 @normalize_groups.shape

@@ -3,12 +3,13 @@
 Sums along rows are inner products, with ones where nothing else multiplies: BLAS takes those faster than
 numpy reduces, and never starts threads for them. What is left is elementwise and goes to `launch`. Work goes
 block by block, so that the passes of one block find it in cache. Half arrays are computed on in float32 and
-rounded once. That is the numpy tier; arrays of some size go to compiled loops (`norm_rows.py`).
+rounded once. That is the numpy tier; arrays of some size go to compiled loops (`norm_rows.py`, `norm_planes.py`).
 """
 
 from __future__ import annotations
 
 import functools
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from .. import backend, launch
 from ..formula import Formula
 from .conv import is_half
 
-__all__ = ["Moments", "find_moments", "normalize", "normalize_backward", "row_backward", "row_normalize"]
+__all__ = ["Moments", "channel_backward", "channel_normalize", "channel_normalize_given", "row_backward", "row_normalize"]
 
 # Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled
 # loops, of which there are fewer and which divide a block among threads.
@@ -221,6 +222,132 @@ def _spread(statistic: Any, channels: int) -> Any:
 def _taken(per_image: Any, part: slice) -> Any:
     """The images `part` of an ``(N, C)`` or ``(1, C)`` array, with a last axis."""
     return (per_image if len(per_image) == 1 else per_image[part])[:, :, None]
+
+
+def _as_images(a: Any) -> Any:
+    """``(N, C, *)`` as ``(N, C, L)``."""
+    return a.reshape(a.shape[0], a.shape[1], prod(a.shape[2:]))
+
+
+def _as_columns(a: Any) -> Any:
+    """``(N, C, *)`` as contiguous ``(M, C)``."""
+    moved = np.moveaxis(a, 1, -1)
+    return (moved if moved.flags.c_contiguous else np.ascontiguousarray(moved)).reshape(a.size // a.shape[1], a.shape[1])
+
+
+def _from_columns(columns: Any, shape: tuple[int, ...]) -> Any:
+    return np.moveaxis(columns.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
+
+
+def _channels_innermost(x: Any) -> bool:
+    """Whether the channels of ``(N, C, *)`` lie side by side, as in a matrix or the channels_last memory format."""
+    if x.ndim == 2 or x.size == x.shape[0] * x.shape[1]:
+        return True
+    return not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous
+
+
+def _ordered_as(x: Any, images: Any) -> Any:
+    """``images (N, C, L)`` in the shape of `x`, and channels innermost if they are in `x`."""
+    made = images.reshape(x.shape)
+    if x.ndim == 2 or not _channels_innermost(x):
+        return made
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(made, 1, -1)), -1, 1)
+
+
+def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: float, moments: Moments) -> Any:
+    """Normalize ``(N, C, *)`` by the statistics of each channel, or with `groups` of each group of each image.
+
+    Fills `moments` with ``(1, C)`` or ``(N, groups)``. Batch norm keeps the order of dimensions in memory.
+    """
+    if not _compiled(x):
+        images = _as_images(x)
+        find_moments(images, groups, eps, moments)
+        made = normalize(images, moments.mean, moments.inverse, weight, bias)
+        return _ordered_as(x, made) if groups is None else made.reshape(x.shape)
+    from . import norm_planes
+
+    if groups is None and _channels_innermost(x):
+        columns = _as_columns(x)
+        moments.mean, moments.variance = norm_planes.column_moments(columns)
+        moments.inverse = 1 / np.sqrt(moments.variance + moments.variance.dtype.type(eps))
+        return _from_columns(_normalize_columns(columns, moments.mean, moments.inverse, weight, bias), x.shape)
+    made = norm_planes.normalize(_as_images(x), weight, bias, groups, eps)
+    out, moments.mean, moments.variance, moments.inverse = made
+    return out.reshape(x.shape)
+
+
+def channel_normalize_given(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
+    """Normalize ``(N, C, *)`` by given statistics ``(1, C)``, keeping the order of dimensions in memory."""
+    if x.size and _channels_innermost(x):
+        return _from_columns(_normalize_columns(_as_columns(x), mean, inverse, weight, bias), x.shape)
+    return normalize(_as_images(x), mean, inverse, weight, bias).reshape(x.shape)
+
+
+_CENTRED = Formula(lambda x, mean, scale, shift: (x - mean) * scale + shift, "scale_shift_centred")
+
+
+def _normalize_columns(columns: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
+    kind = inverse.dtype
+    scale = inverse if weight is None else inverse * _parameter(weight, kind)
+    shift = np.zeros((1, 1), kind) if bias is None else _parameter(bias, kind)
+    out = np.empty(columns.shape, columns.dtype)
+    launch(_CENTRED, (columns, mean.astype(kind, copy=False), scale, shift), (out,), kind)
+    return out
+
+
+def channel_backward(
+    grad: Any, x: Any, mean: Any, inverse: Any, weight: Any, groups: int | None, wants: tuple[bool, bool, bool],
+    constant: bool = False,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Gradients of the functions above for input, weight and bias, those that `wants` names.
+
+    Args:
+        constant: whether mean and inverse are given numbers, and not statistics of `x`.
+    """
+    if _compiled(x) and groups is None and _channels_innermost(x):
+        return _columns_backward(grad, x, mean, inverse, weight, wants, constant)
+    if constant or not _compiled(x):
+        made = normalize_backward(_as_images(grad), _as_images(x), mean, inverse, weight, groups, wants, constant)
+        return None if made[0] is None else _ordered_as(x, made[0]), made[1], made[2]
+    from . import norm_planes
+
+    out, totals, alongs = norm_planes.backward(_as_images(grad), _as_images(x), weight, mean, inverse, groups, wants[0])
+    return (
+        None if out is None else out.reshape(x.shape),
+        np.add.reduce(alongs * _spread(inverse, x.shape[1]), axis=0) if wants[1] else None,
+        np.add.reduce(totals, axis=0) if wants[2] else None,
+    )
+
+
+def _columns_backward(
+    grad: Any, x: Any, mean: Any, inverse: Any, weight: Any, wants: tuple[bool, bool, bool], constant: bool
+) -> tuple[Any, Any, Any]:
+    from . import norm_planes
+
+    kind = inverse.dtype
+    mean = mean.astype(kind, copy=False)
+    g, columns = _as_columns(grad), _as_columns(x)
+    scale = inverse if weight is None else inverse * _parameter(weight, kind)
+    total = along = None
+    if wants[1] or wants[2] or not constant:
+        total, along = norm_planes.column_sums(g, columns, mean)
+    made = None
+    if wants[0]:
+        made = np.empty(columns.shape, columns.dtype)
+        if constant:
+            launch(_SCALE, (g, scale), (made,), kind)
+        else:
+            assert total is not None
+            assert along is not None
+            slope, level = (inverse * inverse * along) / len(columns), total / len(columns)
+            launch(_GRAD_CENTRED, (g, columns, mean, scale, slope, level), (made,), kind)
+        made = _from_columns(made, x.shape)
+    return made, (along * inverse)[0] if wants[1] else None, total[0] if wants[2] else None
+
+
+_GRAD_CENTRED = Formula(
+    lambda grad, x, mean, scale, slope, level: (grad - level - (x - mean) * slope) * scale, "normalize_grad_centred"
+)
 
 
 def find_moments(x: Any, groups: int | None, eps: float, moments: Moments) -> None:

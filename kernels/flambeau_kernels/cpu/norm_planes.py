@@ -1,0 +1,252 @@
+"""Compiled normalization per channel, or per group of channels: batch, instance and group norm, forward and backward.
+
+Arrays ``(N, C, L)`` are planes of L elements. Planes that share statistics form a unit: those of one channel in all
+images (batch norm), or of neighbouring channels of one image (group norm). A chunk is some whole units, which are read
+for their moments and again, mostly from a second-level cache, for the result.
+
+Arrays ``(M, C)`` with channels innermost are walked in blocks of rows, each of which leaves its moments in rows of its
+own; `column_moments` and `column_sums` put these together in the order of blocks.
+
+Moments are found block by block, centred on the mean of the block, and merged.
+Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu.lanes import zero_lanes
+from flambeau_kernels.cpu.norm_rows import row_sum
+from flambeau_kernels.engine.language import (
+    broadcast,
+    float64,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    rolled,
+    store,
+    widened,
+)
+from flambeau_kernels.vocabulary import fma, sqrt
+
+__all__ = ["backward", "column_moments", "column_sums", "normalize"]
+
+# Elements of a chunk: about 20 microseconds.
+CHUNK = 32768
+# Elements whose mean and squares are found together: 16 KiB of float32 stay in a first-level cache.
+BLOCK = 4096
+
+
+# -- planes ------------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units, per, channels, in_unit, planes, plane_step,
+                     width, next_channel, eps, *, WEIGHT, BIAS):  # fmt: skip
+    KIND = widened(mean)
+    N = lanes(KIND)
+    # Planes of a group lie side by side, so that their moments are those of one long plane.
+    long_width = width * planes if next_channel == 1 else width
+    for unit in range(chunk * per, min(units, chunk * per + per)):
+        first = unit * in_unit * width
+        count, centre, squares = float64(0), float64(0), float64(0)
+        for p in range(0, planes, planes if next_channel == 1 else 1):
+            for at in range(0, long_width, BLOCK):
+                size = min(BLOCK, long_width - at)
+                block = x + (first + p * plane_step + at)
+                level = row_sum(block, size, KIND(0), KIND, False) / KIND(size)
+                spread = row_sum(block, size, level, KIND, True)
+                total = count + float64(size)
+                step = float64(level) - centre
+                centre += step * (float64(size) / total)
+                squares += float64(spread) + step * step * (count * float64(size) / total)
+                count = total
+        level = KIND(centre)
+        spread = KIND(squares / count)
+        factor = KIND(1) / sqrt(spread + KIND(eps))
+        mean[unit] = level
+        variance[unit] = spread
+        inverse[unit] = factor
+        for p in range(planes):
+            channel = unit * in_unit % channels + p * next_channel
+            scale = factor * weight[channel] if WEIGHT else factor
+            shift = broadcast(bias[channel] if BIAS else KIND(0), N)
+            a, to = x + (first + p * plane_step), out + (first + p * plane_step)
+            whole = width // N * N
+            for i in rolled(range(0, whole, N)):
+                store(to, i, fma(load(a, i, N) - level, scale, shift))
+            if whole < width:
+                store(to, whole, fma(load(a, whole, N, width - whole) - level, scale, shift), width - whole)
+
+
+@kernel
+def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, alongs, units, per, channels, in_unit, planes,
+                          plane_step, plane_index, width, next_channel, *, WEIGHT, INPUT):  # fmt: skip
+    KIND = widened(mean)
+    N = lanes(KIND)
+    whole = width // N * N
+    left = width - whole
+    for unit in range(chunk * per, min(units, chunk * per + per)):
+        first = unit * in_unit * width
+        centre, factor = mean[unit], inverse[unit]
+        level, slope = KIND(0), KIND(0)
+        for p in range(planes):
+            g, a = grad + (first + p * plane_step), x + (first + p * plane_step)
+            total, along = zero_lanes(KIND), zero_lanes(KIND)
+            for i in rolled(range(0, whole, N)):
+                here = load(g, i, N)
+                total = total + here
+                along = fma(here, load(a, i, N) - centre, along)
+            if whole < width:
+                here = load(g, whole, N, left)
+                total = total + here
+                along = fma(here, load(a, whole, N, left) - centre, along)
+            total_here, along_here = lane_sum(total), lane_sum(along)
+            totals[unit * in_unit + p * plane_index] = total_here
+            alongs[unit * in_unit + p * plane_index] = along_here
+            if WEIGHT:
+                w = weight[unit * in_unit % channels + p * next_channel]
+                level += w * total_here
+                slope += w * along_here
+            else:
+                level += total_here
+                slope += along_here
+        if INPUT:
+            # d = inverse * (w g - mean(w g) - (x - mean) * inverse**2 * mean(w g (x - mean)))
+            count = KIND(planes * width)
+            tilt = -(factor * factor * factor) * (slope / count)
+            flat = broadcast(-factor * (level / count), N)
+            for p in range(planes):
+                scale = factor * weight[unit * in_unit % channels + p * next_channel] if WEIGHT else factor
+                at = first + p * plane_step
+                g, a, to = grad + at, x + at, out + at
+                for i in rolled(range(0, whole, N)):
+                    store(to, i, fma(load(g, i, N), scale, fma(load(a, i, N) - centre, tilt, flat)))
+                if whole < width:
+                    rest = fma(load(a, whole, N, left) - centre, tilt, flat)
+                    store(to, whole, fma(load(g, whole, N, left), scale, rest), left)
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def column_block_moments(chunk, x, means, squares, rows, columns, per):
+    KIND = widened(means)
+    N = lanes(KIND)
+    first = chunk * per
+    last = min(rows, first + per)
+    mean, square = means + chunk * columns, squares + chunk * columns
+    share = KIND(1) / KIND(last - first)
+    for c in rolled(range(0, columns, N)):
+        total = zero_lanes(KIND)
+        for r in rolled(range(first, last)):
+            total = total + load(x, r * columns + c, N, columns - c)
+        centre = total * share
+        spread = zero_lanes(KIND)
+        for r in rolled(range(first, last)):
+            s = load(x, r * columns + c, N, columns - c) - centre
+            spread = fma(s, s, spread)
+        store(mean, c, centre, columns - c)
+        store(square, c, spread, columns - c)
+
+
+@kernel
+def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per):
+    KIND = widened(totals)
+    N = lanes(KIND)
+    first = chunk * per
+    last = min(rows, first + per)
+    for c in rolled(range(0, columns, N)):
+        total, along = zero_lanes(KIND), zero_lanes(KIND)
+        centre = load(mean, c, N, columns - c)
+        for r in rolled(range(first, last)):
+            g = load(grad, r * columns + c, N, columns - c)
+            total = total + g
+            along = fma(g, load(x, r * columns + c, N, columns - c) - centre, along)
+        store(totals, chunk * columns + c, total, columns - c)
+        store(alongs, chunk * columns + c, along, columns - c)
+
+
+# -- from arrays -------------------------------------------------------------------------------------------------------------
+
+
+def _kind(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+
+
+def _contiguous(a: np.ndarray) -> np.ndarray:
+    return a if a.flags.c_contiguous else np.ascontiguousarray(a)
+
+
+def _units(shape: tuple[int, ...], groups: int | None) -> tuple[int, int, int, int, int, int]:
+    """Units, and per chunk; planes from unit to unit, planes in one, elements from plane to plane, channels likewise."""
+    n, c, width = shape
+    units, in_unit, planes, step, next_channel = (c, 1, n, c * width, 0) if groups is None else (
+        n * groups, c // groups, c // groups, width, 1)  # fmt: skip
+    return units, max(1, CHUNK // (planes * width)), in_unit, planes, step, next_channel
+
+
+def normalize(
+    x: np.ndarray, weight: Any, bias: Any, groups: int | None, eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """``(N, C, L)`` normalized, and mean, variance and 1 / sqrt(variance + eps), ``(1, C)`` or ``(N, groups)``.
+
+    Statistics are those of each channel of all images, or of each of `groups` of each image.
+    """
+    x = _contiguous(x)
+    units, per, in_unit, planes, step, next_channel = _units(x.shape, groups)
+    shape = (1, units) if groups is None else (x.shape[0], groups)
+    mean, variance, inverse = np.empty((3, *shape), _kind(x.dtype))
+    out = np.empty(x.shape, x.dtype)
+    normalize_planes.run(
+        -(-units // per), x, mean if weight is None else _contiguous(weight), mean if bias is None else _contiguous(bias),
+        out, mean, variance, inverse, units, per, x.shape[1], in_unit, planes, step, x.shape[2], next_channel, float(eps),
+        WEIGHT=weight is not None, BIAS=bias is not None,
+    )  # fmt: skip
+    return out, mean, variance, inverse
+
+
+def backward(
+    grad: np.ndarray, x: np.ndarray, weight: Any, mean: np.ndarray, inverse: np.ndarray, groups: int | None, of_input: bool
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The gradient at the input, and for each plane the sums of the gradient and of it times ``x - mean``, ``(N, C)``."""
+    grad, x = _contiguous(grad), _contiguous(x)
+    units, per, in_unit, planes, step, next_channel = _units(x.shape, groups)
+    totals, alongs = np.empty((2, *x.shape[:2]), mean.dtype)
+    out = np.empty(x.shape, x.dtype) if of_input else x
+    normalize_planes_grad.run(
+        -(-units // per), grad, x, mean if weight is None else _contiguous(weight), mean, inverse, out, totals, alongs, units,
+        per, x.shape[1], in_unit, planes, step, step // x.shape[2], x.shape[2], next_channel,
+        WEIGHT=weight is not None, INPUT=of_input,
+    )  # fmt: skip
+    return out if of_input else None, totals, alongs
+
+
+def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and biased variance of the columns of a contiguous ``(M, C)`` array, ``(1, C)``."""
+    rows, columns = x.shape
+    per = max(1, min(rows, CHUNK // columns))
+    blocks = -(-rows // per)
+    means, squares = np.empty((2, blocks, columns), _kind(x.dtype))
+    column_block_moments.run(blocks, x, means, squares, rows, columns, per)
+    if blocks == 1:
+        return means, squares / rows
+    sizes = np.full((blocks, 1), per, means.dtype)
+    sizes[-1] = rows - per * (blocks - 1)
+    mean = np.add.reduce(means * (sizes / rows), axis=0, keepdims=True)
+    apart = means - mean
+    return mean, np.add.reduce(squares + apart * apart * sizes, axis=0, keepdims=True) / rows
+
+
+def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of `grad` and of ``grad * (x - mean)`` along the columns of contiguous ``(M, C)`` arrays, ``(1, C)``."""
+    rows, columns = x.shape
+    per = max(1, min(rows, CHUNK // columns))
+    blocks = -(-rows // per)
+    totals, alongs = np.empty((2, blocks, columns), mean.dtype)
+    column_block_sums.run(blocks, grad, x, mean, totals, alongs, rows, columns, per)
+    return np.add.reduce(totals, axis=0, keepdims=True), np.add.reduce(alongs, axis=0, keepdims=True)
