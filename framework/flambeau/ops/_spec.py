@@ -6,6 +6,7 @@ name. `_derive.py` turns records into the functions and methods people call; not
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType
@@ -1203,11 +1204,13 @@ class PrimitiveOp(Op):
     # -- forward
 
     def run(self, *args: Any) -> Any:
-        args = self.tensors_of(args)
+        plain = self.are_on_cpu(args)
+        if not plain:
+            args = self.tensors_of(args)
         if self.check is not None:
             args = self.check(*args) or args
-        arrays = tuple(_to_arrays(a) for a in args)
-        if any(type(a) is MetaArray or type(a) in (list, tuple) and any(type(x) is MetaArray for x in a) for a in arrays):
+        arrays = [a._a if isinstance(a, Tensor) else _to_arrays(a) if isinstance(a, _SEVERAL) else a for a in args]
+        if not plain and any(_is_meta(a) for a in arrays):
             result = self.on_meta(args)
         else:
             if self.kernel_rule is None:
@@ -1218,6 +1221,22 @@ class PrimitiveOp(Op):
                 result, kept = result
                 return self.finish(args, result, kept)
         return self.finish(args, result)
+
+    def are_on_cpu(self, args: Any) -> bool:
+        """Whether all tensor parameters are single Tensors on the CPU, or left out where they may be."""
+        for i, optional in self.places:
+            a = args[i]
+            if isinstance(a, Tensor):
+                if a._a.__class__ is not ndarray:
+                    return False
+            elif a is not None or not optional:
+                return False
+        return True
+
+    @functools.cached_property
+    def places(self) -> tuple[tuple[int, bool], ...]:
+        """Where tensor parameters are, and whether they may be left out."""
+        return tuple((i, name in self.defaults) for i, name in enumerate(self.params) if name in self.tensor_params)
 
     def tensors_of(self, args: Any) -> Any:
         """Check that tensor parameters are Tensors."""
@@ -1375,6 +1394,13 @@ class PrimitiveOp(Op):
 
 
 _FUNCTION_TYPE = type(lambda: None)
+
+
+_SEVERAL = (list, tuple)
+
+
+def _is_meta(a: Any) -> bool:
+    return type(a) is MetaArray or type(a) in _SEVERAL and any(type(x) is MetaArray for x in a)
 
 
 def _to_arrays(a: Any) -> Any:
