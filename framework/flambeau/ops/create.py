@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels.cpu import fill as kernel
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
@@ -145,6 +146,10 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     return _allocate(np.zeros, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
+def _ones(shape: tuple[int, ...], d: np.dtype) -> ndarray:
+    return kernel.filled(shape, d, d.type(1))
+
+
 def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
          device: Any = None, requires_grad: bool = False,
          pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
@@ -156,7 +161,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     if out is not None:
         return out.resize_(_sizes(sizes, size)).fill_(1)
     _check_layout(layout)
-    return _allocate(np.ones, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
+    return _allocate(_ones, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
 def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -178,7 +183,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     if out is not None:
         return out.resize_(shape).fill_(value)
     _check_layout(layout)
-    return _allocate(lambda s, d: np.full(s, _as(value, d), d), shape, dtype.numpy, _place(device), requires_grad)
+    return _allocate(lambda s, d: kernel.filled(s, d, _as(value, d)), shape, dtype.numpy, _place(device), requires_grad)
 
 
 def _fill_number(name: str, value: Any) -> Any:
@@ -663,11 +668,10 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
         if whole[2] == 0:
             raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
         count = max(0, -(-(whole[1] - whole[0]) // whole[2]))
-        values = np.arange(count, dtype=np.int64) * whole[2] + whole[0]
+        start, step = whole[0], whole[2]
     else:
         count = max(0, math.ceil((end - start) / step))
-        values = start + step * np.arange(count, dtype=np.float64)
-    made = finish(values.astype(dtype.numpy), requires_grad, _place(device))
+    made = finish(kernel.counted(count, start, step, dtype.numpy), requires_grad, _place(device))
     return made if out is None else out.resize_(made.shape).copy_(made)
 
 
@@ -739,6 +743,9 @@ def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
     at = np.arange(steps, dtype=np.float64)
     if d.name in ("float32", "complex64") and not d.is_complex:
         work, at = np.float32, at.astype(np.float32)
+    made = kernel.spaced(steps, start, end, d.numpy) if d.is_floating_point else None
+    if made is not None:
+        return made
     step = (work(end) - work(start)) / work(max(steps - 1, 1))
     values = np.where(at < steps // 2, work(start) + step * at, work(end) - step * (steps - 1 - at).astype(at.dtype))
     return values.astype(d.numpy)

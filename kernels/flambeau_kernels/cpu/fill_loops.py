@@ -1,0 +1,56 @@
+"""The loops of `fill`, in chunks of a fixed number of elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import float64, independent, kernel, widened
+from flambeau_kernels.vocabulary import where
+
+from .keys import BITS_OF
+
+PIECE = 1 << 16
+
+
+def fill(made: np.ndarray, value: Any) -> None:
+    """Store `value` everywhere in `made`, in C order, of elements of at most eight bytes."""
+    bits = BITS_OF[made.dtype.itemsize]
+    repeat.run(-(-made.size // PIECE), made.view(bits), np.array([value], made.dtype).view(bits), made.size)
+
+
+@kernel
+def repeat(chunk: Any, out: Any, number: Any, n: Any) -> Any:
+    value = number[0]
+    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+        out[i] = value
+
+
+def count_up(made: np.ndarray, start: Any, step: Any) -> None:
+    """Fill a vector with ``start + i * step``."""
+    number = int if made.dtype.kind in "iu" else float
+    count.run(-(-made.size // PIECE), made, number(start), number(step), made.size)
+
+
+@kernel
+def count(chunk: Any, out: Any, start: Any, step: Any, n: Any) -> Any:
+    kind = widened(out)
+    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+        out[i] = kind(start + (i if kind.family != "f" else float64(i)) * step)
+
+
+def space(made: np.ndarray, start: float, end: float) -> None:
+    """Fill a vector, of at least two numbers, from `start` to `end`."""
+    work = made.dtype.type
+    step = (work(end) - work(start)) / work(made.size - 1)
+    line.run(-(-made.size // PIECE), made, float(work(start)), float(work(end)), float(step), made.size)
+
+
+@kernel
+def line(chunk: Any, out: Any, start: Any, end: Any, step: Any, n: Any) -> Any:
+    kind = widened(out)
+    first, last, width = kind(start), kind(end), kind(step)
+    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+        at = kind(i)
+        out[i] = where(at < kind(n // 2), first + width * at, last - width * (kind(n - 1) - at))
