@@ -34,6 +34,8 @@ CASES = {
     "depthwise large": ((1, 2, 300, 70), (2, 1, 9, 9), (1, 1), (4, 4), (1, 1), 2),
     "tiles": ((2, 16, 12, 13), (20, 16, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "tiles of groups": ((2, 48, 19, 23), (40, 24, 3, 3), (1, 1), (0, 1), (1, 1), 2),
+    "tiles 3-d": ((2, 17, 4, 9, 10), (18, 17, 3, 3, 3), (1, 1, 1), (1, 1, 0), (1, 1, 1), 1),
+    "tiles of groups 3-d": ((1, 32, 3, 8, 9), (48, 16, 2, 3, 3), (1, 1, 1), (0, 2, 1), (1, 1, 1), 2),
     "tiles of many": ((1, 80, 17, 33), (140, 80, 3, 3), (1, 1), (2, 2), (1, 1), 1),
 }  # fmt: skip
 # Largest difference over the largest result, in units of the dtype's epsilon. Sums of 700 to 2700 terms are among the cases.

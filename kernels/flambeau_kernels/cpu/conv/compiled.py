@@ -56,13 +56,13 @@ def _by_tiles(x: Any, w: Any, bias: Any, made: Ints, padding: Ints, groups: int,
     n, c = x.shape[:2]
     outputs = w.shape[1] if transposed else w.shape[0] // groups
     kind = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
-    transformed = winograd.weights(np.ascontiguousarray(w), transposed, groups, c // groups, outputs, kind)
+    plan = winograd.plan(x.shape[2:], made, padding, w.shape[2:], c // groups, outputs, groups, transposed)
+    transformed = plan.weights(np.ascontiguousarray(w), kind)
     constants = np.zeros(groups * outputs, kind) if bias is None else np.ascontiguousarray(bias, kind)
-    axes, plane = winograd.axes(x.shape[2:], made, tuple(2 - p for p in padding) if transposed else padding)
     out = np.empty((n, groups * outputs, *made), x.dtype)
-    step = max(1, BLOCK_BYTES // (c * plane * kind.itemsize))
+    step = max(1, BLOCK_BYTES // (c * plan.plane * kind.itemsize))
     for i in range(0, n, step):
-        if not winograd.run(x[i:i + step], axes, plane, transformed, constants, out[i:i + step], groups):
+        if not plan.run(x[i:i + step], transformed, constants, out[i:i + step]):
             return None
     return out
 

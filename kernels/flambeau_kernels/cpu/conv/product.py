@@ -33,7 +33,7 @@ from flambeau_kernels.vocabulary import fma
 from .walk import Ints, Pass
 
 # Taps of a panel, and output channels of a block.
-DEPTH, MOST = 128, 64
+DEPTH, MOST = 160, 64
 # Floating-point operations of a chunk: some 30 microseconds.
 CHUNK = 3_000_000
 # Slots of the geometry.

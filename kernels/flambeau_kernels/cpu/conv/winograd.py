@@ -4,11 +4,13 @@ Source: Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural Networks"
 elements d and the kernel g as ``A' [(G g G') * (B' d B)] A``. The transforms only add, and halve weights, so
 errors stay within a few times those of the plain sum; larger tiles save more and lose digits. For each of the 16 places of a
 tile the products over channels are a matrix product; a chunk makes those of some tiles and output channels, a block
-of input channels at a time, between transforms whose lanes are neighbouring tiles.
+of input channels at a time, between transforms whose lanes are neighbouring tiles. In three dimensions the slices
+that a result sees are as many more channels.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -35,12 +37,12 @@ from .walk import Axis, Ints
 
 # Input and output channels of a block.
 CHANNELS, MOST = 32, 128
-(INPUTS, OUTPUTS, OUTPUT_BLOCKS, TILES, ACROSS, TILE_ROWS, GROUP, IMAGE, PLANE, ROW, HALF, WEIGHT_TILES,
- OUT_IMAGE, OUT_CHANNEL, OUT_ROW, HEIGHT, WIDTH, BLOCKS) = range(18)  # fmt: skip
+(INPUTS, OUTPUTS, OUTPUT_BLOCKS, TILES, ACROSS, TILE_ROWS, SLICES, GROUP, IMAGE, SLICE, ROW, HALF, WEIGHT_TILES,
+ OUT_IMAGE, OUT_CHANNEL, OUT_SLICE, OUT_ROW, HEIGHT, WIDTH, BLOCKS) = range(20)  # fmt: skip
 
 
 @kernel
-def transform_weights(chunk, weight, made, places, outputs, inputs, output, channel, group, tiles, *, ROWS):
+def transform_weights(chunk, weight, made, places, channels, outputs, inputs, output, group, tiles, *, ROWS):
     """``G g G'`` of a tile of output channels: ``[place of 16][input channel][row of the tile]``, zeros beyond the last."""
     number = chunk // tiles
     first = (chunk - number * tiles) * ROWS
@@ -48,7 +50,7 @@ def transform_weights(chunk, weight, made, places, outputs, inputs, output, chan
     to = made + (number * 16 * step + (chunk - number * tiles) * inputs * ROWS)
     here = min(ROWS, outputs - first)
     for c in range(inputs):
-        source = weight + (number * group + first * output + c * channel)
+        source = weight + (number * group + first * output + channels[c])
         for r in independent(range(here)):
             g = source + r * output
             for i in unroll(range(4)):
@@ -134,7 +136,7 @@ def copy_results(source, to, count, bias, LANES, WIDE):
 
 
 @kernel
-def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, geometry, *, ROWS, VECTORS, LOW, HIGH, WIDE):
+def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels, geometry, *, ROWS, VECTORS, LOW, HIGH, WIDE):
     KIND = widened(planes)
     LANES = lanes(KIND)
     COUNT = LANES * VECTORS
@@ -161,12 +163,14 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, geometry,
             row = (first + j) // across
             x = first + j - row * across
             length = min(across - x, count - j)
-            image = row // geometry[TILE_ROWS]
-            y = row - image * geometry[TILE_ROWS]
-            corner_at = source + (image * geometry[IMAGE] + c * geometry[PLANE] + 2 * y * geometry[ROW] + x)
+            slice_number = row // geometry[TILE_ROWS]
+            y = row - slice_number * geometry[TILE_ROWS]
+            image = slice_number // geometry[SLICES]
+            z = slice_number - image * geometry[SLICES]
+            begin = source + (image * geometry[IMAGE] + z * geometry[SLICE] + 2 * y * geometry[ROW] + x)
             for k in range(depth):
                 for i in range(0, length, LANES):
-                    transform_tiles(corner_at + (k * geometry[PLANE] + i), geometry[HALF], geometry[ROW],
+                    transform_tiles(begin + (channels[c + k] + i), geometry[HALF], geometry[ROW],
                                     panels + (k * COUNT + j + i), PANEL, length - i, LANES)  # fmt: skip
             j += length
         for place in range(16):
@@ -193,9 +197,12 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, geometry,
             row = (first + j) // across
             x = first + j - row * across
             length = min(across - x, count - j)
-            image = row // geometry[TILE_ROWS]
-            y = 2 * (row - image * geometry[TILE_ROWS])
-            to = out + (image * geometry[OUT_IMAGE] + channel * geometry[OUT_CHANNEL] + y * geometry[OUT_ROW] + 2 * x)
+            slice_number = row // geometry[TILE_ROWS]
+            y = 2 * (row - slice_number * geometry[TILE_ROWS])
+            image = slice_number // geometry[SLICES]
+            z = slice_number - image * geometry[SLICES]
+            to = out + (image * geometry[OUT_IMAGE] + z * geometry[OUT_SLICE] + channel * geometry[OUT_CHANNEL])
+            to += y * geometry[OUT_ROW] + 2 * x
             elements = min(2 * length, geometry[WIDTH] - 2 * x)
             bad = bad + copy_results(upper + 2 * j, to, elements, constant, LANES, WIDE)
             if y + 1 < geometry[HEIGHT]:
@@ -207,54 +214,67 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, geometry,
 def pays(channels: int, outputs: int, made: Ints, kernel: Ints, stride: Ints, dilation: Ints) -> bool:
     """Whether this algorithm takes a convolution, of so many channels of a group: measured."""
     return (
-        kernel == (3, 3) and stride == (1, 1) and dilation == (1, 1)
-        and channels >= 16 and outputs >= 16 and made[0] >= 4 and made[1] >= 7
+        len(kernel) >= 2 and kernel[-2:] == (3, 3) and max(stride) == 1 and max(dilation) == 1
+        and channels >= 16 and outputs >= 16 and made[-2] >= 4 and made[-1] >= 7
     )  # fmt: skip
 
 
-def axes(sizes: Ints, made: Ints, padding: Ints) -> tuple[tuple[Axis, ...], int]:
-    """How the source is laid out, even and odd columns apart, and the elements of a plane."""
-    down, across = -(-made[0] // 2), -(-made[1] // 2)
-    y = Axis(sizes[0], padding[0], 1, (0,), 2 * down + 2, ())
-    x = Axis(sizes[1], padding[1], 2, (0, 1), across + 1, ())
-    return (y, x), y.extent * 2 * x.extent
+class Plan:
+    """A convolution or, `transposed`, its transpose, which is one with the weight turned round."""
+
+    def __init__(self, sizes: Ints, made: Ints, padding: Ints, kernel: Ints, channels: int, outputs: int, groups: int,
+                 transposed: bool) -> None:  # fmt: skip
+        if transposed:
+            padding = tuple(k - 1 - p for k, p in zip(kernel, padding, strict=True))
+        self.down, self.across = -(-made[-2] // 2), -(-made[-1] // 2)
+        y = Axis(sizes[-2], padding[-2], 1, (0,), 2 * self.down + 2, ())
+        x = Axis(sizes[-1], padding[-1], 2, (0, 1), self.across + 1, ())
+        deep = kernel[0] if len(kernel) == 3 else 1
+        self.slices = made[0] if len(kernel) == 3 else 1
+        z = (Axis(sizes[0], padding[0], 1, (0,), self.slices + deep - 1, ()),) if len(kernel) == 3 else ()
+        self.axes = (*z, y, x)
+        self.row, self.slice = x.extent, y.extent * x.extent
+        self.half = self.slice * (self.slices + deep - 1)
+        self.plane = 2 * self.half
+        self.groups, self.channels, self.outputs, self.inputs = groups, channels, outputs, channels * deep
+        c, k = np.arange(channels)[:, None], np.arange(deep)[None]
+        self.sources = (c * self.plane + k * self.slice).reshape(-1)
+        taps = 9 * deep
+        self.group = channels * outputs * taps
+        self.output, channel = (taps, outputs * taps) if transposed else (channels * taps, taps)
+        self.places = np.arange(9)[::-1].copy() if transposed else np.arange(9)
+        self.weight_channels = (c * channel + 9 * (k[:, ::-1] if transposed else k)).reshape(-1)
+
+    def weights(self, w: Any, kind: np.dtype) -> np.ndarray:
+        """The transformed weights."""
+        rows = tile()[0]
+        tiles = -(-self.outputs // rows)
+        made = np.empty(self.groups * 16 * tiles * self.inputs * rows, kind)
+        transform_weights.run(self.groups * tiles, w, made, self.places, self.weight_channels, self.outputs, self.inputs,
+                              self.output, self.group, tiles, ROWS=rows)  # fmt: skip
+        return made
+
+    def run(self, x: Any, transformed: np.ndarray, bias: np.ndarray, out: Any) -> bool:
+        """Convolve some images into `out`. Returns whether all results are finite: what is not would reach its whole
+        tile."""
+        kind = transformed.dtype
+        source = laying.planes_of(x, self.axes, self.plane, kind)
+        rows, vectors = tile()
+        lane_count = llvm.machine().register_bits // (8 * kind.itemsize)
+        tiles, output_blocks = len(x) * self.slices * self.down * self.across, -(-self.outputs // MOST)
+        blocks = -(-tiles // (vectors * lane_count))
+        image, channel, *steps = (s // out.itemsize for s in out.strides)
+        geometry = np.array([
+            self.inputs, self.outputs, output_blocks, tiles, self.across, self.down, self.slices, self.channels * self.plane,
+            x.shape[1] * self.plane, self.slice, self.row, self.half, -(-self.outputs // rows), image, channel,
+            steps[0] if len(steps) == 3 else 0, steps[-2], out.shape[-2], out.shape[-1], blocks,
+        ])  # fmt: skip
+        low = tuple(k // 2 + lane_count * (k % 2) for k in range(lane_count))
+        finite = np.empty(self.groups * blocks * output_blocks, np.bool_)
+        multiply_tiles.run(len(finite), source, transformed, bias, np.zeros(rows, kind), out, finite, self.sources, geometry,
+                           ROWS=rows, VECTORS=vectors, LOW=low, HIGH=tuple(k + lane_count // 2 for k in low),
+                           WIDE=out.dtype == kind)  # fmt: skip
+        return bool(finite.all())
 
 
-def weights(w: Any, flipped: bool, groups: int, inputs: int, outputs: int, kind: np.dtype) -> np.ndarray:
-    """The transformed weights; `flipped` ones go the other way, from output to input channels."""
-    rows = tile()[0]
-    tiles = -(-outputs // rows)
-    made = np.empty(groups * 16 * tiles * inputs * rows, kind)
-    places = np.arange(9)[::-1].copy() if flipped else np.arange(9)
-    output, channel = (9, 9 * outputs) if flipped else (9 * inputs, 9)
-    transform_weights.run(groups * tiles, w, made, places, outputs, inputs, output, channel, 9 * inputs * outputs, tiles,
-                          ROWS=rows)  # fmt: skip
-    return made
-
-
-def run(x: Any, axes_of: tuple[Axis, ...], plane: int, transformed: np.ndarray, bias: np.ndarray, out: Any, groups: int) -> bool:
-    """Convolve some images ``(n, C, H, W)`` into `out`. Returns whether all results are finite: what is not would reach the
-    whole tile."""
-    kind = transformed.dtype
-    n, c, o = len(x), x.shape[1], out.shape[1]
-    source = laying.planes_of(x, axes_of, plane, kind)
-    y, along = axes_of
-    rows, vectors = tile()
-    width = vectors * (llvm.machine().register_bits // (8 * kind.itemsize))
-    outputs, across, down = o // groups, along.extent - 1, (y.extent - 2) // 2
-    # The layout of planes is [phase][row][column]: odd columns lie one set of rows later.
-    tiles, blocks = n * down * across, -(-outputs // MOST)
-    lanes_of = width // vectors
-    size = out.itemsize
-    groups_of_tiles = -(-tiles // width)
-    geometry = np.array([
-        c // groups, outputs, blocks, tiles, across, down, c // groups * plane, c * plane, plane, along.extent,
-        y.extent * along.extent, -(-outputs // rows), out.strides[0] // size, out.strides[1] // size, out.strides[2] // size,
-        out.shape[2], out.shape[3], groups_of_tiles,
-    ])  # fmt: skip
-    low = tuple(k // 2 + lanes_of * (k % 2) for k in range(lanes_of))
-    finite = np.empty(groups * groups_of_tiles * blocks, np.bool_)
-    multiply_tiles.run(len(finite), source, transformed, bias, np.zeros(rows, kind), out, finite, geometry,
-                       ROWS=rows, VECTORS=vectors, LOW=low, HIGH=tuple(k + lanes_of // 2 for k in low),
-                       WIDE=out.dtype == kind)  # fmt: skip
-    return bool(finite.all())
+plan = functools.lru_cache(maxsize=256)(Plan)
