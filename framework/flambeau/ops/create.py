@@ -741,13 +741,17 @@ def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
     if d.category == dtypes.INTEGER:
         start, end = int(start), int(end)
     at = np.arange(steps, dtype=np.float64)
-    if d.name in ("float32", "complex64") and not d.is_complex:
-        work, at = np.float32, at.astype(np.float32)
+    if d.name == "float32":
+        work = np.float32
     made = kernel.spaced(steps, start, end, d.numpy) if d.is_floating_point else None
     if made is not None:
         return made
     step = (work(end) - work(start)) / work(max(steps - 1, 1))
-    values = np.where(at < steps // 2, work(start) + step * at, work(end) - step * (steps - 1 - at).astype(at.dtype))
+    if d.name == "float32":
+        # The product of two float32 is exact in float64, so each number is rounded once.
+        start, end, step = float(work(start)), float(work(end)), float(step)
+        work = float
+    values = np.where(at < steps // 2, work(start) + step * at, work(end) - step * (steps - 1 - at))
     return values.astype(d.numpy)
 
 
