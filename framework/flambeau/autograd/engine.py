@@ -207,7 +207,7 @@ def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
         tensor._g = grad if have is None else _add(have, grad)
     elif have is None:
         if type(grad) is ndarray:
-            alone = sys.getrefcount(grad) <= _REFERENCES_ALONE and grad.base is None and grad.flags.writeable
+            alone = sys.getrefcount(grad) <= _REFERENCES_ALONE and grad.flags.writeable and _owns(grad)
             grad = grad if alone else _copy(grad, tensor._a)
         tensor._g = _wrap(grad)
     elif small.add_(have._a, grad) is not None:
@@ -222,6 +222,22 @@ def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
         _state.set_grad(as_tensor)
         for fn in list(leaf.hooks["accumulated"].values()):
             fn(tensor)
+
+
+def _owns(grad: Any) -> bool:
+    """Whether nothing but `grad` refers to its memory: it is no view, or one of the whole of an array no one else has."""
+    base = grad.base
+    return base is None or (type(base) is ndarray and base.size == grad.size and sys.getrefcount(base) <= _VIEWED_ALONE)
+
+
+def _viewed_alone() -> int:
+    """What `sys.getrefcount` says in `_owns` of an array that only a view refers to."""
+    grad = np.empty(1).reshape(1, 1)
+    base = grad.base
+    return sys.getrefcount(base)
+
+
+_VIEWED_ALONE = _viewed_alone()
 
 
 def _references_alone() -> int:
