@@ -241,3 +241,30 @@ def test_a_primitive_has_a_kernel_and_a_derivative_or_no_floating_result(op: Any
     assert op.vjp_rule is not None or op.not_differentiable, (
         f"{op.qualified} has no vjp: declare one, or say why there is none with not_differentiable='...'"
     )
+
+
+def test_errors_name_the_function_the_user_called():
+    from flambeau.ops._names import SAID
+
+    _derive.load_all()
+    known = {op.name for op in _spec.OPS.values()}
+    for name, said in SAID.items():
+        assert name in known, f"there is no {name} any more"
+        homes = (fb.nn.functional, fb.Tensor)
+        assert _derive.find(said) or any(hasattr(home, n) for home in homes for n in (said, said + "1d")), said
+
+
+@pytest.mark.filterwarnings("ignore:mse_loss. Using a target size")
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: fb.nn.functional.gelu(fb.ones(3, dtype=fb.int64)), "gelu"),
+    (lambda: fb.nn.functional.mse_loss(fb.ones(3), fb.ones(2)), "mse_loss"),
+    (lambda: fb.logaddexp(fb.ones(3), fb.ones(2)), "logaddexp"),
+    (lambda: fb.clamp(fb.ones(3), fb.ones(2), fb.ones(2)), "clamp"),
+])  # fmt: skip
+def test_errors_inside_say_the_public_name(call, words):
+    with pytest.raises(RuntimeError) as caught:
+        call()
+
+    named = str(caught.value)
+    assert words in named
+    assert not any(private in named for private in ("gelu_exact", "squared_error", "logaddexp_real", "clamp_both"))

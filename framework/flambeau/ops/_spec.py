@@ -90,6 +90,13 @@ class Op:
     node_base: type[Node] = Node
 
     @property
+    def said(self) -> str:
+        """The name that errors say: the public one, where users reach this op through another."""
+        from ._names import SAID
+
+        return SAID.get(self.name, self.name)
+
+    @property
     def qualified(self) -> str:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
@@ -123,7 +130,7 @@ class Op:
         result = self.run(*args)
         if isinstance(result, tuple):
             if not isinstance(out, (tuple, list)) or len(out) != len(result):
-                raise TypeError(f"{self.name}(): out must be a tuple of {len(result)} Tensors")
+                raise TypeError(f"{self.said}(): out must be a tuple of {len(result)} Tensors")
             for target, value in zip(out, result, strict=True):
                 write_out(self, target, value, args)
             return type(result)(out) if hasattr(result, "_fields") else tuple(out)
@@ -214,7 +221,7 @@ def broadcast_shapes(op: Any, args: Any, names: Any = None) -> tuple[int, ...]:
 def raise_not_broadcastable(op: Any, args: Any, names: Any, a: int, b: int, dim: int) -> None:
     given = dict(zip(names or op.params, args, strict=False))
     raise RuntimeError(
-        f"{op.name}: shapes do not broadcast: size {a} against {b} at dimension {dim}; "
+        f"{op.said}: shapes do not broadcast: size {a} against {b} at dimension {dim}; "
         f"sizes must be equal or 1 there\n{describe(**given)}"
     )
 
@@ -230,7 +237,7 @@ def common_device(op: Any, args: Any) -> Any:
                 found = (kind, a._a.ndim == 0)
             elif kind != found[0] and not (kind == "cpu" and a._a.ndim == 0):
                 raise RuntimeError(
-                    f"{op.name}: Expected all tensors to be on the same device, but found at least two devices, "
+                    f"{op.said}: Expected all tensors to be on the same device, but found at least two devices, "
                     f"{found[0]} and {kind}\n{describe(**dict(zip(op.params, args, strict=False)))}"
                 )
     return found[0] if found else "cpu"
@@ -267,13 +274,13 @@ def sum_tensor_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
 def check_writable(op: Any, target: Any) -> None:
     """Raise as PyTorch does for in-place writes that autograd or the memory layout forbids."""
     if not isinstance(target, Tensor):
-        raise TypeError(f"{op.name}_(): argument 'input' must be Tensor, not {type(target).__name__}")
+        raise TypeError(f"{op.said}_(): argument 'input' must be Tensor, not {type(target).__name__}")
     if target._b is not None and target._n is None and target._b[0]._n is not None and _state.grad_enabled():
         raise_ambiguous(op)
     check_recorded(target)
     a = target._a
     if type(a) is ndarray and not a.flags.writeable:
-        raise RuntimeError(f"{op.name}_: the memory of this tensor is read-only; clone() it before writing")
+        raise RuntimeError(f"{op.said}_: the memory of this tensor is read-only; clone() it before writing")
     if a.size > 1 and 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -292,7 +299,7 @@ def check_recorded(target: Tensor) -> None:
 
 def raise_ambiguous(op: Any) -> None:
     raise RuntimeError(
-        f"{op.name}_: A view was created in no_grad mode and is being modified inplace with grad mode enabled, while its base "
+        f"{op.said}_: A view was created in no_grad mode and is being modified inplace with grad mode enabled, while its base "
         "requires grad, so it is unclear whether to record it. Put both inside the no_grad block, or both outside"
     )
 
@@ -305,7 +312,7 @@ def check_view(op: Any, target: Tensor) -> None:
     while link is not None:
         if type(link[1]) is _Part:
             raise RuntimeError(
-                f"{op.name}_: Output {link[1].index} of {link[1].whole.node_class.title} is a view and is being modified inplace. "
+                f"{op.said}_: Output {link[1].index} of {link[1].whole.node_class.title} is a view and is being modified inplace. "
                 "It comes of an operation that returns several views, whose history could not be kept apart. "
                 "Use the out-of-place form, or take the view by indexing"
             )
@@ -317,11 +324,11 @@ def check_view(op: Any, target: Tensor) -> None:
 def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
     if result._a.shape != target._a.shape:
         raise RuntimeError(
-            f"{op.name}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
+            f"{op.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
         )
     if not dtypes.can_cast(result.dtype, target.dtype):
         raise RuntimeError(
-            f"{op.name}_: result type {result.dtype.name} can't be cast to the desired output type {target.dtype.name}"
+            f"{op.said}_: result type {result.dtype.name} can't be cast to the desired output type {target.dtype.name}"
         )
 
 
@@ -331,7 +338,7 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     Raises: TypeError, RuntimeError as PyTorch for a wrong dtype or device, a grad-requiring out, or memory shared with `args`.
     """
     if not isinstance(out, Tensor):
-        raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
     check_writable(op, out)
     if args:
@@ -349,13 +356,13 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
 def check_out(op: Any, out: Tensor, result: Any, place: Any, with_grad: bool) -> None:
     if with_grad or (out._n is not None and _state.grad_enabled()):
         raise RuntimeError(
-            f"{op.name}(): functions with out=... arguments don't support automatic differentiation, "
+            f"{op.said}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
         )
     if not dtypes.can_cast(result, out.dtype):
-        raise RuntimeError(f"{op.name}: result type {result.name} can't be cast to the desired output type {out.dtype.name}")
+        raise RuntimeError(f"{op.said}: result type {result.name} can't be cast to the desired output type {out.dtype.name}")
     if device_of(out._a) != place:
-        raise RuntimeError(f"{op.name}: Expected out on device {place}, but it is on {out.device}")
+        raise RuntimeError(f"{op.said}: Expected out on device {place}, but it is on {out.device}")
 
 
 def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
@@ -364,7 +371,7 @@ def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
 
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
-            f"the required output shape {list(shape)}. Give {op.name} an out of that shape, or an empty one.",
+            f"the required output shape {list(shape)}. Give {op.said} an out of that shape, or an empty one.",
             stacklevel=4,
         )
     out.resize_(shape)
@@ -615,13 +622,13 @@ class ElementwiseOp(Op):
         """Check operands; returns ``(args, compute, result, shape, place)``."""
         first = args[0]
         if not isinstance(first, Tensor) and not (self.scalar_first and any(isinstance(a, Tensor) for a in args)):
-            raise TypeError(f"{self.name}(): argument '{self.params[0]}' must be Tensor, not {type(first).__name__}")
+            raise TypeError(f"{self.said}(): argument '{self.params[0]}' must be Tensor, not {type(first).__name__}")
         for name, a in zip(self.params, args, strict=True):
             if not isinstance(a, Tensor) and not isinstance(a, NUMBERS):
                 if isinstance(a, np.ndarray):
                     args = tuple(wrap(x) if isinstance(x, np.ndarray) else x for x in args)
                 else:
-                    raise TypeError(f"{self.name}(): argument '{name}' must be Tensor or Number, not {type(a).__name__}")
+                    raise TypeError(f"{self.said}(): argument '{name}' must be Tensor or Number, not {type(a).__name__}")
         if self.check is not None:
             self.check(self, *args)
         compute, result = self.dtype_rule(self, args[: len(self.positional)])
@@ -706,7 +713,7 @@ class ElementwiseOp(Op):
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
-            raise TypeError(f"{self.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+            raise TypeError(f"{self.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
         args, compute, result, shape, place = self.prepare(args)
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
         check_out(self, out, result, device_of(out._a) if place == "cpu" and not out.is_meta else place_of(place), with_grad)
@@ -749,12 +756,12 @@ class ElementwiseOp(Op):
         args, compute, result, shape, _ = self.prepare((target, *args))
         if shape != target._a.shape:
             raise RuntimeError(
-                f"{self.name}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}\n"
+                f"{self.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}\n"
                 f"{describe(**dict(zip(self.params, args, strict=True)))}"
             )
         if not dtypes.can_cast(result, target.dtype):
             raise RuntimeError(
-                f"{self.name}_: result type {result.name} can't be cast to the desired output type {target.dtype.name}"
+                f"{self.said}_: result type {result.name} can't be cast to the desired output type {target.dtype.name}"
             )
         records = self.differentiable and target.dtype.category >= FLOATING and _state.grad_enabled()
         if records and any(isinstance(a, Tensor) and a._n is not None for a in args):
@@ -834,7 +841,7 @@ class ElementwiseOp(Op):
             return Formula(given, f"{self.name}_grad_{name}"), tuple(order.index(r) for r in reads), None
         partial = (self.partials or {}).get(name)
         if partial is None:
-            raise RuntimeError(f"{self.name}: the derivative with respect to '{name}' is not defined")
+            raise RuntimeError(f"{self.said}: the derivative with respect to '{name}' is not defined")
         reads = partial.__code__.co_varnames[: partial.__code__.co_argcount]
         if not reads:
             constant = partial()
@@ -1214,7 +1221,7 @@ class PrimitiveOp(Op):
             result = self.on_meta(args)
         else:
             if self.kernel_rule is None:
-                raise NotImplementedError(f"{self.name}: no kernel for this backend")
+                raise NotImplementedError(f"{self.said}: no kernel for this backend")
             with np.errstate(all="ignore"):
                 result = self.kernel_rule(*arrays)
             if self.keeps:
@@ -1246,10 +1253,10 @@ class PrimitiveOp(Op):
                     for i, x in enumerate(a):
                         if x is not None and not isinstance(x, Tensor):
                             raise TypeError(
-                                f"{self.name}(): expected Tensor as element {i} in argument '{name}', got {type(x).__name__}"
+                                f"{self.said}(): expected Tensor as element {i} in argument '{name}', got {type(x).__name__}"
                             )
                 elif a is not None or name not in self.defaults:
-                    raise TypeError(f"{self.name}(): argument '{name}' must be Tensor, not {type(a).__name__}")
+                    raise TypeError(f"{self.said}(): argument '{name}' must be Tensor, not {type(a).__name__}")
         common_device(self, [a for a in args if isinstance(a, Tensor)])
         return args
 
@@ -1544,7 +1551,7 @@ class ViewOp(PrimitiveOp):
 
     def run(self, *args: Any) -> Any:
         if not isinstance(args[0], Tensor):
-            raise TypeError(f"{self.name}(): argument '{self.params[0]}' must be Tensor, not {type(args[0]).__name__}")
+            raise TypeError(f"{self.said}(): argument '{self.params[0]}' must be Tensor, not {type(args[0]).__name__}")
         if self.check is not None:
             args = self.check(*args) or args
         return self.finish(args, self.kernel_rule(args[0]._a, *args[1:]))
@@ -1677,7 +1684,7 @@ class ReductionOp(Op):
 
     def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         if not isinstance(input, Tensor):
-            raise TypeError(f"{self.name}(): argument 'input' must be Tensor, not {type(input).__name__}")
+            raise TypeError(f"{self.said}(): argument 'input' must be Tensor, not {type(input).__name__}")
         if dtype.__class__ is type:
             dtype = dtypes.as_dtype(dtype)
         accumulate, result = self.dtype_rule(self, input.dtype, dtype)
@@ -1825,7 +1832,7 @@ def floating_dtype(op: Any, given: Any, dtype: Any) -> tuple[Any, Any]:
     if wanted.category < FLOATING:
         said = f"dtype={wanted.name}" if dtype is not None else f"an input of dtype {given.name}"
         raise RuntimeError(
-            f"{op.name}(): could not infer output dtype: {op.name} needs a floating point or complex dtype, got {said}; "
+            f"{op.said}(): could not infer output dtype: {op.said} needs a floating point or complex dtype, got {said}; "
             f"give dtype=torch.float32"
         )
     return wanted, wanted
