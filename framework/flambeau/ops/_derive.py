@@ -26,7 +26,8 @@ from . import _index, _spec
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 
 _scope: dict[str, Any] = {
-    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "empty": np.empty, "F4": F4, "F8": F8,
+    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray,
+    "empty": np.empty, "F4": F4, "F8": F8,
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
 }  # fmt: skip
@@ -864,7 +865,8 @@ def rebuild_return_type(name: str, fields: tuple[str, ...], values: tuple[Any, .
 # -- the Tensor reading of the vocabulary ----------------------------------------------------------------------------------
 
 _OTHER_NAMES = {
-    "nearbyint": "round", "igamma": "special.gammainc", "igammac": "special.gammaincc", "lgamma": "lgamma", "bit_not": "bitwise_not", "ndtr": "special.ndtr",
+    "nearbyint": "round", "igamma": "special.gammainc", "igammac": "special.gammaincc", "lgamma": "lgamma", "bit_not": "bitwise_not",
+    "ndtr": "special.ndtr",
 }  # fmt: skip
 
 
