@@ -187,8 +187,8 @@ def bisect(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
         compiled(np.ascontiguousarray(rows).reshape(-1, n), lines, right, found)
         return found
     rows, values = widen(rows), widen(values)
-    # numpy's search puts nan last; where the sequence holds nan elsewhere the comparisons decide, as in any bisection.
-    if rows.ndim == 1 and (rows.dtype.kind != "f" or n and rows[-1] == rows[-1]):
+    # numpy's search puts nan last; where the sequence holds nan the comparisons decide, as in any bisection.
+    if rows.ndim == 1 and (rows.dtype.kind != "f" or n and not np.isnan(rows).any()):
         return np.asarray(np.searchsorted(rows, values, "right" if right else "left"), np.int64)
     low = np.zeros(values.shape, np.int64)
     high = np.full(values.shape, n)

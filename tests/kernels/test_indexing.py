@@ -1,0 +1,196 @@
+"""Compiled gathers, scatters and masks against numpy: every layout and item size, repeated places, threads, tiers."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau as fb
+import flambeau_kernels as kernels
+from flambeau_kernels.cpu import accumulate, index, scatter, tier
+from flambeau_kernels.cpu import rows as tables
+from flambeau_kernels.engine import pool
+
+compiled = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")
+
+RNG = np.random.default_rng(0)
+DTYPES = ["float32", "float64", "float16", ml_dtypes.bfloat16, "int64", "uint8", "bool", "complex64"]
+A = RNG.normal(size=(6, 5, 8, 7)) * 9
+
+
+@compiled
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dim", range(4))
+def test_gather_reads_from_any_layout_and_from_a_larger_array(dim, dtype):
+    for a in (A.astype(dtype), A.astype(dtype).transpose(2, 0, 3, 1), A.astype(dtype)[:, ::2, :, ::-1][..., ::-1]):
+        shape = [n - 1 if n > 2 else n for n in a.shape]
+        shape[dim] = 9
+        at = RNG.integers(-a.shape[dim], a.shape[dim], shape)
+        corner = a[tuple(slice(None) if d == dim else slice(0, n) for d, n in enumerate(shape))]
+
+        made = index.gather(a, dim, at.astype(np.int32))
+
+        np.testing.assert_array_equal(made, np.take_along_axis(corner, at, dim))
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [*DTYPES, "complex128"], ids=str)
+@pytest.mark.parametrize("dim", range(4))
+def test_take_copies_slices_of_any_width(dim, dtype):
+    a, at = A.astype(dtype), RNG.integers(-5, 5, 60)
+
+    np.testing.assert_array_equal(index.take(a, dim, at), a.take(at, dim))
+
+
+@compiled
+@pytest.mark.parametrize("shape", [(1,), (70_000,), (300, 500), (7, 11, 13), (3, 1, 50, 20)])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+def test_nonzero_and_masks_hold_numpys_places_in_order(shape, share):
+    mask, a = RNG.random(shape) < share, RNG.normal(size=shape).astype(np.float32)
+    values = RNG.normal(size=int(mask.sum()) + 3).astype(np.float32)
+    put = a.copy()
+    put[mask] = values[: mask.sum()]
+
+    np.testing.assert_array_equal(index.nonzero(mask), np.array(np.nonzero(mask)))
+    np.testing.assert_array_equal(index.compress(a, mask), a[mask])
+    np.testing.assert_array_equal(index.fill_masked(a, mask, 2.5), np.where(mask, np.float32(2.5), a))
+    np.testing.assert_array_equal(index.expand(a, mask, values), put)
+
+
+@compiled
+@pytest.mark.parametrize(("how", "ufunc"), [("sum", np.add), ("prod", np.multiply), ("amax", np.maximum), ("amin", np.minimum)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "uint8"])
+@pytest.mark.parametrize("dim", range(3))
+def test_scatter_combines_repeated_places_in_order(dim, dtype, how, ufunc):
+    a = np.ascontiguousarray(np.abs(A[:, 0, :, :])).astype(dtype)
+    shape = list(a.shape)
+    shape[dim] = 40
+    at, values = RNG.integers(0, a.shape[dim], shape), RNG.integers(1, 3, shape).astype(dtype)
+    expected = a.copy()
+    ufunc.at(expected, tuple(at if d == dim else grid for d, grid in enumerate(np.indices(shape))), values)
+
+    made = a.copy()
+
+    assert accumulate.scatter(made, dim, at, values, how)
+    np.testing.assert_array_equal(made, expected)
+
+
+@compiled
+def test_the_last_of_repeated_places_stays_when_they_are_put():
+    at, values, a = RNG.integers(0, 50, 3000), np.arange(3000.0), np.zeros(50)
+    expected = a.copy()
+    expected[at] = values
+
+    assert accumulate.scatter(a, 0, at, values, "put")
+    np.testing.assert_array_equal(a, expected)
+
+
+def test_a_long_line_is_summed_to_the_accuracy_of_its_dtype():
+    at, values = RNG.integers(0, 300, 200_000), RNG.random(200_000).astype(np.float32)
+    exact = np.bincount(at, values.astype(np.float64), 300)
+
+    made = scatter.reduce_along(np.zeros(300, np.float32), 0, at, values, "sum", True)
+
+    np.testing.assert_allclose(made, exact, rtol=667 * 6e-8)  # terms in a sum, half an ulp each
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", ml_dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("means", [False, True])
+def test_rows_of_a_table_are_added_up(dtype, means):
+    values, at = RNG.normal(size=(600, 24)).astype(dtype), RNG.integers(0, 90, 600)
+    exact = np.zeros((90, 24))
+    np.add.at(exact, at, values.astype(np.float64))
+    if means:
+        exact /= np.maximum(np.bincount(at, minlength=90), 1)[:, None]
+
+    made = tables.add_rows(values, at, 90, means)
+
+    assert made.dtype == values.dtype
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(made.astype(np.float64), exact, rtol=eps, atol=30 * max(eps, 1.2e-7) if eps < 1e-6 else 30 * eps / 8)
+
+
+def test_bags_are_the_sums_of_their_rows_and_empty_ones_zero():
+    table, at = RNG.normal(size=(50, 33)).astype(np.float32), RNG.integers(0, 50, 500)
+    starts = np.array([0, 0, 100, 100, 490, 500])
+
+    made = tables.add_bags(table, at, starts)
+
+    exact = [table[at[i:j]].astype(np.float64).sum(0) for i, j in itertools.pairwise(starts)]
+    np.testing.assert_allclose(made, exact, rtol=1e-5, atol=1e-4)
+
+
+BIG = RNG.normal(size=(200, 90)).astype(np.float32)
+AT = RNG.integers(0, 90, (200, 70))
+
+
+@pytest.mark.parametrize("call", [
+    lambda: scatter.gather(BIG, 1, AT),
+    lambda: scatter.gather(BIG.T, 0, AT.T),
+    lambda: scatter.put_along(BIG, 1, AT, np.float32(3)),
+    lambda: scatter.reduce_along(BIG, 1, AT, BIG, "sum", True),
+    lambda: scatter.reduce_along(BIG, 1, AT, BIG, "mean", False),
+    lambda: scatter.reduce_along(BIG, 1, AT, BIG, "prod", False),
+    lambda: scatter.reduce_along(BIG.astype(np.float16), 1, AT, BIG.astype(np.float16), "amax", True),
+    lambda: scatter.reduce_rows(BIG, 0, AT[:60].reshape(-1)[:200], BIG, "sum", True),
+    lambda: scatter.pick(BIG, (AT[:, 0] % 90, AT[:, 1])),
+    lambda: scatter.pick(BIG, (BIG > 0.3,)),
+    lambda: scatter.pick(BIG, (AT,)),
+    lambda: scatter.nonzero(BIG.astype(np.int32)),
+    lambda: scatter.put_masked(BIG, BIG > 0, BIG.reshape(-1)),
+], ids=lambda call: None)
+def test_both_tiers_agree(call):
+    before, made = kernels.backend(), []
+    for name in ("numba", "numpy"):
+        kernels.set_backend(name)
+        made.append(call())
+    kernels.set_backend(before)
+
+    assert made[0].dtype == made[1].dtype
+    np.testing.assert_array_equal(*made)
+
+
+@compiled
+def test_the_number_of_threads_changes_nothing():
+    before, made = pool.get_num_threads(), []
+    at, values = np.random.default_rng(3).integers(0, 900, 300_000), np.random.default_rng(4).random(300_000).astype(np.float32)
+    for threads in (1, 2, 4):
+        pool.set_num_threads(threads)
+        made.append([
+            scatter.reduce_along(np.zeros(900, np.float32), 0, at, values, "sum", True).tobytes(),
+            scatter.reduce_along(np.ones((900, 20), np.float32), 0, at.reshape(-1, 20), values.reshape(-1, 20), "prod", True).tobytes(),
+            tables.add_rows(values.reshape(-1, 100), at[:3000], 900).tobytes(),
+        ])
+    pool.set_num_threads(before)
+
+    assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("write", [
+    lambda x, at, src: x.scatter_add_(0, at, src),
+    lambda x, at, src: x.scatter_(0, at, src),
+    lambda x, at, src: x.scatter_(0, at, 1.0),
+    lambda x, at, src: x.index_add_(0, at[:, 0], src),
+    lambda x, at, src: x.index_put_((at[:, 0],), src, accumulate=True),
+])
+@pytest.mark.parametrize("wrong", [100, -101])
+def test_an_index_out_of_range_is_refused_before_anything_is_written(write, wrong):
+    x, at = fb.zeros(100, 80), fb.zeros(60, 80, dtype=fb.int64)
+    at[59, 0] = wrong
+
+    with pytest.raises((IndexError, RuntimeError), match=str(wrong)):
+        write(x, at, fb.ones(60, 80))
+
+    assert not x.any()
+
+
+def test_in_place_sums_see_the_values_from_before_when_they_share_memory():
+    x = fb.arange(6400.0).reshape(80, 80)
+    expected = x.clone().scatter_add(0, fb.zeros(80, 80, dtype=fb.int64), x.clone())
+
+    x.scatter_add_(0, fb.zeros(80, 80, dtype=fb.int64), x)
+
+    assert (x == expected).all()
