@@ -288,10 +288,15 @@ _CENTRED = Formula(lambda x, mean, scale, shift: (x - mean) * scale + shift, "sc
 
 def _normalize_columns(columns: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
     kind = inverse.dtype
+    mean = mean.astype(kind, copy=False)
     scale = inverse if weight is None else inverse * _parameter(weight, kind)
-    shift = np.zeros((1, 1), kind) if bias is None else _parameter(bias, kind)
+    shift = np.zeros(inverse.shape, kind) if bias is None else _parameter(bias, kind)
+    if _compiled(columns):
+        from . import norm_planes
+
+        return norm_planes.normalize_columns(columns, mean, scale, np.ascontiguousarray(shift))
     out = np.empty(columns.shape, columns.dtype)
-    launch(_CENTRED, (columns, mean.astype(kind, copy=False), scale, shift), (out,), kind)
+    launch(_CENTRED, (columns, mean, scale, shift), (out,), kind)
     return out
 
 
@@ -328,26 +333,20 @@ def _columns_backward(
     mean = mean.astype(kind, copy=False)
     g, columns = _as_columns(grad), _as_columns(x)
     scale = inverse if weight is None else inverse * _parameter(weight, kind)
-    total = along = None
+    total: Any = None
+    along: Any = None
     if wants[1] or wants[2] or not constant:
         total, along = norm_planes.column_sums(g, columns, mean)
     made = None
     if wants[0]:
-        made = np.empty(columns.shape, columns.dtype)
         if constant:
+            made = np.empty(columns.shape, columns.dtype)
             launch(_SCALE, (g, scale), (made,), kind)
         else:
-            assert total is not None
-            assert along is not None
             slope, level = (inverse * inverse * along) / len(columns), total / len(columns)
-            launch(_GRAD_CENTRED, (g, columns, mean, scale, slope, level), (made,), kind)
+            made = norm_planes.normalize_columns_grad(g, columns, mean, scale, slope, level)
         made = _from_columns(made, x.shape)
     return made, (along * inverse)[0] if wants[1] else None, total[0] if wants[2] else None
-
-
-_GRAD_CENTRED = Formula(
-    lambda grad, x, mean, scale, slope, level: (grad - level - (x - mean) * slope) * scale, "normalize_grad_centred"
-)
 
 
 def find_moments(x: Any, groups: int | None, eps: float, moments: Moments) -> None:

@@ -32,7 +32,7 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma, sqrt
 
-__all__ = ["backward", "column_moments", "column_sums", "normalize"]
+__all__ = ["backward", "column_moments", "column_sums", "normalize", "normalize_columns", "normalize_columns_grad"]
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
@@ -171,6 +171,42 @@ def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per):
         store(alongs, chunk * columns + c, along, columns - c)
 
 
+@kernel
+def normalize_column_rows(chunk, x, mean, scale, shift, out, rows, columns, per):
+    KIND = widened(mean)
+    N = lanes(KIND)
+    whole = columns // N * N
+    left = columns - whole
+    for r in rolled(range(chunk * per, min(rows, chunk * per + per))):
+        a, to = x + r * columns, out + r * columns
+        for c in rolled(range(0, whole, N)):
+            store(to, c, fma(load(a, c, N) - load(mean, c, N), load(scale, c, N), load(shift, c, N)))
+        if left > 0:
+            s = load(a, whole, N, left) - load(mean, whole, N, left)
+            store(to, whole, fma(s, load(scale, whole, N, left), load(shift, whole, N, left)), left)
+
+
+def column_slope(g, x, mean, scale, slope, level, c, left, KIND):
+    N = lanes(KIND)
+    apart = x - load(mean, c, N, left)
+    return (g - load(level, c, N, left) - apart * load(slope, c, N, left)) * load(scale, c, N, left)
+
+
+@kernel
+def normalize_column_rows_grad(chunk, grad, x, mean, scale, slope, level, out, rows, columns, per):
+    KIND = widened(mean)
+    N = lanes(KIND)
+    whole = columns // N * N
+    left = columns - whole
+    for r in rolled(range(chunk * per, min(rows, chunk * per + per))):
+        g, a, to = grad + r * columns, x + r * columns, out + r * columns
+        for c in rolled(range(0, whole, N)):
+            store(to, c, column_slope(load(g, c, N), load(a, c, N), mean, scale, slope, level, c, N, KIND))
+        if left > 0:
+            here = column_slope(load(g, whole, N, left), load(a, whole, N, left), mean, scale, slope, level, whole, left, KIND)
+            store(to, whole, here, left)
+
+
 # -- from arrays -------------------------------------------------------------------------------------------------------------
 
 
@@ -250,3 +286,23 @@ def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.n
     totals, alongs = np.empty((2, blocks, columns), mean.dtype)
     column_block_sums.run(blocks, grad, x, mean, totals, alongs, rows, columns, per)
     return np.add.reduce(totals, axis=0, keepdims=True), np.add.reduce(alongs, axis=0, keepdims=True)
+
+
+def normalize_columns(x: np.ndarray, mean: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """``(x - mean) * scale + shift`` for a contiguous ``(M, C)`` array and numbers ``(1, C)`` for its columns."""
+    rows, columns = x.shape
+    out = np.empty(x.shape, x.dtype)
+    per = max(1, CHUNK // columns)
+    normalize_column_rows.run(-(-rows // per), x, mean, scale, shift, out, rows, columns, per)
+    return out
+
+
+def normalize_columns_grad(
+    grad: np.ndarray, x: np.ndarray, mean: np.ndarray, scale: np.ndarray, slope: np.ndarray, level: np.ndarray
+) -> np.ndarray:
+    """``(grad - level - (x - mean) * slope) * scale``, likewise."""
+    rows, columns = x.shape
+    out = np.empty(x.shape, x.dtype)
+    per = max(1, CHUNK // columns)
+    normalize_column_rows_grad.run(-(-rows // per), grad, x, mean, scale, slope, level, out, rows, columns, per)
+    return out
