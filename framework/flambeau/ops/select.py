@@ -347,7 +347,7 @@ def _scatter_in_place(target: Any, dim: Any, index: Any, src: Any = None, value:
     return _put_value(target, dim, index, fill_number("scatter", target, given))
 
 
-scatter.run_inplace = _scatter_in_place
+scatter.run_inplace = _scatter_in_place  # pyright: ignore[reportAttributeAccessIssue]  # on purpose
 
 
 def _check_scatter_add(input, dim, index, src):

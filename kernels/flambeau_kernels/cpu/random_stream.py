@@ -232,7 +232,7 @@ def memory(out: np.ndarray) -> np.ndarray | None:
     if not dense.flags.c_contiguous:
         return None
     flat = dense.reshape(-1)
-    return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
+    return flat.view(f"f{flat.itemsize // 2}") if flat.dtype.kind == "c" else flat
 
 
 def fill(out: np.ndarray, values: np.ndarray) -> np.ndarray:

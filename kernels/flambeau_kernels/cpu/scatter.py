@@ -96,8 +96,8 @@ def take_rows(a: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     return a.take(index, dim)
 
 
-def pick(a: np.ndarray, key: tuple[Any, ...]) -> np.ndarray:
-    """``a[key]`` in C order, for a numpy key of index arrays, masks and slices. Raises: IndexError as numpy does."""
+def pick(a: np.ndarray, key: Any) -> np.ndarray:
+    """``a[key]`` in C order, for a tuple of index arrays, masks and slices. Raises: IndexError as numpy does."""
     first = key[0] if key else None
     if type(first) is np.ndarray and a.itemsize <= 8 and a.ndim and a.size >= COMPILED_FROM and compiles():
         if first.dtype.char == "?":
