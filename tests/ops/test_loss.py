@@ -267,3 +267,16 @@ def test_an_impossible_alignment_is_infinite_or_nothing() -> None:
     made.backward()
     assert made.item() == 0
     assert not logs.grad.any()
+
+
+def test_the_mean_squared_error_of_many_elements_is_found_without_their_differences() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, 300, 341)).astype(np.float32)
+    x, y = fb.tensor(a, requires_grad=True), fb.tensor(b, requires_grad=True)
+    loss = F.mse_loss(x, y)
+    loss.backward()
+
+    difference = a.astype(float) - b
+    assert loss.item() == pytest.approx((difference**2).mean(), rel=1e-6)
+    np.testing.assert_allclose(x.grad.numpy(), 2 * difference / a.size, rtol=1e-4, atol=1e-10)
+    np.testing.assert_allclose(y.grad.numpy(), -2 * difference / a.size, rtol=1e-4, atol=1e-10)

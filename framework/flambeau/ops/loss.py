@@ -459,7 +459,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
 
 @primitive(surface=0, tensors=("input", "target"))
 def mean_squared_error(input, target):
-    """The mean of ``(input - target) ** 2`` over all elements of two small arrays of one shape."""
+    """The mean of ``(input - target) ** 2`` over all elements of two arrays of one shape."""
 
 
 mean_squared_error.node_class.title = "MseLossBackward0"
@@ -467,8 +467,7 @@ mean_squared_error.node_class.title = "MseLossBackward0"
 
 @mean_squared_error.kernel
 def _mse(a, b):
-    difference = (a - b).reshape(-1)
-    return np.asarray(np.dot(difference, difference) / a.size, a.dtype)
+    return np.asarray(kernels.squared_error_sum(a, b) / a.size, a.dtype)
 
 
 @mean_squared_error.vjp
@@ -479,7 +478,7 @@ def _mse_vjp(grad, input, target):
 
 @mean_squared_error.raw
 def _mse_raw(grad, input, target):
-    slope = np.asarray((input - target) * (grad * (2 / input.size)))
+    slope = kernels.scaled_difference(input, target, np.asarray(grad * (2 / input.size), input.dtype))
     return slope, lambda: np.asarray(-slope)
 
 
@@ -490,7 +489,9 @@ def _mse_fast(input, target, size_average, reduce, reduction, weight):
     try:
         a, b = input._a, target._a
         d = a.dtype
-        if (d is not F4 and d is not F8) or b.dtype is not d or a.shape != b.shape or not 0 < a.size < _SMALL:
+        if (d is not F4 and d is not F8) or b.dtype is not d or a.shape != b.shape or not a.size:
+            return None
+        if type(a) is not np.ndarray or type(b) is not np.ndarray:
             return None
         made = wrap(_mse(a, b))
     except (AttributeError, RuntimeWarning):

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import backend
+from .. import backend, launch
+from ..formula import Formula
 from .softmax import COMPILED_FROM, compiled_module, narrow, widen
 
-__all__ = ["classes_that_count", "compiled_rows", "likelihood_rows", "nll", "nll_grad", "picked_weights", "row_starts"]
+__all__ = ["classes_that_count", "compiled_rows", "likelihood_rows", "nll", "nll_grad", "picked_weights", "row_starts",
+           "scaled_difference", "squared_error_sum"]  # fmt: skip
 
 
 def compiled_rows() -> Any:
@@ -23,6 +25,30 @@ def likelihood_rows(x: np.ndarray) -> Any:
     if x.size < COMPILED_FROM or x.ndim != 2 or backend() != "numba" or not x.flags.c_contiguous:
         return None
     return compiled_module("likelihood_rows")
+
+
+_DIFFERENCE = Formula(lambda a, b, scale: (a - b) * scale, "scaled_difference")
+# From here on numpy's array of differences falls out of the cache.
+SUMS_COMPILED_FROM = 16384
+
+
+def squared_error_sum(a: np.ndarray, b: np.ndarray) -> float:
+    """The sum of ``(a - b) ** 2``."""
+    if a.size >= SUMS_COMPILED_FROM and backend() == "numba" and a.flags.c_contiguous and b.flags.c_contiguous:
+        sums = compiled_module("error_sums")
+        if sums is not None:
+            return sums.squared(a, b)
+    difference = (a - b).reshape(-1)
+    return np.dot(difference, difference)
+
+
+def scaled_difference(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """``(a - b) * scale`` for a single number `scale`."""
+    if a.size < SUMS_COMPILED_FROM:
+        return np.asarray((a - b) * scale)
+    out = np.empty(a.shape, a.dtype)
+    launch(_DIFFERENCE, (a, b, scale), (out,), a.dtype)
+    return out
 
 
 def classes_that_count(target: np.ndarray, classes: int, ignored: int) -> np.ndarray | None:
