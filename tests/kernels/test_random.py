@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
@@ -522,13 +520,12 @@ def test_a_remainder_is_exact_for_every_kind_of_divisor():
         np.testing.assert_array_equal(drawn, words % count)
 
 
-def test_numba_is_not_imported_by_drawing():
+def test_numba_is_not_imported_by_drawing(fresh_python):
     program = ("import sys\nimport numpy as np\nfrom flambeau_kernels.cpu import random\n"
                "stream = random.MT19937Stream(0)\nrandom.normal(stream, np.empty(10**6))\n"
                "random.poisson(stream, np.full(10**5, 3.0))\nrandom.randperm(stream, 10**6)\nprint('numba' in sys.modules)")
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
-    assert said.strip() == "False"
+    assert fresh_python("-c", program).strip() == "False"
 
 
 def test_fused_multiply_add_rounds_once():

@@ -413,12 +413,14 @@ def gradcheck(
     Args:
         inputs: those that require grad are checked; they should be float64 or complex128.
         eps: step of the differences.
+        atol, rtol: how far the two may be apart: ``atol + rtol * abs(difference quotient)``.
         nondet_tol: how much two runs of backward may differ.
         check_undefined_grad: whether gradients that do not arrive count as zeros.
         check_grad_dtypes: whether gradients have the dtypes of their inputs.
         check_batched_grad, check_batched_forward_grad: whether derivatives agree under vmap.
         check_forward_ad, check_backward_ad: which modes to check.
         fast_mode: check along one random direction instead of every element.
+        masked: for sparse tensors, which are not built.
     Returns: True; False where a check fails and `raise_exception` is not set.
     Raises: GradcheckError where a check fails, ValueError for settings and inputs that leave nothing to check.
     """
@@ -471,7 +473,7 @@ def gradgradcheck(
         grad_outputs: cotangents to differentiate the vjp at; drawn at random by default.
         gen_non_contig_grad_outputs: whether drawn ones are not contiguous.
         check_fwd_over_rev, check_rev_over_rev: which modes go over the first derivative.
-    The others as for `gradcheck`.
+        atol, rtol, masked and the others: as for `gradcheck`.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")

@@ -340,22 +340,22 @@ def matmul(input, other):
         bad = "input" if not isinstance(input, Tensor) else "other"
         raise TypeError(f"matmul(): argument '{bad}' must be Tensor, not {type(other if bad == 'other' else input).__name__}")
     n, m = input._a.ndim, other._a.ndim
-    if n == 2 and m == 2:
-        return mm(input, other)
     if n == 0 or m == 0:
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
     _same_dtypes("matmul", input=input, other=other)
+    inner = other._a.shape[0 if m == 1 else -2]
+    if input._a.shape[-1] != inner:
+        raise RuntimeError(
+            f"matmul: input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n{describe(input=input, other=other)}"
+        )
+    if n == 2 and m == 2:
+        return mm(input, other)
     if n == 1 and m == 1:
         return dot(input, other)
     if n == 2 and m == 1:
         return mv(input, other)
     if n == 1 and m == 2:
         return mm(input.unsqueeze(0), other).squeeze(0)
-    inner = other._a.shape[0 if m == 1 else -2]
-    if input._a.shape[-1] != inner:
-        raise RuntimeError(
-            f"matmul: input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n{describe(input=input, other=other)}"
-        )
     return _batched(input, other)
 
 
