@@ -7,8 +7,14 @@ import sys
 import pytest
 
 import flambeau as fb
-from flambeau import swap
+from flambeau import _missing, swap
 from flambeau.ops import _index
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked_before(monkeypatch):
+    """A report of its own for each test, which leaves that of the process alone."""
+    monkeypatch.setattr(_missing, "_asked", {})
 
 
 def test_attributes_that_are_not_built_say_so_with_their_docs_page():
@@ -16,6 +22,7 @@ def test_attributes_that_are_not_built_say_so_with_their_docs_page():
         fb.ones(2).qscheme  # noqa: B018  # asking is the test
     with pytest.raises(AttributeError, match=r"torch\.Tensor\.qscheme is not built yet"):
         fb.Tensor.qscheme  # noqa: B018  # asking is the test
+    assert not hasattr(fb.Tensor, "qscheme")
 
 
 def test_the_report_names_the_line_that_asked():

@@ -31,7 +31,7 @@ def _registry_attribute(name: str) -> Any:
     first = not _derive._loaded
     found = _derive.method(name)
     # Loading the op modules may have put it on the class directly.
-    return Tensor.__dict__.get(name) if found is None and first else found
+    return Tensor.__dict__.get(name) if found is None and first and not _derive.is_unbuilt(name) else found
 
 
 def _no_attribute(name: str, owner: Any) -> AttributeError:
