@@ -184,11 +184,14 @@ def convolution(
 @convolution.kernel
 def _convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups):
     from flambeau_kernels.cpu import conv as kernels
+    from flambeau_kernels.cpu.layout import alike
 
-    if not transposed:
-        return kernels.convolve(x, w, stride, padding, dilation, groups, b)
-    spatial = transposed_size(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
-    return kernels.convolve_input(x, w, spatial, stride, padding, dilation, groups, b)
+    if transposed:
+        spatial = transposed_size(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
+        made = kernels.convolve_input(x, w, spatial, stride, padding, dilation, groups, b)
+    else:
+        made = kernels.convolve(x, w, stride, padding, dilation, groups, b)
+    return alike(made, x, w)
 
 
 @convolution.shape
@@ -245,17 +248,18 @@ def _crop(x: Tensor, spatial: Ints) -> Tensor:
 @convolution.raw
 def _convolution_raw(grad, input, weight, stride, padding, dilation, transposed, groups):
     from flambeau_kernels.cpu import conv as kernels
+    from flambeau_kernels.cpu.layout import alike
 
     settings = (stride, padding, dilation, groups)
     kernel = weight.shape[2:]
     if transposed:
         return (
-            lambda: kernels.cropped(kernels.convolve(grad, _conj(weight), *settings), input.shape[2:]),
+            lambda: alike(kernels.cropped(kernels.convolve(grad, _conj(weight), *settings), input.shape[2:]), input),
             lambda: kernels.convolve_weight(grad, _conj(input), kernel, *settings),
             lambda: kernels.channel_sum(grad),
         )
     return (
-        lambda: kernels.convolve_input(grad, _conj(weight), input.shape[2:], *settings),
+        lambda: alike(kernels.convolve_input(grad, _conj(weight), input.shape[2:], *settings), input),
         lambda: kernels.convolve_weight(_conj(input), grad, kernel, *settings),
         lambda: kernels.channel_sum(grad),
     )

@@ -93,11 +93,21 @@ def _window_count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) ->
 
 def _planes(a: Any, n: int) -> Any:
     """``(*, *spatial)`` as ``(planes, *spatial)``."""
+    if not a.flags.c_contiguous:
+        from flambeau_kernels.cpu.layout import planar
+
+        a = planar(a)
     return a.reshape(prod(a.shape[: a.ndim - n]), *a.shape[a.ndim - n :])
 
 
-def _restored(made: Any, a: Any, n: int) -> Any:
-    return made.reshape(*a.shape[: a.ndim - n], *made.shape[1:])
+def _restored(made: Any, a: Any, n: int, keeps_order: bool = True) -> Any:
+    """Planes in the shape that `a` had before it was pooled, and if `keeps_order` in its order in memory."""
+    made = made.reshape(*a.shape[: a.ndim - n], *made.shape[1:])
+    if a.flags.c_contiguous or not keeps_order:
+        return made
+    from flambeau_kernels.cpu.layout import alike
+
+    return alike(made, a)
 
 
 def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
@@ -136,14 +146,14 @@ def _window_mean(x, windows, include_padding, divisor):
     n = len(windows)
     made = window_means(_planes(x, n), windows, include_padding, divisor, False)
     if made is not None:
-        return _restored(made, x, n)
+        return _restored(made, x, n, n < 3)  # as PyTorch
     made = window_sum(_wide(_planes(x, n)), windows)
     over = _divisor(windows, include_padding, divisor, made.dtype)
     if made.dtype.kind == "i":
         made = np.trunc(made / over).astype(x.dtype)
     else:
         made /= over
-    return _restored(made.astype(x.dtype, copy=False), x, n)
+    return _restored(made.astype(x.dtype, copy=False), x, n, n < 3)  # as PyTorch
 
 
 @window_mean.shape
@@ -410,7 +420,8 @@ def _put_plane(grad, at, x, n):
 
     planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
     count = prod(grad.shape[grad.ndim - n :])
-    return kernel(grad.reshape(planes, count), at.reshape(planes, count), size, True).reshape(x.shape)
+    made = kernel(_planes(grad, n).reshape(planes, count), _planes(at, n).reshape(planes, count), size, True)
+    return _restored(made.reshape(planes, *x.shape[x.ndim - n :]), x, n)
 
 
 @put_plane.shape
@@ -592,7 +603,7 @@ def _adaptive_mean(x, sizes):
     planes = _planes(x, n)
     if prod(sizes) == 1:
         made = kernels.plane_means(planes.reshape(len(planes), -1))
-        return _restored(made.reshape(len(planes), *sizes), x, n)
+        return _restored(made.reshape(len(planes), *sizes), x, n, n < 3)  # as PyTorch
     planes = _wide(planes)
     if all(m and size % m == 0 for size, m in zip(planes.shape[1:], sizes, strict=True)):
         windows = tuple(
@@ -603,7 +614,7 @@ def _adaptive_mean(x, sizes):
         made /= prod(w.kernel for w in windows)
     else:
         made = kernels.adaptive_mean(planes, sizes)
-    return _restored(made.astype(x.dtype), x, n)
+    return _restored(made.astype(x.dtype), x, n, n < 3)  # as PyTorch
 
 
 @adaptive_mean.shape

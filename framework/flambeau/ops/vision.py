@@ -57,9 +57,10 @@ def pad_constant(input, pairs, value):
 
 @pad_constant.kernel
 def _pad_constant(x, pairs, value):
+    from flambeau_kernels.cpu.layout import alike, planar
     from flambeau_kernels.cpu.pad import pad_constant as kernel
 
-    return kernel(x, pairs, value)
+    return alike(kernel(planar(x), pairs, value), x)
 
 
 @pad_constant.shape
@@ -91,9 +92,11 @@ def pad_mode(input, pairs, mode):
 
 @pad_mode.kernel
 def _pad_mode(x, pairs, mode):
+    from flambeau_kernels.cpu.layout import alike, planar
     from flambeau_kernels.cpu.pad import pad_mode as kernel
 
-    return kernel(x, pairs, mode)
+    made = kernel(planar(x), pairs, mode)
+    return made if mode == "circular" else alike(made, x)
 
 
 @pad_mode.shape
@@ -210,12 +213,13 @@ def resample(input, maps, transposed):
 
 @resample.kernel
 def _resample(x, maps, transposed):
+    from flambeau_kernels.cpu.layout import alike, planar
     from flambeau_kernels.cpu.resample import apply_maps
 
     n = len(maps)
-    planes = x.reshape(prod(x.shape[: x.ndim - n]), *x.shape[x.ndim - n :])
+    planes = planar(x).reshape(prod(x.shape[: x.ndim - n]), *x.shape[x.ndim - n :])
     made = apply_maps(planes, maps, transposed)
-    return made.reshape(*x.shape[: x.ndim - n], *made.shape[1:])
+    return alike(made.reshape(*x.shape[: x.ndim - n], *made.shape[1:]), x)
 
 
 @resample.shape
