@@ -45,8 +45,9 @@ def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: In
     group = (c // groups) * w.shape[1] * taps if transposed else outputs * w.shape[1] * taps
     packed = [product.packed_weights(w, step, groups, outputs, group, output, kind) for step in tables.passes]
     for first, last, source in _planes(x, tables, kind, c * tables.plane):
-        for one, weights in zip(tables.passes, packed, strict=True):
-            _pass(source, weights, ready, out[first:last], tables, one, c, groups, outputs)
+        part = out if last - first == n else out[first:last]
+        for number, weights in enumerate(packed):
+            _pass(source, weights, ready, part, tables, number, c, groups, outputs)
     return out
 
 
@@ -86,8 +87,9 @@ def _planes(x: Any, tables: Walk, kind: np.dtype, per_image: int) -> Any:
     in_place = tables.in_place and x.dtype == kind and x.flags.c_contiguous
     step = n if in_place else max(1, BLOCK_BYTES // (per_image * kind.itemsize))
     for i in range(0, n, step):
-        some = x[i:i + step]
-        yield i, i + len(some), some if in_place else planes.planes_of(some, tables.axes, tables.plane, kind)
+        some = x if step >= n else x[i:i + step]
+        planes_of = some if in_place else planes.planes_of(some, tables.axes, tables.plane, kind, tables.prepared)
+        yield i, i + len(some), planes_of
 
 
 def _source_layout(tables: Walk, counts: Ints, c: int, groups: int, out: tuple[int, int, Ints]) -> product.Layout:
@@ -96,12 +98,18 @@ def _source_layout(tables: Walk, counts: Ints, c: int, groups: int, out: tuple[i
     return product.Layout(counts, c * tables.plane, c // groups * tables.plane, steps, *out)
 
 
-def _pass(source: Any, weights: Any, bias: Any, out: Any, tables: Walk, one: Any, c: int, groups: int, outputs: int) -> None:
-    image, channel, *steps = (s // out.itemsize for s in out.strides)
-    begin = out[(slice(None), slice(None), *(slice(f, None) for f in one.first))]
-    out_steps = tuple(s * k for s, k in zip(steps, one.steps, strict=True))
-    layout = _source_layout(tables, one.counts, c, groups, (image, channel, out_steps))
-    product.run(source, weights, bias, begin, one, layout, len(out), groups, outputs)
+def _pass(source: Any, weights: Any, bias: Any, out: Any, tables: Walk, number: int, c: int, groups: int, outputs: int) -> None:
+    one = tables.passes[number]
+    key = number, out.shape, groups, source.dtype
+    prepared = tables.prepared.get(key)
+    if prepared is None:
+        image, channel, *steps = (s // out.itemsize for s in out.strides)
+        out_steps = tuple(s * k for s, k in zip(steps, one.steps, strict=True))
+        layout = _source_layout(tables, one.counts, c, groups, (image, channel, out_steps))
+        prepared = tables.prepared[key] = product.prepare(one, layout, len(out), groups, outputs, source.dtype)
+    if any(one.first):
+        out = out[(slice(None), slice(None), *(slice(f, None) for f in one.first))]
+    product.run(source, weights, bias, out, one, prepared)
 
 
 def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:

@@ -86,10 +86,24 @@ def lay_out(chunk, source, planes, geometry, *, STEP):
                             to += x[3]
 
 
-def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype) -> np.ndarray:
-    """The planes ``(images, channels, plane)`` of `x`, ``(images, channels, *axes)``, as `kind`."""
+def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype, prepared: dict[Any, Any]) -> np.ndarray:
+    """The planes ``(images, channels, plane)`` of `x`, ``(images, channels, *axes)``, as `kind`.
+
+    Args:
+        prepared: keeps what was made for these axes.
+    """
+    made = np.empty((*x.shape[:2], plane), kind)
+    key = x.shape, x.strides, x.itemsize
+    found = prepared.get(key)
+    if found is None:
+        found = prepared[key] = _prepare(x, axes, plane)
+    chunks, geometry, step = found
+    lay_out.run(chunks, x, made, geometry, STEP=step)
+    return made
+
+
+def _prepare(x: Any, axes: tuple[Axis, ...], plane: int) -> tuple[int, np.ndarray, int]:
     images, channels = x.shape[:2]
-    made = np.empty((images, channels, plane), kind)
     size = x.itemsize
     geometry = np.zeros(PHASES + 3 * MOST_PHASES, np.int64)
     per_chunk = max(1, CHUNK // plane)
@@ -101,5 +115,4 @@ def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype) -> np.
     for a in range(3 - len(axes)):
         geometry[AXES + a * WIDE : AXES + (a + 1) * WIDE] = 1, 0, 1, 1, 1, 0
     distance = axes[-1].stride * x.strides[-1] // size
-    lay_out.run(-(-images * channels // per_chunk), x, made, geometry, STEP=distance if distance in (1, 2) else 0)
-    return made
+    return -(-images * channels // per_chunk), geometry, distance if distance in (1, 2) else 0

@@ -256,23 +256,28 @@ class Layout:
                       self.out_channel, (*(0,) * fill, *out))  # fmt: skip
 
 
-def run(planes: Any, packed: np.ndarray, bias: np.ndarray, out: Any, step: Pass, layout: Layout, images: int, groups: int,
-        outputs: int) -> None:  # fmt: skip
-    """One pass over some images; `out` begins at the first result."""
+def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, kind: np.dtype) -> tuple[int, np.ndarray]:
+    """Chunks and geometry of one pass over some images."""
     rows, vectors = tile()
-    width = vectors * (llvm.machine().register_bits // (8 * planes.itemsize))
+    width = vectors * (llvm.machine().register_bits // (8 * kind.itemsize))
     at = layout.joined()
     taps, positions = len(step.source), images * prod(at.counts)
     blocks = -(-outputs // MOST)
     panels = -(-positions // width)
     span = max(1, CHUNK // (2 * taps * width * min(outputs, MOST)))
     spans = -(-panels // span)
-    geometry = np.array([
+    return spans * blocks * groups, np.array([
         taps, outputs, blocks, spans, span * width, positions, layout.group, -(-outputs // rows), _even(taps),
         at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
         at.out_image, at.out_steps[0], at.out_steps[1], at.out_channel, at.out_steps[2],
     ])  # fmt: skip
-    correlate.run(spans * blocks * groups, planes, packed, bias, out, step.source, geometry, ROWS=rows, VECTORS=vectors,
+
+
+def run(planes: Any, packed: np.ndarray, bias: np.ndarray, out: Any, step: Pass, prepared: tuple[int, np.ndarray]) -> None:
+    """One pass; `out` begins at the first result."""
+    rows, vectors = tile()
+    chunks, geometry = prepared
+    correlate.run(chunks, planes, packed, bias, out, step.source, geometry, ROWS=rows, VECTORS=vectors,
                   WIDE=out.dtype == planes.dtype)  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,17 +89,24 @@ class Pass(NamedTuple):
     weight: np.ndarray
 
 
-class Walk(NamedTuple):
-    """A whole map: its axes, elements of the planes of one channel, and its passes."""
+class Walk:
+    """A whole map: its axes, elements of the planes of one channel, and its passes.
 
-    axes: tuple[Axis, ...]
-    plane: int
-    passes: tuple[Pass, ...]
+    Attributes: `in_place`, whether the planes are the source itself; `prepared`, tables for kernels that were made for
+    arrays of some strides and are kept for the next call.
+    """
 
-    @property
-    def in_place(self) -> bool:
-        """Whether the planes are the source itself."""
-        return all(a.stride == 1 and a.low == 0 and a.extent == a.size for a in self.axes)
+    __slots__ = ("axes", "in_place", "passes", "plane", "prepared")
+
+    def __init__(self, axes: tuple[Axis, ...], passes: tuple[Pass, ...]) -> None:
+        self.axes, self.passes = axes, passes
+        self.plane = plane_size(axes)
+        self.in_place = all(a.stride == 1 and a.low == 0 and a.extent == a.size for a in axes)
+        self.prepared: dict[Any, Any] = {}
+
+
+def plane_size(axes: tuple[Axis, ...]) -> int:
+    return prod(len(a.phases) * a.extent for a in axes)
 
 
 @functools.lru_cache(maxsize=512)
@@ -115,9 +122,9 @@ def walk(
     """
     make = transposed_axis if transposed else forward_axis
     axes = tuple(make(*facts) for facts in zip(sizes, made, kernel, stride, padding, dilation, strict=True))
-    plane = prod(len(a.phases) * a.extent for a in axes)
+    plane = plane_size(axes)
     passes = [_pass(axes, lines, plane, channels, weight_channel, kernel) for lines in product(*(a.lines for a in axes))]
-    return Walk(axes, plane, tuple(passes))
+    return Walk(axes, tuple(passes))
 
 
 def _pass(axes: tuple[Axis, ...], lines: tuple[Line, ...], plane: int, channels: int, weight_channel: int,

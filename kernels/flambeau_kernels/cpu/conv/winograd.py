@@ -233,6 +233,7 @@ class Plan:
         self.slices = made[0] if len(kernel) == 3 else 1
         z = (Axis(sizes[0], padding[0], 1, (0,), self.slices + deep - 1, ()),) if len(kernel) == 3 else ()
         self.axes = (*z, y, x)
+        self.prepared: dict[Any, Any] = {}
         self.row, self.slice = x.extent, y.extent * x.extent
         self.half = self.slice * (self.slices + deep - 1)
         self.plane = 2 * self.half
@@ -258,7 +259,7 @@ class Plan:
         """Convolve some images into `out`. Returns whether all results are finite: what is not would reach its whole
         tile."""
         kind = transformed.dtype
-        source = laying.planes_of(x, self.axes, self.plane, kind)
+        source = laying.planes_of(x, self.axes, self.plane, kind, self.prepared)
         rows, vectors = tile()
         lane_count = llvm.machine().register_bits // (8 * kind.itemsize)
         tiles, output_blocks = len(x) * self.slices * self.down * self.across, -(-self.outputs // MOST)
