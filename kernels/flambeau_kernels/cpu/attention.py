@@ -56,10 +56,8 @@ def attend_grad(
     if _compiled(q, v) and not of_mask:
         return *attention_tiles.attend_grad(grad, q, k, v, mask, out, logs, scale, causal), None
     heads = q.shape[1]
-    flat = (_flat(x, heads) for x in (grad, q, k, v))
-    dq, dk, dv, dmask = attend_grad_flat(
-        *flat, _flat_mask(mask, q), _flat(out, heads), _flat(logs, heads), scale, causal, of_mask
-    )
+    g, a, b, c, o, sums = (_flat(x, heads) for x in (grad, q, k, v, out, logs))
+    dq, dk, dv, dmask = attend_grad_flat(g, a, b, c, _flat_mask(mask, q), o, sums, scale, causal, of_mask)
     dk, dv = (_sum_groups(d, x) for d, x in ((dk, k), (dv, v)))
     return dq.reshape(q.shape), dk, dv, None if dmask is None else _sum_mask(dmask, mask, q)
 

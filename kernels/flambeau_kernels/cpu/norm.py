@@ -381,7 +381,7 @@ def normalize(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
     shift = -_spread(mean, c) * scale
     shift = shift if bias is None else shift + _parameter(bias, kind)
     out = np.empty(x.shape, x.dtype)
-    for part in _image_blocks(x):
+    for part in (slice(None),) if _compiled(x) else _image_blocks(x):
         launch(_SCALE_SHIFT, (x[part], _taken(scale, part), _taken(shift, part)), (out[part],), kind)
     return out
 
