@@ -11,7 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, uint64, widened
+from flambeau_kernels.engine.language import (
+    broadcast,
+    independent,
+    int64,
+    kernel,
+    lanes,
+    load,
+    local,
+    prefetch,
+    store,
+    uint64,
+    unroll,
+    vector,
+    widened,
+)
 from flambeau_kernels.vocabulary import maximum, minimum
 
 from .index import collapsed, from_end
@@ -23,6 +37,7 @@ WORK = 1 << 14                                       # elements per chunk
 ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
 PARTS = 4                                            # of the elements of one long line
 LONG = 1 << 17
+AHEAD = 6                                            # rows of a bag that are asked for early
 
 
 def scatter(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> bool:
@@ -148,11 +163,26 @@ def sum_bags(table: np.ndarray, index: np.ndarray, starts: np.ndarray, made: np.
 @kernel
 def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, count: Any, width: Any, each: Any) -> Any:
     kind = widened(made)
+    COUNT = lanes(kind)
+    sums, last = local(vector(kind, COUNT), 4), starts[count]
     for bag in range(chunk * each, min(count, chunk * each + each)):
-        to = made + bag * width
-        for c in independent(range(width)):
-            to[c] = kind(0)
-        for k in range(starts[bag], starts[bag + 1]):
-            row = table + int64(index[k]) * width
-            for c in independent(range(width)):
-                to[c] = to[c] + row[c]
+        to, first, end = made + bag * width, starts[bag], starts[bag + 1]
+        c = 0
+        for V in unroll((4, 1)):                     # vectors of columns whose sums stay in registers
+            while c + V * COUNT <= width:
+                for v in unroll(range(V)):
+                    sums[v] = broadcast(kind(0), COUNT)
+                for k in range(first, end):
+                    ahead = table + (int64(index[min(k + AHEAD, last - 1)]) * width + c)
+                    row = table + (int64(index[k]) * width + c)
+                    for v in unroll(range(V)):
+                        prefetch(ahead + v * COUNT)
+                        sums[v] = sums[v] + load(row, v * COUNT, COUNT)
+                for v in unroll(range(V)):
+                    store(to, c + v * COUNT, sums[v])
+                c += V * COUNT
+        for rest in range(c, width):
+            total = kind(0)
+            for k in range(first, end):
+                total += table[int64(index[k]) * width + rest]
+            to[rest] = total
