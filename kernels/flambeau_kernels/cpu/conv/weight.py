@@ -41,8 +41,10 @@ ENOUGH, MOST_SUMS = 24, 8 << 20
 # The gradient has the same slots as the source from ROW on, from GRADIENT on.
 
 
-def tile_shape() -> tuple[int, int]:
+def tile_shape(outputs: int) -> tuple[int, int]:
     """Output channels and taps of a register tile."""
+    if outputs == 1:
+        return 1, 12
     return (4, 6) if tile()[0] == 8 else (3, 4)
 
 
@@ -154,7 +156,7 @@ class Sums:
 
     def __init__(self, groups: int, outputs: int, step: Pass, kind: np.dtype) -> None:
         self.groups, self.outputs, self.step = groups, outputs, step
-        self.rows, self.columns = tile_shape()
+        self.rows, self.columns = tile_shape(outputs)
         taps = len(step.source)
         self.blocks = -(-taps // TAPS_BLOCK), -(-outputs // OUTPUTS_BLOCK)
         self.kind = kind
