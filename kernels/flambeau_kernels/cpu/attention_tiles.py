@@ -73,7 +73,7 @@ def copy_block(x, row, rows, columns, wide, scale, to):
             store(to, r * wide + c, load(x, r * row + c, N, columns - c) * scale)
 
 
-def mask_scores(scores, mask, mask_row, mask_key, rows, keys, first_row, first_key, CAUSAL, MASK):
+def mask_scores(scores, mask, mask_row, mask_key, rows, keys, first_row, first_key, causal, MASK):
     """Apply a mask, given from the first of `rows` and `keys` on, to a tile of scores ``(key, query)``."""
     KIND = widened(scores)
     if MASK:
@@ -82,7 +82,7 @@ def mask_scores(scores, mask, mask_row, mask_key, rows, keys, first_row, first_k
                 m = mask[r * mask_row + k * mask_key]
                 s = scores[k * QUERIES + r]
                 scores[k * QUERIES + r] = where(m, s, KIND(-math.inf)) if MASK == "bool" else s + KIND(m)
-    if CAUSAL:
+    if causal:
         # Key first_key + k is hidden from queries before it.
         for k in rolled(range(max(0, first_row - first_key + 1), keys)):
             for r in rolled(range(min(rows, first_key + k - first_row))):
@@ -117,7 +117,7 @@ def weigh(scores, keys, top, total, shrink):
 @kernel
 def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, group, rows, keys, width, out_width,
                  q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
-                 m_batch, m_head, m_row, m_key, scale, *, WIDTH, COPY, CAUSAL, MASK):  # fmt: skip
+                 m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor = KIND(scale)
@@ -140,7 +140,7 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
             store(total, j, zero_lanes(KIND))
         for j in range(0, QUERIES * wide, N):
             store(sums, j, zero_lanes(KIND))
-        seen = min(keys, first + count) if CAUSAL else keys
+        seen = min(keys, first + count) if causal else keys
         for key in range(0, seen, KEYS):
             part = min(KEYS, seen - key)
             k_here = k + (b * k_batch + hk * k_head + key * k_row)
@@ -151,7 +151,7 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
             else:
                 apart(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False)
             m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
-            apart(mask_scores)(scores, m_here, m_row, m_key, count, part, first, key, CAUSAL, MASK)
+            apart(mask_scores)(scores, m_here, m_row, m_key, count, part, first, key, causal, MASK)
             apart(weigh)(scores, part, top, total, shrink)
             for r in rolled(range(count)):
                 less = broadcast(shrink[r], N)
@@ -202,7 +202,7 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                       heads, group, rows, keys, width, out_width, k_wide, v_wide,
                       g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                       o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
-                      dv_batch, dv_head, dv_row, m_batch, m_head, m_row, m_key, scale, *, WIDTH, COPY, CAUSAL, MASK):  # fmt: skip
+                      dv_batch, dv_head, dv_row, m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
@@ -229,7 +229,7 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
         for h in range(hk * group, hk * group + group):
             head = b * heads + h
             # Queries before the first of these keys do not see them; blocks begin at multiples of QUERIES.
-            start = begin // QUERIES * QUERIES if CAUSAL else 0
+            start = begin // QUERIES * QUERIES if causal else 0
             dq_here = dq + (piece * dq_part + b * dq_batch + h * dq_head)
             for r in rolled(range(min(start, rows))):
                 for j in rolled(range(width)):
@@ -252,7 +252,7 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                         o = load(o_here, r * o_row + j, N, out_width - j)
                         products = fma(load(gn, r * v_wide + j, N), o, products)
                     balance[r] = lane_sum(products)
-                seen = min(end, first + count) if CAUSAL else end
+                seen = min(end, first + count) if causal else end
                 for key in range(begin, seen, KEYS):
                     part = min(KEYS, seen - key)
                     k_here = k + (b * k_batch + hk * k_head + key * k_row)
@@ -266,7 +266,7 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                         apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False)
                         apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False)
                     m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
-                    apart(mask_scores)(weights, m_here, m_row, m_key, count, part, first, key, CAUSAL, MASK)
+                    apart(mask_scores)(weights, m_here, m_row, m_key, count, part, first, key, causal, MASK)
                     apart(weights_again)(weights, part, level)
                     apart(slopes_of_scores)(slopes, weights, part, balance)
                     apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True)
@@ -329,7 +329,7 @@ def _kind(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
 
 
-def _constants(q: np.ndarray, v: np.ndarray, mask: Any, causal: bool) -> tuple[int, dict[str, Any]]:
+def _constants(q: np.ndarray, v: np.ndarray, mask: Any) -> tuple[int, dict[str, Any]]:
     """How many elements a row of a product is a multiple of, and the constants of the kernels."""
     kind = _kind(q.dtype)
     step = 2 * _register_bytes() // kind.itemsize
@@ -337,7 +337,6 @@ def _constants(q: np.ndarray, v: np.ndarray, mask: Any, causal: bool) -> tuple[i
         "WIDTH": next(w for w in WIDTHS if w >= max(q.shape[3], v.shape[3])),
         # Keys and values are copied block by block where they must be widened or padded to whole vectors.
         "COPY": kind != q.dtype or q.shape[3] % step != 0 or v.shape[3] % step != 0,
-        "CAUSAL": causal,
         "MASK": "" if mask is None else "bool" if mask.dtype == bool else "added",
     }
     return step, constants
@@ -370,7 +369,7 @@ def attend(
     attend_block.run(
         -(-units // per), q, k, v, logs if mask is None else mask, out, logs, per, units, blocks, heads, heads // k.shape[1],
         rows, keys, width, out_width, *_steps(q), *_steps(k), *_steps(v), *_steps(out), *_mask_steps(mask), float(scale),
-        release=True, **_constants(q, v, mask, causal)[1],
+        int(causal), release=True, **_constants(q, v, mask)[1],
     )  # fmt: skip
     return out, logs
 
@@ -383,7 +382,7 @@ def attend_grad(
     grad, q, k, v, out = _rows(grad), _rows(q), _rows(k), _rows(v), _rows(out)
     batch, heads, rows, width = q.shape
     key_heads, keys, out_width = v.shape[1:]
-    step, constants = _constants(q, v, mask, causal)
+    step, constants = _constants(q, v, mask)
     k_wide, v_wide = -(-width // step) * step, -(-out_width // step) * step
     part_keys, parts = _parts(batch * key_heads, keys)
     dk, dv = empty_like(k, width), empty_like(v, out_width)
@@ -399,7 +398,7 @@ def attend_grad(
         -(-units // per), grad, q, k, v, logs if mask is None else mask, out, logs, dq, dk, dv, dk_sum, dv_sum, per, units,
         parts, part_keys, heads, heads // key_heads, rows, keys, width, out_width, k_wide, v_wide,
         *_steps(grad), *_steps(q), *_steps(k), *_steps(v), *_steps(out), *_steps(dq, 4), *_steps(dk), *_steps(dv),
-        *_mask_steps(mask), float(scale), release=True, **constants,
+        *_mask_steps(mask), float(scale), int(causal), release=True, **constants,
     )  # fmt: skip
     if parts == 1:
         return dq[0], dk, dv
