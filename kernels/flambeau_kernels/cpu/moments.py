@@ -10,7 +10,7 @@ import numpy as np
 from flambeau_kernels.vocabulary import abs, sqrt
 
 from . import softmax
-from .reduce import Plans, Reduction, count_of, magnitude, reduce
+from .reduce import Plans, Reduction, count_of, magnitude, reduce, square
 
 __all__ = ["logsumexp", "norm", "variance"]
 
@@ -46,10 +46,6 @@ def _not_zero(x):
     return x != 0
 
 
-def _square(x):
-    return x * x
-
-
 def _root(total, n):
     return sqrt(total)
 
@@ -75,7 +71,7 @@ def _usual() -> dict[float, Reduction]:
     return {
         0.0: Reduction("norm_0", "add", _not_zero),
         1.0: Reduction("norm_1", "add", magnitude),
-        2.0: Reduction("norm_2", "add", _square, _root),
+        2.0: Reduction("norm_2", "add", square, _root),
         inf: Reduction("norm_inf", "max", magnitude),
         -inf: Reduction("norm_least", "min", magnitude),
     }

@@ -19,7 +19,7 @@ from flambeau_kernels.vocabulary import abs
 
 from . import tier
 
-__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "magnitude", "reduce", "reduce_by_numpy"]
+__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "magnitude", "reduce", "reduce_by_numpy", "square"]
 
 # Up to so many elements numpy answers as soon, and native launchers give numpy's bits.
 NUMPY_UP_TO = 4096
@@ -112,6 +112,11 @@ def reduce_by_numpy(
 def magnitude(x):
     """The term of reductions over ``|x|``."""
     return abs(x)
+
+
+def square(x):
+    """The term of sums of squares."""
+    return x * x
 
 
 def count_of(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:

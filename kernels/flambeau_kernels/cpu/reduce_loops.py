@@ -4,8 +4,8 @@ There are two, by where the reduced dimension lies (see `_folds`):
 
 rows     a block of 1024 neighbours is combined with the vector unit in any order (floats in float32), blocks in float64 in
          order of their index. Runs longer than a chunk are cut into pieces, whose results are combined by numpy.
-columns  eight rows at a time are combined as a tree in float32, and that added to float64 totals of a strip of columns.
-         Narrow matrices are read as if several rows were one; many rows are cut into pieces as runs are.
+columns  eight rows at a time of a strip of columns are combined as a tree in float32, eight such in float32 too, and these
+         in float64. Narrow matrices are read as if several rows were one; many rows are cut into pieces as runs are.
 
 How work is cut is a function of shape and strides, so every number of threads gives the same bits.
 """
@@ -20,6 +20,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.engine.language import (
     bool8,
+    broadcast,
     flags,
     float32,
     float64,
@@ -27,6 +28,9 @@ from flambeau_kernels.engine.language import (
     int32,
     int64,
     kernel,
+    lane_sum,
+    lanes,
+    load,
     local,
     widened,
 )
@@ -35,13 +39,15 @@ from flambeau_kernels.vocabulary import maximum, minimum
 
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
-from .reduce import Reduction, magnitude
+from .reduce import Reduction, magnitude, square
 
 __all__ = ["identity_of", "plan"]
 
 # Elements of a chunk: about 20 microseconds of a sum of float32.
 GRAIN = 131072
 BLOCK = 1024  # elements combined before the total is
+EIGHTS = 8  # groups of eight rows combined before totals are
+ON_VECTORS = (None, magnitude, square)  # terms that are words of vectors as well
 
 Run = Callable[[np.ndarray], np.ndarray]
 
@@ -170,10 +176,39 @@ def finished(total, count, FINISH, KIND):
     return made
 
 
+def vector_at(p, i, TERM, LANES):
+    value = load(p, i, LANES)
+    if TERM is not None:
+        value = TERM(value)
+    return value
+
+
+def sum_of(p, size, TERM, KIND, LANES):
+    """The sum of a block of floats: four vectors of partial sums, and what is left with zeros beside it."""
+    a = broadcast(KIND(0), LANES)
+    b, d, e = a, a, a
+    i = 0
+    while i + 4 * LANES <= size:
+        a, b = a + vector_at(p, i, TERM, LANES), b + vector_at(p, i + LANES, TERM, LANES)
+        d, e = d + vector_at(p, i + 2 * LANES, TERM, LANES), e + vector_at(p, i + 3 * LANES, TERM, LANES)
+        i += 4 * LANES
+    while i + LANES <= size:
+        a = a + vector_at(p, i, TERM, LANES)
+        i += LANES
+    if i < size:
+        value = load(p, i, LANES, size - i)
+        if TERM is not None:
+            value = TERM(value)
+        b = b + value
+    return lane_sum((a + b) + (d + e))
+
+
 def block_of(p, size, COMBINE, TERM, KIND, START, SIZES):
     """``p[0], ..., p[size - 1]`` combined in any order."""
     if SIZES is not None:
         some = extreme_of(p, size, KIND, START, COMBINE == "max", SIZES)
+    elif COMBINE == "add" and KIND.family == "f" and widened(p) is KIND and TERM in ON_VECTORS:
+        some = sum_of(p, size, TERM, KIND, lanes(KIND))
     else:
         some = KIND(START)
         with flags("reassoc", "contract"):
@@ -187,6 +222,12 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
          COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
+    if pieces == 1 and r0 == 1 and r1 <= BLOCK and last <= k1:
+        # Short rows: little work each, so nothing else is looked at.
+        while item < last:
+            short = TOTAL_KIND(block_of(x + item * step, r1, COMBINE, TERM, BLOCK_KIND, START, SIZES))
+            out[item] = finished(short, count, FINISH, widened(out))
+            item += 1
     row, piece = item, 0
     while item < last:
         row = item
@@ -222,6 +263,10 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
 def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, count, *,
             COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
     totals = local(TOTAL_KIND, STRIP)
+    if BLOCK_KIND is TOTAL_KIND:
+        sums = totals
+    else:
+        sums = local(BLOCK_KIND, STRIP)
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -235,8 +280,11 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
         wide = narrow * together
         for c in independent(range(wide)):
             totals[c] = TOTAL_KIND(START)
+            if BLOCK_KIND is not TOTAL_KIND:
+                sums[c] = BLOCK_KIND(START)
         left = some // together
         far = row * together
+        eights = 0
         while left >= 8:
             for c in independent(range(wide)):
                 q = p + c
@@ -245,16 +293,26 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 d = joined(term_of(q[4 * far], TERM, BLOCK_KIND), term_of(q[5 * far], TERM, BLOCK_KIND), COMBINE)
                 e = joined(term_of(q[6 * far], TERM, BLOCK_KIND), term_of(q[7 * far], TERM, BLOCK_KIND), COMBINE)
                 eight = joined(joined(a, b, COMBINE), joined(d, e, COMBINE), COMBINE)
-                totals[c] = joined(totals[c], TOTAL_KIND(eight), COMBINE)
+                sums[c] = joined(sums[c], eight, COMBINE)
             p = p + 8 * far
             left -= 8
-        while left > 0:
-            for c in independent(range(wide)):
-                totals[c] = joined(totals[c], TOTAL_KIND(term_of(p[c], TERM, BLOCK_KIND)), COMBINE)
+            eights += 1
+            if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+                for c in independent(range(wide)):
+                    totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
+                    sums[c] = BLOCK_KIND(START)
+                eights = 0
+        while left >= 0:
+            size = wide
+            if left == 0:
+                size = (some % together) * narrow
+            for c in independent(range(size)):
+                sums[c] = joined(sums[c], term_of(p[c], TERM, BLOCK_KIND), COMBINE)
             p = p + far
             left -= 1
-        for c in independent(range((some % together) * narrow)):
-            totals[c] = joined(totals[c], TOTAL_KIND(term_of(p[c], TERM, BLOCK_KIND)), COMBINE)
+        if BLOCK_KIND is not TOTAL_KIND:
+            for c in independent(range(wide)):
+                totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
         for j in range(1, together):
             for c in independent(range(narrow)):
                 totals[c] = joined(totals[c], totals[j * narrow + c], COMBINE)

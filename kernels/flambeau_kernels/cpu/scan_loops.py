@@ -1,8 +1,8 @@
 """The loops of `scan`: running totals over arrays seen as ``(outer, n, inner)``, in C order.
 
-rows     (inner 1) a chain has the latency of an addition per element. Sums therefore run as four chains: a block of 512
-         neighbours is cut into four segments, whose sums, made first by the vector unit, tell where each chain starts. Long
-         rows are cut into pieces in the same way, so that threads share them.
+rows     (inner 1) a chain has the latency of an operation per element, so four rows run along together. Where there are
+         fewer, a block of 512 neighbours is cut into four segments, whose sums or extremes, made first by the vector unit,
+         tell where each of four chains starts. Long rows of sums are cut into pieces in the same way.
 columns  a strip of totals is kept, and all its columns advance by a row at a time.
 
 Floats are totalled in float64; exponentials and logarithms are of float32, but for float64.
@@ -31,14 +31,17 @@ from flambeau_kernels.scalar.symbols import KINDS, Kind
 from flambeau_kernels.vocabulary import exp, log, maximum, where
 
 from ._folds import STRIP
+from ._tops import extreme_of
 from .logsumexp_loops import finite
 
 __all__ = ["plan"]
 
-GRAIN = 65536
-COSTLY_GRAIN = 8192
+GRAIN = 16384
+COSTLY_GRAIN = 4096
+LONG = 65536                                         # elements of a piece of a row
 BLOCK = 512
 SEGMENTS = 4
+ROWS = 4                                             # that run along together
 LOGS = 256                                           # elements whose exponentials are made together
 INF = float("inf")
 _HALVES = ("float16", "bfloat16")
@@ -85,20 +88,25 @@ def _total_kind(what: str, dtype: np.dtype, target: np.dtype) -> Kind | None:
 
 def _rows(a: np.ndarray, what: str, target: np.dtype, rows: int, n: int, inner: int, grain: int, constants: dict[str, Any]) -> Run:
     pieces, length = 1, n
-    if what == "add" and rows < 16 and n >= 2 * grain:
-        length = -(-max(grain, n // 256) // BLOCK) * BLOCK
+    if what == "add" and rows < ROWS and n >= 2 * LONG:
+        length = -(-max(LONG, n // 256) // BLOCK) * BLOCK
         pieces = -(-n // length)
     items = rows * pieces
     per_chunk = max(1, grain // length)
+    if rows >= ROWS:
+        per_chunk = -(-per_chunk // ROWS) * ROWS
     numbers = (items, per_chunk, pieces, length, n)
     chunks = -(-items // per_chunk)
     if what in ("max", "min"):
-        return _with_places(row_extremes, a.dtype, chunks, numbers, constants)
+        loop = row_extremes if rows < ROWS else row_extremes_together
+        return _with_places(loop, a.dtype, chunks, numbers, constants)
     total = np.dtype(constants["TOTAL_KIND"].name)
     if what == "log":
         form = row_logs.form((a.dtype, target, *[int] * len(numbers)), {"KIND": constants["TOTAL_KIND"]})
     else:
-        form = row_totals.form((a.dtype, target, total, *[int] * len(numbers)), {**constants, "SUMS": False})
+        # A product that overflows is no place to start a chain from, so its chains are always rows.
+        loop = row_totals if what == "add" and rows < ROWS else row_chains
+        form = loop.form((a.dtype, target, total, *[int] * len(numbers)), {**constants, "SUMS": False})
     if pieces == 1:
         nothing = () if what == "log" else (np.empty(0, total),)
 
@@ -172,6 +180,30 @@ def joined(a, b, WHAT):
 
 
 @kernel
+def row_chains(chunk, x, out, starts, items, per_chunk, pieces, length, n, *, WHAT, TOTAL_KIND, STEP, SUMS):
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    chains = local(TOTAL_KIND, ROWS)
+    while item < last:
+        p, to = x + item * n, out + item * n
+        if STEP < 0:
+            p, to = p + (n - 1), to + (n - 1)
+        for k in unroll(range(ROWS)):
+            chains[k] = TOTAL_KIND(0 if WHAT == "add" else 1)
+        if item + ROWS <= last:
+            for i in range(n):
+                for k in unroll(range(ROWS)):
+                    chains[k] = joined(chains[k], TOTAL_KIND(p[k * n + i * STEP]), WHAT)
+                    to[k * n + i * STEP] = widened(out)(chains[k])
+            item += ROWS
+        else:
+            for i in range(n):
+                chains[0] = joined(chains[0], TOTAL_KIND(p[i * STEP]), WHAT)
+                to[i * STEP] = widened(out)(chains[0])
+            item += 1
+
+
+@kernel
 def row_totals(chunk, x, out, starts, items, per_chunk, pieces, length, n, *, WHAT, TOTAL_KIND, STEP, SUMS):
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
@@ -188,25 +220,24 @@ def row_totals(chunk, x, out, starts, items, per_chunk, pieces, length, n, *, WH
         if SUMS:
             starts[row * (pieces + 1) + item % pieces + 1] = sum_of(p, size, TOTAL_KIND, STEP)
         else:
-            total = TOTAL_KIND(0 if WHAT == "add" else 1)
+            total = TOTAL_KIND(0)
             if pieces > 1:
                 total = starts[row * (pieces + 1) + item % pieces]
             at = 0
-            if WHAT == "add":
-                segment = BLOCK // SEGMENTS
-                while at + BLOCK <= size:
-                    q, r = p + at * STEP, to + at * STEP
-                    chains = local(TOTAL_KIND, SEGMENTS)
+            while at + SEGMENTS <= size:
+                segment = min(BLOCK, size - at) // SEGMENTS
+                q, r = p + at * STEP, to + at * STEP
+                chains = local(TOTAL_KIND, SEGMENTS)
+                for k in unroll(range(SEGMENTS)):
+                    chains[k] = total
+                    total = total + sum_of(q + k * segment * STEP, segment, TOTAL_KIND, STEP)
+                for i in range(segment):
                     for k in unroll(range(SEGMENTS)):
-                        chains[k] = total
-                        total = total + sum_of(q + k * segment * STEP, segment, TOTAL_KIND, STEP)
-                    for i in range(segment):
-                        for k in unroll(range(SEGMENTS)):
-                            chains[k] = chains[k] + TOTAL_KIND(q[(k * segment + i) * STEP])
-                            r[(k * segment + i) * STEP] = widened(out)(chains[k])
-                    at += BLOCK
+                        chains[k] = chains[k] + TOTAL_KIND(q[(k * segment + i) * STEP])
+                        r[(k * segment + i) * STEP] = widened(out)(chains[k])
+                at += segment * SEGMENTS
             while at < size:
-                total = joined(total, TOTAL_KIND(p[at * STEP]), WHAT)
+                total = total + TOTAL_KIND(p[at * STEP])
                 to[at * STEP] = widened(out)(total)
                 at += 1
         item += 1
@@ -254,20 +285,94 @@ def takes_over(value, top, LARGEST):
 
 @kernel
 def row_extremes(chunk, x, values, places, items, per_chunk, pieces, length, n, *, LARGEST, KIND):
+    # Values run as chains, as sums do. A place is that of the last element equal to the value there.
+    found = local(KIND, BLOCK)
+    chains = local(KIND, SEGMENTS)
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
         p, to, at = x + item * n, values + item * n, places + item * n
         top = KIND(p[0])
         place = 0
-        for i in range(n):
-            value = KIND(p[i])
-            takes = takes_over(value, top, LARGEST)
-            top = where(takes, value, top)
-            place = where(takes, i, place)
-            to[i] = top
-            at[i] = place
+        first = 0
+        while first < n:
+            q = p + first
+            size = min(BLOCK, n - first)
+            segment = size // SEGMENTS
+            odd = top != top
+            for k in unroll(range(SEGMENTS)):
+                chains[k] = top
+                next_top = extreme_of(q + k * segment, segment, KIND, top, LARGEST, False)
+                odd = odd | (next_top != next_top)
+                top = further(next_top, top, LARGEST)
+            i = segment * SEGMENTS
+            if odd:
+                top = chains[0]
+                i = 0
+            else:
+                for j in range(segment):
+                    for k in unroll(range(SEGMENTS)):
+                        chains[k] = further(KIND(q[k * segment + j]), chains[k], LARGEST)
+                        found[k * segment + j] = chains[k]
+            while i < size:
+                value = KIND(q[i])
+                if takes_over(value, top, LARGEST):
+                    top = value
+                found[i] = top
+                i += 1
+            for j in range(size):
+                value = KIND(q[j])
+                place = where((value == found[j]) | (value != value), first + j, place)
+                at[first + j] = place
+                to[first + j] = found[j]
+            first += BLOCK
         item += 1
+
+
+@kernel
+def row_extremes_together(chunk, x, values, places, items, per_chunk, pieces, length, n, *, LARGEST, KIND):
+    # Without nans, which are looked for first, a comparison and two choices are all there is to an element.
+    tops, rows = local(KIND, ROWS), local(int64, ROWS)
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        p, to, at = x + item * n, values + item * n, places + item * n
+        together = item + ROWS <= last
+        if together:
+            for k in unroll(range(ROWS)):
+                tops[k] = KIND(p[k * n])
+                rows[k] = 0
+                extreme = extreme_of(p + k * n, n, KIND, tops[k], LARGEST, False)
+                together = together & (extreme == extreme)
+        if together:
+            for i in range(n):
+                for k in unroll(range(ROWS)):
+                    value = KIND(p[k * n + i])
+                    tops[k] = further(value, tops[k], LARGEST)
+                    rows[k] = where(value == tops[k], i, rows[k])
+                    to[k * n + i] = tops[k]
+                    at[k * n + i] = rows[k]
+        else:
+            for k in range(min(ROWS, last - item)):
+                top = KIND(p[k * n])
+                place = 0
+                for i in range(n):
+                    value = KIND(p[k * n + i])
+                    takes = takes_over(value, top, LARGEST)
+                    top = where(takes, value, top)
+                    place = where(takes, i, place)
+                    to[k * n + i] = top
+                    at[k * n + i] = place
+        item += ROWS
+
+
+def further(value, top, LARGEST):
+    """The extreme of two numbers, the first of equals."""
+    if LARGEST:
+        further = where(top > value, top, value)
+    else:
+        further = where(top < value, top, value)
+    return further
 
 
 @kernel
