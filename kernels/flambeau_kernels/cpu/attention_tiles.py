@@ -114,7 +114,7 @@ def weigh(scores, keys, top, total, shrink):
         store(total, j, load(total, j, N) * less + added)
 
 
-@kernel
+@kernel(in_vectors=True)
 def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, group, rows, keys, width, out_width,
                  q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
                  m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK):  # fmt: skip
@@ -197,7 +197,7 @@ def slopes_of_scores(slopes, weights, keys, balance):
             store(slopes, at, load(weights, at, N) * (load(slopes, at, N) - level))
 
 
-@kernel
+@kernel(in_vectors=True)
 def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum, dv_sum, per, units, parts, part_keys,
                       heads, group, rows, keys, width, out_width, k_wide, v_wide,
                       g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,

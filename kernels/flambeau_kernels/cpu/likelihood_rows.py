@@ -22,7 +22,7 @@ __all__ = ["backward", "forward"]
 CHUNK = 32768
 
 
-@kernel
+@kernel(in_vectors=True)
 def likelihood_rows(chunk, x, target, weight, shifted, losses, inverse, rows, n, per, weights, smoothing,
                     *, WEIGHT, SMOOTH, STORED):  # fmt: skip
     KIND = widened(losses)
@@ -67,7 +67,7 @@ def slope_lanes(s, weight, i, left, factor, shift, KIND, WEIGHT, SMOOTH):
     return (e - load(weight, i, lanes(KIND), left) * shift if WEIGHT else e - shift) if SMOOTH else e
 
 
-@kernel
+@kernel(in_vectors=True)
 def likelihood_rows_grad(chunk, shifted, target, weight, inverse, scales, out, rows, n, per, scale_step, weights, smoothing,
                          *, WEIGHT, SMOOTH):  # fmt: skip
     KIND = widened(inverse)

@@ -43,7 +43,7 @@ BLOCK = 4096
 # -- planes ------------------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(in_vectors=True)
 def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units, per, channels, in_unit, planes, plane_step,
                      width, next_channel, eps, *, WEIGHT, BIAS):  # fmt: skip
     KIND = widened(mean)
@@ -82,7 +82,7 @@ def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units
                 store(to, whole, fma(load(a, whole, N, width - whole) - level, scale, shift), width - whole)
 
 
-@kernel
+@kernel(in_vectors=True)
 def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, alongs, units, per, channels, in_unit, planes,
                           plane_step, plane_index, width, next_channel, *, WEIGHT, INPUT):  # fmt: skip
     KIND = widened(mean)
@@ -133,7 +133,7 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
 # -- columns -----------------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(in_vectors=True)
 def column_block_moments(chunk, x, means, squares, rows, columns, per):
     KIND = widened(means)
     N = lanes(KIND)
@@ -154,7 +154,7 @@ def column_block_moments(chunk, x, means, squares, rows, columns, per):
         store(square, c, spread, columns - c)
 
 
-@kernel
+@kernel(in_vectors=True)
 def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per):
     KIND = widened(totals)
     N = lanes(KIND)
@@ -171,7 +171,7 @@ def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per):
         store(alongs, chunk * columns + c, along, columns - c)
 
 
-@kernel
+@kernel(in_vectors=True)
 def normalize_column_rows(chunk, x, mean, scale, shift, out, rows, columns, per):
     KIND = widened(mean)
     N = lanes(KIND)
@@ -192,7 +192,7 @@ def column_slope(g, x, mean, scale, slope, level, c, left, KIND):
     return (g - load(level, c, N, left) - apart * load(slope, c, N, left)) * load(scale, c, N, left)
 
 
-@kernel
+@kernel(in_vectors=True)
 def normalize_column_rows_grad(chunk, grad, x, mean, scale, slope, level, out, rows, columns, per):
     KIND = widened(mean)
     N = lanes(KIND)

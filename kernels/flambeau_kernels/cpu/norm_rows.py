@@ -58,7 +58,7 @@ def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
     return y + load(bias, i, N, left) if BIAS else y
 
 
-@kernel
+@kernel(in_vectors=True)
 def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS):
     KIND = widened(mean)
     N = lanes(KIND)
@@ -90,7 +90,7 @@ def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, 
     return g * load(weight, i, N, left) if WEIGHT else g, unit
 
 
-@kernel
+@kernel(in_vectors=True)
 def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, to_bias, rows, d, per,
                         *, CENTRED, WEIGHT, INPUT, PARAMETERS):  # fmt: skip
     KIND = widened(mean)

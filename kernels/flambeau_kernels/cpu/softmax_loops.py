@@ -83,7 +83,7 @@ def finish_lanes(x, top, factor, KIND, LOG, STORED):
     return (x - top) - factor if LOG else (x if STORED else exp_lanes(x - top, KIND)) * factor
 
 
-@kernel
+@kernel(in_vectors=True)
 def softmax_rows(chunk, x, out, rows, n, per, *, LOG, STORED):
     KIND = widened(x)
     N = lanes(KIND)
@@ -106,7 +106,7 @@ def slope_lanes(g, p, total, KIND, LOG):
     return g - exp_lanes(p, KIND) * total if LOG else p * (g - total)
 
 
-@kernel
+@kernel(in_vectors=True)
 def softmax_rows_grad(chunk, grad, made, out, rows, n, per, *, LOG):
     KIND = widened(made)
     N = lanes(KIND)
@@ -157,7 +157,7 @@ def add_exp(totals, tops, j, s, to, left, KIND, STORED):
             store(to, j, e)
 
 
-@kernel
+@kernel(in_vectors=True)
 def softmax_columns(chunk, x, out, n, inner, across, units, per, *, LOG, STORED):
     KIND = widened(x)
     N = lanes(KIND)
@@ -192,7 +192,7 @@ def softmax_columns(chunk, x, out, n, inner, across, units, per, *, LOG, STORED)
                 store(there, whole, finish_lanes(s, load(tops, whole, N), load(totals, whole, N), KIND, LOG, STORED), left)
 
 
-@kernel
+@kernel(in_vectors=True)
 def softmax_columns_grad(chunk, grad, made, out, n, inner, across, units, per, *, LOG):
     KIND = widened(made)
     N = lanes(KIND)

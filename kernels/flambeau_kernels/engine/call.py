@@ -61,7 +61,7 @@ def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -
     symbol = "kernel_" + re.sub(r"\W", "_", kernel.name)
     machine = llvm.machine()
     said = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
-    facts = (description(kernel.function), kernel.aliased, said, sorted((k, described(v)) for k, v in constants.items()),
+    facts = (description(kernel.function), kernel.aliased, kernel.in_vectors, said, sorted((k, described(v)) for k, v in constants.items()),
              _sources())
 
     def text() -> str:
@@ -73,7 +73,7 @@ def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -
             llvm.show(kernel.name, kernel.function, made)
         return made
 
-    return llvm.compile_lazily("|".join(map(repr, facts)), text, symbol)
+    return llvm.compile_lazily("|".join(map(repr, facts)), text, symbol, kernel.in_vectors)
 
 
 @functools.cache

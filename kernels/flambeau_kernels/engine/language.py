@@ -86,12 +86,12 @@ prefetch: Any = Construct("prefetch", "``prefetch(p)``: ask for the cache line o
 class Kernel:
     """A kernel function and its compiled forms, by argument types and constants."""
 
-    __slots__ = ("_forms", "aliased", "function", "name")
+    __slots__ = ("_forms", "aliased", "function", "in_vectors", "name")
 
-    def __init__(self, function: Callable[..., None], aliased: bool):
+    def __init__(self, function: Callable[..., None], aliased: bool, in_vectors: bool = False):
         self.function: Any = function
         self.name: str = self.function.__name__
-        self.aliased = aliased
+        self.aliased, self.in_vectors = aliased, in_vectors
         self._forms: dict[tuple[Any, ...], Callable[..., None]] = {}
 
     def __repr__(self) -> str:
@@ -124,11 +124,16 @@ class Kernel:
         return found
 
 
-def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False) -> Any:
-    """Make `function` a `Kernel`. With `aliased`, its arrays may share memory, which costs optimisation."""
+def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False, in_vectors: bool = False) -> Any:
+    """Make `function` a `Kernel`.
+
+    Args:
+        aliased: its arrays may share memory, which costs optimisation.
+        in_vectors: its loops are written in vectors, so that the first level of optimisation does, in half the time.
+    """
     if function is None:
-        return lambda f: Kernel(f, aliased)
-    return Kernel(function, aliased)
+        return lambda f: Kernel(f, aliased, in_vectors)
+    return Kernel(function, aliased, in_vectors)
 
 
 def vector_kind(kind: Kind, count: int) -> VectorKind:

@@ -63,14 +63,14 @@ def compile_symbols(text: str, symbols: tuple[str, ...], quickly: bool = False) 
         return {s: _addresses[text, s] for s in symbols}
 
 
-def compile_lazily(facts: str, text: Callable[[], str], symbol: str) -> int:
+def compile_lazily(facts: str, text: Callable[[], str], symbol: str, quickly: bool = False) -> int:
     """As `compile_ir`, for a module that is only written (`text()`) when the cache has no object for `facts`.
 
     `facts` must change whenever the text would.
     """
     with _lock:
         if (facts, symbol) not in _addresses:
-            _addresses[facts, symbol] = _load(_object(facts, text), (symbol,))[symbol]
+            _addresses[facts, symbol] = _load(_object(facts, text, quickly), (symbol,))[symbol]
         return _addresses[facts, symbol]
 
 
