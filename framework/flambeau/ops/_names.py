@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SAID = {
+SAID: dict[str, str] = {
     "adaptive_mean": "adaptive_avg_pool", "attend": "scaled_dot_product_attention", "bags_of_rows": "embedding_bag",
     "basic_index": "index", "cholesky_of": "linalg.cholesky", "clamp_above": "clamp", "clamp_below": "clamp", "clamp_both": "clamp",
     "conjugate": "conj", "cross_along": "linalg.cross", "cross_entropy_rows": "cross_entropy", "ctc": "ctc_loss",

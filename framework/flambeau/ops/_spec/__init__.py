@@ -1,0 +1,61 @@
+"""The op record: what a declaration says, and the general path every call can take.
+
+`@elementwise`, `@reduction`, `@primitive`, `@view` and `@composite` each make an `Op` and register it under its public
+name. `_derive.py` turns records into the functions and methods people call; nothing else adds to the public surface.
+One module for each kind; this one hands out what declarations and the rest of the package use.
+"""
+
+from .base import EVERYWHERE, FOREACH, FUNCTION, INPLACE, METHOD, OPS, OUT, Op
+from .composite import CompositeOp, composite
+from .elementwise import ElementwiseOp, constant_along, elementwise, saved_tensor
+from .history import rebase, register_view, replay
+from .primitive import primitive
+from .reduction import (
+    bool_dtype,
+    check_nonempty,
+    floating_dtype,
+    reduced_shape,
+    reduction,
+    same_dtype,
+    spread_dims,
+    wrap_dims,
+)
+from .shapes import broadcast_shapes, describe, sum_tensor_to, sum_to
+from .view import view
+from .writing import check_inplace, check_writable
+
+__all__ = [
+    "CompositeOp",
+    "EVERYWHERE",
+    "ElementwiseOp",
+    "FOREACH",
+    "FUNCTION",
+    "INPLACE",
+    "METHOD",
+    "OPS",
+    "OUT",
+    "Op",
+    "bool_dtype",
+    "broadcast_shapes",
+    "check_inplace",
+    "check_nonempty",
+    "check_writable",
+    "composite",
+    "constant_along",
+    "describe",
+    "elementwise",
+    "floating_dtype",
+    "primitive",
+    "rebase",
+    "reduced_shape",
+    "reduction",
+    "register_view",
+    "replay",
+    "same_dtype",
+    "saved_tensor",
+    "spread_dims",
+    "sum_tensor_to",
+    "sum_to",
+    "view",
+    "wrap_dims",
+]

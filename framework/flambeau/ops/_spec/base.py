@@ -1,0 +1,164 @@
+"""The op record: what a declaration says, the registry of all ops, and the forms every kind of op has."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+import flambeau_kernels as kernels
+
+from ... import _state
+from ..._arrays import MetaArray
+from ...autograd.tape import Node
+from ...tensor import Tensor, bump
+from .history import rebase
+from .writing import (
+    check_inplace,
+    check_view,
+    check_writable,
+    forget_overwritten,
+    refresh_saved_output,
+    write_out,
+)
+
+FUNCTION, METHOD, INPLACE, OUT, FOREACH = 1, 2, 4, 8, 16
+EVERYWHERE = FUNCTION | METHOD | INPLACE | OUT | FOREACH
+VIEWED = FUNCTION | METHOD
+
+
+
+class Registry(dict):
+    """Public name -> op. A name that is not there yet loads the family that declares it."""
+
+    def __missing__(self, key: str) -> Op:
+        from .. import _derive
+
+        if not _derive.load_family_of(key):
+            raise KeyError(key)
+        return dict.__getitem__(self, key)
+
+
+OPS: Registry = Registry()
+
+
+class Op:
+    """One declared operation.
+
+    `surface` says which forms exist, `namespace` where the function lives ('' for the package, 'nn.functional',
+    'special', ...), `aliases` further public names, `autocast` the class of the op under autocast: 'lower' (runs in the
+    lower precision), 'float32', 'widest', or None (follows its inputs).
+    """
+
+    kind = "op"
+
+    def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: str | None) -> None:
+        code: CodeType = fn.__code__
+        self.fn = fn
+        self.name = fn.__name__.rstrip("_") if fn.__name__.endswith("__") else fn.__name__
+        self.doc = fn.__doc__ or ""
+        self.surface = surface
+        self.namespace = namespace
+        self.aliases = aliases
+        self.autocast = autocast
+        count = code.co_argcount
+        self.positional: tuple[str, ...] = code.co_varnames[:count]
+        self.keyword_only: tuple[str, ...] = code.co_varnames[count : count + code.co_kwonlyargcount]
+        self.params = self.positional + self.keyword_only
+        defaults = fn.__defaults__ or ()
+        self.defaults = dict(zip(self.positional[count - len(defaults) :], defaults, strict=True))
+        self.defaults.update(fn.__kwdefaults__ or {})
+        self.node_class: Any = type(title_of(self.name), (self.node_base,), {"op": self, "title": title_of(self.name), "__slots__": ()})
+        self.spread: str | None = None  # the parameter that may be given as several arguments
+        self.fast_rule: Any = None
+        self._function: Any = None
+        register(self)
+
+    def fast(self, fn: Any) -> Any:
+        """Give the op a short cut: ``fn(*args)`` answers the common small case, or returns None for the general path."""
+        self.fast_rule = fn
+        return fn
+
+    node_base: type[Node] = Node
+
+    @property
+    def said(self) -> str:
+        """The name that errors say: the public one, where users reach this op through another."""
+        from .._names import SAID
+
+        return SAID.get(self.name, self.name)
+
+    @property
+    def qualified(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+    @property
+    def function(self) -> Any:
+        """The public function."""
+        if self._function is None:
+            from .. import _derive
+
+            self._function = _derive.make_function(self)
+        return self._function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} op {self.qualified}>"
+
+    def run(self, *args: Any) -> Any:
+        """Compute and record; `args` has every parameter, in order."""
+        raise NotImplementedError
+
+    def interpreted(self, *args: Any) -> Any:
+        """`run`, for operands that a function transform may have wrapped."""
+        from .. import _slow
+
+        return _slow.interpret(self, args)
+
+    def run_out(self, out: Any, *args: Any) -> Any:
+        """Compute into `out`, which is resized when its shape differs."""
+        result = self.run(*args)
+        if isinstance(result, tuple):
+            if not isinstance(out, (tuple, list)) or len(out) != len(result):
+                raise TypeError(f"{self.said}(): out must be a tuple of {len(result)} Tensors")
+            for target, value in zip(out, result, strict=True):
+                write_out(self, target, value, args)
+            return type(result)(out) if hasattr(result, "_fields") else tuple(out)
+        return write_out(self, out, result, args)
+
+    def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+        """Compute and store in `target`, which stays the same object."""
+        check_writable(self, target)
+        with_history = target._n is not None or any(isinstance(a, Tensor) and a._n is not None for a in args)
+        if with_history and _state.grad_enabled():
+            check_view(self, target)
+        result = self.run(target, *args)
+        check_inplace(self, target, result)
+        node = result._n if with_history else None
+        if node is not None:
+            forget_overwritten(node, target)
+        if type(target._a) is not MetaArray:
+            target._a[...] = kernels.cast(result._a, target._a.dtype)
+        bump(target)
+        if node is not None:
+            node.seq = _state.next_seq()
+            refresh_saved_output(node, result, target)
+            rebase(target, node)
+        return target
+
+
+def title_of(name: str) -> str:
+    """The name autograd nodes show, as PyTorch's: ``add`` -> ``AddBackward0``."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_") if part) + "Backward0"
+
+
+def register(op: Op) -> None:
+    for name in (op.name, *op.aliases):
+        if "." in name:
+            key = name
+        else:
+            key = f"{op.namespace}.{name}" if op.namespace else name
+        if key in OPS and OPS[key] is not op:
+            raise ValueError(f"op {key} is declared twice")
+        OPS[key] = op

@@ -1,0 +1,562 @@
+"""Elementwise ops: a scalar formula, and one partial derivative for each argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.reference import WORDS_READ
+
+from ... import _arrays, _state, dtypes
+from ..._arrays import MetaArray, ndarray
+from ...autograd import engine, tape
+from ...autograd.tape import Node, Overwritten
+from ...dtypes import FLOATING, from_numpy_dtype
+from ...tensor import Tensor, bump, device_of, wrap
+from .._promote import NUMBERS, Rule, common
+from .base import EVERYWHERE, OPS, Op
+from .history import check_versions, rebase
+from .shapes import broadcast_shapes, common_device, describe, sum_tensor_to, sum_to
+from .writing import _overlaps, check_out, check_view, check_writable, resize_out
+
+_new = object.__new__
+
+
+def forget_plans() -> None:
+    """Plan every call anew."""
+    for op in OPS.values():
+        if isinstance(op, ElementwiseOp):
+            op._plans.clear()
+
+
+kernels.plans_kept_elsewhere.append(forget_plans)
+MOST_PLANS = 512                                      # an op keeps; shapes that change every step must not pile up
+
+
+class ElementwiseNode(Node):
+    """Jacobian is diagonal: one gradient formula per argument serves both directions."""
+
+    __slots__ = ()
+    has_raw = True
+
+    def raw(self, grad: Any) -> Any:
+        # The first backward of each op makes its short cut for small float arrays, which calls `raw_general` for the rest.
+        from .. import _derive
+
+        cls = type(self)
+        cls.raw = _derive.make_raw(self.op, cls.raw_general)
+        return cls.raw(self, grad)
+
+    def raw_general(self, grad: Any) -> Any:
+        check_versions(self)
+        op = self.op
+        return [
+            None if parent is None else op.grad_array(i, self, grad) for i, parent in enumerate(engine.wanted_parents(self))
+        ]
+
+    def vjp(self, grad: Tensor) -> Any:
+        check_versions(self)
+        op = self.op
+        return [
+            None if parent is None else op.grad_tensor(i, self, grad) for i, parent in enumerate(engine.wanted_parents(self))
+        ]
+
+
+class ElementwiseOp(Op):
+    """A straight-line scalar formula over broadcast operands."""
+
+    kind = "elementwise"
+    node_base = ElementwiseNode
+
+    def __init__(
+        self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Rule, partials: Any, vjps: Any,
+        ufunc: Any, check: Any, scalar_first: bool, samples: Any, title: str | None, small: str | None,
+    ) -> None:  # fmt: skip
+        self.dtype_rule = dtype
+        self.ufunc = ufunc
+        self.formula, self.short = _formulas(fn, ufunc)
+        self.partials = partials
+        self.vjps = vjps or {}
+        self.check = check
+        self.scalar_first = scalar_first
+        self.samples = samples
+        self.small = small
+        super().__init__(fn, surface, namespace, aliases, autocast)
+        if title:
+            self.node_class.title = title
+        self._grads: dict[int, Any] = {}
+        self._plans: dict[Any, Any] = {}
+        self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
+        self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
+        self.differentiable = bool(partials) or bool(vjps)
+
+    def has_gradient(self, name: str) -> bool:
+        """Whether a derivative with respect to parameter `name` is declared."""
+        return name in self.vjps or name in (self.partials or {})
+
+    def reads_of(self, name: str) -> tuple[str, ...]:
+        """What the gradient of parameter `name` reads, apart from the incoming gradient."""
+        rule = self.vjps.get(name) or (self.partials or {}).get(name)
+        if rule is None:
+            return ()
+        names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
+        return names[1:] if name in self.vjps else names
+
+    # -- forward
+
+    def launch(self, arrays: tuple[Any, ...], out: Any, compute: Any) -> None:
+        """Run the formula; the short one when every keyword-only argument has its default."""
+        count = len(self.positional)
+        if self.short is not None and all(
+            a is d or a == d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)
+        ):
+            kernels.launch(self.short, arrays[:count], (out,), compute)
+        else:
+            kernels.launch(self.formula, arrays, (out,), compute)
+
+    def prepare(self, args: Any) -> Any:
+        """Check operands; returns ``(args, compute, result, shape, place)``."""
+        first = args[0]
+        if not isinstance(first, Tensor) and not (self.scalar_first and any(isinstance(a, Tensor) for a in args)):
+            raise TypeError(f"{self.said}(): argument '{self.params[0]}' must be Tensor, not {type(first).__name__}")
+        for name, a in zip(self.params, args, strict=True):
+            if not isinstance(a, Tensor) and not isinstance(a, NUMBERS):
+                if isinstance(a, np.ndarray):
+                    args = tuple(wrap(x) if isinstance(x, np.ndarray) else x for x in args)
+                else:
+                    raise TypeError(f"{self.said}(): argument '{name}' must be Tensor or Number, not {type(a).__name__}")
+        if self.check is not None:
+            self.check(self, *args)
+        compute, result = self.dtype_rule(self, args[: len(self.positional)])
+        if result.itemsize == 1 and result.category == FLOATING and self.name not in MOVES:
+            refuse_float8(self.name, result)
+        return args, compute, result, broadcast_shapes(self, args), common_device(self, args)
+
+    def run(self, *args: Any) -> Tensor:
+        made = self._run_again(args)
+        if made is not None:
+            return made
+        given = args
+        args, compute, result, shape, place = self.prepare(args)
+        arrays = tuple(a._a if isinstance(a, Tensor) else a for a in args)
+        if place == "meta":
+            out = MetaArray(shape, result.numpy)
+        elif place == "cpu":
+            out = _arrays.empty_like_layout(shape, result.numpy, [a for a in arrays if isinstance(a, ndarray)])
+            self.launch(arrays, out, compute.numpy)
+            if given is args:
+                self._remember(arrays, out, compute)
+        else:
+            out = on_other_device(self, arrays, compute, result, shape)
+        made = wrap(out)
+        if result.category >= FLOATING and self.differentiable:
+            self.record(made, args)
+        return made
+
+    # What `prepare` finds depends on dtypes, shapes and the classes of numbers only, and so does the compiled plan: both are
+    # kept for the next call that looks the same. An op with a check of its own may look at values, so it is left out.
+
+    def _key(self, arrays: Any) -> Any:
+        """Of arrays and numbers, what decides how they are computed; None if this is not for `_run_again`."""
+        count = len(self.positional)
+        if self.keyword_defaults and not all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)):
+            return None
+        key: list[Any] = []
+        for a in arrays[:count]:
+            kind = a.__class__
+            if kind is ndarray:
+                key += (a.dtype, a.shape, a.strides)
+            elif kind is float or kind is int and -9007199254740992 <= a <= 9007199254740992:
+                key.append(kind)
+            else:
+                return None
+        return tuple(key)
+
+    def _run_again(self, args: Any) -> Tensor | None:
+        """The result where a call that looks the same was planned before."""
+        if not self._plans:
+            return None
+        try:
+            arrays = [a._a if a.__class__ is Tensor or isinstance(a, Tensor) else a for a in args]
+            found = self._plans.get(self._key(arrays))
+        except TypeError:  # something that is no operand
+            return None
+        if found is None:
+            return None
+        runner, shape, dtype, records = found
+        out = np.empty(shape, dtype)
+        runner(*[a if a.__class__ is ndarray else np.asarray(a) for a in arrays[: len(self.positional)]], out)
+        made = wrap(out)
+        if records:
+            self.record(made, args)
+        return made
+
+    def _remember(self, arrays: Any, out: Any, compute: Any) -> None:
+        """Keep the compiled plan of a call on contiguous results."""
+        if self.check is not None or not out.flags.c_contiguous or out.size < kernels.SEVERAL_COMPILED_FROM:
+            return
+        key = self._key(arrays)
+        if key is None or key in self._plans:
+            return
+        count = len(self.positional)
+        formula = self.formula if self.short is None else self.short
+        inputs = tuple(np.asarray(a) for a in arrays[:count])
+        runner = kernels.planned(formula, inputs, (out,), compute.numpy)
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        records = self.differentiable and from_numpy_dtype(out.dtype).category >= FLOATING
+        self._plans[key] = None if runner is None else (runner, out.shape, out.dtype, records)
+
+    def run_out(self, out: Any, *args: Any) -> Tensor:
+        if not isinstance(out, Tensor):
+            raise TypeError(f"{self.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        args, compute, result, shape, place = self.prepare(args)
+        with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
+        check_out(self, out, result, device_of(out._a) if place == "cpu" and not out.is_meta else place_of(place), with_grad)
+        check_writable(self, out)
+        from .. import _overlap
+
+        _overlap.refuse_partly_shared(self, out, args)
+        if out._a.shape != shape:
+            resize_out(self, out, shape)
+        self._write(out, args, compute, result)
+        return out
+
+    def _write(self, target: Tensor, args: Any, compute: Any, result: Any) -> None:
+        arrays = tuple(a._a if isinstance(a, Tensor) else a for a in args)
+        out = target._a
+        if type(out) is MetaArray:
+            pass
+        elif type(out) is not ndarray:
+            out[...] = on_other_device(self, arrays, compute, result, out.shape).astype(out.dtype)
+        else:
+            arrays = tuple(np.array(a) if self._collides(a, out) else a for a in arrays)
+            if result.numpy == out.dtype:
+                self.launch(arrays, out, compute.numpy)
+            else:
+                made = np.empty(out.shape, result.numpy)
+                self.launch(arrays, made, compute.numpy)
+                out[...] = kernels.cast(made, out.dtype)
+        bump(target)
+
+    @staticmethod
+    def _collides(a: Any, out: ndarray) -> bool:
+        """Whether `a` overlaps `out` without being exactly it."""
+        if not isinstance(a, ndarray) or not np.may_share_memory(a, out):
+            return False
+        same = a.shape == out.shape and a.strides == out.strides and a.dtype == out.dtype
+        return not (same and _arrays.address(a) == _arrays.address(out))
+
+    def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+        check_writable(self, target)
+        args, compute, result, shape, _ = self.prepare((target, *args))
+        if shape != target._a.shape:
+            raise RuntimeError(
+                f"{self.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}\n"
+                f"{describe(**dict(zip(self.params, args, strict=True)))}"
+            )
+        if not dtypes.can_cast(result, target.dtype):
+            raise RuntimeError(
+                f"{self.said}_: result type {result.name} can't be cast to the desired output type {target.dtype.name}"
+            )
+        records = self.differentiable and target.dtype.category >= FLOATING and _state.grad_enabled()
+        if records and any(isinstance(a, Tensor) and a._n is not None for a in args):
+            check_view(self, target)
+            before = wrap(target._a, target._n)
+            before._v = target._v
+            shown = wrap(target._a)
+            self.record(shown, (before, *args[1:]))
+            node = shown._n
+            forget_overwritten_inputs(node, target)
+            self._write(target, args, compute, result)
+            node.seq = _state.next_seq()
+            if node.versions and node.versions[0] is shown._v:
+                node.versions = (target._v, *node.versions[1:])
+            rebase(target, node)
+        else:
+            self._write(target, args, compute, result)
+        return target
+
+    # -- recording
+
+    def record(self, made: Tensor, args: Any) -> None:
+        """Give `made` a node if any operand has one."""
+        parents = tuple(a._n if isinstance(a, Tensor) else None for a in args)
+        for p in parents:
+            if p is not None:
+                break
+        else:
+            return
+        if not _state.grad_enabled():
+            return
+        node = _new(self.node_class)
+        node.seq = _state.next_seq()
+        node.where = tape.users_place()
+        node.parents = parents
+        node.hooks = None
+        reads = {r for name, p in zip(self.params, parents, strict=True) if p is not None for r in self.reads_of(name)}
+        saved: list[Any] = [None]
+        versions: list[Any] = [None]
+        shapes: list[Any] = []
+        kinds: list[Any] = []
+        if "out" in reads:
+            saved[0], versions[0] = made._a, made._v
+        for name, a in zip(self.params, args, strict=True):
+            tensor = isinstance(a, Tensor)
+            if name not in reads:
+                saved.append(None)
+                versions.append(None)
+            elif tensor:
+                saved.append(a._a)
+                versions.append(a._v)
+            else:
+                saved.append(a)
+                versions.append(None)
+            shapes.append(a._a.shape if tensor else None)
+            kinds.append(a._a.dtype if tensor else None)
+        node.saved = tuple(saved)
+        node.versions = tuple(versions) if any(v is not None for v in versions) else ()
+        node.shape, node.dtype = tuple(shapes), tuple(kinds)
+        made._n = node
+
+    # -- derivatives
+
+    def gradient(self, i: int) -> tuple[Formula, tuple[int, ...], Any]:
+        """For argument `i`: the formula of its gradient, which saved values it takes, and the constant it is, if any."""
+        found = self._grads.get(i)
+        if found is None:
+            found = self._grads[i] = self._make_gradient(i)
+        return found
+
+    def _make_gradient(self, i: int) -> tuple[Formula, tuple[int, ...], Any]:
+        name = self.params[i]
+        order = ("out", *self.params)
+        given = self.vjps.get(name)
+        if given is not None:
+            reads = given.__code__.co_varnames[1 : given.__code__.co_argcount]
+            return Formula(given, f"{self.name}_grad_{name}"), tuple(order.index(r) for r in reads), None
+        partial = (self.partials or {}).get(name)
+        if partial is None:
+            raise RuntimeError(f"{self.said}: the derivative with respect to '{name}' is not defined")
+        reads = partial.__code__.co_varnames[: partial.__code__.co_argcount]
+        if not reads:
+            constant = partial()
+            return Formula(lambda grad: grad * constant, f"{self.name}_grad_{name}"), (), constant
+        combined = _times_partial(partial, len(reads))
+        return Formula(combined, f"{self.name}_grad_{name}"), tuple(order.index(r) for r in reads), None
+
+    def grad_array(self, i: int, node: Node, grad: Any) -> Any:
+        """The gradient of argument `i` as an array."""
+        formula, reads, constant = self.gradient(i)
+        if constant is not None and constant == 1:
+            result = grad
+        else:
+            values = [node.saved[r] for r in reads]
+            compute = grad.dtype
+            for v in values:
+                if isinstance(v, ndarray) and v.dtype != compute:
+                    compute = dtypes.promote_types(from_numpy_dtype(compute), from_numpy_dtype(v.dtype)).numpy
+            if type(grad) is ndarray:
+                shape = grad.shape
+                for v in values:
+                    if isinstance(v, ndarray) and v.shape != shape:
+                        shape = np.broadcast_shapes(shape, v.shape)
+                result = np.empty(shape, compute)
+                kernels.launch(formula, (grad, *values), (result,), compute)
+            else:
+                result = on_other_device_formula(formula, (grad, *values), compute)
+        shape = node.shape[i]
+        if result.shape != shape:
+            result = sum_to(result, shape)
+        wanted = node.dtype[i]
+        return result if result.dtype == wanted else kernels.cast(result, wanted)
+
+    def grad_tensor(self, i: int, node: Node, grad: Tensor) -> Tensor:
+        """The gradient of argument `i` as a differentiable Tensor expression."""
+        formula, reads, constant = self.gradient(i)
+        if constant is not None:
+            result = grad if constant == 1 else grad * constant
+        else:
+            values = [saved_tensor(node, r) for r in reads]
+            result = formula.bind(tensor_words())(grad, *values)
+            if result._n is None:
+                result = constant_along(result, values)
+        result = sum_tensor_to(result, node.shape[i])
+        wanted = from_numpy_dtype(node.dtype[i])
+        if result.dtype is wanted:
+            return result
+        if result.dtype.is_complex and not wanted.is_complex:
+            result = result.real
+        return result.to(wanted)
+
+    def jvp(self, args: Any, tangents: Any, out: Tensor) -> Tensor | None:
+        """The tangent of `out` for `tangents` of `args` (None where constant)."""
+        total = None
+        values = (out, *args)
+        for i, tangent in enumerate(tangents):
+            if tangent is None:
+                continue
+            formula, reads, constant = self.gradient(i)
+            if self.params[i] in self.vjps:
+                term = formula.bind(tensor_words())(tangent, *(values[r] for r in reads))
+            elif constant is not None:
+                term = tangent if constant == 1 else tangent * constant
+            else:
+                partial = Formula(self.partials[self.params[i]]).bind(tensor_words())
+                term = tangent * partial(*(values[r] for r in reads))
+            total = term if total is None else total + term
+        if total is not None and total._a.shape != out._a.shape:
+            total = total.expand(out.shape)
+        return total
+
+
+MOVES = frozenset(("abs", "choose", "overwrite", "positive", "identity", "piecewise_constant"))
+
+
+def refuse_float8(name: str, d: Any) -> None:
+    raise NotImplementedError(
+        f'"{name}" not implemented for {d}: float8 types are for storage; convert with .to(torch.float32), compute, convert back'
+    )
+
+
+def constant_along(result: Tensor, values: list[Any]) -> Tensor:
+    """`result` as a function of the first of `values` with history, whose derivative is zero.
+
+    A gradient such as relu's reads the input but is constant along it: differentiating it once more must give zeros.
+    """
+    if _state.grad_enabled():
+        for value in values:
+            if isinstance(value, Tensor) and value._n is not None:
+                return OPS["piecewise_constant"].function(result, value)
+    return result
+
+
+def _formulas(fn: Any, ufunc: Any) -> tuple[Formula, Formula | None]:
+    """The formula over all parameters, and the one without the keyword-only ones if there are any."""
+    code = fn.__code__
+    extra = code.co_kwonlyargcount
+    if not extra:
+        return Formula(fn, ufunc=ufunc), None
+    whole = FunctionType(
+        code.replace(co_argcount=code.co_argcount + extra, co_kwonlyargcount=0), fn.__globals__, fn.__name__, None, fn.__closure__
+    )
+    defaults = [fn.__kwdefaults__[n] for n in code.co_varnames[code.co_argcount : code.co_argcount + extra]]
+    if code.co_argcount == 2 and extra == 1:
+        value = defaults[0]
+        return Formula(whole), Formula(lambda a, b: whole(a, b, value), fn.__name__, ufunc)
+    if ufunc is not None:
+        raise TypeError(f"{fn.__name__}: a ufunc goes with at most one keyword-only parameter")
+    return Formula(whole), None
+
+
+def _times_partial(partial: Any, arity: int) -> Any:
+    """`grad` times the conjugate of `partial`; conj of a real value is free in every reading."""
+    if arity == 1:
+        return lambda grad, a: grad * conj(partial(a))
+    if arity == 2:
+        return lambda grad, a, b: grad * conj(partial(a, b))
+    if arity == 3:
+        return lambda grad, a, b, c: grad * conj(partial(a, b, c))
+    if arity == 4:
+        return lambda grad, a, b, c, d: grad * conj(partial(a, b, c, d))
+    return lambda grad, a, b, c, d, e: grad * conj(partial(a, b, c, d, e))
+
+
+def conj(x: Any) -> Any:
+    raise TypeError("a word of the vocabulary")
+
+
+def forget_overwritten_inputs(node: Node, target: Tensor) -> None:
+    """As `forget_overwritten`, but the output is meant to be overwritten, and of the target itself a copy is kept."""
+    if not node.versions:
+        return
+    out, first, *others = node.saved
+    versions = node.versions
+    if isinstance(first, ndarray) and versions[1] is target._v:
+        first = np.array(first)
+        node.versions = (versions[0], wrap(first)._v, *versions[2:])
+    node.saved = (
+        out,
+        first,
+        *(
+            Overwritten(node.name()) if v is target._v and _overlaps(s, target._a) else s
+            for s, v in zip(others, versions[2:], strict=True)
+        ),
+    )
+
+
+def saved_tensor(node: Node, index: int) -> Any:
+    """What `node` saved at `index` (0 is its output, then its arguments) as a Tensor with its history."""
+    value = node.saved[index]
+    if not isinstance(value, (ndarray, MetaArray)) and not hasattr(value, "strides"):
+        return value
+    made = wrap(value, node if index == 0 else node.parents[index - 1])
+    made._v = node.versions[index]
+    return made
+
+
+_tensor_words: dict[str, Any] = {}
+
+
+def tensor_words() -> dict[str, Any]:
+    """The Tensor reading of the vocabulary: each word is the public function of that name."""
+    if not _tensor_words:
+        from .. import _derive
+
+        _derive.fill_tensor_words(_tensor_words)
+    return _tensor_words
+
+
+def place_of(kind: str) -> Any:
+    from ...devices import device
+
+    return device(kind)
+
+
+def on_other_device(op: Any, arrays: Any, compute: Any, result: Any, shape: Any) -> Any:
+    """Evaluate on a device array library: numpy functions dispatch to it by ``__array_ufunc__``."""
+    return on_other_device_formula(op.formula, arrays, compute.numpy).astype(result.numpy, copy=False).reshape(shape)
+
+
+def on_other_device_formula(formula: Formula, arrays: Any, compute: Any) -> Any:
+    args = [a.astype(compute, copy=False) if hasattr(a, "astype") else np.asarray(a).astype(compute)[()] for a in arrays]
+    return formula.bind(WORDS_READ)(*args)
+
+
+def elementwise(
+    surface: int = EVERYWHERE,
+    dtype: Rule = common,
+    partials: dict[str, Callable[..., Any]] | None = None,
+    vjp: dict[str, Callable[..., Any]] | None = None,
+    ufunc: Any = None,
+    namespace: str = "",
+    aliases: tuple[str, ...] = (),
+    check: Any = None,
+    scalar_first: bool = False,
+    autocast: str | None = None,
+    samples: Any = None,
+    title: str | None = None,
+    small: str | None = None,
+) -> Callable[[Any], ElementwiseOp]:
+    """Declare an elementwise op; the decorated function is its scalar formula.
+
+    Args:
+        dtype: rule from `_promote` giving the compute and result dtypes.
+        partials: for each differentiable parameter the partial derivative, a function of the names it reads (`out` or
+            parameters); only those are saved. None: not differentiable.
+        vjp: where a product with the partial is not what is wanted (masks), the gradient itself, a function of `grad` first.
+        ufunc: numpy ufunc that equals the formula when keyword-only parameters have their defaults.
+        check: ``check(op, *args)`` raising on bad arguments.
+        scalar_first: whether the first argument may be a number.
+        samples: domain that generated tests draw from: (low, high), default (-3, 3).
+        title: name autograd nodes show, where it is not made from the op's.
+        small: for an op of one operand that no ufunc computes: text of the numpy expression for a small array `a` of dtype `d`.
+    """
+    return lambda fn: ElementwiseOp(
+        fn, surface, namespace, aliases, autocast, dtype, partials, vjp, ufunc, check, scalar_first, samples, title, small
+    )

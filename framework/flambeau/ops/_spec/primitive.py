@@ -1,0 +1,422 @@
+"""Primitive ops: a kernel on arrays, a rule for the shape, and rules for the derivatives."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import _arrays, _state
+from ..._arrays import MetaArray, ndarray
+from ...autograd import engine, tape
+from ...autograd.tape import Node
+from ...dtypes import FLOATING, from_numpy_dtype
+from ...tensor import Tensor, wrap
+from .base import FUNCTION, Op
+from .history import check_versions
+from .shapes import common_device
+
+_new = object.__new__
+
+
+class PrimitiveNode(Node):
+    """A node whose rule is written on Tensors (`op.vjp_rule`), and perhaps on arrays too (`op.raw_rule`)."""
+
+    __slots__ = ()
+    lengths: Any = None  # where arguments are lists of tensors: how many each has
+
+    def raw(self, grad: Any) -> Any:
+        if self.shape:  # raw rules are for a single output
+            return engine.through_tensors(self, grad, False)
+        check_versions(self)
+        op = self.op
+        saved = self.saved
+        values = [
+            grad if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.raw_sources
+        ]
+        return op.line_up(self, op.raw_rule(*values))
+
+    def _need(self, name: str) -> bool:
+        return engine.wanted_parents(self)[self.op.tensor_index(self, name[6:])] is not None
+
+    def vjp(self, grad: Any) -> Any:
+        check_versions(self)
+        op = self.op
+        if self.shape:  # several outputs: fill in what nobody asked for
+            grad = tuple(
+                zeros_grad(self.__dict__["metas"][i]) if g is None else g for i, g in enumerate(grad)
+            )
+        versions = self.versions or (None,) * len(self.saved)
+        at = {n: self._tensor(n, v, ver) for n, v, ver in zip(op.saved_names, self.saved, versions, strict=True)}
+        values = (grad if n == "grad" else self._need(n) if n[:6] == "needs_" else at[n] for n in op.vjp_names)
+        return op.line_up(self, op.vjp_rule(*values))
+
+    def output(self, index: int) -> Any:
+        """The node of one of several outputs; a new one if the program has dropped that output."""
+        ref = self.__dict__["outputs"][index]
+        if ref is None:
+            return None
+        node = ref()
+        if node is None:
+            node = tape.output_node(self, index)
+            self.__dict__["outputs"][index] = weakref.ref(node)
+        return node
+
+    def _tensor(self, name: str, value: Any, record: Any) -> Any:
+        if record is None:
+            return value
+        if type(record) is tuple:  # a list of tensors
+            start = self.op.tensor_index(self, name)
+            made = []
+            for i, (a, v) in enumerate(zip(value, record, strict=True)):
+                t = wrap(a, self.parents[start + i])
+                t._v = v
+                made.append(t)
+            return made
+        if name == "out" or name[:3] == "out" and name[3:].isdigit():
+            parent: Any = self.output(int(name[3:] or 0)) if self.shape else self
+        else:
+            parent = self.parents[self.op.tensor_index(self, name)]
+        made = wrap(value, parent)
+        made._v = record
+        return made
+
+
+def zeros_grad(meta: Any) -> Tensor:
+    shape, dtype = meta
+    return wrap(np.zeros(shape, dtype))
+
+
+class PrimitiveOp(Op):
+    """An op with a kernel of its own.
+
+    Rules are given by decorators on the op: `kernel` (arrays to array or tuple of arrays), `shape` (Tensors to
+    ``(shape, dtype)``, for meta), `vjp` and `raw` (gradient first, then the names they need: parameters, ``out``,
+    ``<param>_shape``, ``needs_<param>``), `jvp`, `batch`.
+    """
+
+    kind = "primitive"
+    node_base = PrimitiveNode
+    is_view = False
+    keeps = False
+    saves_plainly = False
+
+    def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, linear_in: Any, returns: Any,
+                 tensors: Any, check: Any) -> None:  # fmt: skip
+        self.linear_in = linear_in
+        self.returns = returns
+        self.check = check
+        self.kernel_rule: Any = None
+        self.shape_rule: Any = None
+        self.vjp_rule: Any = None
+        self.raw_rule: Any = None
+        self.jvp_rule: Any = None
+        self.batch_rule: Any = None
+        self.not_differentiable = ""  # why there is no vjp, where there is none
+        self.vjp_names: tuple[str, ...] = ()
+        self.raw_names: tuple[str, ...] = ()
+        self.saved_names: tuple[str, ...] = ()
+        self.return_type: Any = None
+        self.samples = None
+        super().__init__(fn, surface, namespace, aliases, autocast)
+        self.tensor_params = tensors or self.params[:1]
+
+    def kernel(self, fn: Any) -> Any:
+        self.kernel_rule = fn
+        return fn
+
+    def shape(self, fn: Any) -> Any:
+        self.shape_rule = fn
+        return fn
+
+    def vjp(self, fn: Any) -> Any:
+        self.vjp_rule = fn
+        self.vjp_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        self._collect()
+        return fn
+
+    def raw(self, fn: Any) -> Any:
+        """The vjp on arrays, for first-order gradients of ops with one output."""
+        self.raw_rule = fn
+        self.raw_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        self.node_class.has_raw = True
+        self._collect()
+        return fn
+
+    def jvp(self, fn: Any) -> Any:
+        self.jvp_rule = fn
+        return fn
+
+    def batch(self, fn: Any) -> Any:
+        self.batch_rule = fn
+        return fn
+
+    def _collect(self) -> None:
+        names = dict.fromkeys((*self.vjp_names, *self.raw_names))
+        self.saved_names = tuple(n for n in names if n != "grad" and n[:6] != "needs_")
+        # A view whose rules read nothing but its first argument's shape and plain arguments saves all of these, in order.
+        plain = (self.params[0] + "_shape", *self.params[1:])
+        self.saves_plainly = self.is_view and all(n in plain for n in self.saved_names)
+        if self.saves_plainly:
+            self.saved_names = plain
+        index = {n: i for i, n in enumerate(self.saved_names)}
+        # Where each argument of the raw rule comes from: None is the gradient, an int a saved value, a name a need.
+        self.raw_sources = [None if n == "grad" else index.get(n, n) for n in self.raw_names]
+
+    # -- forward
+
+    def run(self, *args: Any) -> Any:
+        plain = self.are_on_cpu(args)
+        if not plain:
+            args = self.tensors_of(args)
+        if self.check is not None:
+            args = self.check(*args) or args
+        arrays = [a._a if isinstance(a, Tensor) else _to_arrays(a) if isinstance(a, _SEVERAL) else a for a in args]
+        if not plain and any(_is_meta(a) for a in arrays):
+            result = self.on_meta(args)
+        else:
+            if self.kernel_rule is None:
+                raise NotImplementedError(f"{self.said}: no kernel for this backend")
+            with np.errstate(all="ignore"):
+                result = self.kernel_rule(*arrays)
+            if self.keeps:
+                result, kept = result
+                return self.finish(args, result, kept)
+        return self.finish(args, result)
+
+    def are_on_cpu(self, args: Any) -> bool:
+        """Whether all tensor parameters are single Tensors on the CPU, or left out where they may be."""
+        for i, optional in self.places:
+            a = args[i]
+            if isinstance(a, Tensor):
+                if a._a.__class__ is not ndarray:
+                    return False
+            elif a is not None or not optional:
+                return False
+        return True
+
+    @functools.cached_property
+    def places(self) -> tuple[tuple[int, bool], ...]:
+        """Where tensor parameters are, and whether they may be left out."""
+        return tuple((i, name in self.defaults) for i, name in enumerate(self.params) if name in self.tensor_params)
+
+    def tensors_of(self, args: Any) -> Any:
+        """Check that tensor parameters are Tensors."""
+        for name, a in zip(self.params, args, strict=True):
+            if name in self.tensor_params and not isinstance(a, Tensor):
+                if isinstance(a, (list, tuple)):
+                    for i, x in enumerate(a):
+                        if x is not None and not isinstance(x, Tensor):
+                            raise TypeError(
+                                f"{self.said}(): expected Tensor as element {i} in argument '{name}', got {type(x).__name__}"
+                            )
+                elif a is not None or name not in self.defaults:
+                    raise TypeError(f"{self.said}(): argument '{name}' must be Tensor, not {type(a).__name__}")
+        common_device(self, [a for a in args if isinstance(a, Tensor)])
+        return args
+
+    def on_meta(self, args: Any) -> Any:
+        """Run the shape rule; without one, the kernel on stretched single elements."""
+        if self.shape_rule is not None:
+            made = self.shape_rule(*args)
+            if isinstance(made, list):
+                return tuple(MetaArray(tuple(s), d.numpy) for s, d in made)
+            return MetaArray(tuple(made[0]), made[1].numpy)
+        stand_ins = tuple(_stand_in(a) for a in args)
+        result = self.kernel_rule(*stand_ins)
+        if isinstance(result, (tuple, list)):
+            return tuple(MetaArray(r.shape, r.dtype) for r in result)
+        return MetaArray(result.shape, result.dtype)
+
+    def finish(self, args: Any, result: Any, kept: Any = None) -> Any:
+        """Wrap what the kernel returned, and record."""
+        if isinstance(result, (tuple, list)):
+            outs = tuple(wrap(_as_array(r)) for r in result)
+            if self.vjp_rule is not None:
+                self.record(outs, args, True, kept)
+            if self.returns:
+                return self.named(outs)
+            return outs
+        made = wrap(_as_array(result))
+        if self.vjp_rule is not None:
+            self.record((made,), args, False, kept)
+        return made
+
+    def named(self, outs: Any) -> Any:
+        if self.return_type is None:
+            from .. import _derive
+
+            self.return_type = _derive.return_type(self.name, self.returns)
+        return self.return_type(outs)
+
+    # -- recording
+
+    def record(self, outs: tuple[Tensor, ...], args: Any, several: bool, kept: Any = None) -> Any:
+        parents: list[Any] = []
+        found = False
+        for name, a in zip(self.params, args, strict=True):
+            if name in self.tensor_params:
+                for t in a if isinstance(a, (list, tuple)) else (a,):
+                    n = None if t is None else t._n
+                    found = found or n is not None
+                    parents.append(n)
+        if not found or not _state.grad_enabled():
+            return None
+        if not any(from_numpy_dtype(o._a.dtype).category >= FLOATING for o in outs):
+            return None
+        node = _new(self.node_class)
+        node.seq = _state.next_seq()
+        node.where = tape.users_place()
+        node.parents = tuple(parents)
+        node.hooks = None
+        node.shape = len(outs) if several else 0
+        saved, versions = [], []
+        named = dict(zip(self.params, args, strict=True))
+        if self.keeps:
+            named["kept"] = kept
+        for name in self.saved_names:
+            value, record = self._save(name, named, outs)
+            saved.append(value)
+            versions.append(record)
+        node.saved = tuple(saved)
+        holds = any(v is not None for v in versions) or any(map(tape.holds_arrays, saved))
+        node.versions = tuple(versions) if holds else ()
+        if several:
+            made = []
+            for i, o in enumerate(outs):
+                if from_numpy_dtype(o._a.dtype).category >= FLOATING:
+                    o._n = tape.output_node(node, i)
+                    made.append(weakref.ref(o._n))
+                else:
+                    made.append(None)
+            node.__dict__["outputs"] = made
+            node.__dict__["metas"] = [(o._a.shape, _arrays.plain_dtype(o._a.dtype)) for o in outs]
+        else:
+            outs[0]._n = node
+        if self._has_lists(args):
+            node.lengths = {
+                n: (len(a) if isinstance(a, (list, tuple)) else 1) for n, a in named.items() if n in self.tensor_params
+            }
+        return node
+
+    def _has_lists(self, args: Any) -> bool:
+        return any(n in self.tensor_params and isinstance(a, (list, tuple)) for n, a in zip(self.params, args, strict=True))
+
+    def _save(self, name: str, named: dict[str, Any], outs: Any) -> tuple[Any, Any]:
+        if name == "out":
+            return outs[0]._a, outs[0]._v
+        if name[:3] == "out" and name[3:].isdigit():
+            o = outs[int(name[3:])]
+            return o._a, o._v
+        if name in named:
+            value = named[name]
+            if isinstance(value, Tensor):
+                return value._a, value._v
+            if name in self.tensor_params and isinstance(value, (list, tuple)):
+                return [t._a for t in value], tuple(t._v for t in value)
+            return value, None
+        if name.endswith("_shape"):
+            value = named[name[:-6]]
+            if isinstance(value, (list, tuple)):
+                return [t._a.shape for t in value], None
+            return None if value is None else value._a.shape, None
+        if name.endswith("_dtype"):
+            return named[name[:-6]].dtype, None
+        raise TypeError(f"{self.name}: its vjp asks for {name!r}, which is neither a parameter nor an output")
+
+    def tensor_index(self, node: Node, name: str) -> int:
+        """Where the parents of parameter `name` start."""
+        lengths = node.lengths
+        at = 0
+        for p in self.params:
+            if p in self.tensor_params:
+                if p == name:
+                    return at
+                at += 1 if lengths is None else lengths[p]
+        raise KeyError(name)
+
+    def line_up(self, node: Node, grads: Any) -> list[Any]:
+        """Line up what a rule returned with the node's parents; thunks run only where somebody needs the result."""
+        if not isinstance(grads, (tuple, list)):
+            grads = (grads,)
+        lengths = node.lengths
+        if lengths is not None:
+            flat: list[Any] = []
+            for g, p in zip(grads, (p for p in self.params if p in self.tensor_params), strict=True):
+                n = lengths[p]
+                flat += [None] * n if g is None else list(g) if isinstance(g, (list, tuple)) else [g]
+            grads = flat
+        parents = engine.wanted_parents(node)
+        if len(grads) != len(parents):
+            raise RuntimeError(f"{self.name}: its vjp returned {len(grads)} gradients for {len(parents)} arguments")
+        return [
+            None if p is None or g is None else g() if type(g) is _FUNCTION_TYPE else g
+            for g, p in zip(grads, parents, strict=True)
+        ]
+
+
+_FUNCTION_TYPE = type(lambda: None)
+
+
+_SEVERAL = (list, tuple)
+
+
+def _is_meta(a: Any) -> bool:
+    return type(a) is MetaArray or type(a) in _SEVERAL and any(type(x) is MetaArray for x in a)
+
+
+def _to_arrays(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        return a._a
+    if isinstance(a, (list, tuple)) and a and isinstance(a[0], Tensor):
+        return [t._a if isinstance(t, Tensor) else t for t in a]
+    return a
+
+
+def _as_array(r: Any) -> Any:
+    return r if type(r) is ndarray or not isinstance(r, (np.generic, ndarray)) else np.asarray(r)
+
+
+def _stand_in(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        if type(a._a) is not MetaArray:
+            return a._a
+        return np.broadcast_to(np.zeros((), _arrays.plain_dtype(a._a.dtype)), a._a.shape)
+    if isinstance(a, (list, tuple)) and a and isinstance(a[0], Tensor):
+        return [_stand_in(x) for x in a]
+    return a
+
+
+def primitive(
+    surface: int = FUNCTION,
+    namespace: str = "",
+    aliases: tuple[str, ...] = (),
+    linear_in: tuple[str, ...] = (),
+    returns: tuple[str, ...] | None = None,
+    tensors: tuple[str, ...] | None = None,
+    autocast: str | None = None,
+    check: Any = None,
+    spread: str | None = None,
+    keeps: bool = False,
+) -> Callable[[Any], PrimitiveOp]:
+    """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
+
+    Args:
+        tensors: parameters that are Tensors (or lists of them); the first parameter by default.
+        linear_in: parameters the op is linear in, so that forward mode is the op itself.
+        returns: field names when several results come as a named tuple.
+        check: ``check(*args) -> args or None`` on Tensors, before the kernel.
+        spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
+        keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
+    """
+
+    def declare(fn: Any) -> PrimitiveOp:
+        op = PrimitiveOp(fn, surface, namespace, aliases, autocast, linear_in, returns, tensors, check)
+        op.spread = spread
+        op.keeps = keeps
+        return op
+
+    return declare

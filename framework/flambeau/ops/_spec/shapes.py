@@ -1,0 +1,104 @@
+"""What ops say of their operands: shapes that broadcast, devices that agree, and the text of errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import ndarray
+from ...tensor import Tensor, device_of
+
+
+def check_equal(op: str, left: str, a: Any, right: str, b: Any) -> None:
+    """Raise RuntimeError naming both sides unless `a` equals `b`."""
+    if a != b:
+        raise RuntimeError(f"{op}: {left} is {a}, but {right} is {b}; they must be equal")
+
+
+def describe(**tensors: Any) -> str:
+    """Shape, dtype and device of each operand, a line each, for error messages."""
+    lines = []
+    for name, t in tensors.items():
+        if isinstance(t, Tensor):
+            lines.append(f"  {name:<8}{tuple(t.shape)!s:<16} {t.dtype.name:<10} {t.device}")
+        elif isinstance(t, (list, tuple)):
+            lines += [describe(**{f"{name}[{i}]": x}) for i, x in enumerate(t) if isinstance(x, Tensor)]
+        else:
+            lines.append(f"  {name:<8}{t!r}")
+    return "\n".join(lines)
+
+
+
+
+def broadcast_shapes(op: Any, args: Any, names: Any = None) -> tuple[int, ...]:
+    """The shape operands stretch to. Raises: RuntimeError naming every operand when they do not fit."""
+    shapes = [a._a.shape for a in args if isinstance(a, Tensor)]
+    first = shapes[0] if shapes else ()
+    for shape in shapes:
+        if shape != first:
+            break
+    else:
+        return first
+    result: list[int] = []
+    for shape in shapes:
+        if len(shape) > len(result):
+            result[:0] = [1] * (len(shape) - len(result))
+        for at in range(1, len(shape) + 1):
+            n, have = shape[-at], result[-at]
+            if n != have:
+                if have == 1:
+                    result[-at] = n
+                elif n != 1:
+                    raise_not_broadcastable(op, args, names, have, n, len(result) - at)
+    return tuple(result)
+
+
+def raise_not_broadcastable(op: Any, args: Any, names: Any, a: int, b: int, dim: int) -> None:
+    given = dict(zip(names or op.params, args, strict=False))
+    raise RuntimeError(
+        f"{op.said}: shapes do not broadcast: size {a} against {b} at dimension {dim}; "
+        f"sizes must be equal or 1 there\n{describe(**given)}"
+    )
+
+
+def common_device(op: Any, args: Any) -> Any:
+    """The one device of all operands; 0-d CPU tensors go anywhere. Raises: RuntimeError when they differ."""
+    found = None
+    for a in args:
+        if isinstance(a, Tensor):
+            place = device_of(a._a) if type(a._a) is not ndarray else None
+            kind = "cpu" if place is None else str(place)
+            if found is None or (found[1] and found[0] == "cpu"):
+                found = (kind, a._a.ndim == 0)
+            elif kind != found[0] and not (kind == "cpu" and a._a.ndim == 0):
+                raise RuntimeError(
+                    f"{op.said}: Expected all tensors to be on the same device, but found at least two devices, "
+                    f"{found[0]} and {kind}\n{describe(**dict(zip(op.params, args, strict=False)))}"
+                )
+    return found[0] if found else "cpu"
+
+
+def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
+    """Undo broadcasting: `grad` (array) added up over the dimensions that were stretched from `shape`."""
+    if grad.shape == shape:
+        return grad
+    extra = grad.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        i + extra for i, n in enumerate(shape) if n == 1 and grad.shape[i + extra] != 1
+    )
+    if axes:
+        wide = np.float32 if grad.dtype.itemsize <= 2 else grad.dtype
+        grad = np.add.reduce(grad, axis=axes, keepdims=True, dtype=wide).astype(grad.dtype, copy=False)
+    return grad.reshape(shape)
+
+
+def sum_tensor_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`sum_to` on Tensors, differentiable."""
+    if grad._a.shape == shape:
+        return grad
+    extra = grad._a.ndim - len(shape)
+    dims = [*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1 and grad._a.shape[i + extra] != 1)]
+    if dims:
+        grad = grad.sum(dims, keepdim=True)
+    return grad.reshape(shape)

@@ -1,0 +1,150 @@
+"""Writing results into tensors that exist: what is allowed, and what the tape must forget or be told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+
+from ... import _state, dtypes
+from ..._arrays import MetaArray, ndarray
+from ...autograd import tape
+from ...autograd.tape import Leaf, Node, Overwritten
+from ...tensor import Tensor, bump, device_of, wrap
+
+
+def check_writable(op: Any, target: Any) -> None:
+    """Raise as PyTorch does for in-place writes that autograd or the memory layout forbids."""
+    if not isinstance(target, Tensor):
+        raise TypeError(f"{op.said}_(): argument 'input' must be Tensor, not {type(target).__name__}")
+    if target._b is not None and target._n is None and target._b[0]._n is not None and _state.grad_enabled():
+        raise_ambiguous(op)
+    check_recorded(target)
+    a = target._a
+    if type(a) is ndarray and not a.flags.writeable:
+        raise RuntimeError(f"{op.said}_: the memory of this tensor is read-only; clone() it before writing")
+    if a.size > 1 and 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+
+
+def check_recorded(target: Tensor) -> None:
+    """Raise RuntimeError if recording would lose a leaf: `target` or its base is one."""
+    if target._n is not None and _state.grad_enabled():
+        if type(target._n) is Leaf:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        if target._b is not None and (target._b[0]._n is None or type(target._b[0]._n) is Leaf):
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+
+
+def raise_ambiguous(op: Any) -> None:
+    raise RuntimeError(
+        f"{op.said}_: A view was created in no_grad mode and is being modified inplace with grad mode enabled, while its base "
+        "requires grad, so it is unclear whether to record it. Put both inside the no_grad block, or both outside"
+    )
+
+
+def check_view(op: Any, target: Tensor) -> None:
+    """Raise RuntimeError if recording a write to `target` is refused: one of several views, or a view made without recording."""
+    link = target._b
+    if link is None:
+        return
+    while link is not None:
+        if getattr(link[1], "is_one_of_several", False):
+            raise RuntimeError(
+                f"{op.said}_: Output {link[1].index} of {link[1].whole.node_class.title} is a view and is being modified inplace. "
+                "It comes of an operation that returns several views, whose history could not be kept apart. "
+                "Use the out-of-place form, or take the view by indexing"
+            )
+        link = link[3]
+    if not any(ref() is target for ref in reversed(target._v[tape.VIEWS] or ())):
+        raise_ambiguous(op)
+
+
+def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
+    if result._a.shape != target._a.shape:
+        raise RuntimeError(
+            f"{op.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
+        )
+    if not dtypes.can_cast(result.dtype, target.dtype):
+        raise RuntimeError(
+            f"{op.said}_: result type {result.dtype.name} can't be cast to the desired output type {target.dtype.name}"
+        )
+
+
+def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
+    """Store `result` of `args` in `out`.
+
+    Raises: TypeError, RuntimeError as PyTorch for a wrong dtype or device, a grad-requiring out, or memory shared with `args`.
+    """
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
+    check_writable(op, out)
+    if args:
+        from .. import _overlap
+
+        _overlap.refuse_shared(op, out, result._a.shape, args)
+    if out._a.shape != result._a.shape:
+        resize_out(op, out, result._a.shape)
+    if type(out._a) is not MetaArray:
+        out._a[...] = kernels.cast(result._a, out._a.dtype)
+    bump(out)
+    return out
+
+
+def check_out(op: Any, out: Tensor, result: Any, place: Any, with_grad: bool) -> None:
+    if with_grad or (out._n is not None and _state.grad_enabled()):
+        raise RuntimeError(
+            f"{op.said}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad."
+        )
+    if not dtypes.can_cast(result, out.dtype):
+        raise RuntimeError(f"{op.said}: result type {result.name} can't be cast to the desired output type {out.dtype.name}")
+    if device_of(out._a) != place:
+        raise RuntimeError(f"{op.said}: Expected out on device {place}, but it is on {out.device}")
+
+
+def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
+    if out._a.size:
+        import warnings
+
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
+            f"the required output shape {list(shape)}. Give {op.said} an out of that shape, or an empty one.",
+            stacklevel=4,
+        )
+    out.resize_(shape)
+
+
+def forget_overwritten(node: Node, target: Tensor) -> None:
+    """Copy what `node` saved of its target, which its own in-place operation is about to overwrite; mark what else it loses."""
+    if type(node.saved) is tuple and node.versions:
+        for at, saved in enumerate(node.saved):
+            if saved is target._a and node.versions[at] is target._v:
+                kept = wrap(np.array(saved) if type(saved) is ndarray else saved)
+                node.saved = (*node.saved[:at], kept._a, *node.saved[at + 1 :])
+                node.versions = (*node.versions[:at], kept._v, *node.versions[at + 1 :])
+        node.saved = tuple(
+            Overwritten(node.name()) if v is target._v and _overlaps(s, target._a) else s
+            for s, v in zip(node.saved, node.versions, strict=True)
+        )
+
+
+def _overlaps(saved: Any, array: Any) -> bool:
+    return isinstance(saved, ndarray) and isinstance(array, ndarray) and np.may_share_memory(saved, array)
+
+
+def refresh_saved_output(node: Node, result: Tensor, target: Tensor) -> None:
+    """A node that saved its output saved a temporary; let it keep the memory that now holds the value."""
+    if type(node.saved) is tuple and target._a.dtype == result._a.dtype:
+        for at, value in enumerate(node.saved):
+            if value is result._a:
+                versions = list(node.versions)
+                versions[at] = target._v
+                node.saved = (*node.saved[:at], target._a, *node.saved[at + 1 :])
+                node.versions = tuple(versions)
