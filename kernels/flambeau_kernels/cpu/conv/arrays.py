@@ -12,6 +12,7 @@ gathered but summed over.
 
 from __future__ import annotations
 
+import functools
 from itertools import product
 from math import prod
 from typing import Any
@@ -39,6 +40,7 @@ def output_size(size: int, kernel: int, stride: int, low: int, high: int, dilati
     return (size + low + high - dilation * (kernel - 1) - 1) // stride + 1
 
 
+@functools.lru_cache(maxsize=512)
 def output_sizes(spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
     return tuple(
         output_size(n, k, s, p, p, d)

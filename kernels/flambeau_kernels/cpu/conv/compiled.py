@@ -12,7 +12,7 @@ from .arrays import is_half
 from .walk import Ints, Walk, walk
 
 # Bytes of planes laid out at a time: so much of a cache that several cores share.
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 3 << 20
 
 
 def takes(x: Any, w: Any) -> bool:
