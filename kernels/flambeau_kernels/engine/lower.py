@@ -246,8 +246,9 @@ class Lowering:
         """Call `function` as one of its own, made on the first call with these kinds and constants."""
         bound = inspect.signature(function).bind(*args, **keywords)
         bound.apply_defaults()
-        arguments = {name: self.number(v) if isinstance(v, (bool, int, float)) and not name.isupper() else v
-                     for name, v in bound.arguments.items()}
+        arguments: dict[str, Any] = {
+            name: self.number(v) if isinstance(v, (bool, int, float)) and not name.isupper() else v
+            for name, v in bound.arguments.items()}
         passed = {name: v for name, v in arguments.items() if isinstance(v, (Symbol, Pointer))}
         key = (function, *((name, v.dtype if isinstance(v, Pointer) else v.kind if name in passed else v, type(v))
                            for name, v in arguments.items()))
@@ -870,21 +871,22 @@ class Lowering:
             self.refuse(f"store takes a vector, got {_say(value)}")
         if value.kind.of != place.kind or place.dtype == "bool":
             self.refuse(f"a vector of {value.kind.of.name} cannot be stored to {place.dtype}")
+        count = value.kind.count
         if place.dtype in _HALVES:
-            value = self.halved(value, place)
+            value = self.halved(value, place, count)
         address = self.offset(place, index)
         if first is not None:
-            mask = self.first_lanes(first, value.kind.count)
-            name = f"@llvm.masked.store.v{value.kind.count}{_suffix(place.llvm)}.p0"
+            mask = self.first_lanes(first, count)
+            name = f"@llvm.masked.store.v{count}{_suffix(place.llvm)}.p0"
             self.code.needs.add(f"declare void {name}({value.kind.llvm}, ptr, i32, {mask.kind.llvm})")
             self.code.effect(f"call void {name}({value.kind.llvm} {value.name}, ptr {address.name}, i32 1, "
                              f"{mask.kind.llvm} {mask.name})")
             return
         self.code.effect(f"store {value.kind.llvm} {value.name}, ptr {address.name}, align 1{self.code.group}")
 
-    def halved(self, value: Symbol, place: Pointer) -> Symbol:
-        """A vector of float32 as the elements of `place`, rounded to nearest even."""
-        code, count = self.code, value.kind.count
+    def halved(self, value: Symbol, place: Pointer, count: int) -> Symbol:
+        """A vector of `count` float32 as the elements of `place`, rounded to nearest even."""
+        code = self.code
         half = vector_kind(Kind("raw", place.llvm, 16, "i"), count)
         if place.dtype == "float16":
             return code.emit(half, f"fptrunc {value.kind.llvm} {value.name} to {half.llvm}")
