@@ -1,7 +1,7 @@
 """How an array is walked by a reduction: its dimensions ordered, merged and cut into chunks, by its strides alone.
 
 Dimensions are sorted by stride, as they lie in memory, and neighbours that are both kept or both reduced are merged. What
-remains is one of two patterns; anything else is copied to a contiguous array first, or left to numpy:
+remains is one of two patterns; anything else is copied to a contiguous array first, and overlapping memory left to numpy:
 
 rows     the innermost dimension is reduced: up to two kept and two reduced dimensions, in any order outside of it
 columns  the innermost dimension is kept: ``(outer, reduced, columns)``
@@ -12,7 +12,7 @@ results or pieces make together, depend on lengths and strides only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,11 +46,12 @@ class Fold(NamedTuple):
     shape: tuple[int, ...]
     order: np.ndarray | None
     count: int
-    copies: bool
+    copied: tuple[int, ...] | None  # the order of dimensions in which the operand is copied first, if it is
 
     def contiguous(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """`run`, on a contiguous copy where the fold is of one."""
-        return (lambda a: run(np.ascontiguousarray(a))) if self.copies else run
+        order = self.copied
+        return run if order is None else lambda a, *rest: run(np.ascontiguousarray(a.transpose(order)), *rest)
 
     def empty(self, dtype: np.dtype) -> np.ndarray:
         return np.empty(self.shape, dtype) if self.order is None else np.empty_like(self.order, dtype)
@@ -67,14 +68,24 @@ def fold(a: np.ndarray, axes: tuple[int, ...], keepdim: bool, grain: int) -> Fol
     strides = [s // a.itemsize for s in a.strides]
     cut = _cut(_merged(a.shape, strides, axes), grain)
     shape, order = _result(a.shape, strides, axes, keepdim)
-    copies = cut is None
-    if copies:
-        strides, step = [], 1
-        for n in reversed(a.shape):
-            strides.insert(0, step)
-            step *= n
-        order, cut = None, _cut(_merged(a.shape, strides, axes), grain)
-    return None if cut is None else Fold(cut, shape, order, count_of(a.shape, axes), copies)
+    copied = None
+    if cut is None:
+        # By rows in the order of dimensions there is, or else with the reduced ones last.
+        for copied in (tuple(range(a.ndim)), (*(d for d in range(a.ndim) if d not in axes), *axes)):
+            order, cut = None, _cut(_merged(*_by_rows(a.shape, copied), {copied.index(d) for d in axes}), grain)
+            if cut is not None:
+                break
+    return None if cut is None else Fold(cut, shape, order, count_of(a.shape, axes), copied)
+
+
+def _by_rows(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], list[int]]:
+    """Shape and strides of a copy with its dimensions in `order`."""
+    strides: list[int] = []
+    step = 1
+    for d in reversed(order):
+        strides.insert(0, step)
+        step *= shape[d]
+    return tuple(shape[d] for d in order), strides
 
 
 def dense(out: np.ndarray) -> np.ndarray:
@@ -84,7 +95,7 @@ def dense(out: np.ndarray) -> np.ndarray:
     return out.transpose(np.argsort([-s for s in out.strides], kind="stable")).reshape(-1)
 
 
-def _merged(shape: tuple[int, ...], strides: list[int], axes: tuple[int, ...]) -> list[Dimension]:
+def _merged(shape: tuple[int, ...], strides: list[int], axes: Collection[int]) -> list[Dimension]:
     dims = [(n, s, d in axes) for d, (n, s) in enumerate(zip(shape, strides, strict=True)) if n != 1]
     dims.sort(key=lambda dim: -dim[1])
     merged: list[Dimension] = []

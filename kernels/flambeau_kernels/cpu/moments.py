@@ -36,7 +36,10 @@ def variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: b
 def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """``log(sum(exp(a)))`` over `dims`; of no elements -inf."""
     run = _sums_of_exps.find(a, dims, keepdim)
-    return softmax.logsumexp(a, dims, keepdim) if run is None else run(a)
+    if run is not None:
+        return run(a)
+    with np.errstate(all="ignore"):
+        return softmax.logsumexp(a, dims, keepdim)
 
 
 # -- norms ---------------------------------------------------------------------------------------------------------------

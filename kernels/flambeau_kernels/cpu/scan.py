@@ -21,6 +21,7 @@ _plans = Plans("scan_loops")
 def _accumulated(what: str, ufunc: np.ufunc, a: np.ndarray, dim: int, dtype: np.dtype, backwards: bool = False) -> np.ndarray:
     if a.ndim == 0:
         return np.array(kernels.cast(a, dtype))
+    dim %= a.ndim
     run = _plans.find(a, what, dim, dtype, backwards)
     if run is not None:
         return run(a)
@@ -51,6 +52,7 @@ def cumextreme(a: np.ndarray, dim: int, largest: bool) -> tuple[np.ndarray, np.n
     """The largest (or smallest) element up to each place and where it is, the last of equals; nan stays once met."""
     if a.ndim == 0:
         return a.copy(), np.zeros((), np.int64)
+    dim %= a.ndim
     run = _plans.find(a, "max" if largest else "min", dim, a.dtype, False)
     if run is not None:
         return run(a)
@@ -73,6 +75,7 @@ def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
     """``log(cumsum(exp(a)))`` without overflow."""
     if a.ndim == 0:
         return a.copy()
+    dim %= a.ndim
     run = _plans.find(a, "log", dim, a.dtype, False)
     if run is not None:
         return run(a)

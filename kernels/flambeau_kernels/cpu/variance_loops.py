@@ -41,8 +41,6 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
 
     def run(a: np.ndarray, correction: float) -> np.ndarray:
         free = max(count - correction, 0.0)
-        if found.copies:
-            a = np.ascontiguousarray(a)
         out = found.empty(result)
         if whole:
             form(cut.chunks, True, a, out, nothing, free, *cut.numbers)
@@ -54,7 +52,7 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
         return out
 
     lengths = _lengths(cut, count)
-    return run
+    return found.contiguous(run)
 
 
 def _lengths(cut: Cut, count: int) -> np.ndarray:
