@@ -20,6 +20,7 @@ import threading
 from typing import Any
 
 from flambeau_kernels.engine import llvm, pyabi
+from flambeau_kernels.engine.lasting import lasting
 from flambeau_kernels.engine.pyabi import address_of
 
 # Slots of the record, eight bytes each.
@@ -101,7 +102,7 @@ def block_size(size: int) -> int:
 
 @functools.cache
 def _record() -> Any:
-    slots = (ctypes.c_int64 * (BINS + CLASSES))()
+    slots = lasting((ctypes.c_int64 * (BINS + CLASSES))())
     slots[LIMIT] = limit_from_environment()
     usual = _usual_handler()
     slots[CONTEXT], slots[MALLOC], slots[CALLOC] = usual.context or 0, usual.malloc, usual.calloc
@@ -126,7 +127,7 @@ def _capsule() -> Any:
 
 @functools.cache
 def _handler() -> _Handler:
-    return _Handler()                                 # numpy keeps its address, so it lives as long as the process
+    return lasting(_Handler())                        # numpy keeps its address
 
 
 @functools.cache

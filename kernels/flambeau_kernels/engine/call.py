@@ -19,6 +19,7 @@ import numpy as np
 
 from flambeau_kernels.engine import journal, llvm, native, pool
 from flambeau_kernels.engine.language import Kernel
+from flambeau_kernels.engine.lasting import lasting
 
 # Slots of the table behind a builtin.
 FUNCTION, COUNT, RING, KINDS_AT = 0, 1, 10, 12
@@ -126,7 +127,7 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
 
 @functools.cache
 def _method() -> native._MethodDef:
-    return native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",))["run"], 0x80, None)
+    return lasting(native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",))["run"], 0x80, None))
 
 
 def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) -> None:

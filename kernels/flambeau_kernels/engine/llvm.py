@@ -16,13 +16,14 @@ from collections.abc import Callable
 from types import FunctionType
 
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
+from flambeau_kernels.engine.lasting import lasting
 
 # Part of every key: raise it when the pass pipeline below changes.
 PIPELINE = "1"
 
 _lock = threading.RLock()                             # renewed in forked children, see the end
 _addresses: dict[tuple[str, str], int] = {}
-_loaded: list[object] = []                            # code must outlive every pointer to it
+_loaded: list[object] = []
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
 
 
@@ -160,7 +161,7 @@ class Machine:
     @functools.cached_property
     def jit(self):
         # The JIT takes possession of its target machine, so it gets one of its own.
-        return self._llvm.create_lljit_compiler(self._new_target_machine(opt=3))
+        return lasting(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
 
     def emit_object(self, text: str, quickly: bool = False) -> bytes:
         """Object file for `text`; `quickly` with the first level of passes and of code generation."""
@@ -194,7 +195,7 @@ class Machine:
 
 def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
     resources = machine().load(body, symbols, f"flambeau{len(_loaded)}")
-    _loaded.append(resources)
+    _loaded.append(lasting(resources))
     counts["loaded"] += 1
     return {symbol: resources[symbol] for symbol in symbols}
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau_kernels.engine import journal, llvm, pool
+from flambeau_kernels.engine.lasting import lasting
 
 # Slots of a plan. Rows are all dimensions but the innermost, merged to n1 (fastest) times the outer ones.
 (KERNEL, OPERANDS, N0, N1, OUTER, ROWS, COLUMN_GRAIN, ROW_GRAIN, COLUMN_CHUNKS, CHUNKS, RELEASE,
@@ -85,7 +86,7 @@ class _MethodDef(ctypes.Structure):
 @functools.cache
 def _method() -> _MethodDef:
     fastcall = 0x80
-    return _MethodDef(b"run_plan", _code()["run"], fastcall, None)
+    return lasting(_MethodDef(b"run_plan", _code()["run"], fastcall, None))
 
 
 @functools.cache

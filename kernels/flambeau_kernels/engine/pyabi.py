@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.engine.lasting import lasting
+
 # Byte offsets in CPython's objects, without debug builds and free threading, and in numpy 2's PyArrayObject.
 TYPE = 8
 FLOAT_VALUE = 16
@@ -75,7 +77,6 @@ class _MethodDef(ctypes.Structure):
                 ("doc", ctypes.c_char_p)]
 
 
-_definitions: list[ctypes.Array] = []                 # builtins point into these for as long as they live
 
 
 def new_builtins(functions: Mapping[str, int], self_object: Any) -> dict[str, Callable[..., Any]]:
@@ -83,7 +84,7 @@ def new_builtins(functions: Mapping[str, int], self_object: Any) -> dict[str, Ca
     fastcall = 0x80
     found = (_MethodDef * len(functions))(
         *(_MethodDef(name.encode(), address, fastcall, None) for name, address in functions.items()))
-    _definitions.append(found)
+    lasting(found)                                    # builtins point into it for as long as they live
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
         address_of(ctypes.pythonapi.PyCFunction_NewEx))
     size = ctypes.sizeof(_MethodDef)

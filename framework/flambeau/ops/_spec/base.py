@@ -85,7 +85,7 @@ class Op:
         """The name that errors say: the public one, where users reach this op through another."""
         from .._names import SAID
 
-        return SAID.get(self.name, self.name)
+        return SAID.get(self.name) or self.name
 
     @property
     def qualified(self) -> str:
