@@ -230,6 +230,15 @@ def test_moments_of_infinities(rows):
     assert np.isnan(moments.logsumexp(a, (0,), False)[2])
 
 
+@pytest.mark.parametrize(("dtype", "real"), [(np.complex64, SINGLE), (np.complex128, DOUBLE), (ml_dtypes.complex32, HALF)])
+def test_spread_and_norm_of_complex_numbers_are_real(dtype, real):
+    a = np.array([3 + 4j, 0, -3 - 4j]).astype(dtype)
+
+    assert moments.norm(a, 1, (0,), False) == 10
+    assert moments.norm(a, 1, (0,), False).dtype == moments.variance(a, (0,), 1, False).dtype == real
+    assert moments.variance(a, (0,), 1, False) == 25
+
+
 def test_logsumexp_does_not_overflow():
     a = values((80, 100), SINGLE)
     a[:, 5] += 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,14 @@ def variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: b
         squares = off.real**2 + off.imag**2 if off.dtype.kind == "c" else off * off
         total = np.add.reduce(squares, axis=dims, keepdims=keepdim)
         made = np.asarray(total / np.maximum(n - correction, 0))
-        return made.astype(a.real.dtype if a.dtype.kind == "c" else a.dtype)
+        return made.astype(_real(a.dtype))
+
+
+def _real(dtype: np.dtype) -> np.dtype:
+    """The dtype of the parts of complex numbers; real ones' own."""
+    if dtype.name == "complex32":
+        return np.dtype(np.float16)
+    return np.dtype(dtype.char.lower()) if dtype.kind == "c" else dtype
 
 
 def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
@@ -87,10 +95,10 @@ def _general(order: float) -> Reduction:
 
 def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """``sum(|a|**order)**(1/order)`` over `dims`; the number of non-zeros for 0, the extremes of ``|a|`` for inf and -inf."""
-    if a.dtype.kind in "cV" and a.dtype.name.startswith("complex"):
-        result = a.real.dtype if a.dtype.kind == "c" else np.dtype(np.float16)
-        return norm(np.abs(softmax.widen(a)), order, dims, keepdim).astype(result, copy=False)
+    if a.dtype.kind in "cW":  # complex32, as ml_dtypes has it, is of kind W
+        return norm(np.abs(softmax.widen(a)), order, dims, keepdim).astype(_real(a.dtype), copy=False)
     if not a.size and order in (inf, -inf):
-        return np.asarray((np.maximum if order > 0 else np.minimum).reduce(a, dims, None, None, keepdim, initial=0 if order > 0 else inf))
+        pick: Any = np.maximum if order > 0 else np.minimum
+        return np.asarray(pick.reduce(a, dims, None, None, keepdim, initial=0 if order > 0 else inf))
     how = _usual().get(order) or _general(order)
     return reduce(how, a, dims, keepdim, a.dtype, a.dtype)
