@@ -489,3 +489,19 @@ def test_freed_memory_is_used_again(fresh_python):
         pytest.skip("not glibc")
     assert int(faults) < 200
     assert fresh_python("-c", _MEMORY, FLAMBEAU_KEEP_MEMORY="0").split()[0] == "False"
+
+
+@pytest.mark.parametrize("operand", ["other", "itself", "its view", "ahead", "behind", "number"])
+def test_in_place_on_large_tensors(operand):
+    memory = np.arange(9000, dtype=np.float32)
+    a = fb.from_numpy(memory)[1000:6000]
+    b = {
+        "other": fb.full((5000,), 2.0), "itself": a, "its view": fb.from_numpy(memory)[1000:6000],
+        "ahead": fb.from_numpy(memory)[1001:6001], "behind": fb.from_numpy(memory)[999:5999], "number": 2.5,
+    }[operand]  # fmt: skip
+    wanted = a.numpy().copy() * (b.numpy().copy() if isinstance(b, fb.Tensor) else b)
+    version = a._version
+
+    assert a.mul_(b) is a
+    np.testing.assert_array_equal(a.numpy(), wanted)
+    assert a._version == version + 1

@@ -18,7 +18,7 @@ from flambeau_kernels import small
 from flambeau_kernels.formula import rebind
 
 from .. import _state
-from .._arrays import ndarray
+from .._arrays import address, ndarray
 from ..autograd import tape
 from ..dtypes import F4, F8
 from ..tensor import Tensor
@@ -114,7 +114,22 @@ def _of_number(formula: Any, ufunc: Any, number: Any, b: Any) -> Any:
     return made
 
 
-_scope["large"], _scope["of_number"] = _large, _of_number
+def _large_inplace(formula: Any, a: Any, b: Any) -> bool:
+    """Store what `formula` makes of `a` and `b` in `a`, if they are as `_large` wants them and share no part of their memory."""
+    d = a.dtype
+    if a.__class__ is not ndarray or (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM or not a.flags.carray:
+        return False
+    if b.__class__ is ndarray:
+        if b.dtype is not d or b.shape != a.shape or not b.flags.c_contiguous:
+            return False
+        apart = address(a) - address(b)
+        if apart and abs(apart) < a.nbytes:
+            return False
+    kernels.launch(formula, (a, b), (a,), d)
+    return True
+
+
+_scope["large"], _scope["of_number"], _scope["large_"] = _large, _of_number, _large_inplace
 
 
 def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
@@ -487,7 +502,7 @@ def make_inplace(op: Op) -> Any:
     if isinstance(op, ElementwiseOp) and op.ufunc is not None and op.dtype_rule.__name__ != "to_bool":
         fast = _fast_inplace(op)
     text = (
-        f"def make(OP, run, ufunc, {', '.join(constants)}):\n"
+        f"def make(OP, run, ufunc, FORMULA, {', '.join(constants)}):\n"
         f"    def {op.name}_({params}):\n"
         f"{_gather(op)}"
         f"        if SLOW:\n            return slow_inplace(OP, ({args}{trailing}))\n"
@@ -495,7 +510,7 @@ def make_inplace(op: Op) -> Any:
         f"        return run({args})\n"
         f"    return {op.name}_\n"
     )
-    constants.update(OP=op, run=op.run_inplace, ufunc=getattr(op, "ufunc", None))
+    constants.update(OP=op, run=op.run_inplace, ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op))
     fn = compile_text(text, f"{op.name}_", constants)
     fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
     fn.flambeau_op = op
@@ -515,9 +530,13 @@ def _fast_inplace(op: ElementwiseOp) -> str:
         f"kind = {second}.__class__",
         f"if {guard}{first}._n is None and ({first}._b is None or {first}._b[0]._n is None):",
         "    if kind is Tensor:",
-        f"        if {second}._n is None and small.{name}_({first}._a, {second}._a) is not None:",
+        f"        if {second}._n is None and (",
+        f"            small.{name}_({first}._a, {second}._a) is not None or large_(FORMULA, {first}._a, {second}._a)",
+        "        ):",
         *(f"        {line}" for line in done),
-        f"    elif {_plain_number(second)} and small.{name}_({first}._a, {second}) is not None:",
+        f"    elif {_plain_number(second)} and (",
+        f"        small.{name}_({first}._a, {second}) is not None or large_(FORMULA, {first}._a, {second})",
+        "    ):",
         *(f"    {line}" for line in done),
     ]
     return "".join(f"        {line}\n" for line in lines)
