@@ -106,9 +106,9 @@ def _explain_formula(function: Callable[..., Any], args: Any) -> str | None:
         return None
     given, compute, result, shape, _ = op.prepare(given)
     arrays = tuple(a._a if isinstance(a, Tensor) else a for a in given)
-    short = op.short is not None and tuple(given[len(op.positional) :]) == op.keyword_defaults
-    inputs = arrays[: len(op.positional)] if short else arrays
-    formula = op.short if short else op.formula
+    formula, inputs = op.formula, arrays
+    if op.short is not None and tuple(given[len(op.positional) :]) == op.keyword_defaults:
+        formula, inputs = op.short, arrays[: len(op.positional)]
     return account(formula, inputs, (np.empty(shape, result.numpy),), compute.numpy).split(": ", 1)[1]
 
 
