@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import triangle as kernels
+
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ..tensor import wrap as tensor_over
@@ -32,10 +34,10 @@ def tril(input, diagonal=0):
     """
 
 
-tril.kernel(np.tril)
+tril.kernel(kernels.tril)
 tril.shape(lambda input, diagonal: (input.shape, input.dtype))
 tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
-tril.raw(lambda grad, diagonal: (np.tril(grad, diagonal),))
+tril.raw(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
 
 
 @primitive(surface=EVERY, check=_check_matrices("triu"))
@@ -48,10 +50,10 @@ def triu(input, diagonal=0):
     """
 
 
-triu.kernel(np.triu)
+triu.kernel(kernels.triu)
 triu.shape(lambda input, diagonal: (input.shape, input.dtype))
 triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
-triu.raw(lambda grad, diagonal: (np.triu(grad, diagonal),))
+triu.raw(lambda grad, diagonal: (kernels.triu(grad, diagonal),))
 
 
 @composite(surface=FUNCTION | METHOD)

@@ -1,0 +1,59 @@
+"""The lower or upper triangle of matrices, zeros elsewhere.
+
+A row of the result is a copy and a run of zeros; chunks are ranges of rows of all matrices of a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..engine.language import kernel
+from .keys import BITS_OF
+from .tier import compiles
+
+__all__ = ["tril", "triu"]
+
+FROM = 1 << 14                                        # elements; below, numpy's mask and choice cost less than a plan
+PIECE = 1 << 16                                       # elements of a chunk
+
+
+def tril(a: np.ndarray, diagonal: int = 0) -> np.ndarray:
+    """`a` on and below the given diagonal of the last two dimensions."""
+    return _triangle(a, diagonal) if _takes(a) else np.tril(a, diagonal)
+
+
+def triu(a: np.ndarray, diagonal: int = 0) -> np.ndarray:
+    """`a` on and above the given diagonal of the last two dimensions."""
+    return _triangle(a, diagonal, upper=True) if _takes(a) else np.triu(a, diagonal)
+
+
+def _takes(a: Any) -> bool:
+    return type(a) is np.ndarray and a.size >= FROM and a.flags.c_contiguous and a.itemsize in BITS_OF and compiles()
+
+
+def _triangle(a: np.ndarray, diagonal: int, upper: bool = False) -> np.ndarray:
+    made = np.empty(a.shape, a.dtype)
+    height, width = a.shape[-2:]
+    bits = BITS_OF[a.itemsize]
+    rows = a.size // width
+    each = max(1, PIECE // width)
+    diagonal = max(-height, min(width, diagonal))
+    triangle_rows.run(-(-rows // each), a.view(bits), made.view(bits), rows, height, width, each, diagonal, UPPER=upper)
+    return made
+
+
+@kernel
+def triangle_rows(chunk: Any, x: Any, out: Any, rows: Any, height: Any, width: Any, each: Any, diagonal: Any, *, UPPER: Any) -> Any:
+    for row in range(chunk * each, min(rows, chunk * each + each)):
+        source, to = x + row * width, out + row * width
+        # Columns below `edge` are on one side of the diagonal, the others on the other one.
+        edge = row % height + diagonal
+        if not UPPER:
+            edge += 1
+        edge = max(0, min(edge, width))
+        for j in range(edge):
+            to[j] = 0 if UPPER else source[j]
+        for j in range(edge, width):
+            to[j] = source[j] if UPPER else 0
