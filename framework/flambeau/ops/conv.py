@@ -49,7 +49,29 @@ def _conj(a: Any) -> Any:
 # -- the primitive -------------------------------------------------------------------------------------------
 
 
+# What was found right is right again for the same shapes, dtypes and settings: looking it up takes a tenth of checking.
+_found_right: set[Any] = set()
+_MOST_FOUND = 1024
+_INTS = frozenset((int,))
+
+
 def _check_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    settings = (stride, padding, dilation, output_padding)
+    # Only of ints, because 1 and 1.0 are the same key.
+    if all(s.__class__ is tuple for s in settings) and _INTS.issuperset(map(type, sum(settings, (groups,)))):
+        a, w, b = input._a, weight._a, None if bias is None else bias._a
+        key = (a.shape, a.dtype, w.shape, w.dtype, None if b is None else (b.shape, b.dtype), settings, transposed, groups)
+        if key in _found_right:
+            return input, weight, bias, stride, padding, dilation, bool(transposed), output_padding, groups
+        checked = _check_anew(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+        if len(_found_right) >= _MOST_FOUND:
+            _found_right.clear()
+        _found_right.add(key)
+        return checked
+    return _check_anew(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
+def _check_anew(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     from .linalg import _same_dtypes
 
     n = weight.ndim - 2
