@@ -28,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numpy import ndarray
+
 from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
 __all__ = ["Kernel", "apart", "bool8", "bitcast", "broadcast", "flags", "float32", "float64", "independent", "int8",
@@ -106,9 +108,12 @@ class Kernel:
             release: give up the GIL even for a single chunk; for several it always is.
         Raises: `llvm.Unavailable` where nothing can be compiled.
         """
-        types = tuple([a.dtype if hasattr(a, "dtype") else type(a) for a in args])
+        types = tuple([a.dtype if a.__class__ is ndarray else a.__class__ for a in args])
         key = (types, *constants.items()) if constants else types
-        (self._forms.get(key) or self.form(types, constants))(chunks, release, *args)
+        form = self._forms.get(key)
+        if form is None:                              # or an array of a class of its own
+            form = self.form(tuple([getattr(a, "dtype", a.__class__) for a in args]), constants)
+        form(chunks, release, *args)
 
     def form(self, types: tuple[Any, ...], constants: dict[str, Any]) -> Callable[..., None]:
         """What `run` calls for arguments of `types` (dtypes, ``int`` and ``float``): ``form(chunks, release, *args)``.
