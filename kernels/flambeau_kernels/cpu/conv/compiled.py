@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import depthwise, planes, product, weight, winograd
+from . import depthwise, few, planes, product, weight, winograd
 from .arrays import is_half
 from .walk import Ints, Walk, walk
 
@@ -30,6 +30,8 @@ def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: In
             return made_directly
     n, c = x.shape[:2]
     kernel = w.shape[2:]
+    if few.pays(n, w.shape, x.shape[2:] if transposed else made, groups, x.dtype):
+        return (few.convolve_input if transposed else few.convolve)(x, w, bias, made, stride, padding, dilation)
     if winograd.pays(c // groups, (w.shape[1] if transposed else w.shape[0] // groups), made, kernel, stride, dilation):
         by_tiles = _by_tiles(x, w, bias, made, padding, groups, transposed)
         if by_tiles is not None:
@@ -115,6 +117,8 @@ def _pass(source: Any, weights: Any, bias: Any, out: Any, tables: Walk, number: 
 def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
     """`convolve_weight`."""
     c, o = x.shape[1], y.shape[1]
+    if few.pays(len(x), (o, c, *kernel), y.shape[2:], groups, x.dtype):
+        return few.convolve_weight(x, y, kernel, stride, padding, dilation)
     counts = y.shape[2:]
     tables = walk(False, x.shape[2:], counts, kernel, stride, padding, dilation, c // groups, prod(kernel))
     kind = np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
