@@ -134,7 +134,7 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
 
     None where the compiled tier does not take them. Numbers among `inputs` are to be 0-d arrays.
     """
-    if outs[0].size < smallest_compiled(formula):
+    if outs[0].size < smallest_compiled(formula) or _compiled is None and _is_numpys(formula, inputs, outs, compute):
         return None
     run = _compiled or _load_compiled()
     plan = getattr(run, "planned", None)

@@ -122,4 +122,19 @@ def crosses_lines(inner_strides: tuple[int, ...], next_strides: tuple[int, ...])
 def grains(rows: int, columns: int, ns_per_element: float) -> tuple[int, int]:
     """Rows and columns of a chunk worth handing to another thread."""
     elements = max(1024, int(CHUNK_NS / ns_per_element) // 1024 * 1024)
-    return (1, min(columns, elements)) if columns >= elements else (max(1, elements // columns), columns)
+    if columns < elements:
+        return _even(rows, max(1, elements // columns), 1), columns
+    return 1, _even(columns, elements, LINE)
+
+
+def _even(length: int, grain: int, unit: int) -> int:
+    """A grain of about `grain`, in whole units, that cuts `length` into an even number of pieces of one size.
+
+    Two threads, or four, then end together where there are only a few pieces.
+    """
+    pieces = -(-length // grain)
+    if pieces < 2:
+        return min(length, grain)
+    pieces += pieces % 2
+    each = -(-length // pieces)
+    return min(length, -(-each // unit) * unit)
