@@ -19,6 +19,7 @@ from flambeau_kernels.vocabulary import where
 
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
+from ._walk import row_at, strip_at
 from .reduce_loops import identity_of
 
 __all__ = ["plan"]
@@ -110,16 +111,8 @@ def rows(chunk, x, values, indices, items, per_chunk, pieces, runs, per_run, k1,
          LARGEST, KIND, START, WITH_VALUES):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
-    row, first = item, 0
     while item < last:
-        row = item
-        if pieces > 1:
-            row = item // pieces
-            first = (item % pieces) * per_run
-        p = x + row * step
-        if row >= k1:
-            p = x + (row // k1) * outer + (row % k1) * step
-        stop = min(r1, first + per_run)
+        p, _, _, first, stop = row_at(x, item, pieces, runs, per_run, k1, outer, step, 1, r1)
         at, home = first, first
         best = KIND(START)
         while at < stop:
@@ -143,13 +136,8 @@ def columns(chunk, x, values, indices, items, per_chunk, strips, width, pieces, 
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
-        strip = item % strips
-        piece = (item // strips) % pieces
-        outside = item // (strips * pieces)
-        first = piece * height
-        p = x + (outside * block + first * row + strip * width)
-        some = min(height, rows - first)
-        narrow = min(width, across - strip * width)
+        p, first, some, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
+        start = p
         wide = narrow * together
         for c in independent(range(wide)):
             tops[c] = KIND(START)
@@ -195,12 +183,10 @@ def columns(chunk, x, values, indices, items, per_chunk, strips, width, pieces, 
                     ties = ((value == top) | ((value != value) & (top != top))) & (place < places[c])
                     tops[c] = where(beats | ties, value, top)
                     places[c] = where(beats | ties, place, places[c])
-        to = (outside * pieces + piece) * across + strip * width
-        from_ = x + (outside * block + first * row + strip * width)
         for c in range(narrow):
             indices[to + c] = first + int64(places[c])
             if WITH_VALUES:
-                values[to + c] = from_[int64(places[c]) * row + c]
+                values[to + c] = start[int64(places[c]) * row + c]
         item += 1
 
 

@@ -18,6 +18,7 @@ from flambeau_kernels.vocabulary import abs, exp, log, maximum, where
 from . import softmax
 from ._folds import STRIP, dense, fold
 from ._tops import extreme_of
+from ._walk import row_at, strip_at
 
 __all__ = ["plan"]
 
@@ -62,24 +63,8 @@ def finite(x):
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND):
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
-    row, piece = item, 0
     while item < last:
-        row = item
-        if pieces > 1:
-            row = item // pieces
-            piece = item % pieces
-        p = x + row * step
-        if row >= k1:
-            p = x + (row // k1) * outer + (row % k1) * step
-        from0, from1 = 0, 0
-        to0, to1 = r0, r1
-        if pieces > 1:
-            if r0 > 1:
-                from0 = piece * runs
-                to0 = min(r0, from0 + runs)
-            else:
-                from1 = piece * per_run
-                to1 = min(r1, from1 + per_run)
+        p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
         base, total = KIND(0), float64(0)
         for k in range(from0, to0):
             at = from1
@@ -118,13 +103,7 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
-        strip = item % strips
-        piece = (item // strips) % pieces
-        outside = item // (strips * pieces)
-        first = piece * height
-        p = x + (outside * block + first * row + strip * width)
-        left = min(height, rows - first)
-        narrow = min(width, across - strip * width)
+        p, _, left, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
         for c in independent(range(narrow)):
             bases[c] = KIND(-INF)
             totals[c] = KIND(0)
@@ -153,9 +132,8 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 bases[c] = top
             p = p + row
             left -= 1
-        to = out + ((outside * pieces + piece) * across + strip * width)
         for c in independent(range(narrow)):
-            to[c] = widened(out)(log(totals[c]) + finite(bases[c]))
+            out[to + c] = widened(out)(log(totals[c]) + finite(bases[c]))
         item += 1
 
 

@@ -39,6 +39,7 @@ from flambeau_kernels.vocabulary import maximum, minimum
 
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
+from ._walk import row_at, strip_at
 from .reduce import Reduction, magnitude, square
 
 __all__ = ["identity_of", "plan"]
@@ -228,24 +229,8 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
             short = TOTAL_KIND(block_of(x + item * step, r1, COMBINE, TERM, BLOCK_KIND, START, SIZES))
             out[item] = finished(short, count, FINISH, widened(out))
             item += 1
-    row, piece = item, 0
     while item < last:
-        row = item
-        if pieces > 1:
-            row = item // pieces
-            piece = item % pieces
-        p = x + row * step
-        if row >= k1:
-            p = x + (row // k1) * outer + (row % k1) * step
-        from0, from1 = 0, 0
-        to0, to1 = r0, r1
-        if pieces > 1:
-            if r0 > 1:
-                from0 = piece * runs
-                to0 = min(r0, from0 + runs)
-            else:
-                from1 = piece * per_run
-                to1 = min(r1, from1 + per_run)
+        p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
         total = TOTAL_KIND(START)
         for k in range(from0, to0):
             at = from1
@@ -270,13 +255,7 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
-        strip = item % strips
-        piece = (item // strips) % pieces
-        outside = item // (strips * pieces)
-        first = piece * height
-        p = x + (outside * block + first * row + strip * width)
-        some = min(height, rows - first)
-        narrow = min(width, across - strip * width)
+        p, _, some, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
         wide = narrow * together
         for c in independent(range(wide)):
             totals[c] = TOTAL_KIND(START)
@@ -316,9 +295,8 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
         for j in range(1, together):
             for c in independent(range(narrow)):
                 totals[c] = joined(totals[c], totals[j * narrow + c], COMBINE)
-        to = out + ((outside * pieces + piece) * across + strip * width)
         for c in independent(range(narrow)):
-            to[c] = finished(totals[c], count, FINISH, widened(out))
+            out[to + c] = finished(totals[c], count, FINISH, widened(out))
         item += 1
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from flambeau_kernels.engine.language import flags, float32, float64, independent, kernel, local, widened
 
 from ._folds import STRIP, Cut, dense, fold
+from ._walk import row_at, strip_at
 
 __all__ = ["plan"]
 
@@ -76,24 +77,8 @@ def merged(squares: np.ndarray, means: np.ndarray, lengths: np.ndarray) -> np.nd
 def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, WHOLE):
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
-    row, piece = item, 0
     while item < last:
-        row = item
-        if pieces > 1:
-            row = item // pieces
-            piece = item % pieces
-        p = x + row * step
-        if row >= k1:
-            p = x + (row // k1) * outer + (row % k1) * step
-        from0, from1 = 0, 0
-        to0, to1 = r0, r1
-        if pieces > 1:
-            if r0 > 1:
-                from0 = piece * runs
-                to0 = min(r0, from0 + runs)
-            else:
-                from1 = piece * per_run
-                to1 = min(r1, from1 + per_run)
+        p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
         mean, total, count = 0.0, 0.0, 0.0
         for k in range(from0, to0):
             at = from1
@@ -135,13 +120,7 @@ def columns(chunk, x, out, means, free, items, per_chunk, strips, width, pieces,
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
-        strip = item % strips
-        piece = (item // strips) % pieces
-        outside = item // (strips * pieces)
-        first = piece * height
-        p = x + (outside * block + first * row + strip * width)
-        some = min(height, rows - first)
-        narrow = min(width, across - strip * width)
+        p, _, some, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
         wide = narrow * together
         for c in independent(range(wide)):
             centers[c] = 0.0
@@ -196,7 +175,6 @@ def columns(chunk, x, out, means, free, items, per_chunk, strips, width, pieces,
                 centers[c] = centers[c] + apart * share
                 totals[c] = totals[c] + (totals[j * narrow + c] + apart * apart * grows)
             have += more
-        to = (outside * pieces + piece) * across + strip * width
         for c in independent(range(narrow)):
             # A mean that is no number makes the variance nan, also where single rows left an infinity.
             total = totals[c] + (centers[c] - centers[c])
