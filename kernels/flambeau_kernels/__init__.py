@@ -41,19 +41,33 @@ _compiled: Any = None  # the engine's launch, once something large enough has as
 
 
 def backend() -> str:
-    """The name of the backend whose kernels run: 'numba', 'numpy', 'cuda', or a plug-in's."""
+    """The name of the backend whose kernels run: 'numba', 'numpy', or a plug-in's."""
     return _backend
 
 
 def set_backend(name: str) -> None:
-    """Choose the backend for later calls. Raises: ValueError for a name nobody provides."""
+    """Choose the backend for later calls.
+
+    Raises: ValueError for a name nobody provides; NotImplementedError for 'cuda', whose kernels are not built.
+    """
     global _backend, _compiled
-    if name not in ("numba", "numpy", "cuda") and name not in plugin_names():
-        raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy, cuda {plugin_names()}")
+    _check_name(name)
     _backend, _compiled = name, None
     small.start_over()
     for forget in plans_kept_elsewhere:
         forget()
+
+
+def _check_name(name: str) -> None:
+    """Refuse a backend that is not there, before anything is changed."""
+    if name in ("numba", "numpy") or name in plugin_names():
+        return
+    if name == "cuda":
+        raise NotImplementedError(
+            "FLAMBEAU_BACKEND=cuda: compiled CUDA kernels are not built yet. Tensors on device='cuda' are computed by cupy under "
+            "every backend; choose numba or numpy"
+        )
+    raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy {plugin_names()}")
 
 
 def plugin_names() -> list[str]:
@@ -76,21 +90,13 @@ def _load_compiled() -> Any:
         memory.keep_freed()
         _compiled = _not_taken
     elif _backend == "numba":
-        try:
-            from .engine import launch as engine_launch
-        except ImportError:
-            _compiled = _not_taken
-        else:
-            _compiled = engine_launch
-    elif _backend == "cuda":
-        _compiled = _not_taken  # cupy's arrays take the array path below; fused CUDA kernels come with the CUDA engine
+        from .engine import launch as engine_launch
+
+        _compiled = engine_launch
     else:
         from importlib.metadata import entry_points
 
-        found = [entry for entry in entry_points(group="flambeau.backends") if entry.name == _backend]
-        if not found:
-            raise ValueError(f"FLAMBEAU_BACKEND={_backend}: no such backend; there are numba, numpy, cuda {plugin_names()}")
-        _compiled = found[0].load()
+        _compiled = next(entry for entry in entry_points(group="flambeau.backends") if entry.name == _backend).load()
     return _compiled
 
 
@@ -209,5 +215,7 @@ def _into_float8(array: Any, name: str) -> Any:
         return np.maximum(np.abs(array.astype(np.float32)), np.float32(2.0**-127))
     return array
 
+
+_check_name(_backend)
 
 from . import small  # noqa: E402  # needs the names above

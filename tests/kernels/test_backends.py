@@ -40,8 +40,27 @@ def test_every_backend_computes_the_formula(name: str, n: int) -> None:
 def test_a_name_nobody_provides_is_refused_and_nothing_changes() -> None:
     before = kernels.backend()
 
-    with pytest.raises(ValueError, match=r"no backend named 'abacus'.*numba, numpy, cuda"):
+    with pytest.raises(ValueError, match=r"no backend named 'abacus'.*numba, numpy"):
         kernels.set_backend("abacus")
+    assert kernels.backend() == before
+
+
+def test_what_is_not_there_is_refused_at_import(fresh_python: Any) -> None:
+    program = """
+try:
+    import flambeau
+except (NotImplementedError, ValueError) as error:
+    print(type(error).__name__, error)
+"""
+    assert fresh_python("-c", program, FLAMBEAU_BACKEND="cuda").startswith("NotImplementedError FLAMBEAU_BACKEND=cuda: compiled CUDA")
+    assert fresh_python("-c", program, FLAMBEAU_BACKEND="abacus").startswith("ValueError FLAMBEAU_BACKEND: no backend named 'abacus'")
+
+
+def test_cuda_is_refused_and_nothing_changes() -> None:
+    before = kernels.backend()
+
+    with pytest.raises(NotImplementedError, match="CUDA kernels are not built yet"):
+        kernels.set_backend("cuda")
     assert kernels.backend() == before
 
 
