@@ -301,7 +301,7 @@ def _projected_apart(query: Tensor, key: Tensor, value: Tensor, weights: Any, bi
 
 def _append(x: Any, columns: int, value: float = 0.0) -> Any:
     """`x` with `columns` more entries of `value` along the last dimension."""
-    from .shape import cat
+    from .join import cat
 
     return None if x is None else cat.function([x, x.new_full((*x.shape[:-1], columns), value)], -1)
 
@@ -378,7 +378,7 @@ def multi_head_attention_forward(
     k = _heads(k, batch, num_heads) if static_k is None else _given_heads("static_k", static_k, count, head_width)
     v = _heads(v, batch, num_heads) if static_v is None else _given_heads("static_v", static_v, count, head_width)
     if add_zero_attn:
-        from .shape import cat
+        from .join import cat
 
         k, v = (cat.function([x, x.new_zeros((count, 1, head_width))], 1) for x in (k, v))
         attn_mask, key_padding_mask = _append(attn_mask, 1), _append(key_padding_mask, 1)
@@ -422,7 +422,7 @@ def _with_bias(
         _require(bias_k is None and bias_v is None, "bias_k and bias_v go together")
         return k, v, mask, padding
     _require(static_k is None and static_v is None, "bias cannot be added to static key or value")
-    from .shape import cat
+    from .join import cat
 
     k = cat.function([k, bias_k.expand(1, batch, bias_k.shape[-1])], 0)
     v = cat.function([v, bias_v.expand(1, batch, bias_v.shape[-1])], 0)

@@ -800,7 +800,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
 @composite(surface=FUNCTION | OUT)
 def polar(abs, angle):
     """Complex values from magnitudes and angles in radians."""
-    from .shape import complex as complex_of
+    from .parts import complex as complex_of
 
     for name, x in (("abs", abs), ("angle", angle)):
         if not isinstance(x, Tensor):

@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, METHOD, OUT, composite
-from .shape import cat, stack
+from .join import cat, stack
 
 
 def _check_vectors(name: str, tensors: Any) -> None:

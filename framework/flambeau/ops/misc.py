@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor, wrap
+from . import parts, shape
 from ._promote import result_type
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, primitive, sum_tensor_to
 
@@ -88,14 +89,12 @@ def _copies(xs: Any) -> Any:
 
 
 for _name, _view in (
-    ("as_strided", "as_strided"), ("diagonal", "diagonal"), ("expand", "expand_shape"), ("narrow", "narrow"),
-    ("permute", "permute"), ("select", "select"), ("squeeze", "squeeze"), ("t", "t"), ("transpose", "transpose"),
-    ("unfold", "unfold"), ("unsqueeze", "unsqueeze"), ("view_as_real", "view_as_real"), ("view_as_complex", "view_as_complex"),
-    ("view", "view_shape"),
+    ("as_strided", shape.as_strided), ("diagonal", parts.diagonal), ("expand", shape.expand_shape), ("narrow", shape.narrow),
+    ("permute", shape.permute), ("select", shape.select), ("squeeze", shape.squeeze), ("t", shape.t),
+    ("transpose", shape.transpose), ("unfold", parts.unfold), ("unsqueeze", shape.unsqueeze),
+    ("view_as_real", parts.view_as_real), ("view_as_complex", parts.view_as_complex), ("view", shape.view_shape),
 ):  # fmt: skip
-    from . import shape as _shape
-
-    _copy_form(_name, getattr(_shape, _view))
+    _copy_form(_name, _view)
 _copy_form("unbind", "unbind", several=True)
 _copy_form("split_with_sizes", "split_with_sizes", several=True)
 

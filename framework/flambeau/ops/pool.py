@@ -835,7 +835,7 @@ def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samp
 
 
 def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_indices: bool) -> Any:
-    from .shape import stack
+    from .join import stack
 
     if not input.shape[0]:
         empty = input.new_zeros((0, input.shape[1], *sizes))

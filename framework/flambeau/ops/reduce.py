@@ -121,7 +121,7 @@ def _products_of_others(input: Tensor, dims: Any) -> Tensor:
 
 
 def _cat(parts: Any) -> Tensor:
-    from .shape import cat
+    from .join import cat
 
     return cat(parts, -1)
 

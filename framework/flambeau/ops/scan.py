@@ -15,7 +15,8 @@ from ..dtypes import F4, F8, FLOATING, from_numpy_dtype
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
 from .index import recorded
-from .shape import cat, narrow
+from .join import cat
+from .shape import narrow
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
 

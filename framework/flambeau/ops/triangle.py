@@ -140,7 +140,7 @@ def block_diag(tensors):
             )
         blocks.append(t.reshape([1] * (2 - t.ndim) + list(t.shape)))
     from .create import zeros
-    from .shape import cat
+    from .join import cat
 
     if not blocks:
         return zeros(1, 0)

@@ -1,0 +1,419 @@
+"""Joining tensors, and taking them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _arrays
+from .._arrays import MetaArray, ndarray
+from ..dtypes import F4, F8
+from ..tensor import Tensor, wrap, wrap_dim
+from ._spec import (
+    FUNCTION,
+    METHOD,
+    OUT,
+    composite,
+    describe,
+    primitive,
+    view,
+)
+from .shape import _select, slice_dim, sliced
+
+
+def _check_cat(tensors: Any, dim: Any) -> Any:
+    from ._promote import result_type
+
+    if isinstance(tensors, Tensor):
+        raise TypeError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+    tensors = list(tensors)
+    if not tensors:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"cat(): expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
+    wanted = result_type([x if x.ndim else x.reshape(1) for x in tensors])
+    shapes = [x for x in tensors if x._a.shape != (0,)]
+    for i, x in enumerate(tensors):
+        if x.ndim == 0:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    if shapes:
+        first = shapes[0]._a.shape
+        d = wrap_dim(dim, len(first))
+        for i, x in enumerate(shapes):
+            s = x._a.shape
+            if len(s) != len(first) or s[:d] + s[d + 1 :] != first[:d] + first[d + 1 :]:
+                raise RuntimeError(
+                    f"Sizes of tensors must match except in dimension {d}. Expected size {list(first)} but got size {list(s)} "
+                    f"for tensor number {i} in the list.\n{describe(tensors=tensors)}"
+                )
+    else:
+        d = wrap_dim(dim, 1)
+    return [x if x.dtype is wanted else x.to(wanted) for x in tensors], d
+
+
+@primitive(surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest")
+def cat(tensors, dim=0):
+    """The `tensors` one after another along `dim`; other dimensions must agree.
+
+    One-dimensional empty tensors are skipped, as in PyTorch. Different dtypes are promoted.
+    Raises: ValueError for an empty list; RuntimeError for shapes that differ.
+
+    >>> fb.cat([fb.zeros(1, 2), fb.ones(2, 2)])
+    tensor([[0., 0.],
+            [1., 1.],
+            [1., 1.]])
+    """
+
+
+@cat.fast
+def _cat_fast(tensors, dim):
+    """Plain tensors, none of them recorded, whose floating dtype is what numpy makes of them as well."""
+    arrays = []
+    try:
+        for x in tensors:
+            if x._n is not None or x.__class__ is not Tensor:
+                return None
+            arrays.append(x._a)
+        if dim.__class__ is not int:
+            return None
+        made = _concatenate(arrays, dim)
+        d = made.dtype
+    # not tensors; no arrays; none at all; 1-d empties, shapes or dims that do not fit
+    except (AttributeError, ValueError, TypeError):
+        return None
+    if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
+        return None
+    # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
+    if d is F4 or d is F8 and arrays[0].dtype is d or all(a.dtype is d for a in arrays):
+        return wrap(made)
+    return None
+
+
+# Without asking each argument whether it overrides numpy's functions, which an ndarray does not.
+_concatenate = getattr(np.concatenate, "_implementation", np.concatenate)
+
+
+@cat.kernel
+def _cat(arrays, dim):
+    kept = [a for a in arrays if a.shape != (0,)]
+    if len(kept) < 1:
+        return np.empty((0,), arrays[0].dtype)
+    return _joined(kept, dim)
+
+
+def _joined(arrays: Any, dim: int) -> Any:
+    """The arrays one after another: in row-major order, unless all are images or volumes with channels last."""
+    made = np.concatenate(arrays, dim)
+    if made.flags.c_contiguous or (made.ndim in (4, 5) and all(_channels_last(a) for a in arrays)):
+        return made
+    return np.ascontiguousarray(made)
+
+
+def _channels_last(a: Any) -> bool:
+    return _arrays.strides_follow(a.shape, a.strides, a.itemsize, (1, *range(a.ndim - 1, 1, -1), 0))
+
+
+@cat.shape
+def _cat_shape(tensors, dim):
+    kept = [x for x in tensors if tuple(x.shape) != (0,)] or tensors[:1]
+    shape = list(kept[0].shape)
+    shape[dim] = sum(x.shape[dim] for x in kept)
+    return shape, tensors[0].dtype
+
+
+@cat.vjp
+def _cat_vjp(grad, tensors_shape, dim):
+    made, at = [], 0
+    for shape in tensors_shape:
+        if shape == (0,):
+            made.append(grad.new_zeros(0))
+        else:
+            made.append(grad.narrow(dim, at, shape[dim]))
+            at += shape[dim]
+    return (made,)
+
+
+def _check_same_shapes(name: str, tensors: Any) -> None:
+    if len(tensors) == 0:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): expected Tensor as element {i} in argument 'tensors', but got {type(x).__name__}")
+        if x.shape != tensors[0].shape:
+            raise RuntimeError(
+                f"{name} expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
+                f"{list(x.shape)} at entry {i}"
+            )
+
+
+@composite(surface=FUNCTION | OUT)
+def stack(tensors, dim=0):
+    """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.
+
+    >>> fb.stack([fb.zeros(2), fb.ones(2)], dim=1)
+    tensor([[0., 1.],
+            [0., 1.]])
+    """
+    _check_same_shapes("stack", tensors)
+    d = wrap_dim(dim, tensors[0].ndim + 1)
+    return cat([x.unsqueeze(d) for x in tensors], d)
+
+
+@stack.fast
+def _stack_fast(tensors, dim):
+    """Plain tensors of one shape and dtype, none of them recorded, joined without a view of each."""
+    arrays = []
+    try:
+        first = tensors[0]._a
+        shape, d = first.shape, first.dtype
+        for x in tensors:
+            a = x._a
+            if x._n is not None or a.shape != shape or a.dtype is not d or x.__class__ is not Tensor:
+                return None
+            arrays.append(a)
+    except (AttributeError, TypeError, IndexError, KeyError):  # not tensors, or none at all
+        return None
+    if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1:
+        return None
+    n, ndim = len(arrays), len(shape)
+    if not -1 - ndim <= dim <= ndim:
+        return None
+    if not ndim:
+        return wrap(np.array(arrays, d))
+    dim %= ndim + 1
+    if dim == 0:
+        return wrap(_rows_joined(arrays, n, shape, d))
+    made = np.empty((*shape[:dim], n, *shape[dim:]), d)
+    _concatenate([a.reshape(*shape[:dim], 1, *shape[dim:]) for a in arrays], dim, made)
+    return wrap(made)
+
+
+def _rows_joined(arrays: Any, n: int, shape: tuple[int, ...], d: np.dtype) -> Any:
+    """The arrays one below another along a new first dimension."""
+    made = np.empty((n, *shape), d)
+    _concatenate(arrays, 0, made.reshape(n * shape[0], *shape[1:]))
+    return made
+
+
+@composite(surface=FUNCTION | OUT, aliases=("row_stack",))
+def vstack(tensors):
+    """The `tensors` one below another; vectors count as rows.
+
+    >>> fb.vstack([fb.zeros(2), fb.ones(2, 2)])
+    tensor([[0., 0.],
+            [1., 1.],
+            [1., 1.]])
+    """
+    return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in tensors], 0)
+
+
+@composite(surface=FUNCTION | OUT)
+def hstack(tensors):
+    """The `tensors` one beside another: along dimension 1, of vectors along 0.
+
+    >>> fb.hstack([fb.zeros(2, 1), fb.ones(2, 2)])
+    tensor([[0., 1., 1.],
+            [0., 1., 1.]])
+    """
+    if not tensors:
+        raise RuntimeError("hstack expects a non-empty TensorList")
+    pieces = [x.reshape(1) if x.ndim == 0 else x for x in tensors]
+    return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
+
+
+@composite(surface=FUNCTION | OUT)
+def dstack(tensors):
+    """The `tensors` one behind another, along the third dimension."""
+    if not tensors:
+        raise RuntimeError("dstack expects a non-empty TensorList")
+    return cat([_at_least(x, 3) for x in tensors], 2)
+
+
+@composite(surface=FUNCTION | OUT)
+def column_stack(tensors):
+    """The `tensors` as columns; matrices contribute all of theirs.
+
+    >>> fb.column_stack([fb.zeros(2), fb.ones(2)])
+    tensor([[0., 1.],
+            [0., 1.]])
+    """
+    if not tensors:
+        raise RuntimeError("column_stack expects a non-empty TensorList")
+    return cat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
+
+
+def _at_least(x: Tensor, ndim: int) -> Tensor:
+    if x.ndim >= ndim:
+        return x
+    if ndim == 1 or x.ndim == 0:
+        return x.reshape((1,) * ndim)
+    if ndim == 2:
+        return x.unsqueeze(0)
+    return x.unsqueeze(0).unsqueeze(-1) if x.ndim == 1 else x.unsqueeze(-1)
+
+
+def _each_at_least(tensors: Any, ndim: int) -> Any:
+    if len(tensors) == 1:
+        tensors = tensors[0]
+    return _at_least(tensors, ndim) if isinstance(tensors, Tensor) else tuple(_at_least(x, ndim) for x in tensors)
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """Each tensor with at least one dimension."""
+    return _each_at_least(tensors, 1)
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """Each tensor with at least two dimensions."""
+    return _each_at_least(tensors, 2)
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """Each tensor with at least three dimensions."""
+    return _each_at_least(tensors, 3)
+
+
+@view(surface=0)
+def split_sizes(input, sizes, dim):
+    """`input` cut into pieces of `sizes` along `dim`."""
+
+
+@split_sizes.kernel
+def _split(a, sizes, dim):
+    made, at = [], 0
+    for n in sizes:
+        made.append(sliced(a, dim, at, at + n, 1))
+        at += n
+    return tuple(made)
+
+
+split_sizes.vjp(lambda grad: grad)  # each piece has its own history
+
+
+@composite(surface=FUNCTION | METHOD)
+def split(tensor, split_size_or_sections, dim=0):
+    """Views of `tensor` cut along `dim`, as a tuple.
+
+    Args:
+        split_size_or_sections: the size of each piece (the last may be smaller), or a list of sizes that add
+            up to the
+            dimension.
+
+    >>> fb.split(fb.arange(5), 2)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    """
+    if tensor.ndim == 0:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    d = wrap_dim(dim, tensor.ndim)
+    n = tensor.shape[d]
+    sizes = split_size_or_sections
+    if isinstance(sizes, int):
+        if sizes < 0 or (sizes == 0 and n):
+            raise RuntimeError(f"split expects split_size be {'non-negative' if sizes else 'positive'}, but got split_size={sizes}")
+        sizes = [min(sizes, n - at) for at in range(0, n, sizes)] if n else [0]
+    elif sum(sizes) != n or any(s < 0 for s in sizes):
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {d}), "
+            f"but got split_sizes={list(sizes)}"
+        )
+    return split_sizes.function(tensor, tuple(sizes), d)
+
+
+@composite(surface=FUNCTION | METHOD)
+def split_with_sizes(input, split_sizes, dim=0):
+    """Views of `input` cut along `dim` into pieces of the sizes `split_sizes`, which add up to the dimension."""
+    return split(input, split_sizes, dim)
+
+
+@composite(surface=FUNCTION | METHOD)
+def chunk(input, chunks, dim=0):
+    """Views of `input` cut along `dim` into at most `chunks` pieces of equal size, the last possibly smaller.
+
+    There may be fewer: 5 elements in 4 chunks give 2 + 2 + 1. `tensor_split` gives as many as asked for.
+    """
+    if input.ndim == 0:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    n = input.shape[dim]
+    size = -(-n // chunks)
+    return split(input, [0] * chunks, dim) if size == 0 else split(input, size, dim)
+
+
+@composite(surface=FUNCTION | METHOD)
+def tensor_split(input, indices_or_sections, dim=0):
+    """Views of `input` cut along `dim`, as a tuple.
+
+    Args:
+        indices_or_sections: a number of sections of nearly equal size, or the indices at which to cut.
+
+    >>> fb.tensor_split(fb.arange(5), (1, 3))
+    (tensor([0]), tensor([1, 2]), tensor([3, 4]))
+    """
+    if input.ndim == 0:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    d = wrap_dim(dim, input.ndim)
+    n = input.shape[d]
+    at = indices_or_sections
+    if isinstance(at, Tensor):
+        at = at.tolist()
+    if isinstance(at, int):
+        if at <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {at}")
+        small, extra = divmod(n, at)
+        return split(input, [small + 1] * extra + [small] * (at - extra), d)
+    bounds = [slice(None, i).indices(n)[1] for i in at]
+    pieces, before = [], 0
+    for b in [*bounds, n]:
+        pieces.append(slice_dim.function(input, d, before, max(b, before), 1))
+        before = b
+    return tuple(pieces)
+
+
+def _split_at(name: str, smallest: int) -> Any:
+    def cut(input: Any, indices_or_sections: Any) -> Any:
+        if input.ndim < smallest:
+            raise RuntimeError(
+                f"torch.{name} requires a tensor with at least {smallest} dimension{'s' if smallest > 1 else ''}, "
+                f"but got a tensor with {input.ndim} dimensions!"
+            )
+        d = {"hsplit": 0 if input.ndim == 1 else 1, "vsplit": 0, "dsplit": 2}[name]
+        if isinstance(indices_or_sections, int) and (
+            indices_or_sections <= 0 or input.shape[d] % indices_or_sections
+        ):
+            raise RuntimeError(
+                f"torch.{name} attempted to split along dimension {d}, but the size of the dimension {input.shape[d]} is not "
+                f"divisible by the split_size {indices_or_sections}!"
+            )
+        return tensor_split(input, indices_or_sections, d)
+
+    cut.__name__ = name
+    cut.__doc__ = f"`tensor_split` along the dimension numpy's {name} uses."
+    return composite(surface=FUNCTION | METHOD)(cut)
+
+
+hsplit, vsplit, dsplit = _split_at("hsplit", 1), _split_at("vsplit", 2), _split_at("dsplit", 3)
+
+
+@view(surface=FUNCTION | METHOD)
+def unbind(input, dim=0):
+    """The slices of `input` along `dim`, which they lack, as a tuple of views."""
+
+
+@unbind.kernel
+def _unbind(a, dim):
+    if a.ndim == 0:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    d = wrap_dim(dim, a.ndim)
+    if type(a) is not MetaArray:
+        moved = a if d == 0 else np.moveaxis(a, d, 0)
+        return tuple(moved[i, ...] for i in range(a.shape[d]))
+    return tuple(_select(a, d, i) for i in range(a.shape[d]))
+
+
+unbind.vjp(lambda grad: grad)  # each piece has its own history
+
+
+FUNCTIONS = {fn.__name__: fn for fn in (atleast_1d, atleast_2d, atleast_3d)}

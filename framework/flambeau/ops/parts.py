@@ -1,0 +1,279 @@
+"""Views of parts: diagonals, windows, real and imaginary parts; complex numbers as pairs of real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from .._arrays import MetaArray, ndarray
+from ..tensor import Tensor, wrap_dim
+from ._spec import (
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    composite,
+    elementwise,
+    view,
+)
+from .join import stack
+from .shape import adjoint, broadcast_tensors, restrided, slice_dim
+
+
+@view(surface=FUNCTION | METHOD)
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """A view of the diagonal over `dim1` and `dim2`, as the last dimension.
+
+    Args:
+        offset: how far above the main diagonal; negative below.
+    """
+
+
+@diagonal.kernel
+def _diagonal(a, offset, dim1, dim2):
+    i, j = wrap_dim(dim1, a.ndim), wrap_dim(dim2, a.ndim)
+    if i == j:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rows, columns = a.shape[i], a.shape[j]
+    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    skip = (offset * a.strides[j] if offset >= 0 else -offset * a.strides[i]) if length else 0
+    kept = [d for d in range(a.ndim) if d not in (i, j)]
+    shape = (*(a.shape[d] for d in kept), length)
+    strides = (*(a.strides[d] for d in kept), a.strides[i] + a.strides[j])
+    if type(a) is ndarray:
+        made = np.diagonal(a, offset, i, j)
+        made.flags.writeable = a.flags.writeable
+        return made
+    return restrided(a, shape, strides, skip)
+
+
+@diagonal.vjp
+def _diagonal_vjp(grad, input_shape, offset, dim1, dim2):
+    whole = grad.new_zeros(input_shape)
+    whole.diagonal(offset, dim1, dim2).copy_(grad)
+    return (whole,)
+
+
+@view(surface=METHOD)
+def unfold(self, dimension, size, step):
+    """A view of all windows of `size` elements, `step` apart, along `dimension`; the windows become the last dimension.
+
+    >>> fb.arange(4).unfold(0, 2, 1)
+    tensor([[0, 1],
+            [1, 2],
+            [2, 3]])
+    """
+
+
+@unfold.kernel
+def _unfold(a, dimension, size, step):
+    d = wrap_dim(dimension, a.ndim)
+    n = a.shape[d] if a.ndim else 1
+    if not 0 <= size <= n:
+        raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    if a.ndim == 0:
+        return restrided(a, (size,), (a.itemsize,))
+    shape, strides = list(a.shape), list(a.strides)
+    last = strides[d]
+    shape[d], strides[d] = (n - size) // step + 1, last * step
+    return restrided(a, (*shape, size), (*strides, last))
+
+
+@unfold.vjp
+def _unfold_vjp(grad, self_shape, dimension, size, step):
+    whole = grad.new_zeros(self_shape)
+    if not self_shape:
+        return (grad.sum(),)
+    d = wrap_dim(dimension, len(self_shape))
+    count = grad.shape[d]
+    for k in range(size):  # windows overlap, so each offset within them is added by itself
+        part = slice_dim.function(whole, d, k, k + (count - 1) * step + 1, step)
+        part.add_(grad.select(-1, k))
+    return (whole,)
+
+
+@view(surface=FUNCTION)
+def view_as_real(input):
+    """A view of a complex tensor as a real one with a last dimension of size 2: real and imaginary parts.
+
+    Raises: RuntimeError for real tensors.
+    """
+
+
+@view_as_real.kernel
+def _view_as_real(a):
+    d = dtypes.from_numpy_dtype(a.dtype)
+    if not d.is_complex:
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    real = d.to_real().numpy
+    if type(a) is MetaArray:
+        return MetaArray((*a.shape, 2), real, (*a.strides, real.itemsize))
+    pairs = a[..., None].view(real) if a.ndim else a.reshape(1).view(real)
+    return np.lib.stride_tricks.as_strided(pairs, (*a.shape, 2), (*a.strides, real.itemsize))
+
+
+@view_as_real.vjp
+def _view_as_real_vjp(grad):
+    return (view_as_complex(grad.contiguous()),)
+
+
+@view(surface=FUNCTION)
+def view_as_complex(input):
+    """A view of a real tensor whose last dimension has size 2 as a complex one; the inverse of `view_as_real`.
+
+    Raises: RuntimeError for other sizes, dtypes, or strides that do not pair the parts.
+    """
+
+
+@view_as_complex.kernel
+def _view_as_complex(a):
+    d = dtypes.from_numpy_dtype(a.dtype)
+    if d.name not in ("float16", "float32", "float64"):
+        raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {d}")
+    if a.ndim == 0 or a.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    if a.size == 0:
+        return MetaArray(a.shape[:-1], d.to_complex().numpy) if type(a) is MetaArray else np.empty(a.shape[:-1], d.to_complex().numpy)
+    if a.strides[-1] != a.itemsize:
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    target = d.to_complex().numpy
+    if type(a) is MetaArray:
+        return MetaArray(a.shape[:-1], target, a.strides[:-1])
+    return a.view(target)[..., 0]
+
+
+@view_as_complex.vjp
+def _view_as_complex_vjp(grad):
+    return (view_as_real(grad),)
+
+
+def _part(index: int) -> Any:
+    def kernel(a: Any) -> Any:
+        d = dtypes.from_numpy_dtype(a.dtype)
+        if type(a) is MetaArray:
+            return MetaArray(a.shape, d.to_real().numpy, a.strides)
+        if d is dtypes.complex32:
+            return _view_as_real(a)[..., index]
+        return a.real if index == 0 else a.imag
+
+    return kernel
+
+
+@view(surface=0)
+def real_part(input):
+    """The real part of a complex tensor, a view."""
+
+
+real_part.kernel(_part(0))
+
+
+@real_part.vjp
+def _real_vjp(grad):
+    return (complex_of(grad, grad.new_zeros(grad.shape)),)
+
+
+@view(surface=0)
+def imag_part(input):
+    """The imaginary part of a complex tensor, a view."""
+
+
+imag_part.kernel(_part(1))
+
+
+@imag_part.vjp
+def _imag_vjp(grad):
+    return (complex_of(grad.new_zeros(grad.shape), grad),)
+
+
+def complex_of(real: Tensor, imag: Tensor) -> Tensor:
+    """The complex tensor of two real ones."""
+    return view_as_complex(stack([real, imag], -1))
+
+
+@composite(surface=FUNCTION | OUT)
+def complex(real, imag):  # PyTorch's name
+    """The complex tensor with parts `real` and `imag`, of one floating dtype."""
+    for name, x in (("real", real), ("imag", imag)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"complex(): argument '{name}' must be Tensor, not {type(x).__name__}")
+        if x.dtype.name not in ("float16", "float32", "float64"):
+            raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype} and {imag.dtype}")
+    if real.dtype is not imag.dtype:
+        raise RuntimeError(f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype} for second argument")
+    real, imag = broadcast_tensors(real, imag)
+    return complex_of(real, imag)
+
+
+@composite(surface=FUNCTION)
+def real(input):
+    """The real part of complex tensors, a view; real tensors as they are."""
+    return real_part.function(input) if input.is_complex() else input
+
+
+@composite(surface=FUNCTION)
+def imag(input):
+    """The imaginary part of complex tensors, a view. Raises: RuntimeError for real ones."""
+    if not input.is_complex():
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return imag_part.function(input)
+
+
+@composite(surface=FUNCTION | METHOD)
+def conj(input):
+    """The complex conjugate; a real tensor as it is."""
+    return conj_physical(input) if input.is_complex() else input
+
+
+@elementwise(surface=0, vjp={"input": lambda grad: conj(grad)}, title="ConjPhysicalBackward0")
+def conjugate(input):
+    """The complex conjugate."""
+    return conj(input)
+
+
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+def conj_physical(input):
+    """The complex conjugate; a real tensor as it is."""
+    return conjugate.function(input) if input.is_complex() else input
+
+
+def _matrix_transpose(self: Tensor) -> Tensor:
+    """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
+    if self.ndim < 2:
+        raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
+    return self.transpose(-2, -1)
+
+
+def _adjoint(self: Tensor) -> Tensor:
+    """The conjugate transpose of the last two dimensions; of real tensors a view. See `adjoint`."""
+    if self.ndim < 2 and self.ndim != 0:
+        raise RuntimeError(f"tensor.mH is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
+    return adjoint(self)
+
+
+def _hermitian(self: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix; of a real one a view."""
+    if self.ndim not in (0, 2):
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
+    return adjoint(self)
+
+
+def _set_part(index: int) -> Any:
+    def store(self: Tensor, value: Any) -> None:
+        (real if index == 0 else imag)(self).copy_(value)
+
+    return store
+
+
+Tensor.T = property(  # type: ignore[attr-defined]
+    lambda self: self.permute(tuple(range(self.ndim - 1, -1, -1))),
+    doc="A view with all dimensions in reverse order; meant for two.",
+)
+Tensor.mT = property(_matrix_transpose)  # type: ignore[attr-defined]
+Tensor.mH = property(_adjoint)  # type: ignore[attr-defined]
+Tensor.H = property(_hermitian)  # type: ignore[attr-defined]
+Tensor.real = property(real, _set_part(0))  # type: ignore[attr-defined]
+Tensor.imag = property(imag, _set_part(1))  # type: ignore[attr-defined]
