@@ -145,3 +145,54 @@ def test_a_forked_child_trains_as_its_parent_does():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert answer == b"y"
     assert train_small(3) == here
+
+
+SPAWNED = """
+import multiprocessing
+import flambeau as fb
+
+def product():
+    x = fb.arange(300 * 300, dtype=fb.float32).reshape(300, 300) / 1e5
+    return ((x @ x).tanh().sum(0) * x.sin()).sum(1).tolist()
+
+def work(number):
+    fb.set_num_threads(number)
+    return product()
+
+if __name__ == "__main__":
+    here = product()
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(work, [1, 3]) == [here, here]
+    assert product() == here
+"""
+
+
+def test_spawned_processes_compute_the_same(tmp_path, fresh_python):
+    program = tmp_path / "program.py"
+    program.write_text(SPAWNED)
+
+    fresh_python(str(program))
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+import flambeau as fb
+
+x = fb.rand(1200, 1200)
+expected = (x @ x).tanh().sum(1)
+for k in range(8):
+    threading.Timer(0.03 + 0.011 * k, os.kill, (os.getpid(), signal.SIGINT)).start()
+    end, caught = time.monotonic() + 30, False
+    try:
+        while time.monotonic() < end:
+            (x @ x).tanh().sum(1)
+            x.sort(1).values.cumsum(0).softmax(1)
+    except KeyboardInterrupt:
+        caught = True
+    assert caught
+    assert fb.equal((x @ x).tanh().sum(1), expected)
+"""
+
+
+def test_ctrl_c_during_kernels_is_an_exception_and_nothing_more(fresh_python):
+    fresh_python("-c", INTERRUPTED)
