@@ -469,12 +469,26 @@ done:
     tally = llvm.compile_ir(text, "tally")
     before = engine.get_num_threads()
     try:
-        for threads in (1, 2, 4, 3):
+        for threads in (1, 2, 4, 3, 20, 2):                # more than there are parts, and fewer again
             engine.set_num_threads(threads)
-            counts = np.zeros(500, np.int64)
-            for _ in range(200):
-                pool.parallel(tally, counts.ctypes.data, counts.size)
-            np.testing.assert_array_equal(counts, 200)
+            for chunks in (500, 2, 3, 7):
+                counts = np.zeros(chunks, np.int64)
+                for _ in range(200):
+                    pool.parallel(tally, counts.ctypes.data, counts.size)
+                np.testing.assert_array_equal(counts, 200)
     finally:
         engine.set_num_threads(before)
     assert ctypes.c_int64.from_address(pool.record() + pool.LOCK).value == 0
+
+
+def test_compile_times_lists_every_object_and_their_total():
+    program = "from flambeau_kernels.engine import llvm, pool; pool.entry()"
+    made = subprocess.run([sys.executable, "-m", "flambeau_kernels.engine.compile_times", "-c", program],
+                          capture_output=True, text=True, check=True).stdout
+    lines = made.splitlines()
+    assert lines[0].split()[-1] == "kernel"
+    total, writing, optimising, emitting, *_ = (float(word) for word in lines[1].split()[:-1])
+    assert lines[1].endswith(" parallel")
+    assert lines[-1].endswith(" 1 objects")
+    assert total == pytest.approx(writing + optimising + emitting, abs=0.2)
+    assert emitting > 0

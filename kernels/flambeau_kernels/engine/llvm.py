@@ -12,8 +12,10 @@ import hashlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FunctionType
+from typing import NamedTuple
 
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.lasting import lasting
@@ -25,6 +27,20 @@ _lock = threading.RLock()                             # renewed in forked childr
 _addresses: dict[tuple[str, str], int] = {}
 _loaded: list[object] = []
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
+
+
+class Compiled(NamedTuple):
+    """What making one object took: seconds of a processor for the lowering to text, optimisation and code generation."""
+
+    name: str
+    writing: float
+    optimising: float
+    emitting: float
+    text_bytes: int
+    object_bytes: int
+
+
+compiled: list[Compiled] = []                         # in this process, in order; see `compile_times.py`
 
 
 class Unavailable(RuntimeError):
@@ -58,7 +74,7 @@ def compile_symbols(text: str, symbols: tuple[str, ...], quickly: bool = False) 
     """
     with _lock:
         if any((text, s) not in _addresses for s in symbols):
-            body = _object(f"quickly\n{text}", lambda: text, quickly=True) if quickly else object_code(text)
+            body = _object(f"quickly\n{text}" if quickly else text, lambda: text, symbols[0], quickly)
             loaded = _load(body, symbols)
             _addresses.update({(text, s): address for s, address in loaded.items()})
         return {s: _addresses[text, s] for s in symbols}
@@ -71,23 +87,26 @@ def compile_lazily(facts: str, text: Callable[[], str], symbol: str, quickly: bo
     """
     with _lock:
         if (facts, symbol) not in _addresses:
-            _addresses[facts, symbol] = _load(_object(facts, text, quickly), (symbol,))[symbol]
+            _addresses[facts, symbol] = _load(_object(facts, text, symbol, quickly), (symbol,))[symbol]
         return _addresses[facts, symbol]
 
 
-def object_code(text: str) -> bytes:
-    """Object file for `text` on this machine, from the cache when it is there."""
-    return _object(text, lambda: text)
-
-
-def _object(facts: str, text: Callable[[], str], quickly: bool = False) -> bytes:
+def _object(facts: str, text: Callable[[], str], name: str, quickly: bool = False) -> bytes:
+    """Object file for a text on this machine, from the cache when it is there."""
     key = hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
     body = disk().get(key)
     if body is None:
-        body = machine().emit_object(text(), quickly)
+        start = time.thread_time()
+        written = text()
+        writing = time.thread_time() - start
+        body = machine().emit_object(written, quickly, functools.partial(_record, name, writing, len(written)))
         counts["compiled"] += 1
         disk().put(key, body)
     return body
+
+
+def _record(name: str, writing: float, text_bytes: int, optimising: float, emitting: float, object_bytes: int) -> None:
+    compiled.append(Compiled(name, writing, optimising, emitting, text_bytes, object_bytes))
 
 
 def is_shown(name: str) -> bool:
@@ -163,10 +182,19 @@ class Machine:
         # The JIT takes possession of its target machine, so it gets one of its own.
         return lasting(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
 
-    def emit_object(self, text: str, quickly: bool = False) -> bytes:
-        """Object file for `text`; `quickly` with the first level of passes and of code generation."""
+    def emit_object(self, text: str, quickly: bool = False, record: Callable[[float, float, int], None] | None = None) -> bytes:
+        """Object file for `text`; `quickly` with the first level of passes and of code generation.
+
+        `record` is told the seconds of optimisation and of code generation, and the size of the object.
+        """
         target = self._new_target_machine(opt=1) if quickly else self._target_machine
-        return target.emit_object(self._optimised(text, target, 1 if quickly else 3))
+        start = time.thread_time()
+        module = self._optimised(text, target, 1 if quickly else 3)
+        between = time.thread_time()
+        body = target.emit_object(module)
+        if record is not None:
+            record(between - start, time.thread_time() - between, len(body))
+        return body
 
     def emit_assembly(self, text: str) -> str:
         return self._target_machine.emit_assembly(self._optimised(text, self._target_machine, 3))
