@@ -2,9 +2,10 @@
 
 The pool is written in LLVM IR because a region must start in about a microsecond. Workers are raw pthreads
 that never touch Python: they spin briefly, then sleep on a futex. A caller posts a region (function, data,
-number of chunks) and works on it itself; it never waits for a worker that has not claimed a chunk. When the
-pool is busy, with another thread's region or because a chunk opened one of its own, the caller runs its
-chunks alone.
+number of chunks) and works on it itself; it never waits for a worker that has not claimed a chunk. Each thread
+begins with its own stretch of the chunks, the same in every region, so that what it wrote is in its own cache
+for the next one; what others have left it takes afterwards. When the pool is busy, with another thread's region
+or because a chunk opened one of its own, the caller runs its chunks alone.
 
 How work is cut into chunks must be a function of its shape alone, so results do not depend on the number of
 threads. Linux on x86-64 and aarch64; elsewhere regions run in the caller.
@@ -27,9 +28,11 @@ _X86_PAUSE, _ARM_YIELD = "@llvm.x86.sse2.pause()", "@llvm.aarch64.hint(i32 1)"
 _PAUSE = {"x86_64": _X86_PAUSE, "amd64": _X86_PAUSE, "aarch64": _ARM_YIELD, "arm64": _ARM_YIELD}
 
 # Byte offsets in the pool's record; what different threads write often lies on different cache lines.
-CLAIM, GENERATION, SLEEPERS, STARTED, THREADS, DONE, LOCK = 0, 64, 68, 72, 76, 128, 192
-FUNCTION, DATA, CHUNKS, SPIN, ASKED = 256, 264, 272, 280, 288
-SIZE = 320
+GENERATION, SLEEPERS, STARTED, THREADS, DONE, LOCK = 0, 4, 8, 12, 64, 128
+FUNCTION, DATA, CHUNKS, SPIN, ASKED, PARTS = 192, 200, 208, 216, 224, 232
+CLAIM = 256                                           # one line for each part of the chunks
+MOST_PARTS = 16
+SIZE = CLAIM + 64 * MOST_PARTS
 
 # Rounds of the pause instruction before a worker sleeps: about 30 microseconds, the cost of waking it.
 SPIN_ROUNDS = 2000
@@ -123,6 +126,7 @@ def _reset() -> None:
         ctypes.memset(_settings.record, 0, SIZE)
         _field(ctypes.c_int32, THREADS).value = _settings.threads if supported() else 1
         _field(ctypes.c_int64, SPIN).value = SPIN_ROUNDS
+        _field(ctypes.c_int64, PARTS).value = 1
 
 
 @functools.cache
@@ -168,42 +172,65 @@ define i64 @parallel(ptr %pool, ptr %fn, ptr %data, i64 %n) {
 }
 """
 
-# The claim word is generation << 32 | next chunk. A worker reads it, then the region's fields, then advances
-# it with compare-and-swap: success proves that the fields belonged to that generation.
+# The chunks are cut into as many parts as there are threads. Each thread begins with a part of its own, the same one in
+# every region: what it wrote in one region is in its own cache in the next, and it reads memory in one direction. Then it
+# helps with the others. A part's claim word is generation << 32 | next chunk. A worker reads it, then the region's fields,
+# then advances it with compare-and-swap: success proves that the fields belonged to that generation, because a new region
+# closes all words before it writes the fields.
 _POOL = f"""
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
+declare i32 @llvm.smin.i32(i32, i32)
 
-define internal void @claim_chunks(ptr %pool, i64 %generation) {{
+; Runs chunks until none is left to claim, part number `first` before the others.
+define internal void @claim_chunks(ptr %pool, i64 %generation, i64 %first) {{
 entry:
   %fnp = getelementptr i8, ptr %pool, i64 {FUNCTION}
   %datap = getelementptr i8, ptr %pool, i64 {DATA}
   %chunksp = getelementptr i8, ptr %pool, i64 {CHUNKS}
+  %partsp = getelementptr i8, ptr %pool, i64 {PARTS}
   %donep = getelementptr i8, ptr %pool, i64 {DONE}
+  br label %part
+part:
+  %k = phi i64 [0, %entry], [%knext, %following]
+  %parts = load atomic i64, ptr %partsp acquire, align 8
+  %shifted = add i64 %first, %k
+  %p = urem i64 %shifted, %parts
+  %away = shl i64 %p, 6
+  %wordp = getelementptr i8, ptr %pool, i64 %away
+  %claimp = getelementptr i8, ptr %wordp, i64 {CLAIM}
   br label %look
 look:
-  %word = load atomic i64, ptr %pool acquire, align 8
+  %word = load atomic i64, ptr %claimp acquire, align 8
   %seen = lshr i64 %word, 32
   %ours = icmp eq i64 %seen, %generation
   br i1 %ours, label %read, label %out
 read:
-  %fn = load atomic ptr, ptr %fnp monotonic, align 8
-  %data = load atomic ptr, ptr %datap monotonic, align 8
-  %n = load atomic i64, ptr %chunksp monotonic, align 8
+  %fn = load atomic ptr, ptr %fnp acquire, align 8
+  %data = load atomic ptr, ptr %datap acquire, align 8
+  %n = load atomic i64, ptr %chunksp acquire, align 8
+  %now = load atomic i64, ptr %partsp acquire, align 8
+  %p1 = add i64 %p, 1
+  %scaled = mul i64 %n, %p1
+  %end = udiv i64 %scaled, %now
   %i = and i64 %word, 4294967295
-  %left = icmp slt i64 %i, %n
-  br i1 %left, label %claim, label %out
+  %left = icmp slt i64 %i, %end
+  br i1 %left, label %claim, label %following
 claim:
   %advanced = add i64 %word, 1
-  %swap = cmpxchg ptr %pool, i64 %word, i64 %advanced acq_rel acquire
+  %swap = cmpxchg ptr %claimp, i64 %word, i64 %advanced acq_rel acquire
   %won = extractvalue {{i64, i1}} %swap, 1
   br i1 %won, label %run, label %look
 run:
   call void %fn(i64 %i, ptr %data)
   %before = atomicrmw add ptr %donep, i64 1 acq_rel
   br label %look
+following:
+  %knext = add i64 %k, 1
+  %more = icmp slt i64 %knext, %parts
+  br i1 %more, label %part, label %out
 out:
   ret void
 }}
@@ -243,7 +270,9 @@ posted:
   br i1 %wanted, label %work, label %wait
 work:
   %generation = zext i32 %now to i64
-  call void @claim_chunks(ptr %pool, i64 %generation)
+  %slot = add i32 %me, 1
+  %first = zext i32 %slot to i64
+  call void @claim_chunks(ptr %pool, i64 %generation, i64 %first)
   br label %wait
 }}
 
@@ -296,15 +325,46 @@ post:
   %donep = getelementptr i8, ptr %pool, i64 {DONE}
   %generationp = getelementptr i8, ptr %pool, i64 {GENERATION}
   %sleepersp = getelementptr i8, ptr %pool, i64 {SLEEPERS}
-  store atomic ptr %fn, ptr %fnp monotonic, align 8
-  store atomic ptr %data, ptr %datap monotonic, align 8
-  store atomic i64 %n, ptr %chunksp monotonic, align 8
-  store atomic i64 0, ptr %donep release, align 8
+  %partsp = getelementptr i8, ptr %pool, i64 {PARTS}
   %old = load atomic i32, ptr %generationp monotonic, align 4
   %new = add i32 %old, 1
   %generation = zext i32 %new to i64
   %word = shl i64 %generation, 32
-  store atomic i64 %word, ptr %pool release, align 8
+  %closed = or i64 %word, 4294967295
+  %few = call i32 @llvm.smin.i32(i32 %threads, i32 {MOST_PARTS})
+  %parts = zext i32 %few to i64
+  %before = load atomic i64, ptr %partsp monotonic, align 8
+  br label %closing
+closing:
+  ; Those of the region before, of which there may have been more than now.
+  %c = phi i64 [0, %post], [%cnext, %closing]
+  %c.away = shl i64 %c, 6
+  %c.word = getelementptr i8, ptr %pool, i64 %c.away
+  %c.claim = getelementptr i8, ptr %c.word, i64 {CLAIM}
+  store atomic i64 %closed, ptr %c.claim release, align 8
+  %cnext = add i64 %c, 1
+  %c.more = icmp slt i64 %cnext, %before
+  br i1 %c.more, label %closing, label %fields
+fields:
+  store atomic ptr %fn, ptr %fnp release, align 8
+  store atomic ptr %data, ptr %datap release, align 8
+  store atomic i64 %n, ptr %chunksp release, align 8
+  store atomic i64 %parts, ptr %partsp release, align 8
+  store atomic i64 0, ptr %donep release, align 8
+  br label %opening
+opening:
+  %o = phi i64 [0, %fields], [%onext, %opening]
+  %o.away = shl i64 %o, 6
+  %o.word = getelementptr i8, ptr %pool, i64 %o.away
+  %o.claim = getelementptr i8, ptr %o.word, i64 {CLAIM}
+  %o.scaled = mul i64 %n, %o
+  %o.start = udiv i64 %o.scaled, %parts
+  %o.open = or i64 %word, %o.start
+  store atomic i64 %o.open, ptr %o.claim release, align 8
+  %onext = add i64 %o, 1
+  %o.more = icmp slt i64 %onext, %parts
+  br i1 %o.more, label %opening, label %opened
+opened:
   store atomic i32 %new, ptr %generationp seq_cst, align 4
   fence seq_cst
   %asleep = load atomic i32, ptr %sleepersp seq_cst, align 4
@@ -314,7 +374,7 @@ wake:
   %w = call i64 (i64, ...) @syscall(i64 FUTEX_CALL, ptr %generationp, i32 129, i32 %workers)
   br label %work
 work:
-  call void @claim_chunks(ptr %pool, i64 %generation)
+  call void @claim_chunks(ptr %pool, i64 %generation, i64 0)
   br label %finish
 finish:
   %k = phi i32 [0, %work], [%knext, %pause], [0, %yield]
