@@ -18,7 +18,7 @@ ROWS, COLUMNS, CHUNK = 8, 16, 1 << 15
 
 def is_last(x: Any) -> bool:
     """Whether ``(N, C, *)`` lies in memory as ``(N, *, C)``, densely, and not also in the order of its dimensions."""
-    if not isinstance(x, np.ndarray) or x.ndim not in (4, 5) or x.flags.c_contiguous or x.shape[1] == 1:
+    if not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.ndim not in (4, 5) or x.shape[1] == 1:
         return False
     if x.shape[0] == 1 and x.strides[0] < x.nbytes:   # an image without a batch dimension was given one
         return False
@@ -36,7 +36,12 @@ def planar(x: Any) -> Any:
 
 def alike(made: Any, *sources: Any) -> Any:
     """`made` with its channels last in memory if those of one of `sources` are."""
-    if not any(is_last(x) for x in sources) or made.ndim not in (4, 5):
+    for x in sources:
+        if is_last(x):
+            break
+    else:
+        return made
+    if made.ndim not in (4, 5):
         return made
     last = np.empty((made.shape[0], *made.shape[2:], made.shape[1]), made.dtype)
     out = last.transpose(0, made.ndim - 1, *range(1, made.ndim - 1))

@@ -96,13 +96,14 @@ def planes_of(x: Any, axes: tuple[Axis, ...], plane: int, kind: np.dtype, prepar
     key = x.shape, x.strides, x.itemsize
     found = prepared.get(key)
     if found is None:
-        found = prepared[key] = _prepare(x, axes, plane)
+        found = prepared[key] = prepare(x, axes, plane)
     chunks, geometry, step = found
     lay_out.run(chunks, x, made, geometry, STEP=step)
     return made
 
 
-def _prepare(x: Any, axes: tuple[Axis, ...], plane: int) -> tuple[int, np.ndarray, int]:
+def prepare(x: Any, axes: tuple[Axis, ...], plane: int) -> tuple[int, np.ndarray, int]:
+    """Chunks, geometry and STEP of `lay_out` for arrays like `x`."""
     images, channels = x.shape[:2]
     size = x.itemsize
     geometry = np.zeros(PHASES + 3 * MOST_PHASES, np.int64)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -33,12 +32,15 @@ from flambeau_kernels.vocabulary import fma
 from .walk import Ints, Pass
 
 # Taps of a panel, and output channels of a block.
-DEPTH, MOST = 160, 64
+DEPTH, MOST = 160, 128
 # Floating-point operations of a chunk: some 30 microseconds.
 CHUNK = 3_000_000
 # Slots of the geometry.
 (TAPS, OUTPUTS, OUTPUT_BLOCKS, SPANS, SPAN, POSITIONS, GROUP, TILES, DEEP, ROW, ROWS_Y, ROWS_IMAGE,
- SOURCE_IMAGE, SOURCE_Z, SOURCE_Y, OUT_IMAGE, OUT_Z, OUT_Y, OUT_CHANNEL, OUT_X) = range(20)  # fmt: skip
+ SOURCE_IMAGE, SOURCE_Z, SOURCE_Y, OUT_IMAGE, OUT_Z, OUT_Y, OUT_CHANNEL, OUT_X, WEIGHTS, OUT_FIRST) = range(22)  # fmt: skip
+# Slots of the table of weights: output channels of a group, elements from the weights of one group and one output channel to
+# the next, tiles of a group and of all; then for each pass its taps, and where its places and its packed weights begin.
+PER_GROUP, WEIGHT_GROUP, WEIGHT_OUTPUT, GROUP_TILES, ALL_TILES, PASSES = range(6)
 
 
 @functools.cache
@@ -50,15 +52,22 @@ def tile() -> tuple[int, int]:
 
 
 @kernel
-def pack_weights(chunk, weight, packed, places, per_group, group, output, taps, tiles, *, ROWS):
-    """Weights of tile `chunk` as ``[tap][row of the tile]``, zeros where there is none."""
-    first = (chunk % tiles) * ROWS
-    source = weight + ((chunk // tiles) * group + first * output)
-    to = packed + chunk * taps * ROWS
+def pack_weights(chunk, weight, packed, places, table, *, ROWS):
+    """Weights of one tile of one pass as ``[tap][row of the tile]``, zeros where there is none."""
+    number = chunk // table[ALL_TILES]
+    tile_number = chunk - number * table[ALL_TILES]
+    facts = table + (PASSES + 3 * number)
+    taps = facts[0]
+    group = tile_number // table[GROUP_TILES]
+    first = (tile_number - group * table[GROUP_TILES]) * ROWS
+    output, here = table[WEIGHT_OUTPUT], table[PER_GROUP] - first
+    source = weight + (group * table[WEIGHT_GROUP] + first * output)
+    to = packed + (facts[2] + tile_number * taps * ROWS)
+    at = places + facts[1]
     for k in range(taps):
-        place = places[k]
+        place = at[k]
         for r in unroll(range(ROWS)):
-            if (first + r < per_group) & (place >= 0):
+            if (r < here) & (place >= 0):
                 to[k * ROWS + r] = source[r * output + place]
             else:
                 to[k * ROWS + r] = 0
@@ -182,9 +191,9 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
     span = rest - group * geometry[SPANS]
     outputs = min(MOST, geometry[OUTPUTS] - first)
     source = planes + group * geometry[GROUP]
-    weights = packed + (group * geometry[TILES] * ROWS + first) * taps
+    weights = packed + (geometry[WEIGHTS] + (group * geometry[TILES] * ROWS + first) * taps)
     constant = bias + (group * geometry[TILES] * ROWS + first)
-    target = out + (group * geometry[OUTPUTS] + first) * geometry[OUT_CHANNEL]
+    target = out + (geometry[OUT_FIRST] + (group * geometry[OUTPUTS] + first) * geometry[OUT_CHANNEL])
     position = span * geometry[SPAN]
     stop = min(position + geometry[SPAN], geometry[POSITIONS])
     while position < stop:
@@ -207,29 +216,6 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
             k += depth
         deliver(target, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE)
         position += WIDTH
-
-
-def packed_weights(w: Any, step: Pass, groups: int, outputs: int, group: int, output: int, kind: np.dtype) -> np.ndarray:
-    """Weights ``[group][tile][tap][row]`` of a pass.
-
-    Args:
-        outputs: output channels of a group.
-        group, output: elements of `w` from the weights of one group or output channel to the next.
-    """
-    rows = tile()[0]
-    tiles, taps = -(-outputs // rows), len(step.source)
-    packed = np.empty(groups * tiles * taps * rows, kind)
-    pack_weights.run(groups * tiles, w, packed, step.weight, outputs, group, output, taps, tiles, ROWS=rows)
-    return packed
-
-
-def padded_bias(bias: Any, groups: int, outputs: int, kind: np.dtype) -> np.ndarray:
-    """The bias, or zeros, with the output channels of each group filled up to whole tiles."""
-    rows = tile()[0]
-    made = np.zeros((groups, -(-outputs // rows) * rows), kind)
-    if bias is not None:
-        made[:, :outputs] = bias.reshape(groups, outputs)
-    return made
 
 
 class Layout:
@@ -256,8 +242,13 @@ class Layout:
                       self.out_channel, (*(0,) * fill, *out))  # fmt: skip
 
 
-def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, kind: np.dtype) -> tuple[int, np.ndarray]:
-    """Chunks and geometry of one pass over some images."""
+def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, kind: np.dtype, weights: int,
+            first: int) -> tuple[int, np.ndarray]:  # fmt: skip
+    """Chunks and geometry of one pass over some images.
+
+    Args:
+        weights, first: elements before the pass's packed weights and before its first result.
+    """
     rows, vectors = tile()
     width = vectors * (llvm.machine().register_bits // (8 * kind.itemsize))
     at = layout.joined()
@@ -270,15 +261,8 @@ def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, 
         taps, outputs, blocks, spans, span * width, positions, layout.group, -(-outputs // rows), _even(taps),
         at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
         at.out_image, at.out_steps[0], at.out_steps[1], at.out_channel, at.out_steps[2],
+        weights, first,
     ])  # fmt: skip
-
-
-def run(planes: Any, packed: np.ndarray, bias: np.ndarray, out: Any, step: Pass, prepared: tuple[int, np.ndarray]) -> None:
-    """One pass; `out` begins at the first result."""
-    rows, vectors = tile()
-    chunks, geometry = prepared
-    correlate.run(chunks, planes, packed, bias, out, step.source, geometry, ROWS=rows, VECTORS=vectors,
-                  WIDE=out.dtype == planes.dtype)  # fmt: skip
 
 
 def _even(taps: int) -> int:

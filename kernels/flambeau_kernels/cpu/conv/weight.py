@@ -29,8 +29,9 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma
 
+from .direct import Source, source_layout
 from .product import Layout, row_start, tile
-from .walk import Pass
+from .walk import Ints, walk
 
 # Rows gathered at a time: taps, output channels; and vectors of positions in a row.
 TAPS_BLOCK, OUTPUTS_BLOCK, LENGTH = 96, 64, 24
@@ -151,40 +152,50 @@ def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry
     add_lanes(tiles, to, output_count, tap_count, taps, geometry[ADD] != 0, ROWS, COLUMNS, LANES)
 
 
-class Sums:
-    """Sums over ranges of positions, for a weight ``(groups, outputs, taps)``; made over one block of images or more."""
+class Gradient:
+    """`convolve_weight` of arrays like `x` and `y`: what is decided once for their shapes and layouts, and the call."""
 
-    def __init__(self, groups: int, outputs: int, step: Pass, kind: np.dtype) -> None:
-        self.groups, self.outputs, self.step = groups, outputs, step
-        self.rows, self.columns = tile_shape(outputs)
-        taps = len(step.source)
-        self.blocks = -(-taps // TAPS_BLOCK), -(-outputs // OUTPUTS_BLOCK)
-        self.kind = kind
-        self.sums: Any = None
+    def __init__(self, x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> None:
+        c, o = x.shape[1], y.shape[1]
+        counts = y.shape[2:]
+        ones, nothing = (1,) * len(counts), (0,) * len(counts)
+        source = Source(x, walk(False, x.shape[2:], counts, kernel, stride, padding, dilation, c // groups, prod(kernel)))
+        step = source.step
+        side = Source(y, walk(False, counts, counts, ones, ones, nothing, ones, 1, 1), step)
+        self.sides = source, side
+        self.kind, self.dtype, self.shape = source.kind, x.dtype, (o, c // groups, *kernel)
+        self.places = source.tables.passes[0].source
+        # Joined where windows of successive rows lie behind each other; the gradient always is.
+        steps = tuple(prod(counts[i + 1:]) for i in range(len(counts)))
+        at = source_layout(source.tables, counts, c, groups, (0, 0, steps)).joined()
+        by = Layout(counts, o * prod(counts), o // groups * prod(counts), steps, 0, 0, steps).joined()
+        outputs, taps = o // groups, len(self.places)
+        self.outputs_at = np.arange(outputs, dtype=np.int64) * prod(by.counts)
+        tap_blocks, output_blocks = -(-taps // TAPS_BLOCK), -(-outputs // OUTPUTS_BLOCK)
+        chunks = groups * tap_blocks * output_blocks
+        width = LENGTH * (llvm.machine().register_bits // (8 * self.kind.itemsize))
+        positions = step * prod(at.counts)
+        ranges = min(-(-ENOUGH // chunks), -(-positions // width))
+        ranges = max(1, min(ranges, MOST_SUMS // (groups * outputs * taps * self.kind.itemsize)))
+        length = -(-positions // (ranges * width)) * width
+        self.sums = -(-positions // length), groups, outputs, taps
+        geometries = []
+        for first, last in source.blocks:
+            positions = (last - first) * prod(at.counts)
+            geometries.append((-(-positions // length) * chunks, np.array([
+                taps, outputs, tap_blocks, output_blocks, groups, length, positions, at.group, by.group, first > 0,
+                at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
+                by.counts[2], by.counts[1], by.counts[0] * by.counts[1], by.source_image, by.source_steps[0], by.source_steps[1],
+            ])))  # fmt: skip
+        self.geometries = tuple(geometries)
+        rows, columns = tile_shape(outputs)
+        integers = np.dtype(np.int64)
+        self.correlate = correlate_weight.form((self.kind,) * 3 + (integers,) * 3, {"ROWS": rows, "COLUMNS": columns})
 
-    def add(self, planes: np.ndarray, gradient: np.ndarray, source: Layout, result: Layout, images: int) -> None:
-        """Sum over some images; `result` lays out the gradient as `Layout`'s source."""
-        at, by = source.joined(), result.joined()
-        positions = images * prod(at.counts)
-        taps, (tap_blocks, output_blocks) = len(self.step.source), self.blocks
-        width = LENGTH * (llvm.machine().register_bits // (8 * planes.itemsize))
-        first = self.sums is None
-        if first:
-            chunks = self.groups * tap_blocks * output_blocks
-            ranges = min(-(-ENOUGH // chunks), -(-positions // width))
-            ranges = max(1, min(ranges, MOST_SUMS // (self.groups * self.outputs * taps * self.kind.itemsize)))
-            self.sums = np.empty((ranges, self.groups, self.outputs, taps), self.kind)
-            self.length = -(-positions // (ranges * width)) * width
-            self.used = -(-positions // self.length)
-        outputs_at = np.arange(self.outputs, dtype=np.int64) * prod(by.counts)
-        geometry = np.array([
-            taps, self.outputs, tap_blocks, output_blocks, self.groups, self.length, positions, at.group, by.group, not first,
-            at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
-            by.counts[2], by.counts[1], by.counts[0] * by.counts[1], by.source_image, by.source_steps[0], by.source_steps[1],
-        ])  # fmt: skip
-        ranges = min(self.used, -(-positions // self.length))
-        correlate_weight.run(ranges * self.groups * tap_blocks * output_blocks, planes, gradient, self.sums, self.step.source,
-                             outputs_at, geometry, ROWS=self.rows, COLUMNS=self.columns)  # fmt: skip
-
-    def total(self) -> np.ndarray:
-        return self.sums[0] if self.used == 1 else np.add.reduce(self.sums[:self.used], axis=0)
+    def __call__(self, x: Any, y: Any) -> Any:
+        sums = np.empty(self.sums, self.kind)
+        for number, (chunks, geometry) in enumerate(self.geometries):
+            source, side = (s.planes(a, number) for s, a in zip(self.sides, (x, y), strict=True))
+            self.correlate(chunks, False, source, side, sums, self.places, self.outputs_at, geometry)
+        made = sums[0] if len(sums) == 1 else np.add.reduce(sums, axis=0)
+        return made.reshape(self.shape).astype(self.dtype, copy=False)

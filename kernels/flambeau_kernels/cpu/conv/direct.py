@@ -1,0 +1,140 @@
+"""Correlations by gathered products (`product.py`): what is decided once for arrays of one shape and layout, and the call.
+
+A small convolution takes a few microseconds, so everything that follows from shapes is worked out when a shape is first
+met: the tables of the walk, chunks and geometries of the kernels, and their compiled forms.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from . import planes, product
+from .walk import Ints, Walk, walk
+
+# Bytes of planes laid out at a time: so much of a cache that several cores share.
+BLOCK_BYTES = 3 << 20
+_INT64 = np.dtype(np.int64)
+
+
+class Source:
+    """The planes of an array, some images at a time.
+
+    Attributes:
+        blocks: the first image and the one past the last of each block.
+        step: images of a block.
+    """
+
+    def __init__(self, x: Any, tables: Walk, step: int = 0) -> None:
+        n, c = x.shape[:2]
+        self.tables, self.kind = tables, wide_kind(x.dtype)
+        in_place = tables.in_place and x.dtype == self.kind and x.flags.c_contiguous
+        least = n if in_place else max(1, BLOCK_BYTES // (c * tables.plane * self.kind.itemsize))
+        self.step = step or min(n, least)
+        self.blocks = tuple((i, min(i + self.step, n)) for i in range(0, n, self.step))
+        self.shape = c, tables.plane
+        self.laying = None if in_place else [planes.prepare(x[i:j], tables.axes, tables.plane) for i, j in self.blocks]
+        if self.laying is not None:
+            self.lay_out = planes.lay_out.form((x.dtype, self.kind, _INT64), {"STEP": self.laying[0][2]})
+
+    def planes(self, x: Any, number: int) -> Any:
+        """Those of one block."""
+        if len(self.blocks) > 1:
+            first, last = self.blocks[number]
+            x = x[first:last]
+        if self.laying is None:
+            return x
+        made = np.empty((len(x), *self.shape), self.kind)
+        chunks, geometry, _ = self.laying[number]
+        self.lay_out(chunks, False, x, made, geometry)
+        return made
+
+
+class Direct:
+    """`convolve` or, `transposed`, `convolve_input` of arrays like `x` and `w`, to results of extents `made`."""
+
+    def __init__(self, x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
+                 transposed: bool) -> None:  # fmt: skip
+        n, c = x.shape[:2]
+        taps = prod(w.shape[2:])
+        outputs = w.shape[1] if transposed else w.shape[0] // groups
+        output, channel = (taps, w.shape[1] * taps) if transposed else (w.shape[1] * taps, taps)
+        group = (c // groups) * w.shape[1] * taps if transposed else outputs * w.shape[1] * taps
+        tables = walk(transposed, x.shape[2:], made, w.shape[2:], stride, padding, dilation, c // groups, channel)
+        self.kind = wide_kind(x.dtype)
+        self.shape, self.dtype = (n, groups * outputs, *made), x.dtype
+        rows, vectors = product.tile()
+        tiles = -(-outputs // rows)
+        self.constants = np.zeros((groups, tiles * rows), self.kind)
+        self.whole = tiles * rows == outputs
+        per_pass = [groups * tiles * len(p.source) * rows for p in tables.passes]
+        starts = [0, *accumulate(per_pass)]
+        self.weights = starts[-1]
+        at = [0, *accumulate(len(p.weight) for p in tables.passes)]
+        table = [number for p, k, start in zip(tables.passes, at, starts, strict=False) for number in (len(p.weight), k, start)]
+        places = np.concatenate([p.weight for p in tables.passes])
+        self.packing = groups * tiles * len(tables.passes), places, np.array([outputs, group, output, tiles, groups * tiles, *table])
+        self.pack = product.pack_weights.form((w.dtype, self.kind, _INT64, _INT64), {"ROWS": rows})
+        self.correlate = product.correlate.form(
+            (self.kind, self.kind, self.kind, x.dtype, _INT64, _INT64),
+            {"ROWS": rows, "VECTORS": vectors, "WIDE": self.kind == x.dtype},
+        )
+        self.source = Source(x, tables)
+        self.passes = tuple(
+            tuple(self._prepared(one, start, tables, last - first, c, groups) for one, start in
+                  zip(tables.passes, starts, strict=False))
+            for first, last in self.source.blocks
+        )  # fmt: skip
+
+    def _prepared(self, one: Any, start: int, tables: Walk, images: int, c: int, groups: int) -> tuple[int, np.ndarray, np.ndarray]:
+        counts = self.shape[2:]
+        steps = [prod(counts[i + 1:]) for i in range(len(counts))]
+        first = sum(f * s for f, s in zip(one.first, steps, strict=True))
+        out = self.shape[1] * prod(counts), prod(counts), tuple(s * k for s, k in zip(steps, one.steps, strict=True))
+        layout = source_layout(tables, one.counts, c, groups, out)
+        chunks, geometry = product.prepare(one, layout, images, groups, self.shape[1] // groups, self.kind, start, first)
+        return chunks, one.source, geometry
+
+    def __call__(self, x: Any, w: Any, bias: Any) -> Any:
+        if not w.flags.c_contiguous:
+            w = np.ascontiguousarray(w)
+        packed = np.empty(self.weights, self.kind)
+        chunks, places, table = self.packing
+        self.pack(chunks, False, w, packed, places, table)
+        out = np.empty(self.shape, self.dtype)
+        constants = self.constants if bias is None else self._filled(bias)
+        for number, passes in enumerate(self.passes):
+            source = self.source.planes(x, number)
+            part = out if len(self.passes) == 1 else out[self.source.blocks[number][0]:]
+            for chunks, places, geometry in passes:
+                self.correlate(chunks, False, source, packed, constants, part, places, geometry)
+        return out
+
+    def _filled(self, bias: Any) -> np.ndarray:
+        """The bias with the output channels of each group filled up to whole tiles."""
+        if self.whole and bias.dtype == self.kind and bias.flags.c_contiguous:
+            return bias
+        made = np.zeros_like(self.constants)
+        groups = len(made)
+        made[:, :self.shape[1] // groups] = bias.reshape(groups, -1)
+        return made
+
+
+def wide_kind(dtype: np.dtype) -> np.dtype:
+    """What elements are computed in."""
+    return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+
+
+def source_layout(tables: Walk, counts: Ints, c: int, groups: int, out: tuple[int, int, Ints]) -> product.Layout:
+    """Where the planes of a walk and its results lie.
+
+    Args:
+        counts: results along each axis.
+        out: elements from an image, a channel, and along each axis from one result to the next.
+    """
+    extents = [a.extent for a in tables.axes]
+    steps = tuple(prod(extents[i + 1:]) for i in range(len(extents)))
+    return product.Layout(counts, c * tables.plane, c // groups * tables.plane, steps, *out)
