@@ -43,6 +43,33 @@ def test_gradients_are_scaled_to_a_common_norm(norm_type, norm):
     close(b.grad, [6.0])
 
 
+@pytest.mark.parametrize(("dtype", "rtol"), [(fb.float32, 1e-6), (fb.float64, 1e-6), (fb.bfloat16, 2e-2)])
+@pytest.mark.parametrize("strided", [False, True])
+def test_many_large_gradients_are_scaled_together(dtype, rtol, strided):
+    params = [nn.Parameter(fb.zeros(50, n, dtype=dtype)) for n in (1, 30, 200)]
+    for p in params:
+        p.grad = fb.randn(50, 2 * p.shape[1]).to(dtype)[:, ::2] if strided else fb.randn(p.shape).to(dtype)
+    grads = [p.grad for p in params if p.grad is not None]
+    before, versions = [g.double().numpy().copy() for g in grads], [g._version for g in grads]
+    norm = float(np.linalg.norm(np.concatenate([g.reshape(-1) for g in before])))
+
+    total = nn.utils.clip_grad_norm_(params, norm / 4)
+
+    np.testing.assert_allclose(total.item(), norm, rtol=rtol)
+    for g, expected, version in zip(grads, before, versions, strict=True):
+        np.testing.assert_allclose(g.double().numpy(), expected / 4, rtol=rtol, atol=1e-6)
+        assert g._version == version + 1
+
+
+def test_a_gradient_that_two_parameters_share_is_scaled_for_each():
+    a, b = nn.Parameter(fb.zeros(5000)), nn.Parameter(fb.zeros(5000))
+    a.grad = b.grad = fb.ones(5000)
+
+    nn.utils.clip_grad_norm_([a, b], 50.0)
+
+    np.testing.assert_allclose(a.grad.numpy(), 0.25, rtol=1e-5)
+
+
 def test_small_gradients_are_left_alone():
     (a,) = with_gradients([3.0, 4.0])
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
+from types import GeneratorType
 from typing import Any
 
+import numpy as np
+
 import flambeau as fb
+from flambeau_kernels.cpu.tier import compiles
+
+from ... import _state
+from ...tensor import bump, wrap
 
 Tensor = fb.Tensor
+_FROM = 4096  # elements from which one pass over all tensors pays
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
 
@@ -36,10 +44,14 @@ def get_total_norm(
     norm_type = float(norm_type)
     if not tensors:
         return fb.tensor(0.0)
-    with fb.no_grad():
-        device = tensors[0].device
-        norms = fb.stack([fb.linalg.vector_norm(t, norm_type).to(device) for t in tensors])
-        total = fb.linalg.vector_norm(norms, norm_type)
+    pieces = _pieces(tensors) if norm_type == 2.0 else None
+    if pieces is not None:
+        total = wrap(pieces.norm())
+    else:
+        with fb.no_grad():
+            device = tensors[0].device
+            norms = fb.stack([fb.linalg.vector_norm(t, norm_type).to(device) for t in tensors])
+            total = fb.linalg.vector_norm(norms, norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(
             f"the total {norm_type}-norm of the gradients is {float(total)}, so they cannot be clipped; "
@@ -56,13 +68,48 @@ def clip_grads_with_norm_(
     `parameters` and `foreach` are as for `clip_grad_norm_`.
     """
     max_norm = float(max_norm)
+    grads = [p.grad for p in _as_list(parameters) if p.grad is not None]
     with fb.no_grad():
         # 1e-6 keeps a norm of zero harmless. Scaling by a clamped factor, rather than asking whether it is
         # below 1, spares a wait for the device.
         factor = fb.clamp(max_norm / (total_norm + 1e-6), max=1.0)
-        for param in _as_list(parameters):
-            if param.grad is not None:
-                param.grad.mul_(factor.to(param.grad.device))
+        if _scaled_at_once(grads, factor):
+            return
+        for grad in grads:
+            grad.mul_(factor.to(grad.device))
+
+
+def _scaled_at_once(grads: list[Tensor], factor: Tensor) -> bool:
+    """Whether the gradients were multiplied by `factor` in one pass over their memory, or 1 left them as they are."""
+    pieces = _pieces(grads)
+    if pieces is None or type(factor) is not Tensor or factor._a.dtype is not pieces.dtype or factor._a.ndim:
+        return False
+    if any(g._n is not None or not g._a.flags.writeable for g in grads):
+        return False
+    by = factor.item()
+    if by != 1.0:
+        pieces.scale(by)
+    for grad in grads:
+        bump(grad)
+    return True
+
+
+def _pieces(tensors: list[Tensor]) -> Any:
+    """The memory of `tensors` for one pass over all of it; None where each is better handled on its own."""
+    if _state.SLOW or not tensors or not compiles():
+        return None
+    arrays, count, dtype = [], 0, tensors[0]._a.dtype
+    for tensor in tensors:
+        a = tensor._a
+        if type(tensor) is not Tensor or type(a) is not np.ndarray or a.dtype is not dtype:
+            return None
+        arrays.append(a)
+        count += a.size
+    if count < _FROM:
+        return None
+    from flambeau_kernels.cpu import many
+
+    return many.pieces(arrays) if dtype in many.DTYPES else None
 
 
 def clip_grad_norm_(
@@ -86,8 +133,9 @@ def clip_grad_norm_(
     >>> nn.utils.clip_grad_norm_([w], max_norm=1.0), w.grad
     (tensor(5.), tensor([0.6000, 0.8000]))
     """
+    lazy = isinstance(parameters, GeneratorType)
     parameters = _as_list(parameters)
-    if not parameters:
+    if lazy and not parameters:
         warnings.warn(
             "clip_grad_norm_: there are no parameters; was the generator used before?", stacklevel=2
         )
