@@ -379,3 +379,47 @@ def test_sizes_and_fill_values_are_checked(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+@pytest.fixture
+def deterministic() -> Any:
+    fb.use_deterministic_algorithms(True)
+    yield
+    fb.utils.deterministic.fill_uninitialized_memory = True
+    fb.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_deterministic_programs_see_nan_in_uninitialised_memory() -> None:
+    grown = fb.arange(3.0).resize_(5)
+
+    for made in (fb.empty(2), fb.empty_like(fb.zeros(2)), fb.zeros(1).new_empty(2), fb.empty_strided((2,), (3,)), fb.FloatTensor(2)):
+        assert made.isnan().all()
+    assert fb.empty(4, out=fb.zeros(4)).isnan().all()
+    assert grown[:3].tolist() == [0, 1, 2]
+    assert grown[3:].isnan().all()
+
+
+@pytest.mark.usefixtures("deterministic")
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(fb.bool, True), (fb.uint8, 255), (fb.int8, 127), (fb.int64, 2**63 - 1), (fb.uint64, 2**64 - 1)], ids=str
+)
+def test_deterministic_programs_see_the_largest_integer_in_uninitialised_memory(dtype: fb.dtype, value: Any) -> None:
+    assert fb.empty(2, dtype=dtype).tolist() == [value, value]
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_filling_uninitialised_memory_can_be_switched_off() -> None:
+    fb.utils.deterministic.fill_uninitialized_memory = False
+
+    assert fb.zeros(4).resize_(2).resize_(4).tolist() == [0, 0, 0, 0]
+    assert fb._state.FILL_EMPTY is False
+    with pytest.raises(RuntimeError, match="expected a bool"):
+        fb.utils.deterministic.fill_uninitialized_memory = 1  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("make", [fb.zeros, fb.ones, fb.empty, fb.rand, fb.randn])
+def test_names_of_dimensions_are_refused(make: Any) -> None:
+    assert make(2, names=None).shape == (2,)
+    with pytest.raises(NotImplementedError, match="named tensors"):
+        make(2, names=("rows",))

@@ -55,7 +55,9 @@ _precision = "highest"
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for the same bits in every run. On the CPU they always are; with this, whatever the number of threads or rows.
 
-    A row of a matrix product then has the same bits whether it is computed alone or in a batch.
+    A row of a matrix product then has the same bits whether it is computed alone or in a batch. Memory that `empty`,
+    `empty_like`, `resize_` and the like hand out is filled with nan, or the largest integer, so that a program that reads it
+    does the same in every run, unless `flambeau.utils.deterministic.fill_uninitialized_memory` is set to False.
     """
     global _deterministic, _warn_only
     from flambeau_kernels.cpu import matmul
@@ -63,6 +65,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     if bool(mode) is not _deterministic:
         matmul.set_invariant(mode)
     _deterministic, _warn_only = bool(mode), bool(warn_only)
+    _state.fill_empty(deterministic=_deterministic)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -191,6 +194,9 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 def result_type(tensor1: Any, tensor2: Any) -> Any:
     """The dtype an arithmetic operation on both would give."""
+    for at, x in enumerate((tensor1, tensor2), 1):
+        if not isinstance(x, (Tensor, *_promote.NUMBERS)):
+            raise TypeError(f"result_type(): argument 'tensor{at}' must be Tensor or Number, not {type(x).__name__}")
     return _promote.result_type((tensor1, tensor2))
 
 

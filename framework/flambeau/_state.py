@@ -102,3 +102,21 @@ def plain_device() -> bool:
 def set_default_device(device: Any) -> None:
     global _global_device
     _global_device = device
+
+
+# -- uninitialised memory -----------------------------------------------------------------------------------------------
+
+FILL_EMPTY = False  # whether new memory is filled, so that a program that reads it does the same in every run
+_fill_reasons = {"deterministic": False, "wanted": True}
+
+
+def fill_empty(**reasons: bool) -> None:
+    """Note whether algorithms are `deterministic` and whether filling is `wanted` then; both together switch it on."""
+    global FILL_EMPTY
+    _fill_reasons.update(reasons)
+    FILL_EMPTY = all(_fill_reasons.values())
+
+
+def fill_wanted() -> bool:
+    """Whether memory is filled once algorithms are deterministic."""
+    return _fill_reasons["wanted"]

@@ -182,11 +182,16 @@ def _promote_same(a: dtype, b: dtype) -> dtype:
 
 def can_cast(from_: dtype, to: dtype) -> builtin_bool:
     """Whether promotion rules allow storing `from_` values in `to`: the kind may not shrink (complex to real, ...)."""
-    if from_.category == COMPLEX and to.category != COMPLEX:
+    try:
+        source, target = from_.category, to.category
+    except AttributeError:
+        name, d = ("to", to) if isinstance(from_, dtype) else ("from_", from_)
+        raise TypeError(f"can_cast(): argument '{name}' must be torch.dtype, not {type(d).__name__}") from None
+    if source == COMPLEX and target != COMPLEX:
         return False
-    if from_.category == FLOATING and to.category < FLOATING:
+    if source == FLOATING and target < FLOATING:
         return False
-    return not (from_.category != BOOL and to.category == BOOL)
+    return not (source != BOOL and target == BOOL)
 
 
 def of_number(value: Any) -> dtype:

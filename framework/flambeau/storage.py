@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, devices, dtypes
+from flambeau_kernels.cpu.fill import fill_unset
+
+from . import _arrays, _state, devices, dtypes
 from ._arrays import MetaArray
 from .autograd import tape
 from .dtypes import dtype
@@ -585,7 +587,10 @@ def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
     need = offset + step * int(np.prod(shape, dtype=np.int64))
     buffer = storage_buffer(tensor)
     if 0 not in shape and need > len(buffer):
+        old = len(buffer) // step
         buffer = UntypedStorage._of(tensor).resize_(need)._bytes
+        if _state.FILL_EMPTY:
+            fill_unset(buffer[: need // step * step].view(a.dtype)[old:])
     tensor._a = _arrays.restride(a, shape, strides, offset, buffer)
     bump(tensor)
     return tensor

@@ -86,6 +86,8 @@ def grad(
     (tensor(27., grad_fn=<MulBackward0>), (tensor(18.),))
     """
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    if not inputs:
+        raise RuntimeError("autograd.grad(): `inputs` cannot be empty; give the tensors to differentiate with respect to")
     if allow_unused is None:
         allow_unused = materialize_grads
     elif materialize_grads and not allow_unused:

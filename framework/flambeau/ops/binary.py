@@ -492,19 +492,19 @@ def ldexp(input, other):
 # -- logic and bits ------------------------------------------------------------------------------------------------------
 
 
-@elementwise(surface=COMPARED, dtype=to_bool)
+@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
 def logical_and(input, other):
     """Whether both are non-zero."""
     return logical_and(input, other)
 
 
-@elementwise(surface=COMPARED, dtype=to_bool)
+@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
 def logical_or(input, other):
     """Whether either is non-zero."""
     return logical_or(input, other)
 
 
-@elementwise(surface=COMPARED, dtype=to_bool)
+@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
 def logical_xor(input, other):
     """Whether exactly one is non-zero."""
     return logical_xor(input, other)

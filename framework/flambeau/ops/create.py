@@ -18,7 +18,7 @@ from ..devices import device
 from ..dtypes import dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, wrap
 from ._promote import NUMBERS
-from ._spec import FUNCTION, METHOD, OUT, composite
+from ._spec import FUNCTION, METHOD, OUT, composite, refuse_other_dtype_out
 
 
 def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
@@ -64,7 +64,12 @@ def _place(place: Any) -> device | None:
     return None if place.type == "cpu" else place
 
 
-def finish(array: Any, requires_grad: bool, place: Any, names: Any = None, pin_memory: bool = False) -> Tensor:
+def refuse_names(names: Any) -> None:
+    """Raise NotImplementedError for names given to the dimensions of a new tensor."""
+    raise NotImplementedError(f"named tensors are not built: got names={names!r}; leave it out and address dimensions by number")
+
+
+def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False) -> Tensor:
     """A leaf over `array`, on `place`."""
     if place is not None:
         if place.type == "meta":
@@ -115,15 +120,21 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         sizes, size: the shape, as several ints or one sequence.
     """
     _check_layout(layout)
+    if names is not None:
+        refuse_names(names)
     if out is not None:
-        return out.resize_(_sizes(sizes, size))
+        out.resize_(_sizes(sizes, size))
+        if _state.FILL_EMPTY and not out.is_meta:
+            kernel.fill_unset(out._a)
+        return out
     if memory_format is devices.preserve_format:
         raise RuntimeError("empty: unsupported memory format torch.preserve_format; there is nothing to preserve")
     return _allocate(_empty_filled, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad, memory_format)
 
 
 def _empty_filled(shape: Any, d: Any) -> Any:
-    return np.empty(shape, d)
+    made = np.empty(shape, d)
+    return kernel.fill_unset(made) if _state.FILL_EMPTY else made
 
 
 def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
@@ -134,6 +145,8 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if names is not None:
+        refuse_names(names)
     if dtype is None and device is None and out is None and layout is None and not requires_grad and _state.plain_device():
         try:
             if sizes and sizes[0] is not True and sizes[0] is not False:
@@ -158,6 +171,8 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if names is not None:
+        refuse_names(names)
     if out is not None:
         return out.resize_(_sizes(sizes, size)).fill_(1)
     _check_layout(layout)
@@ -172,6 +187,8 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     """
     if isinstance(size, int):
         raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
+    if names is not None:
+        refuse_names(names)
     value = _fill_number("full", fill_value)
     if dtype is not None:
         dtype = dtypes.as_dtype(dtype)
@@ -292,6 +309,8 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
     if place is not None and place.type == "meta":
         return wrap(MetaArray(shape, d, tuple(s * d.itemsize for s in steps)))
     base = np.empty(need, d)
+    if _state.FILL_EMPTY:
+        kernel.fill_unset(base)
     return finish(np.lib.stride_tricks.as_strided(base, shape, tuple(s * d.itemsize for s in steps)), requires_grad, place)
 
 
@@ -805,7 +824,12 @@ def polar(abs, angle):
     for name, x in (("abs", abs), ("angle", angle)):
         if not isinstance(x, Tensor):
             raise TypeError(f"polar(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    if abs.dtype is not angle.dtype:
+        raise RuntimeError(f"polar: expected abs and angle of one dtype, but got {abs.dtype} and {angle.dtype}; convert one of them")
     return complex_of(abs * angle.cos(), abs * angle.sin())
+
+
+refuse_other_dtype_out(polar, lambda abs: abs.dtype.to_complex())
 
 
 # -- filling -------------------------------------------------------------------------------------------------------------

@@ -321,6 +321,10 @@ def one_hot(tensor, num_classes=-1):
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}")
     classes = tensor._a
+    if tensor.is_meta and num_classes > 0:
+        return tensor.new_empty((*tensor.shape, num_classes))
+    if tensor.is_meta:
+        raise RuntimeError("one_hot: the values of the classes decide the shape, and a meta tensor has none; give num_classes")
     if not tensor.numel():
         if num_classes <= 0:
             raise RuntimeError(f"one_hot: Can not infer total number of classes from empty tensor; give num_classes > 0, got {num_classes}")

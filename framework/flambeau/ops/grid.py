@@ -19,6 +19,12 @@ def _check_vectors(name: str, tensors: Any) -> None:
             raise TypeError(f"{name}(): expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
 
 
+def _beside(x: Tensor, places: np.ndarray) -> Tensor:
+    """`places` as a tensor on the device of `x`."""
+    made = wrap(places)
+    return made if x.is_cpu else made.to(x.device)
+
+
 def _grids(tensors: Any, indexing: str) -> tuple[Tensor, ...]:
     if not tensors:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
@@ -90,7 +96,7 @@ def combinations(input, r=2, with_replacement=False):
         return input.new_empty((0,))
     draw = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     chosen = np.array(list(draw(range(input.shape[0]), r)), np.int64).reshape(-1, r)
-    return input.index_select(0, wrap(chosen.reshape(-1))).reshape(chosen.shape)
+    return input.index_select(0, _beside(input, chosen.reshape(-1))).reshape(chosen.shape)
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------------------
@@ -101,6 +107,8 @@ def _check_repeats(repeats: Tensor) -> None:
         raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; give torch.int64 or int32')
     if repeats.ndim > 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {tuple(repeats.shape)}")
+    if repeats.is_meta:
+        raise RuntimeError("repeat_interleave: the values of repeats decide the shape, and a meta tensor has none; give an int")
     if repeats.numel() and repeats._a.min() < 0:
         raise RuntimeError("repeat_interleave: repeats can not be negative")
 
@@ -149,7 +157,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
     at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
     if n:
         _check_total(at.size, output_size)
-    return x.index_select(d, wrap(at))
+    return x.index_select(d, _beside(x, at))
 
 
 # -- matrices made of a vector -------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def _cat_fast(tensors, dim):
             if x._n is not None or x.__class__ is not Tensor:
                 return None
             arrays.append(x._a)
-        if dim.__class__ is not int:
+        if dim.__class__ is not int or tensors.__class__ is Tensor:
             return None
         made = _concatenate(arrays, dim)
         d = made.dtype
@@ -135,12 +135,20 @@ def _cat_vjp(grad, tensors_shape, dim):
     return (made,)
 
 
-def _check_same_shapes(name: str, tensors: Any) -> None:
-    if len(tensors) == 0:
-        raise RuntimeError(f"{name} expects a non-empty TensorList")
+def _check_list(name: str, tensors: Any) -> None:
+    """Raise TypeError unless `tensors` is a sequence of Tensors, RuntimeError where it has none."""
+    if isinstance(tensors, Tensor):
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+    if not tensors:
+        raise RuntimeError(f"{name} expects a non-empty TensorList; give at least one tensor")
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}(): expected Tensor as element {i} in argument 'tensors', but got {type(x).__name__}")
+
+
+def _check_same_shapes(name: str, tensors: Any) -> None:
+    _check_list(name, tensors)
+    for i, x in enumerate(tensors):
         if x.shape != tensors[0].shape:
             raise RuntimeError(
                 f"{name} expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
@@ -175,7 +183,7 @@ def _stack_fast(tensors, dim):
             arrays.append(a)
     except (AttributeError, TypeError, IndexError, KeyError):  # not tensors, or none at all
         return None
-    if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1:
+    if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1 or tensors.__class__ is Tensor:
         return None
     n, ndim = len(arrays), len(shape)
     if not -1 - ndim <= dim <= ndim:
@@ -206,6 +214,7 @@ def vstack(tensors):
             [1., 1.],
             [1., 1.]])
     """
+    _check_list("vstack", tensors)
     return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in tensors], 0)
 
 
@@ -217,8 +226,7 @@ def hstack(tensors):
     tensor([[0., 1., 1.],
             [0., 1., 1.]])
     """
-    if not tensors:
-        raise RuntimeError("hstack expects a non-empty TensorList")
+    _check_list("hstack", tensors)
     pieces = [x.reshape(1) if x.ndim == 0 else x for x in tensors]
     return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
 
@@ -226,8 +234,7 @@ def hstack(tensors):
 @composite(surface=FUNCTION | OUT)
 def dstack(tensors):
     """The `tensors` one behind another, along the third dimension."""
-    if not tensors:
-        raise RuntimeError("dstack expects a non-empty TensorList")
+    _check_list("dstack", tensors)
     return cat([_at_least(x, 3) for x in tensors], 2)
 
 
@@ -239,8 +246,7 @@ def column_stack(tensors):
     tensor([[0., 1.],
             [0., 1.]])
     """
-    if not tensors:
-        raise RuntimeError("column_stack expects a non-empty TensorList")
+    _check_list("column_stack", tensors)
     return cat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
 
 

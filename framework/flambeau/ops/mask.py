@@ -20,11 +20,12 @@ from ._spec import (
     broadcast_shapes,
     composite,
     primitive,
+    refuse_other_dtype_out,
     sum_tensor_to,
     sum_to,
 )  # fmt: skip
 from .index import recorded
-from .select import as_element, check_same_dtype, converted_back, fill_number, padded, refuse_other_dtype_out
+from .select import as_element, check_same_dtype, converted_back, fill_number, padded
 
 
 def _bool_mask(name: str, mask: Tensor) -> None:
@@ -144,6 +145,11 @@ def masked_select(input, mask):
 refuse_other_dtype_out(masked_select)
 
 
+@masked_select.shape
+def _masked_select_shape(input, mask):
+    raise NotImplementedError("masked_select: the shape of the result depends on values, which a meta tensor has none of")
+
+
 @masked_select.kernel
 def _masked_select(a, mask):
     shape = np.broadcast_shapes(a.shape, mask.shape)
@@ -247,6 +253,8 @@ def nonzero_static(input, *, size, fill_value=-1):
     """`nonzero` cut or filled with `fill_value` to exactly `size` rows."""
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    if input.is_meta:
+        return input.new_empty((input.ndim, size), dtype=dtypes.int64).t()
     found = nonzero_rows.function(input)
     made = found.new_full((size, input.ndim), fill_value)
     made._a[: found.shape[0]] = found._a[:size]

@@ -493,6 +493,14 @@ def _update_running(running_mean: Any, running_var: Any, keep: Moments, momentum
             bump(running)
 
 
+def _check_momentum(name: str, momentum: Any) -> None:
+    if not hasattr(momentum, "__float__"):
+        raise TypeError(
+            f"{name}(): argument 'momentum' must be float, not {type(momentum).__name__}; for the plain average over "
+            "all batches so far, which the module takes momentum=None for, give 1 / (number of batches)"
+        )
+
+
 def _batch_norm(
     input: Tensor,
     running_mean: Any,
@@ -504,6 +512,7 @@ def _batch_norm(
     eps: float,
     keep: Moments,
 ) -> Tensor:
+    _check_momentum("batch_norm", momentum)
     if input.ndim == 1 and input.numel() == 0:
         return input.clone()
     if not training and (running_mean is None or running_var is None):
@@ -636,6 +645,7 @@ def _instance_norm(
     momentum: float,
     eps: float,
 ) -> Tensor:
+    _check_momentum("instance_norm", momentum)
     if not use_input_stats:
         if mean is None or variance is None:
             raise RuntimeError(

@@ -16,6 +16,7 @@ from ._spec import (
     OUT,
     composite,
     elementwise,
+    refuse_other_dtype_out,
     view,
 )
 from .join import stack
@@ -206,6 +207,9 @@ def complex(real, imag):  # PyTorch's name
         raise RuntimeError(f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype} for second argument")
     real, imag = broadcast_tensors(real, imag)
     return complex_of(real, imag)
+
+
+refuse_other_dtype_out(complex, lambda real: real.dtype.to_complex())
 
 
 @composite(surface=FUNCTION)

@@ -12,8 +12,8 @@ from flambeau_kernels.cpu import scatter as kernel
 from .. import dtypes
 from .._arrays import restride
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
-from .select import check_bounds, check_same_dtype, converted_back, long_index, refuse_other_dtype_out
+from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive, refuse_other_dtype_out
+from .select import check_bounds, check_same_dtype, converted_back, long_index
 
 
 def _check_flat(name: str, input: Tensor, index: Tensor) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from .. import _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
 from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite
-from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor
+from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, refuse_other_dtype_out
+from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, refuse_names
 
 
 @functools.cache
@@ -111,7 +111,10 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
-    chance = _chances(p._a, self._a.shape) if isinstance(p, Tensor) else _probability(p)
+    if isinstance(p, Tensor):
+        chance = p._a if p.is_meta else _chances(p._a, self._a.shape)
+    else:
+        chance = _probability(p)
     return fill_in_place(self, "bernoulli", lambda a: _kernels().bernoulli(_stream(generator), a, chance))
 
 
@@ -187,6 +190,8 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
+    if names is not None:
+        refuse_names(names)
     return _make(
         lambda a: _kernels().uniform(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
@@ -199,6 +204,8 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
     Arguments as for `rand`. Complex numbers have variance 1 in all.
     """
+    if names is not None:
+        refuse_names(names)
     return _make(
         lambda a: _kernels().normal(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
@@ -369,7 +376,12 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     """
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
+    if input.is_meta:
+        return input.new_empty((*input.shape[:-1], num_samples), dtype=dtypes.int64)
     return wrap(_kernels().multinomial(_stream(generator), input._a, num_samples, replacement))
+
+
+refuse_other_dtype_out(multinomial, lambda input: dtypes.int64)
 
 
 FUNCTIONS = {fn.__name__: fn for fn in (rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal)}

@@ -23,6 +23,7 @@ from ._spec import (
     primitive,
     reduced_shape,
     reduction,
+    refuse_other_dtype_out,
     same_dtype,
     spread_dims,
     wrap_dims,
@@ -166,9 +167,18 @@ def aminmax(input, *, dim=None, keepdim=False):
     """The smallest and largest value over `dim` (or all), as a named tuple ``(min, max)``."""
     from . import _derive
 
+    if dim is None and input.numel() == 0:
+        raise RuntimeError(f"aminmax(): cannot compute aminmax over an input without elements, of shape {tuple(input.shape)}; give dim")
+    if isinstance(dim, (tuple, list)):
+        raise TypeError(f"aminmax(): argument 'dim' must be int, not {type(dim).__name__}; amin and amax take several")
+    if input.is_complex():
+        raise NotImplementedError(f"aminmax: not implemented for {input.dtype}, which has no order")
     d = () if dim is None else dim
     pair = (amin(input, d, keepdim), amax(input, d, keepdim))
     return _derive.return_type("aminmax", ("min", "max"))(pair)
+
+
+refuse_other_dtype_out(aminmax)
 
 
 def _is_not_zero(x):

@@ -119,6 +119,8 @@ def roll(input, shifts, dims=None):
 @roll.kernel
 def _roll(a, shifts, dims):
     moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if not moves:
+        raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")
     axes = None if dims is None or dims == () else (dims,) if isinstance(dims, int) else tuple(dims)
     if axes is None:
         if len(moves) != 1:

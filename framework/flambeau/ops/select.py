@@ -12,7 +12,17 @@ from flambeau_kernels.cpu import scatter as kernel
 from .. import _state, dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, check_writable, composite, describe, primitive
+from ._spec import (
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    check_writable,
+    composite,
+    describe,
+    primitive,
+    refuse_other_dtype_out,
+)
 from .index import recorded
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
@@ -118,18 +128,6 @@ def writes_straight(op: Any, store: Any, smallest: int = 4096) -> Any:
 
 
 # -- gather and scatter along a dimension ----------------------------------------------------------------------------------
-
-
-def refuse_other_dtype_out(op: Any) -> None:
-    """Let `op` refuse an ``out`` of another dtype than its input."""
-    general = op.run_out
-
-    def run_out(out: Any, *args: Any) -> Any:
-        if isinstance(out, Tensor) and out.dtype is not args[0].dtype:
-            raise RuntimeError(f"{op.name}(): Expected out tensor to have dtype {args[0].dtype}, but got {out.dtype} instead")
-        return general(out, *args)
-
-    op.run_out = run_out
 
 
 def _check_along(name: str, input: Tensor, dim: int, index: Tensor) -> int:

@@ -495,7 +495,11 @@ def narrow(input, dim, start, length):
 def _narrow(a, dim, start, length):
     d = wrap_dim(dim, a.ndim) if a.ndim else _no_dims("narrow")
     n = a.shape[d]
-    start = int(start.item() if isinstance(start, Tensor) else start)
+    if isinstance(start, Tensor):
+        if start.ndim or start.dtype.category != dtypes.INTEGER:
+            raise RuntimeError(f"narrow: start must be an int or a 0-d integer Tensor, got shape {tuple(start.shape)}, {start.dtype}")
+        start = start.item()
+    start = int(start)
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
     if not -n <= start <= n:

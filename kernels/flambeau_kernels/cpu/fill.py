@@ -9,7 +9,7 @@ import numpy as np
 
 from .tier import compiles
 
-__all__ = ["counted", "filled", "spaced"]
+__all__ = ["counted", "fill_unset", "filled", "spaced"]
 
 FILLED_FROM, COUNTED_FROM = 1 << 16, 1 << 12         # elements from which kernels answer sooner than numpy
 
@@ -23,6 +23,13 @@ def filled(shape: tuple[int, ...], dtype: np.dtype, value: Any) -> np.ndarray:
     made = np.empty(shape, dtype)
     fill(made, value)
     return made
+
+
+def fill_unset(array: np.ndarray) -> np.ndarray:
+    """`array`, written with what nobody takes for a result: nan, True or the largest integer."""
+    kind = array.dtype.kind
+    array.fill(True if kind == "b" else np.iinfo(array.dtype).max if kind in "iu" else array.dtype.type(np.nan))
+    return array
 
 
 def counted(count: int, start: Any, step: Any, dtype: np.dtype) -> np.ndarray:

@@ -63,6 +63,8 @@ def multinomial(
         if made is not None:
             return made
     check_weights(weights, num_samples, replacement)
+    if not weights.size:  # no rows
+        return np.empty((*weights.shape[:-1], num_samples), np.int64)
     if not replacement or num_samples == 1:
         chances = weights / exponential(stream, np.empty(weights.shape, dtype=weights.dtype))
         return best(chances, num_samples)

@@ -22,7 +22,7 @@ from .reduction import (
 )
 from .shapes import broadcast_shapes, describe, sum_tensor_to, sum_to
 from .view import view
-from .writing import check_inplace, check_writable
+from .writing import check_inplace, check_writable, refuse_other_dtype_out
 
 __all__ = [
     "CompositeOp",
@@ -48,6 +48,7 @@ __all__ = [
     "primitive",
     "rebase",
     "reduced_shape",
+    "refuse_other_dtype_out",
     "reduction",
     "register_view",
     "replay",

@@ -109,6 +109,21 @@ def check_out(op: Any, out: Tensor, result: Any, place: Any, with_grad: bool) ->
         raise RuntimeError(f"{op.said}: Expected out on device {place}, but it is on {out.device}")
 
 
+def refuse_other_dtype_out(op: Any, wanted: Any = None) -> None:
+    """Let `op` refuse an ``out`` of another dtype than its input, or than ``wanted(input)``."""
+    general = op.run_out
+
+    def run_out(out: Any, *args: Any) -> Any:
+        for x in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(x, Tensor) and isinstance(args[0], Tensor):
+                expected = args[0].dtype if wanted is None else wanted(args[0])
+                if x.dtype is not expected:
+                    raise RuntimeError(f"{op.name}(): Expected out tensor to have dtype {expected}, but got {x.dtype} instead")
+        return general(out, *args)
+
+    op.run_out = run_out
+
+
 def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
     if out._a.size:
         import warnings

@@ -1,0 +1,66 @@
+"""Arguments that ops refuse, with the type of error PyTorch has for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from comparing import disagreements
+
+
+def test_lists_of_tensors_that_are_empty_or_none(oracle: Any) -> None:
+    programs = """
+    torch.vstack([])
+    torch.hstack([])
+    torch.dstack([])
+    torch.column_stack([])
+    torch.cat([])
+    torch.stack([])
+    torch.vstack((torch.ones(2), 1))
+    torch.vstack(torch.ones(2, 2))
+    torch.cat(torch.ones(2, 2))
+    torch.cat([torch.ones(2, 2), 1])
+    torch.stack(torch.ones(2, 2))
+    torch.meshgrid([])
+    torch.block_diag()
+    torch.broadcast_tensors()
+    torch.roll(torch.ones(2, 2), [], [])
+    torch.autograd.grad([], [])
+    torch.nn.utils.clip_grad_norm_([], 1.0)
+    torch.result_type([], 1)
+    torch.can_cast([], torch.float32)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_operands_and_outs_of_the_wrong_kind(oracle: Any) -> None:
+    programs = """
+    torch.logical_and(torch.ones(2), 1)
+    torch.ones(2).logical_or(True)
+    torch.ones(2).logical_xor_(1)
+    torch.complex(torch.ones(2), torch.ones(2), out=torch.zeros(2, dtype=torch.complex128))
+    torch.polar(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    torch.polar(torch.ones(2), torch.ones(2), out=torch.zeros(2, dtype=torch.complex128))
+    torch.narrow(torch.arange(3), 0, torch.tensor(1), 1)
+    torch.narrow(torch.ones(3), 0, torch.tensor([1]), 1)
+    torch.narrow(torch.ones(3), 0, torch.tensor(1.0), 1)
+    torch.multinomial(torch.ones(2), 1, out=torch.zeros(1))
+    torch.multinomial(torch.ones(0, 3), 2, True)
+    torch.aminmax(torch.ones(0))
+    torch.aminmax(torch.ones(2, 2), dim=(0, 1))
+    torch.aminmax(torch.ones(2, 2, dtype=torch.complex64))
+    torch.aminmax(torch.ones(2, 2), dim=0, out=(torch.zeros(2), torch.zeros(2, dtype=torch.double)))
+    F.batch_norm(torch.ones(2, 3), torch.zeros(3), torch.ones(3), training=True, momentum=None)
+    F.batch_norm(torch.ones(2, 3), torch.zeros(3), torch.ones(3), momentum=None)
+    F.instance_norm(torch.ones(2, 3, 3), torch.zeros(3), torch.ones(3), momentum='x')
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_a_missing_momentum_says_what_to_give_instead() -> None:
+    with pytest.raises(TypeError, match=r"'momentum' must be float.*number of batches"):
+        fb.nn.functional.batch_norm(fb.ones(2, 3), fb.zeros(3), fb.ones(3), training=True, momentum=None)  # type: ignore[arg-type]
