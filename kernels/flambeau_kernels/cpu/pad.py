@@ -21,8 +21,7 @@ def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
         from . import pad_rows
 
         if pad_rows.takes(x, len(pairs)):
-            places = [_inside(n, a, b) for n, (a, b) in zip(x.shape[x.ndim - len(pairs) :], pairs, strict=True)]
-            return pad_rows.padded(x, places, value)
+            return pad_rows.padded(x, pairs, "constant", value)
     lead = x.ndim - len(pairs)
     shape = x.shape[:lead] + tuple(n + a + b for n, (a, b) in zip(x.shape[lead:], pairs, strict=True))
     source, inner = [slice(None)] * lead, [slice(None)] * lead
@@ -37,15 +36,11 @@ def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     return out
 
 
-def _inside(size: int, before: int, after: int) -> Any:
-    """Where each element of an axis padded with a constant comes from; -1 for the constant."""
-    at = np.arange(-before, size + after)
-    return np.where((at < 0) | (at >= size), -1, at)
-
-
 def pad_indices(size: int, before: int, after: int, mode: str) -> Any:
-    """Where each element of a padded axis comes from."""
+    """Where each element of a padded axis comes from; -1 for the constant."""
     at = np.arange(-before, size + after)
+    if mode == "constant":
+        return np.where((at < 0) | (at >= size), -1, at)
     if mode == "replicate":
         return np.clip(at, 0, size - 1)
     if mode == "circular":  # what a negative amount cuts off is not wrapped either
@@ -62,7 +57,7 @@ def pad_mode(x: Any, pairs: Pairs, mode: str) -> Any:
         from . import pad_rows
 
         if pad_rows.takes(x, len(pairs)):
-            return pad_rows.padded(x, [pad_indices(n, a, b, mode) for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)], 0)
+            return pad_rows.padded(x, pairs, mode, 0)
     if any(a < 0 or b < 0 for a, b in pairs):
         for axis, (a, b) in enumerate(pairs, lead):
             x = np.take(x, pad_indices(x.shape[axis], a, b, mode), axis)

@@ -5,21 +5,25 @@ Elements are moved as unsigned integers of their size, whatever their dtype. A c
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, store, widened
+from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, rolled, store, widened
 
+from .pad import Pairs, pad_indices
+
+_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # Elements below which numpy's copies are as fast, and elements of a chunk.
 SMALLEST, CHUNK = 1 << 12, 1 << 15
 PLANES, PER_CHUNK, DEPTH, HEIGHT, WIDTH, FROM, TO, MIDDLE, SOURCE_DEPTH, SOURCE_HEIGHT, SOURCE_WIDTH = range(11)
 
 
 def end_of_row(row, out, places, start, stop, value):
-    for i in range(start, stop):
+    for i in rolled(range(start, stop)):
         place = places[i]
         if place >= 0:
             out[i] = row[place]
@@ -57,19 +61,30 @@ def pad_rows(chunk, source, out, fill, places_z, places_y, places_x, geometry):
                 to += width
 
 
-def padded(x: Any, places: list[np.ndarray], value: Any) -> Any:
-    """`x` with its last axes, three at most, taken from `places`; where a place is -1 stands `value`."""
-    n = len(places)
-    lead, spatial = x.shape[:x.ndim - n], x.shape[x.ndim - n:]
-    shape = tuple(len(p) for p in places)
+def padded(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
+    """`x` padded around its last axes, three at most; `mode` is one of `pad_indices`, `value` that of 'constant'."""
+    lead = x.shape[:x.ndim - len(pairs)]
+    shape, chunks, places, geometry = _plan(prod(lead), x.shape[x.ndim - len(pairs):], pairs, mode)
     out = np.empty((*lead, *shape), x.dtype)
     if not out.size:
         return out
-    unsigned = np.dtype(f"u{x.itemsize}")
+    unsigned = _UNSIGNED[x.itemsize]
     fill = np.array([value]).astype(x.dtype).view(unsigned)
-    whole = [np.zeros(1, np.int64)] * (3 - n) + places
+    pad_rows.run(chunks, np.ascontiguousarray(x).view(unsigned), out.view(unsigned), fill, *places, geometry)
+    return out
+
+
+@lru_cache(maxsize=256)
+def _plan(planes: int, spatial: tuple[int, ...], pairs: Pairs, mode: str) -> tuple[Any, int, list[np.ndarray], np.ndarray]:
+    """Extents of a padded plane, chunks, places along each of three axes, and the geometry."""
+    n = len(pairs)
+    whole = [np.zeros(1, np.int64)] * (3 - n) + [
+        np.ascontiguousarray(pad_indices(size, a, b, mode), np.int64) for size, (a, b) in zip(spatial, pairs, strict=True)
+    ]
     depth, height, width = (len(p) for p in whole)
-    sources = (1,) * (3 - n) + spatial
+    shape = tuple(len(p) for p in whole[3 - n:])
+    if not planes * depth * height * width:
+        return shape, 0, whole, np.zeros(0, np.int64)
     last = whole[2]
     # The longest stretch of places that follow each other, which is copied whole.
     breaks = np.flatnonzero((np.diff(last) != 1) | (last[:-1] < 0)) + 1
@@ -77,12 +92,11 @@ def padded(x: Any, places: list[np.ndarray], value: Any) -> Any:
     start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0])
     if last[start] < 0:
         stop = start
-    planes = prod(lead)
     per_chunk = max(1, CHUNK // (depth * height * width))
+    sources = (1,) * (3 - n) + spatial
     geometry = np.array([planes, per_chunk, depth, height, width, start, stop, last[start], *sources])
-    pad_rows.run(-(-planes // per_chunk), np.ascontiguousarray(x).view(unsigned), out.view(unsigned), fill, *whole, geometry)
-    return out
+    return shape, -(-planes // per_chunk), whole, geometry
 
 
 def takes(x: Any, axes: int) -> bool:
-    return type(x) is np.ndarray and x.size >= SMALLEST and x.itemsize <= 8 and 1 <= axes <= 3
+    return type(x) is np.ndarray and x.size >= SMALLEST and x.itemsize in _UNSIGNED and 1 <= axes <= 3
