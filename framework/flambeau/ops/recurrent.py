@@ -1,0 +1,206 @@
+"""Recurrent layers over sequences: a whole layer as one op where kernels take it, else composed of single steps.
+
+A state is a tuple: ``(h,)`` for RNN and GRU, ``(h, c)`` for LSTM, each ``(batch, size)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from flambeau_kernels.cpu import recurrent as kernels
+
+from .. import _state
+from ..tensor import Tensor, wrap
+from ._spec import primitive
+from .join import cat, stack
+from .linalg import linear
+
+__all__ = ["Weights", "run_direction", "step"]
+
+State = tuple[Tensor, ...]
+
+
+class Weights(NamedTuple):
+    """One layer, one direction. With gates G: w_ih (G * hidden, input), w_hh (G * hidden, out)."""
+
+    w_ih: Tensor
+    w_hh: Tensor
+    b_ih: Tensor | None = None
+    b_hh: Tensor | None = None
+    w_hr: Tensor | None = None  # the projection of an LSTM
+
+
+def run_direction(
+    mode: str, input: Tensor, batch_sizes: list[int] | None, state: State, w: Weights, backwards: bool
+) -> tuple[Tensor, State]:
+    """One layer in one direction: outputs shaped like the input, and the last state.
+
+    Args:
+        mode: 'RNN_TANH', 'RNN_RELU', 'GRU' or 'LSTM'.
+        input: (T, batch, input), or packed (sum of batch sizes, input) with `batch_sizes`.
+        backwards: from the last step to the first.
+    """
+    given = (input, *state, *w)
+    if _state.SLOW or w.w_hr is not None or not kernels.fits(*[None if t is None else t._a for t in given]):
+        return _by_steps(mode, input, batch_sizes, state, w, backwards)
+    keep = _state.grad_enabled() and any(t is not None and t._n is not None for t in given)
+    h, c = state if mode == "LSTM" else (*state, None)
+    output, *last = recurrent_layer.run(input, h, w.w_ih, w.w_hh, c, w.b_ih, w.b_hh, batch_sizes, mode, backwards, keep)
+    return output, tuple(last)
+
+
+# -- one op --------------------------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("input", "h", "w_ih", "w_hh", "c", "b_ih", "b_hh"), keeps=True)
+def recurrent_layer(
+    input, h, w_ih, w_hh, c=None, b_ih=None, b_hh=None, batch_sizes=None, mode="LSTM", backwards=False, keep=False
+):
+    """One recurrent layer in one direction over whole sequences; see `run_direction`.
+
+    ``(T, N, I), (N, H) -> (T, N, H), (N, H)``, for an LSTM with a `c` and its last value too.
+    """
+
+
+@recurrent_layer.kernel
+def _layer(x, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, keep):
+    return kernels.run(x, h, c, w_ih, w_hh, b_ih, b_hh, batch_sizes, mode, backwards, keep)
+
+
+@recurrent_layer.vjp
+def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, kept,
+               needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
+    if _state.SLOW or _state.grad_enabled():
+        return _layer_vjp_by_steps(grad, (input, h, w_ih, w_hh, c, b_ih, b_hh), batch_sizes, mode, backwards)
+    found = kernels.run_grad(
+        [g._a for g in grad], input._a, w_ih._a, w_hh._a, batch_sizes, mode, backwards, kept,
+        (needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh),
+    )  # fmt: skip
+    return [None if a is None else wrap(a) for a in found]
+
+
+def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool) -> list[Any]:
+    """The gradient as something to differentiate again: that of the layer composed of steps."""
+    from ..autograd import grad as gradient
+
+    # Names of their own, for one of them may have been computed from another.
+    own: list[Any] = [None if t is None else t.view_as(t) for t in given]
+    input, h, w_ih, w_hh, c, b_ih, b_hh = own
+    weights = Weights(w_ih, w_hh, b_ih, b_hh)
+    output, last = _by_steps(mode, input, batch_sizes, (h,) if c is None else (h, c), weights, backwards)
+    wanted = [t for t in own if t is not None and t.requires_grad]
+    found = iter(gradient((output, *last), wanted, grad, create_graph=True, allow_unused=True))
+    return [next(found) if t is not None and t.requires_grad else None for t in own]
+
+
+# -- composed of steps ---------------------------------------------------------------------------------------------------
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
+    return linear.function(x, weight, bias)
+
+
+def _tanh_step(from_input: Tensor, state: State, w: Weights) -> State:
+    return ((from_input + _linear(state[0], w.w_hh, w.b_hh)).tanh(),)
+
+
+def _relu_step(from_input: Tensor, state: State, w: Weights) -> State:
+    return ((from_input + _linear(state[0], w.w_hh, w.b_hh)).relu(),)
+
+
+def _lstm_step(from_input: Tensor, state: State, w: Weights) -> State:
+    h, c = state
+    gates = from_input + _linear(h, w.w_hh, w.b_hh)  # (batch, 4 * hidden)
+    enter, forget, new, leave = gates.chunk(4, -1)
+    c = forget.sigmoid() * c + enter.sigmoid() * new.tanh()
+    h = leave.sigmoid() * c.tanh()
+    return (h if w.w_hr is None else _linear(h, w.w_hr)), c
+
+
+def _gru_step(from_input: Tensor, state: State, w: Weights) -> State:
+    h = state[0]
+    reset_x, update_x, new_x = from_input.chunk(3, -1)
+    reset_h, update_h, new_h = _linear(h, w.w_hh, w.b_hh).chunk(3, -1)
+    new = (new_x + (reset_x + reset_h).sigmoid() * new_h).tanh()
+    return (new + (update_x + update_h).sigmoid() * (h - new),)
+
+
+STEPS: dict[str, Callable[[Tensor, State, Weights], State]] = {
+    "RNN_TANH": _tanh_step,
+    "RNN_RELU": _relu_step,
+    "LSTM": _lstm_step,
+    "GRU": _gru_step,
+}
+
+
+def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
+    """The state after one more `input` (batch, input)."""
+    return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
+
+
+def _along(
+    steps: Sequence[Tensor], state: State, advance: Callable[[Tensor, State], State]
+) -> tuple[list, State]:
+    """Outputs after each step, and the last state, when every step has the whole batch."""
+    outputs = []
+    for x in steps:
+        state = advance(x, state)
+        outputs.append(state[0])
+    return outputs, state
+
+
+def _along_shrinking(
+    steps: Sequence[Tensor], state: State, advance: Callable[[Tensor, State], State]
+) -> tuple[list, State]:
+    """As `_along` for packed sequences: each step has the sequences that go on, which come first."""
+    outputs, ended = [], []
+    for x in steps:
+        going_on = x.shape[0]
+        if going_on < state[0].shape[0]:
+            ended.append(tuple(s[going_on:] for s in state))
+            state = tuple(s[:going_on] for s in state)
+        state = advance(x, state)
+        outputs.append(state[0])
+    # The sequence that ended first is the last of the batch.
+    parts = [state, *reversed(ended)]
+    return outputs, tuple(_cat(column) for column in zip(*parts, strict=True)) if ended else state
+
+
+def _along_growing(
+    steps: Sequence[Tensor], state: State, advance: Callable[[Tensor, State], State]
+) -> tuple[list, State]:
+    """As `_along` for packed sequences read from their ends: shorter ones join in with their initial
+    states."""
+    outputs: list[Tensor] = []
+    now = tuple(s[:0] for s in state)
+    for x in reversed(steps):
+        have, need = now[0].shape[0], x.shape[0]
+        if need > have:
+            now = tuple(_cat((n, s[have:need])) if have else s[:need] for n, s in zip(now, state, strict=True))
+        now = advance(x, now)
+        outputs.append(now[0])
+    return outputs[::-1], now
+
+
+def _cat(parts: Any) -> Tensor:
+    return cat.function(list(parts), 0)
+
+
+def _by_steps(
+    mode: str, input: Tensor, batch_sizes: list[int] | None, state: State, w: Weights, backwards: bool
+) -> tuple[Tensor, State]:
+    """`run_direction` of single operations: under transforms, modes and autocast, for a projected LSTM, for second
+    derivatives, on devices without values, and where nothing is compiled."""
+
+    def advance(x: Tensor, state: State) -> State:
+        return STEPS[mode](x, state, w)
+
+    from_input = _linear(input, w.w_ih, w.b_ih)  # for all steps at once: one large product
+    if batch_sizes is not None:
+        steps = from_input.split(batch_sizes)
+        outputs, state = (_along_growing if backwards else _along_shrinking)(steps, state, advance)
+        return _cat(outputs), state
+    steps = from_input.unbind(0)
+    outputs, state = _along(steps[::-1] if backwards else steps, state, advance)
+    return stack.function(outputs[::-1] if backwards else outputs, 0), state

@@ -1,0 +1,349 @@
+"""Compiled recurrent steps: the time loop of one layer in one direction, forwards and backwards.
+
+Sequences are cut into groups of a few rows of the batch. A chunk takes one group through all steps, so threads never
+wait for each other and the cut follows from the shape alone. At every step the group's states meet the recurrent weights,
+which are packed into panels two vectors wide and read once for up to eight rows; then gates and new states are made from
+the row of products, which is still in the first cache. Backwards, the slopes of the gates of a step meet the same
+weights the other way round and become the slopes of the states before it.
+
+Position ``(t, n)``, step and row of the batch, lies in row ``offsets[t] + n * row_step`` of every array over positions,
+so sequences lie by step, by batch or packed; ``sizes[t]`` rows take part in step t. Rows of states are `wide` elements
+apart, room for whole vectors and so many more that rows do not meet in the same places of a cache.
+
+Gates stand as in the weights: of an LSTM enter, forget, new, leave; of a GRU reset, update, new.
+
+Source: Werbos 1990, "Backpropagation through time", Proc. IEEE 78(10).
+"""
+
+from __future__ import annotations
+
+from flambeau_kernels.cpu.lanes import exp_lanes, zero_lanes
+from flambeau_kernels.engine.language import (
+    apart,
+    broadcast,
+    float32,
+    kernel,
+    lanes,
+    load,
+    local,
+    rolled,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from flambeau_kernels.scalar.coefficients import COEFFICIENTS
+from flambeau_kernels.vocabulary import abs, fma, where
+
+__all__ = ["advance", "pack", "retreat"]
+
+# The polynomial of tanh near 0: its highest coefficient, and the others by falling power.
+TANH_32, TANH_64 = ((p[-1], p[-2::-1]) for p in (COEFFICIENTS["tanh.float32"], COEFFICIENTS["tanh.float64"]))
+
+
+# -- vectors -----------------------------------------------------------------------------------------------------------------
+
+
+def get(p, at, left, KIND, WHOLE):
+    """A vector from `at` on, of which `left` elements exist."""
+    return load(p, at, lanes(KIND)) if WHOLE else load(p, at, lanes(KIND), left)
+
+
+def put(p, at, value, left, WHOLE):
+    if WHOLE:
+        store(p, at, value)
+    else:
+        store(p, at, value, left)
+
+
+def sigmoid_lanes(x, KIND):
+    e = exp_lanes(-abs(x), KIND)                      # at most 1: neither branch overflows
+    return where(x >= 0.0, 1.0, e) / (e + 1.0)
+
+
+def tanh_lanes(x, KIND):
+    HIGHEST, OTHERS = TANH_32 if KIND is float32 else TANH_64
+    a = abs(x)
+    z = x * x
+    p = broadcast(KIND(HIGHEST), lanes(KIND))
+    for C in unroll(OTHERS):
+        p = fma(p, z, C)
+    near = fma(p * z, x, x)
+    b = where(a > 40.0, 40.0, a)                      # beyond which the result is 1, and exp might not be finite
+    far = 1.0 - 2.0 / (exp_lanes(b + b, KIND) + 1.0)
+    return where(a < 0.6, near, where(x < 0.0, -far, far))
+
+
+# -- products ----------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def pack(chunk, weights, panels, columns, depth, column_step, depth_step, *, WIDE):
+    """Panel `chunk` of a right operand: for each place along the sum WIDE columns side by side, zeros beyond the last."""
+    KIND = widened(panels)
+    first = chunk * WIDE
+    here = min(columns - first, WIDE)
+    to = panels + first * depth
+    source = weights + first * column_step
+    for k in range(depth):
+        for c in range(here):
+            to[k * WIDE + c] = source[c * column_step + k * depth_step]
+        for c in range(here, WIDE):
+            to[k * WIDE + c] = KIND(0)
+
+
+def product(a, a_row, panels, c, c_row, rows, columns, depth, add):
+    """``C = A @ B`` of a few rows, or added to C if `add`; B in `panels`, and `columns` of C for whole ones."""
+    KIND = widened(c)
+    WIDE = 2 * lanes(KIND)
+    # Sums, two vectors of B and a broadcast number must fit into 16 registers, or into 32.
+    HEIGHTS = (4, 2, 1) if lanes(float32) == 8 else (8, 4, 2, 1)
+    for j in rolled(range(0, columns, WIDE)):
+        panel = panels + j * depth
+        i = 0
+        for TALL in unroll(HEIGHTS):
+            while i + TALL <= rows:
+                tile(a + i * a_row, a_row, panel, c + (i * c_row + j), c_row, depth, add, KIND, TALL)
+                i += TALL
+
+
+def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL):
+    N = lanes(KIND)
+    sums = local(vector(KIND, N), 2 * TALL)
+    for R in unroll(range(2 * TALL)):
+        sums[R] = zero_lanes(KIND)
+    if add:
+        for R in unroll(range(TALL)):
+            for W in unroll(range(2)):
+                sums[2 * R + W] = load(c, R * c_row + W * N, N)
+    left, right = a, panel
+    for _k in rolled(range(depth)):
+        first, second = load(right, 0, N), load(right, N, N)
+        for R in unroll(range(TALL)):
+            x = broadcast(left[R * a_row], N)
+            sums[2 * R] = fma(x, first, sums[2 * R])
+            sums[2 * R + 1] = fma(x, second, sums[2 * R + 1])
+        left += 1
+        right += 2 * N
+    for R in unroll(range(TALL)):
+        for W in unroll(range(2)):
+            store(c, R * c_row + W * N, sums[2 * R + W])
+
+
+# -- one step forwards -------------------------------------------------------------------------------------------------------
+
+
+def lstm_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE):
+    KIND = widened(out)
+    N = lanes(KIND)
+    for r in rolled(range(rows)):
+        gates, products, at = x + r * x_row, made + r * made_row, r * row
+        for j in rolled(range(0, hidden, N)):
+            left = hidden - j
+            f_at, g_at, o_at = j + hidden, j + 2 * hidden, j + 3 * hidden
+            enter = sigmoid_lanes(get(gates, j, left, KIND, WHOLE) + load(products, j, N), KIND)
+            forget = sigmoid_lanes(get(gates, f_at, left, KIND, WHOLE) + load(products, f_at, N), KIND)
+            new = tanh_lanes(get(gates, g_at, left, KIND, WHOLE) + load(products, g_at, N), KIND)
+            leave = sigmoid_lanes(get(gates, o_at, left, KIND, WHOLE) + load(products, o_at, N), KIND)
+            old = load(c, r * wide + j, N)
+            cell = fma(forget, old, enter * new)
+            state = leave * tanh_lanes(cell, KIND)
+            if KEEP:
+                put(before, at + j, load(h, r * wide + j, N), left, WHOLE)
+                put(second, at + j, old, left, WHOLE)
+                put(gates, j, enter, left, WHOLE)
+                put(gates, f_at, forget, left, WHOLE)
+                put(gates, g_at, new, left, WHOLE)
+                put(gates, o_at, leave, left, WHOLE)
+            store(c, r * wide + j, cell)
+            store(h, r * wide + j, state)
+            put(out, at + j, state, left, WHOLE)
+
+
+def gru_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE):
+    KIND = widened(out)
+    N = lanes(KIND)
+    for r in rolled(range(rows)):
+        gates, products, at = x + r * x_row, made + r * made_row, r * row
+        for j in rolled(range(0, hidden, N)):
+            left = hidden - j
+            z_at, n_at = j + hidden, j + 2 * hidden
+            reset = sigmoid_lanes(get(gates, j, left, KIND, WHOLE) + load(products, j, N), KIND)
+            update = sigmoid_lanes(get(gates, z_at, left, KIND, WHOLE) + load(products, z_at, N), KIND)
+            inner = load(products, n_at, N) + load(bias, j, N)
+            new = tanh_lanes(fma(reset, inner, get(gates, n_at, left, KIND, WHOLE)), KIND)
+            old = load(h, r * wide + j, N)
+            state = fma(update, old - new, new)
+            if KEEP:
+                put(before, at + j, old, left, WHOLE)
+                put(second, at + j, inner, left, WHOLE)
+                put(gates, j, reset, left, WHOLE)
+                put(gates, z_at, update, left, WHOLE)
+                put(gates, n_at, new, left, WHOLE)
+            store(h, r * wide + j, state)
+            put(out, at + j, state, left, WHOLE)
+
+
+def plain_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, row, rows, hidden, RELU, KEEP, WHOLE):
+    KIND = widened(out)
+    N = lanes(KIND)
+    for r in rolled(range(rows)):
+        for j in rolled(range(0, hidden, N)):
+            left = hidden - j
+            total = get(x, r * x_row + j, left, KIND, WHOLE) + load(made, r * made_row + j, N)
+            state = where(total < 0.0, 0.0, total) if RELU else tanh_lanes(total, KIND)
+            if KEEP:
+                put(before, r * row + j, load(h, r * wide + j, N), left, WHOLE)
+                put(x, r * x_row + j, state, left, WHOLE)
+            store(h, r * wide + j, state)
+            put(out, r * row + j, state, left, WHOLE)
+
+
+@kernel(in_vectors=True)
+def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets, sizes, group, steps, first, step, row_step,
+            hidden, columns, wide, made_row, *, MODE, KEEP, WHOLE):  # fmt: skip
+    """Take a group of rows through all steps.
+
+    Args:
+        x: by position, what the inputs bring to the gates; with KEEP the gates take its place.
+        h, c: the states, from the first to the last.
+        bias: of a GRU, what is added to the recurrent part of `new`.
+        out: by position, the new h. With KEEP also `before`, the h before it, and `second`: of an LSTM the c before it, of
+            a GRU the recurrent part of `new`.
+        scratch: a row of `made_row` for each row of the batch.
+        first, step: number of the first step, and from one to the next, 1 or -1.
+    """
+    begin = chunk * group
+    made = scratch + begin * made_row
+    h_here, c_here = h + begin * wide, c + begin * wide
+    N = lanes(widened(out))
+    padded = (columns + 2 * N - 1) // (2 * N) * (2 * N)
+    row = row_step * hidden
+    for s in range(steps):
+        t = first + s * step
+        rows = min(sizes[t] - begin, group)
+        if rows > 0:
+            place = offsets[t] + begin * row_step
+            apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False)
+            x_here, x_row, at = x + place * columns, row_step * columns, place * hidden
+            if MODE == "LSTM":
+                apart(lstm_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
+                                 row, rows, hidden, KEEP, WHOLE)  # fmt: skip
+            elif MODE == "GRU":
+                apart(gru_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
+                                row, rows, hidden, KEEP, WHOLE)  # fmt: skip
+            else:
+                apart(plain_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
+                                  row, rows, hidden, MODE == "RNN_RELU", KEEP, WHOLE)  # fmt: skip
+
+
+# -- one step backwards ------------------------------------------------------------------------------------------------------
+
+
+def lstm_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, slopes_row, x_row, row, rows, hidden, WHOLE):
+    KIND = widened(grad)
+    N = lanes(KIND)
+    for r in rolled(range(rows)):
+        gate, to, copy, at, state = gates + r * x_row, dx + r * x_row, slopes + r * slopes_row, r * row, r * wide
+        for j in rolled(range(0, hidden, N)):
+            left = hidden - j
+            f_at, g_at, o_at = j + hidden, j + 2 * hidden, j + 3 * hidden
+            enter, forget = get(gate, j, left, KIND, WHOLE), get(gate, f_at, left, KIND, WHOLE)
+            new, leave = get(gate, g_at, left, KIND, WHOLE), get(gate, o_at, left, KIND, WHOLE)
+            old = get(second, at + j, left, KIND, WHOLE)
+            bent = tanh_lanes(fma(forget, old, enter * new), KIND)
+            d = load(dh, state + j, N) + get(grad, at + j, left, KIND, WHOLE)
+            dcell = fma(d * leave, 1.0 - bent * bent, load(dc, state + j, N))
+            store(dc, state + j, dcell * forget)
+            d_enter = dcell * new * (enter * (1.0 - enter))
+            d_forget = dcell * old * (forget * (1.0 - forget))
+            d_new = dcell * enter * (1.0 - new * new)
+            d_leave = d * bent * (leave * (1.0 - leave))
+            put(to, j, d_enter, left, WHOLE)
+            put(to, f_at, d_forget, left, WHOLE)
+            put(to, g_at, d_new, left, WHOLE)
+            put(to, o_at, d_leave, left, WHOLE)
+            put(copy, j, d_enter, left, WHOLE)
+            put(copy, f_at, d_forget, left, WHOLE)
+            put(copy, g_at, d_new, left, WHOLE)
+            put(copy, o_at, d_leave, left, WHOLE)
+
+
+def gru_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, slopes_row, x_row, row, rows, hidden, WHOLE):
+    KIND = widened(grad)
+    N = lanes(KIND)
+    for r in rolled(range(rows)):
+        gate, to, through = gates + r * x_row, dx + r * x_row, dmade + r * x_row
+        copy, at, state = slopes + r * slopes_row, r * row, r * wide
+        for j in rolled(range(0, hidden, N)):
+            left = hidden - j
+            z_at, n_at = j + hidden, j + 2 * hidden
+            reset, update = get(gate, j, left, KIND, WHOLE), get(gate, z_at, left, KIND, WHOLE)
+            new = get(gate, n_at, left, KIND, WHOLE)
+            old, inner = get(before, at + j, left, KIND, WHOLE), get(second, at + j, left, KIND, WHOLE)
+            d = load(dh, state + j, N) + get(grad, at + j, left, KIND, WHOLE)
+            store(dh, state + j, d * update)
+            d_update = d * (old - new) * (update * (1.0 - update))
+            d_new = d * (1.0 - update) * (1.0 - new * new)
+            d_reset = d_new * inner * (reset * (1.0 - reset))
+            d_inner = d_new * reset
+            put(to, j, d_reset, left, WHOLE)
+            put(to, z_at, d_update, left, WHOLE)
+            put(to, n_at, d_new, left, WHOLE)
+            put(through, j, d_reset, left, WHOLE)
+            put(through, z_at, d_update, left, WHOLE)
+            put(through, n_at, d_inner, left, WHOLE)
+            put(copy, j, d_reset, left, WHOLE)
+            put(copy, z_at, d_update, left, WHOLE)
+            put(copy, n_at, d_inner, left, WHOLE)
+
+
+def plain_slopes(gates, grad, dh, wide, dx, slopes, slopes_row, x_row, row, rows, hidden, RELU, WHOLE):
+    KIND = widened(grad)
+    N = lanes(KIND)
+    for r in rolled(range(rows)):
+        for j in rolled(range(0, hidden, N)):
+            left = hidden - j
+            state = get(gates, r * x_row + j, left, KIND, WHOLE)
+            d = load(dh, r * wide + j, N) + get(grad, r * row + j, left, KIND, WHOLE)
+            slope = where(state <= 0.0, 0.0, d) if RELU else d * (1.0 - state * state)
+            put(dx, r * x_row + j, slope, left, WHOLE)
+            put(slopes, r * slopes_row + j, slope, left, WHOLE)
+
+
+@kernel(in_vectors=True)
+def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, offsets, sizes, group, steps, first, step,
+            row_step, hidden, columns, wide, slopes_row, *, MODE, WHOLE):  # fmt: skip
+    """Take a group of rows back through all steps, from the last to the first.
+
+    Args:
+        gates, before, second: what `advance` kept.
+        grad: by position, the gradient at h.
+        dh, dc: the gradients at the states, from the last to the first.
+        dx: by position, the gradient at what the inputs brought to the gates; of a GRU, `dmade` at what the states brought.
+        scratch: a row of `slopes_row` for each row of the batch.
+        The rest is as for `advance`.
+    """
+    begin = chunk * group
+    slopes = scratch + begin * slopes_row
+    dh_here, dc_here = dh + begin * wide, dc + begin * wide
+    N = lanes(widened(grad))
+    padded = (hidden + 2 * N - 1) // (2 * N) * (2 * N)
+    row, x_row = row_step * hidden, row_step * columns
+    for s in range(steps):
+        t = first + (steps - 1 - s) * step
+        rows = min(sizes[t] - begin, group)
+        if rows > 0:
+            place = offsets[t] + begin * row_step
+            x_at, at = place * columns, place * hidden
+            if MODE == "LSTM":
+                apart(lstm_slopes)(gates + x_at, before + at, second + at, grad + at, dh_here, dc_here, wide, dx + x_at,
+                                   dmade + x_at, slopes, slopes_row, x_row, row, rows, hidden, WHOLE)  # fmt: skip
+            elif MODE == "GRU":
+                apart(gru_slopes)(gates + x_at, before + at, second + at, grad + at, dh_here, dc_here, wide, dx + x_at,
+                                  dmade + x_at, slopes, slopes_row, x_row, row, rows, hidden, WHOLE)  # fmt: skip
+            else:
+                apart(plain_slopes)(gates + x_at, grad + at, dh_here, wide, dx + x_at, slopes, slopes_row, x_row, row, rows,
+                                    hidden, MODE == "RNN_RELU", WHOLE)  # fmt: skip
+            # What a GRU's state hands on directly is there already.
+            apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU")

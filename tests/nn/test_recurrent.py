@@ -1,0 +1,205 @@
+"""Recurrent layers as whole ops against their composition of steps, and what a layer has to go on doing around them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau import nn
+from flambeau.nn.utils import rnn as packing
+from flambeau_kernels.cpu import recurrent as kernels
+from flambeau_kernels.cpu import tier
+
+KINDS = [("RNN", {}), ("RNN", {"nonlinearity": "relu"}), ("GRU", {}), ("LSTM", {}), ("LSTM", {"proj_size": 3})]
+needs_compiler = pytest.mark.skipif(not tier.compiles(), reason="nothing is compiled here")
+
+
+def layer(kind, options, dtype=fb.float64, **more):
+    fb.manual_seed(0)
+    return getattr(nn, kind)(4, 6, **options, **more, dtype=dtype)
+
+
+def parts(state):
+    return state if isinstance(state, tuple) else (state,)
+
+
+def results(net, x, sizes=None):
+    """Outputs, states and the gradients of parameters and input, of a loss that every output takes part in."""
+    net = copy.deepcopy(net)
+    x = x.detach().clone().requires_grad_()
+    given = x if sizes is None else packing.pack_padded_sequence(x, sizes, enforce_sorted=False)
+    out, state = net(given)
+    data = out if sizes is None else out.data
+    loss = (data * fb.arange(data.numel()).reshape(data.shape).sin()).sum() + sum((s * s).sum() for s in parts(state))
+    loss.backward()
+    return [data, *parts(state), x.grad, *(p.grad for p in net.parameters())]
+
+
+def agree(a, b, tolerance=1e-12):
+    for one, other in zip(a, b, strict=True):
+        np.testing.assert_allclose(one.detach().double().numpy(), other.detach().double().numpy(), rtol=tolerance, atol=tolerance)
+
+
+def by_steps(monkeypatch):
+    monkeypatch.setattr(kernels, "fits", lambda *_: False)
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}, {"bias": False},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)
+def test_a_layer_is_its_steps(kind, options, more, monkeypatch):
+    net = layer(kind, options, **more)
+    x = fb.randn(5, 3, 4, dtype=fb.float64)
+    whole = results(net, x)
+
+    by_steps(monkeypatch)
+
+    agree(whole, results(net, x))
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)
+def test_a_layer_over_packed_sequences_is_its_steps(kind, options, monkeypatch):
+    net = layer(kind, options, num_layers=2, bidirectional=True)
+    x = fb.randn(5, 4, 4, dtype=fb.float64)
+    sizes = fb.tensor([2, 5, 1, 4])
+    whole = results(net, x, sizes)
+
+    by_steps(monkeypatch)
+
+    agree(whole, results(net, x, sizes))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("kind", "options"), KINDS[:4], ids=str)
+def test_a_layer_is_one_op(kind, options):
+    out, _ = layer(kind, options)(fb.randn(5, 3, 4, dtype=fb.float64))
+
+    assert out.grad_fn.name().startswith("RecurrentLayer")
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)
+def test_first_and_second_derivatives(kind, options):
+    net = layer(kind, options)
+    x = fb.randn(3, 2, 4, dtype=fb.float64, requires_grad=True)
+
+    def run(x, *weights):
+        out, state = fb.func.functional_call(net, dict(zip(names, weights, strict=True)), (x,))
+        return (out, *parts(state))
+
+    names = [n for n, _ in net.named_parameters()]
+    weights = tuple(p.detach().clone().requires_grad_() for p in net.parameters())
+    assert fb.autograd.gradcheck(run, (x, *weights), fast_mode=True)
+    assert fb.autograd.gradgradcheck(run, (x, *weights), fast_mode=True)
+
+
+def test_gradient_of_a_state_the_input_was_computed_from():
+    net = layer("LSTM", {})
+    h = fb.randn(1, 3, 6, dtype=fb.float64, requires_grad=True)
+    c = fb.zeros(1, 3, 6, dtype=fb.float64)
+    found = []
+    for again in (False, True):
+        out, _ = net(h[0, :, :4].expand(5, 3, 4), (h, c))
+        found += fb.autograd.grad(out.sin().sum(), h, create_graph=again)
+
+    agree(found[:1], found[1:])
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS[:4], ids=str)
+def test_transforms_see_the_steps(kind, options):
+    net = layer(kind, options)
+    xs = fb.randn(2, 5, 3, 4, dtype=fb.float64)
+
+    stacked = fb.vmap(lambda x: net(x)[0])(xs)
+    value, tangent = fb.func.jvp(lambda x: net(x)[0], (xs[0],), (xs[1],))
+    step = 1e-6 * xs[1]
+
+    agree([stacked], [fb.stack([net(x)[0] for x in xs])])
+    agree([value], [net(xs[0])[0]])
+    agree([tangent], [(net(xs[0] + step)[0] - net(xs[0] - step)[0]) / 2e-6], 1e-6)
+
+
+def test_results_may_be_overwritten_before_the_gradient():
+    net = layer("LSTM", {})
+    x = fb.randn(5, 3, 4, dtype=fb.float64, requires_grad=True)
+    (expected,) = fb.autograd.grad((net(x)[0] * 2).sum(), x)
+    out = net(x)[0]
+    out.mul_(2)
+    (found,) = fb.autograd.grad(out.sum(), x)
+
+    agree([found], [expected])
+
+
+def test_a_graph_that_is_kept_gives_the_same_again():
+    net = layer("GRU", {})
+    x = fb.randn(5, 3, 4, dtype=fb.float64, requires_grad=True)
+    loss = net(x)[0].sin().sum()
+    (first,) = fb.autograd.grad(loss, x, retain_graph=True)
+    (second,) = fb.autograd.grad(loss, x)
+
+    assert first.equal(second)
+
+
+def test_only_states_are_used():
+    net = layer("LSTM", {}, num_layers=2)
+    x = fb.randn(5, 3, 4, dtype=fb.float64, requires_grad=True)
+
+    def run(x):
+        return net(x)[1]
+
+    assert fb.autograd.gradcheck(run, (x,))
+
+
+def test_dropout_between_layers_follows_the_seed():
+    net = layer("LSTM", {}, num_layers=2, dropout=0.5)
+    x = fb.randn(5, 3, 4, dtype=fb.float64)
+    drawn = []
+    for seed in (1, 1, 2):
+        fb.manual_seed(seed)
+        drawn.append(net(x)[0])
+
+    assert drawn[0].equal(drawn[1])
+    assert not drawn[0].equal(drawn[2])
+
+
+@pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16])
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_half_types_are_rounded_results_of_single_precision(kind, dtype):
+    net = layer(kind, {}, dtype)
+    x = fb.randn(5, 3, 4, dtype=dtype)
+
+    out = net(x)[0]
+
+    assert out.dtype is dtype
+    agree([out], [net.float()(x.float())[0]], 4 * fb.finfo(dtype).eps)
+
+
+def test_autocast_lowers_the_products():
+    net = layer("LSTM", {}, fb.float32)
+    x = fb.randn(5, 3, 4)
+    exact = net(x)[0]
+    with fb.autocast("cpu", dtype=fb.bfloat16):
+        lowered = net(x)[0]
+
+    agree([lowered], [exact], 4 * fb.finfo(fb.bfloat16).eps)
+    assert not lowered.float().equal(exact)
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)
+def test_layers_on_meta_know_their_shapes(kind, options):
+    net = layer(kind, options, bidirectional=True).to("meta")
+    out, _ = net(fb.empty(5, 3, 4, dtype=fb.float64, device="meta"))
+
+    assert out.device.type == "meta"
+    assert out.shape == (5, 3, 2 * (options.get("proj_size") or 6))
+
+
+def test_operands_that_do_not_fit_are_refused():
+    net = layer("GRU", {})
+    with pytest.raises(ValueError, match=r"float32.*float64"):
+        net(fb.randn(5, 3, 4))
+    with pytest.raises(RuntimeError, match="hidden size"):
+        net(fb.randn(5, 3, 4, dtype=fb.float64), fb.zeros(1, 2, 6, dtype=fb.float64))
