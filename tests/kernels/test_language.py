@@ -28,6 +28,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     pointer,
+    repeated,
     rolled,
     shuffle,
     store,
@@ -258,6 +259,27 @@ def test_a_second_process_reads_the_object_from_disk(tmp_path):
     assert said[0][0] == said[1][0] == "3.0"
     assert int(said[0][1]) > 0
     assert said[1][1] == "0"
+
+
+@kernel
+def chained(chunk, x, n):
+    for i in repeated(range(1, n), 4):
+        x[i] = x[i] * 3 + x[i - 1]
+
+
+def test_repeated_loops_have_copies_of_their_body():
+    text = lower.module_text(chained.function, "f", {"x": "int64", "n": int}, {}, False, True, 256)
+    once = text.replace("llvm.loop.unroll.count", "llvm.loop.unused")
+    assembly, assembly_once = (llvm.machine().emit_assembly(t, llvm.LOOPS) for t in (text, once))
+
+    for n in range(1, 12):
+        x = np.arange(n)
+        expected = x.tolist()
+        for i in range(1, n):
+            expected[i] = expected[i] * 3 + expected[i - 1]
+        chained.run(1, x, n)
+        assert x.tolist() == expected
+    assert len(assembly.splitlines()) > len(assembly_once.splitlines()) + 10
 
 
 def add_to_row(x, row, n, SIGN, more):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, local, widened
+from flambeau_kernels.engine.language import independent, int64, kernel, local, repeated, widened
 from flambeau_kernels.vocabulary import where
 
 __all__ = ["bisect", "histogram", "ranks_of", "tally"]
@@ -31,7 +31,7 @@ def tally_part(chunk: Any, a: Any, counts: Any, n: Any, each: Any, low: Any, cou
     mine = counts + chunk * count
     for b in range(count):
         mine[b] = 0
-    for i in range(chunk * each, min(n, chunk * each + each)):
+    for i in repeated(range(chunk * each, min(n, chunk * each + each)), 4):
         at = int64(a[i]) - low
         mine[at] = mine[at] + 1
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, prefetch
+from flambeau_kernels.engine.language import independent, int64, kernel, prefetch, repeated
 from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF
@@ -199,7 +199,7 @@ def places(chunk: Any, mask: Any, before: Any, rows: Any, columns: Any, n: Any, 
         row = i // width
         stop = min(last, (row + 1) * width)
         column = i - row * width
-        for k in range(i, stop):
+        for k in repeated(range(i, stop), 4):
             if at < end:                             # always, up to the last one: what is written past it is not ours
                 rows[at] = row
                 columns[at] = column + (k - i)
@@ -219,7 +219,7 @@ def compress(a: np.ndarray, mask: np.ndarray) -> np.ndarray:
 @kernel
 def squeeze(chunk: Any, source: Any, mask: Any, before: Any, target: Any, n: Any) -> Any:
     at, end = before[chunk], before[chunk + 1]
-    for i in range(chunk * SCANNED, min(n, chunk * SCANNED + SCANNED)):
+    for i in repeated(range(chunk * SCANNED, min(n, chunk * SCANNED + SCANNED)), 8):
         if at < end:
             target[at] = source[i]
             at += int64(mask[i])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import int32, int64, kernel, local, uint32, uint64, unroll
+from flambeau_kernels.engine.language import int32, int64, kernel, local, repeated, uint32, uint64, unroll
 
 from .keys import is_wide, key_at, raw
 
@@ -105,7 +105,7 @@ PASSES = {(False, 8): 4, (False, 11): 3, (True, 8): 8, (True, 11): 6}
 
 
 def insert(x: Any, words: Any, origins: Any, n: Any, flip: Any, WIDE: Any) -> Any:
-    for i in range(n):
+    for i in repeated(range(n), 2):
         word = word_at(x, i, flip, WIDE)
         j = i
         while j > 0 and words[j - 1] > word:
@@ -135,7 +135,7 @@ def count_digits(x: Any, words: Any, origins: Any, counts: Any, n: Any, flip: An
 def deal(source: Any, source_origins: Any, target: Any, target_origins: Any, slots: Any, first: Any, last: Any, SHIFT: Any,
          BITS: Any, WIDE: Any) -> Any:  # fmt: skip
     """Put words ``first ... last - 1`` where `slots` say the next one with their digit goes."""
-    for i in range(first, last):
+    for i in repeated(range(first, last), 4):
         word = source[i]
         digit = int64(digit_of(word, SHIFT, BITS))
         to = int64(slots[digit])
@@ -151,7 +151,7 @@ def digit_of(word: Any, SHIFT: Any, BITS: Any) -> Any:
 
 def finish(words: Any, origins: Any, bits: Any, values: Any, places: Any, first: Any, last: Any, WIDE: Any) -> Any:
     """Write places and elements in their final order."""
-    for i in range(first, last):
+    for i in repeated(range(first, last), 4):
         if WIDE:
             place = int64(origins[i])
         else:

@@ -218,7 +218,7 @@ def block_of(p, size, COMBINE, TERM, KIND, START, SIZES):
     return some
 
 
-@kernel
+@kernel(thorough=True)
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
          COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
     item = chunk * per_chunk

@@ -61,9 +61,9 @@ def _account(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -
 def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> int:
     symbol = "kernel_" + re.sub(r"\W", "_", kernel.name)
     machine = llvm.machine()
+    level = llvm.PLAIN if kernel.in_vectors else llvm.EVERYTHING if kernel.thorough else llvm.LOOPS
     said = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
-    facts = (description(kernel.function), kernel.aliased, kernel.in_vectors, said, sorted((k, described(v)) for k, v in constants.items()),
-             _sources())
+    facts = (description(kernel.function), kernel.aliased, said, sorted((k, described(v)) for k, v in constants.items()), _sources())
 
     def text() -> str:
         from flambeau_kernels.engine import lower
@@ -71,10 +71,10 @@ def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -
         made = lower.module_text(kernel.function, symbol, types, constants, kernel.aliased, machine.scales,
                                  machine.register_bits)
         if llvm.is_shown(kernel.name):                # which means as well that the cache had no object
-            llvm.show(kernel.name, kernel.function, made)
+            llvm.show(kernel.name, kernel.function, made, level)
         return made
 
-    return llvm.compile_lazily("|".join(map(repr, facts)), text, symbol, kernel.in_vectors)
+    return llvm.compile_lazily("|".join(map(repr, facts)), text, symbol, level)
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
 
 @functools.cache
 def _method() -> native._MethodDef:
-    return lasting(native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",))["run"], 0x80, None))
+    return lasting(native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",), quickly=True)["run"], 0x80, None))
 
 
 def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) -> None:

@@ -13,7 +13,8 @@ one meaning in machine code:
   capitals, and functions, kinds, strings and tuples, are constants: nothing of them is left at run time;
 - ``if`` on a constant keeps one branch; ``for x in unroll(range(4))`` repeats its body, ``for i in range(n)``
   loops, and ``for i in independent(range(n))`` promises that no step reads what another one writes; ``for i in
-  rolled(range(n))`` keeps LLVM from repeating or vectorising a body that is long enough already;
+  rolled(range(n))`` keeps LLVM from repeating or vectorising a body that is long enough already; ``for i in
+  repeated(range(n), 4)`` has four copies of a body that is short;
 - functions are called by inlining them; ``return`` stands at their end. ``apart(f)(p, n)`` compiles `f` once for
   the kinds and constants it is given, as a function of its own without a result, whose pointers lead to different
   memory where it writes. ``//`` and ``%`` are for non-negative integers;
@@ -34,7 +35,7 @@ from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
 __all__ = ["Kernel", "apart", "bool8", "bitcast", "broadcast", "flags", "float32", "float64", "independent", "int8",
            "int16", "int32", "int64", "kernel", "lane_sum", "lanes", "load", "local", "pointer",
-           "prefetch", "rolled", "shuffle", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
+           "prefetch", "repeated", "rolled", "shuffle", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
 
 # Any: kernels call them, to convert.
 bool8: Any = BOOL
@@ -68,6 +69,7 @@ class Construct:
 unroll: Any = Construct("unroll", "``for i in unroll(range(4))``: the body once for each constant.")
 independent: Any = Construct("independent", "A loop whose steps LLVM may run in any order or together.")
 rolled: Any = Construct("rolled", "A loop whose body LLVM neither repeats nor vectorises.")
+repeated: Any = Construct("repeated", "``repeated(range(n), 4)``: a loop with four copies of its body, for short ones.")
 apart: Any = Construct("apart", "``apart(f)(...)``: `f` as a function of its own, compiled once, rather than inlined.")
 flags: Any = Construct("flags", "``with flags('reassoc', 'contract')``: LLVM's fast-math flags inside.")
 local: Any = Construct("local", "``local(kind, count)``: uninitialised memory of this call, a constant count.")
@@ -88,12 +90,12 @@ prefetch: Any = Construct("prefetch", "``prefetch(p)``: ask for the cache line o
 class Kernel:
     """A kernel function and its compiled forms, by argument types and constants."""
 
-    __slots__ = ("_forms", "aliased", "function", "in_vectors", "name")
+    __slots__ = ("_forms", "aliased", "function", "in_vectors", "name", "thorough")
 
-    def __init__(self, function: Callable[..., None], aliased: bool, in_vectors: bool = False):
+    def __init__(self, function: Callable[..., None], aliased: bool, in_vectors: bool = False, thorough: bool = False):
         self.function: Any = function
         self.name: str = self.function.__name__
-        self.aliased, self.in_vectors = aliased, in_vectors
+        self.aliased, self.in_vectors, self.thorough = aliased, in_vectors, thorough
         self._forms: dict[tuple[Any, ...], Callable[..., None]] = {}
 
     def __repr__(self) -> str:
@@ -129,16 +131,19 @@ class Kernel:
         return found
 
 
-def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False, in_vectors: bool = False) -> Any:
+def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False, in_vectors: bool = False,
+           thorough: bool = False) -> Any:
     """Make `function` a `Kernel`.
 
     Args:
         aliased: its arrays may share memory, which costs optimisation.
         in_vectors: its loops are written in vectors, so that the first level of optimisation does, in half the time.
+        thorough: LLVM may repeat its loops and copy them for each outcome of a condition inside, which can make
+            short loops faster and doubles the time of compilation.
     """
     if function is None:
-        return lambda f: Kernel(f, aliased, in_vectors)
-    return Kernel(function, aliased, in_vectors)
+        return lambda f: Kernel(f, aliased, in_vectors, thorough)
+    return Kernel(function, aliased, in_vectors, thorough)
 
 
 def vector_kind(kind: Kind, count: int) -> VectorKind:

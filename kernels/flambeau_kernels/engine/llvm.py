@@ -21,7 +21,9 @@ from flambeau_kernels.engine.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.lasting import lasting
 
 # Part of every key: raise it when the pass pipeline below changes.
-PIPELINE = "1"
+PIPELINE = "2"
+# Levels of optimisation: code that is written as it shall run; loops that LLVM vectorises; these repeated as well.
+PLAIN, LOOPS, EVERYTHING = 1, 2, 3
 
 _lock = threading.RLock()                             # renewed in forked children, see the end
 _addresses: dict[tuple[str, str], int] = {}
@@ -73,25 +75,26 @@ def compile_symbols(text: str, symbols: tuple[str, ...], quickly: bool = False) 
     `quickly` spares most of the optimisation: for code that only hands work on, which a first result waits for.
     """
     with _lock:
+        level = PLAIN if quickly else EVERYTHING
         if any((text, s) not in _addresses for s in symbols):
-            body = _object(f"quickly\n{text}" if quickly else text, lambda: text, symbols[0], quickly)
+            body = _object(f"{level}\n{text}", lambda: text, symbols[0], level)
             loaded = _load(body, symbols)
             _addresses.update({(text, s): address for s, address in loaded.items()})
         return {s: _addresses[text, s] for s in symbols}
 
 
-def compile_lazily(facts: str, text: Callable[[], str], symbol: str, quickly: bool = False) -> int:
+def compile_lazily(facts: str, text: Callable[[], str], symbol: str, level: int = EVERYTHING) -> int:
     """As `compile_ir`, for a module that is only written (`text()`) when the cache has no object for `facts`.
 
     `facts` must change whenever the text would.
     """
     with _lock:
         if (facts, symbol) not in _addresses:
-            _addresses[facts, symbol] = _load(_object(facts, text, symbol, quickly), (symbol,))[symbol]
+            _addresses[facts, symbol] = _load(_object(f"{level}\n{facts}", text, symbol, level), (symbol,))[symbol]
         return _addresses[facts, symbol]
 
 
-def _object(facts: str, text: Callable[[], str], name: str, quickly: bool = False) -> bytes:
+def _object(facts: str, text: Callable[[], str], name: str, level: int) -> bytes:
     """Object file for a text on this machine, from the cache when it is there."""
     key = hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
     body = disk().get(key)
@@ -99,7 +102,7 @@ def _object(facts: str, text: Callable[[], str], name: str, quickly: bool = Fals
         start = time.thread_time()
         written = text()
         writing = time.thread_time() - start
-        body = machine().emit_object(written, quickly, functools.partial(_record, name, writing, len(written)))
+        body = machine().emit_object(written, level, functools.partial(_record, name, writing, len(written)))
         counts["compiled"] += 1
         disk().put(key, body)
     return body
@@ -115,7 +118,7 @@ def is_shown(name: str) -> bool:
     return wanted in ("all", "1") or name in wanted.split(",")
 
 
-def show(name: str, function: FunctionType, text: str) -> None:
+def show(name: str, function: FunctionType, text: str, level: int = EVERYTHING) -> None:
     """Print to stderr what the kernel `name` is made of: its Python source, LLVM IR and assembly."""
     import inspect  # which is slow to import
 
@@ -124,7 +127,7 @@ def show(name: str, function: FunctionType, text: str) -> None:
     except OSError:                                   # made at run time
         source = f"{function.__name__}: no source\n"
     quoted = "".join(f"; {line}\n" for line in source.splitlines())
-    print(f"; kernel {name}\n{quoted}\n{text}\n; assembly\n{machine().emit_assembly(text)}", file=sys.stderr)
+    print(f"; kernel {name}\n{quoted}\n{text}\n; assembly\n{machine().emit_assembly(text, level)}", file=sys.stderr)
 
 
 @functools.cache
@@ -172,8 +175,9 @@ class Machine:
         self.register_bits = 512 if self.scales else 256 if "+avx2" in self.features else 128
         self._new_target_machine = functools.partial(
             target.create_target_machine, cpu=self.cpu, features=self.features, jit=True)
-        self._target_machine = self._new_target_machine(opt=3)
-        self.layout = str(self._target_machine.target_data)
+        # One for each level, which is that of code generation too.
+        self._target_machine = functools.cache(lambda level: self._new_target_machine(opt=level))
+        self.layout = str(self._target_machine(LOOPS).target_data)
         self.fingerprint = "|".join(
             (PIPELINE, str(llvm.llvm_version_info), self.triple, self.cpu, self.features))
 
@@ -182,22 +186,27 @@ class Machine:
         # The JIT takes possession of its target machine, so it gets one of its own.
         return lasting(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
 
-    def emit_object(self, text: str, quickly: bool = False, record: Callable[[float, float, int], None] | None = None) -> bytes:
-        """Object file for `text`; `quickly` with the first level of passes and of code generation.
+    def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int], None] | None = None) -> bytes:
+        """Object file for `text`, optimised at a level.
+
+        PLAIN neither vectorises nor repeats loops; LOOPS vectorises, and repeats only the loops that ask for it. Loops
+        that are repeated everywhere, and copied for each outcome of a condition inside, make code two or three times as
+        long and as slow to compile: EVERYTHING is for texts of a line or two, and where it was found to pay.
 
         `record` is told the seconds of optimisation and of code generation, and the size of the object.
         """
-        target = self._new_target_machine(opt=1) if quickly else self._target_machine
+        target = self._target_machine(level)
         start = time.thread_time()
-        module = self._optimised(text, target, 1 if quickly else 3)
+        module = self._optimised(text, target, level)
         between = time.thread_time()
         body = target.emit_object(module)
         if record is not None:
             record(between - start, time.thread_time() - between, len(body))
         return body
 
-    def emit_assembly(self, text: str) -> str:
-        return self._target_machine.emit_assembly(self._optimised(text, self._target_machine, 3))
+    def emit_assembly(self, text: str, level: int = EVERYTHING) -> str:
+        target = self._target_machine(level)
+        return target.emit_assembly(self._optimised(text, target, level))
 
     def _optimised(self, text: str, target, level: int):
         llvm = self._llvm
@@ -205,8 +214,8 @@ class Machine:
             f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{text}')
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=level)
-        options.loop_vectorization = level == 3
-        options.loop_unrolling = level == 3
+        options.loop_vectorization = level >= LOOPS
+        options.loop_unrolling = level == EVERYTHING
         options.slp_vectorization = False
         builder = llvm.create_pass_builder(target, options)
         builder.getModulePassManager().run(module, builder)

@@ -418,18 +418,19 @@ class Lowering:
         self.code.flags = before
 
     def do_For(self, s: ast.For) -> None:
-        steps, how = s.iter, None
-        if isinstance(steps, ast.Call) and self.value(steps.func) in (lg.unroll, lg.independent, lg.rolled):
+        steps, how, times = s.iter, None, 1
+        if isinstance(steps, ast.Call) and self.value(steps.func) in (lg.unroll, lg.independent, lg.rolled, lg.repeated):
             how = self.value(steps.func)
             if how is lg.unroll:
                 for value in self.value(steps.args[0]):
                     self.bind_constant(s.target, value)
                     self.statements(s.body)
                 return
+            times = self.value(steps.args[1]) if how is lg.repeated else 1
             steps = steps.args[0]
         if not isinstance(steps, ast.Call) or self.value(steps.func) is not range or s.orelse:
-            self.refuse("for runs over range(...), independent(range(...)), rolled(range(...)) or unroll(...)")
-        self.counted(s, [self.number(self.value(a)) for a in steps.args], how)
+            self.refuse("for runs over range(...), unroll(...), or a range in independent, rolled or repeated")
+        self.counted(s, [self.number(self.value(a)) for a in steps.args], how, times)
 
     def bind_constant(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Tuple):
@@ -439,7 +440,7 @@ class Lowering:
             assert isinstance(target, ast.Name)
             self.scope[target.id] = value
 
-    def counted(self, s: ast.For, bounds: list[Symbol], how: Construct | None) -> None:
+    def counted(self, s: ast.For, bounds: list[Symbol], how: Construct | None, times: int) -> None:
         code = self.code
         start, stop, step = {1: lambda b: (self.number(0), b, self.number(1)),
                              2: lambda a, b: (a, b, self.number(1)), 3: lambda a, b, c: (a, b, c)}[len(bounds)](*bounds)
@@ -454,7 +455,7 @@ class Lowering:
         code.label(body)
         self.scope[s.target.id] = counter
         group = code.group
-        metadata = self.loop_metadata(how)
+        metadata = self.loop_metadata(how, times)
         self.loops.append((again, after))
         self.statements(s.body)
         self.loops.pop()
@@ -465,8 +466,12 @@ class Lowering:
         code.branch(f"label %{head}{metadata}")
         code.label(after)
 
-    def loop_metadata(self, how: Construct | None) -> str:
+    def loop_metadata(self, how: Construct | None, times: int) -> str:
         code = self.code
+        if how is lg.repeated:
+            code.group = ""
+            count = code.node(f'!{{!"llvm.loop.unroll.count", i32 {times}}}')
+            return f", !llvm.loop {code.node(f'distinct !{{{{self}}, {count}}}')}"
         if how is not lg.independent:
             code.group = ""
             if how is None:
