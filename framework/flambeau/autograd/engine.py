@@ -315,4 +315,6 @@ def _replaced(result: Any, value: Any, fn: Any) -> Any:
         raise TypeError(f"hook {getattr(fn, '__name__', fn)!r} should return a Tensor or None, got {type(result).__name__}")
     if result.shape != value.shape:
         raise RuntimeError(f"hook {fn!r} has changed the size of value: {tuple(value.shape)} to {tuple(result.shape)}")
+    if result._a.dtype != value._a.dtype:
+        raise RuntimeError(f"hook {fn!r} has changed the type of value: {value.dtype} to {result.dtype}; convert it back before returning")
     return result

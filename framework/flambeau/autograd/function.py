@@ -113,7 +113,7 @@ class FunctionNode(Node):
         count, metas = self.shape, self.dtype
         grads = list(grad) if count else [grad]
         if ctx.materialize_grads:
-            grads = [wrap(np.zeros(*metas[i])) if g is None else g for i, g in enumerate(grads)]
+            grads = [wrap(np.zeros(*metas[i])) if g is None and metas[i] is not None else g for i, g in enumerate(grads)]
         backward = function.backward if function.backward is not Function.backward else function.vjp
         result = backward(ctx, *grads)
         result = result if isinstance(result, tuple) else (result,)
@@ -130,19 +130,22 @@ class FunctionNode(Node):
         if g is None:
             return None
         if not isinstance(g, Tensor):
-            raise TypeError(f"{self.name()}: backward must return Tensors or None, got {type(g).__name__}")
+            raise RuntimeError(f"{self.name()}: backward must return Tensors or None, got {type(g).__name__}")
         if g._a.shape != shape:
             from ..ops._spec import sum_tensor_to
 
-            try:
-                np.broadcast_shapes(g._a.shape, shape)
-                g = sum_tensor_to(g, shape)
-            except ValueError:
+            if not _broadcasts_to(shape, g._a.shape):
                 raise RuntimeError(
                     f"Function {self.name()} returned an invalid gradient: got {list(g.shape)} but expected shape compatible with "
                     f"{list(shape)}"
-                ) from None
+                )
+            g = sum_tensor_to(g, shape)
         return g if g._a.dtype == dtype else g.to(wrap(np.empty(0, dtype)).dtype)
+
+
+def _broadcasts_to(shape: tuple[int, ...], wider: tuple[int, ...]) -> bool:
+    missing = len(wider) - len(shape)
+    return missing >= 0 and all(n in (1, m) for n, m in zip(shape, wider[missing:], strict=True))
 
 
 _OUTPUT = object()
@@ -213,6 +216,11 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     several = isinstance(result, (tuple, list))
     results = list(result) if several else [result]
     dirty = {id(t) for t in ctx.dirty_tensors}
+    if dirty - {id(r) for r in results}:
+        raise RuntimeError(
+            f"{cls.__name__}: forward marked a tensor dirty that it did not return; every input it changes in place must be one of "
+            "its results"
+        )
     for t in ctx.dirty_tensors:
         bump(t)
     if not (recording and True in needs):
@@ -265,11 +273,26 @@ def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], se
         t = r.view(r.shape) if any(r is a for a in args) or r._n is not None else r
         if t is not r or t._b is not None:
             t = t.detach()
+        viewed = next((a for a in args if isinstance(a, Tensor) and a._v is t._v), None)
+        if viewed is not None:
+            t._b = (viewed if viewed._b is None else viewed._b[0], _ReturnedView(node.name(), i), (), viewed._b)
         t._n = (output_node(node, i) if several else node) if differentiable else None
         made.append(t)
     node.shape = len(results) if several else 0
-    node.dtype = [(r._a.shape, r._a.dtype) if isinstance(r, Tensor) else ((), np.float32) for r in results]
+    node.dtype = [(r._a.shape, r._a.dtype) if isinstance(r, Tensor) else None for r in results]
     return made
+
+
+class _ReturnedView:
+    """Stands where a view keeps the op that made it, of a view that a custom `forward` returned: writing to it is refused."""
+
+    refusal = (
+        "A custom Function returned it as a view of its input, or the input itself, and the write would bypass its backward. Use the "
+        "out-of-place form, or return a clone"
+    )
+
+    def __init__(self, maker: str, index: int) -> None:
+        self.maker, self.index = maker, index
 
 
 class _Named:

@@ -34,9 +34,9 @@ def add_hook(
 
 @cache
 def _gate() -> type:
-    """The identity on some tensors; `visit` is shown the gradients and may replace them."""
+    """The identity on some tensors; `visit` is shown the gradients and may replace them. Its name is in `grad_fn`."""
 
-    class Gate(fb.autograd.Function):
+    class BackwardHookFunction(fb.autograd.Function):
         @staticmethod
         def forward(ctx: Any, visit: Callable[[tuple[Any, ...]], tuple[Any, ...]], *tensors: Any) -> Any:
             ctx.visit = visit
@@ -48,7 +48,7 @@ def _gate() -> type:
         def backward(ctx: Any, *grads: Any) -> Any:
             return (None, *ctx.visit(grads))
 
-    return Gate
+    return BackwardHookFunction
 
 
 def _differentiable(tensor: Any) -> bool:

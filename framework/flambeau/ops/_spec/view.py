@@ -131,11 +131,19 @@ class _Part:
     """One of several views an op makes, as an op of its own: its history is the piece's, not the whole's."""
 
     __slots__ = ("whole", "index")
-    is_one_of_several = True
+    refusal: str | None = (
+        "It comes of an operation that returns several views, whose history could not be kept apart. Use the out-of-place form, or "
+        "take the view by indexing"
+    )
 
     def __init__(self, whole: ViewOp, index: int) -> None:
         self.whole = whole
         self.index = index
+
+    @property
+    def maker(self) -> str:
+        """The name of the node that several views would share."""
+        return self.whole.node_class.title
 
     def run(self, tensor: Tensor, *args: Any) -> Tensor:
         return (self.whole.interpreted if _state.SLOW else self.whole.run)(tensor, *args)[self.index]
@@ -156,7 +164,7 @@ class _OnlyPart(_Part):
     """The one of several views that is looked at: writes to it may be recorded."""
 
     __slots__ = ()
-    is_one_of_several = False
+    refusal = None
 
 
 class PartNode(Node):

@@ -54,11 +54,10 @@ def check_view(op: Any, target: Tensor) -> None:
     if link is None:
         return
     while link is not None:
-        if getattr(link[1], "is_one_of_several", False):
+        refusal = getattr(link[1], "refusal", None)
+        if refusal is not None:
             raise RuntimeError(
-                f"{op.said}_: Output {link[1].index} of {link[1].whole.node_class.title} is a view and is being modified inplace. "
-                "It comes of an operation that returns several views, whose history could not be kept apart. "
-                "Use the out-of-place form, or take the view by indexing"
+                f"{op.said}_: Output {link[1].index} of {link[1].maker} is a view and is being modified inplace. {refusal}"
             )
         link = link[3]
     if not any(ref() is target for ref in reversed(target._v[tape.VIEWS] or ())):

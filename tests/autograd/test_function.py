@@ -1,0 +1,74 @@
+"""Custom `autograd.Function`s that do unusual things, and hooks that return what they should not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+
+
+def function(forward: Any, backward: Any) -> Any:
+    """A Function of the two."""
+    return type("Custom", (fb.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+
+
+def backward_of(result: Any) -> Any:
+    """The gradient that reaches the argument of a Function whose backward returns `result`."""
+    x = fb.ones(2, requires_grad=True)
+    function(lambda ctx, x: x * 2, lambda ctx, grad: result).apply(x).sum().backward()
+    return x.grad
+
+
+def test_what_is_marked_dirty_must_be_returned() -> None:
+    def forward(ctx: Any, x: Any) -> Any:
+        x.add_(1)
+        ctx.mark_dirty(x)
+        return x.clone()
+
+    with pytest.raises(RuntimeError, match="dirty"):
+        function(forward, lambda ctx, grad: grad).apply(fb.ones(2, requires_grad=True) * 1)
+
+
+def test_results_that_are_no_tensors_get_no_gradient() -> None:
+    arrived: list[Any] = []
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        arrived.extend(grads)
+        return grads[0]
+
+    x = fb.ones(2, requires_grad=True)
+    first, *_ = function(lambda ctx, x: (x * 2, 5, None), backward).apply(x)
+    first.sum().backward()
+
+    assert arrived[0].tolist() == [1, 1]
+    assert arrived[1:] == [None, None]
+
+
+@pytest.mark.parametrize("result", [fb.ones(1), fb.ones(3), "a", (fb.ones(2), fb.ones(2))], ids=["small", "large", "str", "two"])
+def test_a_gradient_that_cannot_be_the_arguments_is_refused(result: Any) -> None:
+    with pytest.raises(RuntimeError, match="Custom"):
+        backward_of(result)
+
+
+def test_a_gradient_that_was_broadcast_is_summed() -> None:
+    assert backward_of(fb.ones(3, 2)).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("forward", [lambda ctx, x: x.view(-1), lambda ctx, x: x], ids=["view", "same"])
+def test_writing_to_a_view_that_a_function_returned_is_refused(forward: Any) -> None:
+    made = function(forward, lambda ctx, grad: grad.view(2, 2)).apply(fb.ones(2, 2, requires_grad=True) * 1)
+
+    assert made._is_view()
+    with pytest.raises(RuntimeError, match=r"CustomBackward is a view.*clone"):
+        made.mul_(2)
+
+
+@pytest.mark.parametrize("hook", [lambda g: g[:1], lambda g: g.double()], ids=["size", "type"])
+def test_a_hook_may_not_change_the_size_or_type_of_a_gradient(hook: Any) -> None:
+    x = fb.ones(3, requires_grad=True)
+    x.register_hook(hook)
+
+    with pytest.raises(RuntimeError, match="has changed the"):
+        (x * 1).sum().backward()
