@@ -10,7 +10,7 @@ import pytest
 
 import flambeau_kernels
 from flambeau_kernels.cpu import conv
-from flambeau_kernels.cpu.conv import arrays, compiled, direct, winograd
+from flambeau_kernels.cpu.conv import arrays, compiled, direct, tiles, winograd
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -109,17 +109,18 @@ def test_any_strides(case):
                                   conv.convolve_weight(x, wanted, w.shape[2:], *settings))  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ["strided groups", "tiles", "depthwise"])
+@pytest.mark.parametrize("case", ["strided groups", "tiles", "tiles 3-d", "depthwise"])
 def test_blocks_of_images_do_not_change_results(case, monkeypatch):
     wanted = three_maps(case)
 
     monkeypatch.setattr(direct, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(tiles, "BLOCK_BYTES", 1)
     compiled.forget()
     made = three_maps(case)
     compiled.forget()
 
     for a, b in zip(made, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+        assert_close(a, b.astype(float), np.float32)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -135,6 +136,23 @@ def test_what_is_not_finite_reaches_exactly_its_windows(case, value):
     np.testing.assert_array_equal(np.isnan(made), np.isnan(wanted))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("case", ["tiles", "tiles 3-d"])
+def test_what_is_not_finite_reaches_exactly_its_taps(case, value):
+    x, w, _, settings = operands(case, np.float32)
+    y = arrays.convolve(x, w, *settings)
+    y[0, 1] = 0
+    y[0, 1, ..., 2, 2] = value
+    x[0, :, ..., 3, 3] = 0
+
+    with np.errstate(invalid="ignore"):
+        made, wanted = (f(x, y, w.shape[2:], *settings) for f in (conv.convolve_weight, arrays.convolve_weight))
+
+    assert not np.isfinite(wanted).all()
+    np.testing.assert_array_equal(np.isfinite(made), np.isfinite(wanted))
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(wanted))
+
+
 def test_tiles_are_as_accurate_as_plain_sums():
     rng = np.random.default_rng(3)
     x, w = rng.normal(size=(1, 256, 14, 14)).astype(np.float32), rng.normal(size=(32, 256, 3, 3)).astype(np.float32)
@@ -144,6 +162,19 @@ def test_tiles_are_as_accurate_as_plain_sums():
     assert winograd.pays(256, 32, (14, 14), (3, 3), (1, 1), (1, 1))
     by_tiles = np.abs(conv.convolve(x, w, *settings) - exact).max()
     plainly = np.abs(arrays.convolve(x, w, *settings) - exact).max()
+
+    assert by_tiles < 3 * plainly
+
+
+def test_gradients_of_weights_by_tiles_are_as_accurate_as_plain_sums():
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(4, 32, 14, 14)).astype(np.float32), rng.normal(size=(4, 24, 14, 14)).astype(np.float32)
+    settings = (3, 3), (1, 1), (1, 1), (1, 1), 1
+    exact = arrays.convolve_weight(x.astype(float), y.astype(float), *settings)
+
+    assert tiles.pays_for_weight(x, (14, 14), 24, (3, 3), (1, 1), (1, 1), 1)
+    by_tiles = np.abs(conv.convolve_weight(x, y, *settings) - exact).max()
+    plainly = np.abs(arrays.convolve_weight(x, y, *settings) - exact).max()
 
     assert by_tiles < 3 * plainly
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import depthwise, direct, few, weight, winograd
+from . import depthwise, direct, few, tiles, weight, winograd
 from .arrays import is_half
 from .direct import Direct, wide_kind
 from .walk import Ints
@@ -105,8 +105,20 @@ def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints
     key = x.shape, x.strides, x.dtype, y.shape, y.strides, y.dtype, settings
     run = _chosen.get(key)
     if run is None:
-        if few.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
-            run = _kept(key, lambda x, y: few.convolve_weight(x, y, kernel, stride, padding, dilation))
-        else:
-            run = _kept(key, weight.Gradient(x, y, *settings))
+        run = _kept(key, _choose_weight(x, y, *settings))
     return run(x, y)
+
+
+def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
+    settings = kernel, stride, padding, dilation
+    if tiles.pays_for_weight(x, y.shape[2:], y.shape[1], kernel, stride, dilation, groups):
+        by_tiles = tiles.Gradient(x, y, kernel, padding)
+
+        def finite(x: Any, y: Any) -> Any:
+            made = by_tiles(x, y)                     # what is not finite would reach all taps
+            return weight.Gradient(x, y, *settings, groups)(x, y) if made is None else made
+
+        return finite
+    if few.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
+        return lambda x, y: few.convolve_weight(x, y, *settings)
+    return weight.Gradient(x, y, *settings, groups)
