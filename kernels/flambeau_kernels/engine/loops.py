@@ -75,26 +75,31 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
 
     Raises: Unsupported, naming what the compiled tier cannot express.
     """
-    for dtype in (compute, *(o.dtype for o in (*inputs, *outs))):
-        if dtype not in _STORED:
-            raise Unsupported(f"the dtype {dtype}")
-    if compute not in KINDS and compute not in PARTS:
-        raise Unsupported(f"computing in {compute}")
-    usual, values = _trace(name, function, inputs, outs, compute, scales)
+    check_dtypes(inputs, outs, compute)
+    usual, values = trace(name, function, inputs, outs, compute, scales)
     careful, careful_values = usual, values
     if usual.rare:
-        careful, careful_values = _trace(name, function, inputs, outs, compute, scales, careful=True)
+        careful, careful_values = trace(name, function, inputs, outs, compute, scales, careful=True)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
     bodies = _Bodies(inputs, outs, usual, values, careful, careful_values)
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost)
 
 
+def check_dtypes(inputs: tuple[Operand, ...], outs: tuple[Operand, ...], compute: str) -> None:
+    """Raise Unsupported for a dtype that kernels do not know, or do not compute in."""
+    for dtype in (compute, *(o.dtype for o in (*inputs, *outs))):
+        if dtype not in _STORED:
+            raise Unsupported(f"the dtype {dtype}")
+    if compute not in KINDS and compute not in PARTS:
+        raise Unsupported(f"computing in {compute}")
+
+
 def result_dtypes(function: Callable[..., object], arguments: int, compute: str) -> tuple[str, ...]:
     """numpy's names of the dtypes `function` computes its results in, given arguments in `compute`."""
-    block = _new_block(compute)
-    results = function(*(_widen(block, k, Operand(compute, "c"), compute) for k in range(arguments)))
+    block = new_block(compute)
+    results = function(*(widen(block, k, Operand(compute, "c"), compute) for k in range(arguments)))
     results = results if isinstance(results, tuple) else (results,)
-    return tuple(_dtype_of(_as_symbol(block, r)) for r in results)
+    return tuple(_dtype_of(as_symbol(block, r)) for r in results)
 
 
 def _dtype_of(value: Symbol) -> str:
@@ -103,28 +108,28 @@ def _dtype_of(value: Symbol) -> str:
     return next(name for name, part in PARTS.items() if part is value.kind)
 
 
-def _new_block(compute: str, scales: bool = False, careful: bool = False) -> Block:
+def new_block(compute: str, scales: bool = False, careful: bool = False) -> Block:
     return Block(PARTS.get(compute) or KINDS[compute], scales, careful)
 
 
-def _trace(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
-           compute: str, scales: bool, careful: bool = False) -> tuple[Block, list[list[str]]]:
+def trace(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
+          compute: str, scales: bool, careful: bool = False) -> tuple[Block, list[list[str]]]:
     """A block with the formula's code, and the names of the values to be stored in each output."""
-    block = _new_block(compute, scales, careful)
-    arguments = [_widen(block, k, operand, compute) for k, operand in enumerate(inputs)]
+    block = new_block(compute, scales, careful)
+    arguments = [widen(block, k, operand, compute) for k, operand in enumerate(inputs)]
     results = function(*arguments)
     results = results if isinstance(results, tuple) else (results,)
     if len(results) != len(outs):
         raise ValueError(f"{name}: the formula has {len(results)} results, {len(outs)} outputs were given")
-    return block, [_narrow(_as_symbol(block, r), o) for r, o in zip(results, outs, strict=True)]
+    return block, [narrow(as_symbol(block, r), o) for r, o in zip(results, outs, strict=True)]
 
 
-def _raw(k: int, operand: Operand) -> tuple[str, str]:
+def raw_names(k: int, operand: Operand) -> tuple[str, str]:
     """Names of input `k` as loaded (the second for imaginary parts): per row for scalars, else per column."""
     return (f"%s{k}", f"%t{k}") if operand.access == "s" else (f"%x{k}", f"%y{k}")
 
 
-def _as_symbol(block: Block, result: Any) -> Symbol:
+def as_symbol(block: Block, result: Any) -> Symbol:
     if isinstance(result, Symbol):
         return result
     if isinstance(result, complex):
@@ -132,9 +137,9 @@ def _as_symbol(block: Block, result: Any) -> Symbol:
     return block.constant(result, sy.weak(result, block.compute))
 
 
-def _widen(block: Block, k: int, operand: Operand, compute: str) -> Symbol:
+def widen(block: Block, k: int, operand: Operand, compute: str) -> Symbol:
     """Input `k`, as stored, in the form the formula sees it."""
-    raw, imaginary = _raw(k, operand)
+    raw, imaginary = raw_names(k, operand)
     if operand.dtype in PARTS:
         if compute not in PARTS:
             raise Unsupported(f"{operand.dtype} arguments of a formula in {compute}")
@@ -156,7 +161,7 @@ def _widen_real(block: Block, raw: str, operand: Operand) -> Symbol:
     return Symbol(block, raw, KINDS[dtype])
 
 
-def _narrow(value: Symbol, operand: Operand) -> list[str]:
+def narrow(value: Symbol, operand: Operand) -> list[str]:
     """Names of `value`, or of its two parts, in the form `operand` stores."""
     if operand.dtype in PARTS:
         whole = complexes.as_complex(value, PARTS[operand.dtype])
@@ -216,7 +221,7 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
     text += [f"  %r{k} = phi ptr [%p{k}, %entry], [%rnext{k}, %rowend]" for k, _ in operands]
     for k, operand in enumerate(bodies.inputs):
         if operand.access == "s":
-            text += _loads(operand, f"%r{k}", f"%u{k}", _raw(k, operand), "")
+            text += _loads(operand, f"%r{k}", f"%u{k}", raw_names(k, operand), "")
     text += _guarded_columns(bodies) if bodies.usual.rare else _plain_columns(bodies)
     text += ["rowend:", *(f"  %rnext{k} = getelementptr i8, ptr %r{k}, i64 %outer{k}" for k, _ in operands)]
     text += ["  %jnext = add nuw nsw i64 %j, 1", "  %again = icmp slt i64 %jnext, %n1",
@@ -270,7 +275,7 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies
     loads = []
     for k, operand in enumerate(bodies.inputs):
         if operand.access != "s":
-            loads += [*_address(k, operand), *_loads(operand, f"%a{k}", f"%b{k}", _raw(k, operand), GROUP)]
+            loads += [*_address(k, operand), *_loads(operand, f"%a{k}", f"%b{k}", raw_names(k, operand), GROUP)]
     if label != "column":
         loads = [re.sub(r"%([vxyaob])(\d+)\b", rf"%{label}.\1\2", line) for line in loads]
     lines = [re.sub(r"%i(?=,|$)", i, line) for line in (*loads, *body)]

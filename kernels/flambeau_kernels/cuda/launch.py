@@ -1,0 +1,219 @@
+"""Launching: the plan for arrays of one layout is made once and kept; it holds the kernel, its grid and its constant arguments."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels
+from flambeau_kernels.engine import llvm, plan
+from flambeau_kernels.engine.loops import Operand
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.scalar.symbols import Unsupported
+from flambeau_kernels.scalar.words import READING
+
+from . import loops, ptx, simulator
+from .loops import THREADS, Walk
+from .program import Program, device_text, host_text
+
+__all__ = ["Kernel", "launch", "planned_kernel", "width"]
+
+MOST_PLANS = 4096
+# Blocks of a launch; threads that are left go on with the elements after them.
+MOST_BLOCKS = 1 << 14
+
+_HALF = frozenset(("float16", "bfloat16"))
+_plans: dict[Any, Any] = {}
+_kernels: dict[Any, Any] = {}  # by all that decides the text
+flambeau_kernels.plans_kept_elsewhere.append(_plans.clear)
+
+
+def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
+    """Evaluate `formula` at every element of `outs`, arrays of a device, as `flambeau_kernels.launch` does on the host.
+
+    Numbers and host arrays without dimensions may be among `inputs`. Under the numpy backend, and for what the compiled tier
+    has no code for, the device's array library evaluates the reference.
+    Raises: NotImplementedError for a formula that neither of them has.
+    """
+    if not outs[0].size:
+        return
+    facts: list[Any] = [formula, compute]
+    for x in (*inputs, *outs):
+        if hasattr(x, "strides") and x.ndim:
+            facts += (x.shape, x.strides, x.dtype)
+        else:
+            facts.append(None if not hasattr(x, "data") or not hasattr(x.data, "ptr") else x.dtype)
+    key = tuple(facts)
+    found = _plans.get(key)
+    if found is None:
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        found = _plans[key] = _prepare(formula, inputs, outs, compute)
+    if found.__class__ is str:
+        _by_expressions(formula, inputs, outs, compute, found)
+    else:
+        found(inputs, outs)
+
+
+def planned_kernel(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> Program:
+    """The text of the kernel that `launch` runs on such arrays. Raises: Unsupported."""
+    return _program(formula, inputs, outs, compute)[0]
+
+
+def _by_expressions(formula: Formula, inputs: Any, outs: Any, compute: np.dtype, reason: str) -> None:
+    try:
+        flambeau_kernels.reference_launch(formula, inputs, outs, compute)
+    except (TypeError, AttributeError) as error:
+        raise NotImplementedError(f"{formula.name}: no kernel for CUDA ({reason}), nor an expression of cupy ({error})") from error
+
+
+def _prepare(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> Any:
+    """A callable on ``(inputs, outs)``, or why there is no kernel."""
+    if flambeau_kernels.backend() == "numpy":
+        return "the numpy backend compiles nothing"
+    reason = llvm.available()
+    if reason is not None:
+        return reason
+    try:
+        program, constants, numbers = _program(formula, inputs, outs, compute)
+    except Unsupported as unsupported:
+        return f"no code for {unsupported}"
+    kernel = Kernel.of(program)
+    blocks = min(-(-outs[0].size // THREADS), MOST_BLOCKS)
+
+    def run(inputs: Any, outs: Any) -> None:
+        arguments: list[int] = []
+        for x, wide in zip(inputs, numbers, strict=True):
+            if wide is None:
+                arguments.append(x.data.ptr)
+            else:
+                arguments += bits_of(x, wide)
+        arguments += [out.data.ptr for out in outs]
+        kernel(blocks, arguments + constants)
+
+    return run
+
+
+def bits_of(number: Any, dtype: np.dtype) -> list[int]:
+    """`number` as slots of a kernel that takes it as `dtype`: one, or two for a complex one."""
+    raw = np.asarray(flambeau_kernels.cast(np.asarray(number), dtype)).tobytes()
+    size = len(raw) if dtype.kind != "c" else len(raw) // 2
+    return [int.from_bytes(raw[k : k + size], "little") for k in range(0, len(raw), size)]
+
+
+class _Number:
+    """What the planner sees of a number: an array without dimensions."""
+
+    __slots__ = ("dtype",)
+    shape = strides = ()
+    ndim = 0
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+
+def _program(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> tuple[Program, list[int], list[np.dtype | None]]:
+    """The kernel, its constant arguments, and for each input the dtype it is given in if it is a number."""
+    wide = flambeau_kernels._WIDE.get(compute, compute)
+    on_device = [hasattr(x, "data") and hasattr(x.data, "ptr") for x in inputs]
+    numbers: list[np.dtype | None] = [None if there else wide for there in on_device]
+    stand_ins: list[Any] = [x if there else _Number(wide) for x, there in zip(inputs, on_device, strict=True)]
+    where = plan.layout(outs[0].shape, stand_ins, list(outs))
+    arrays = [*stand_ins, *outs]
+    dims = where.dims
+    access = "".join(
+        "n" if k < len(numbers) and numbers[k] is not None else "w" if len(dims) == 1 and a == "c" else "g"
+        for k, a in enumerate(where.access)
+    )
+    walk = Walk(len(dims) if "g" in access else 1, width(dims), access)
+    operands = tuple(Operand(a.dtype.name, "g") for a in arrays)
+    kind = "float32" if compute.name in _HALF else wide.name
+    key = (formula.key, formula.name, operands, len(inputs), kind, walk)
+    program = _kernels.get(key)
+    if program is None:
+        count = len(inputs)
+        try:
+            program = loops.kernel(formula.name, formula.bind(READING), operands[:count], operands[count:], kind, walk)
+        except (TypeError, AttributeError) as error:  # a formula that calls numpy itself, say
+            raise Unsupported(f"a formula that is not plain arithmetic ({error})") from error
+        _kernels[key] = program
+    constants = [int(outs[0].size)]
+    if "g" in access:
+        constants += [n for n, _ in dims[1:]]
+        constants += [steps[k] for k, a in enumerate(access) if a == "g" for _, steps in dims]
+    return program, constants, numbers
+
+
+def width(dims: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
+    """Whether numbers of elements or offsets along `dims` need 64 bits."""
+    count, farthest = 1, 0
+    for n, steps in dims:
+        count *= n
+        farthest += (n - 1) * max(abs(s) for s in steps)
+    return max(count, farthest) >= 1 << 31
+
+
+class Kernel:
+    """A program that can be launched, on the devices where it has been, or in the simulator."""
+
+    __slots__ = ("by_device", "program")
+    _made: dict[Program, Kernel] = {}  # of the class
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.by_device: dict[int, Callable[[int, list[int]], None]] = {}
+
+    @classmethod
+    def of(cls, program: Program) -> Kernel:
+        """The kernel of `program`, made once."""
+        found = cls._made.get(program)
+        if found is None:
+            found = cls._made[program] = cls(program)
+        return found
+
+    def __call__(self, blocks: int, arguments: list[int]) -> None:
+        """Launch `blocks` blocks on the current stream of the current device; `arguments` are addresses and integers."""
+        if simulator.enabled():
+            run = self.by_device.get(-1) or self._on_host()
+        else:
+            import cupy  # pyright: ignore[reportMissingImports]  # an extra
+
+            at = cupy.cuda.runtime.getDevice()
+            run = self.by_device.get(at) or self._on_device(cupy, at)
+        run(blocks, arguments)
+
+    def _on_host(self) -> Callable[[int, list[int]], None]:
+        program = self.program
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(
+            llvm.compile_ir(host_text(program), program.symbol)
+        )
+
+        def run(blocks: int, arguments: list[int]) -> None:
+            slots = (ctypes.c_uint64 * max(len(arguments), 1))(*[a & 0xFFFFFFFFFFFFFFFF for a in arguments])
+            function(ctypes.addressof(slots), blocks, program.threads)
+
+        self.by_device[-1] = run
+        return run
+
+    def _on_device(self, cupy: Any, at: int) -> Callable[[int, list[int]], None]:
+        program = self.program
+        facts = cupy.cuda.runtime.getDeviceProperties(at)
+        text = ptx.compile_ptx(device_text(program), (facts["major"], facts["minor"]))
+        module = cupy.cuda.function.Module()
+        module.load(text.encode())
+        function = module.get_function(program.symbol)
+
+        def run(blocks: int, arguments: list[int]) -> None:
+            function((blocks,), (program.threads,), tuple([np.uint64(a & 0xFFFFFFFFFFFFFFFF) for a in arguments]))
+
+        self.by_device[at] = run
+        return run
+
+

@@ -1,0 +1,40 @@
+"""LLVM IR text to PTX, without a device: LLVM's own back end writes it, the driver (or ptxas) makes machine code of it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+from flambeau_kernels.engine import llvm
+
+__all__ = ["CAPABILITIES", "compile_ptx", "target_for"]
+
+# Compute capabilities that code is made for. PTX of one runs on all later ones; the last has all that our kernels use.
+CAPABILITIES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0))
+
+
+def target_for(capability: tuple[int, int]) -> tuple[int, int]:
+    """The newest capability that code can be made for and a device of `capability` can run. Raises: RuntimeError if none."""
+    fitting = [c for c in CAPABILITIES if c <= tuple(capability)]
+    if not fitting:
+        raise RuntimeError(f"kernels need a device of compute capability 7.5 or newer, this one has {capability[0]}.{capability[1]}")
+    return fitting[-1]
+
+
+def compile_ptx(text: str, capability: tuple[int, int] = (8, 0)) -> str:
+    """PTX for the module `text`, from the cache when it is there.
+
+    Raises: llvm.Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is no valid module.
+    """
+    machine = _machine(target_for(capability))
+    key = hashlib.sha256(f"{machine.fingerprint}\n{text}".encode()).hexdigest()
+    body = llvm.disk().get(key)
+    if body is None:
+        body = machine.emit_assembly(text).encode()
+        llvm.disk().put(key, body)
+    return body.decode()
+
+
+@functools.cache
+def _machine(capability: tuple[int, int]) -> llvm.Machine:
+    return llvm.Machine("nvptx64-nvidia-cuda", "sm_{}{}".format(*capability), "")

@@ -1,0 +1,38 @@
+"""CUDA twice: on the simulator, which every machine has, and on a device where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from flambeau_kernels.cuda import simulator
+
+
+def _has_device() -> bool:
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    import cupy
+
+    try:
+        return cupy.cuda.runtime.getDeviceCount() > 0
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+
+
+@pytest.fixture(params=["simulator", pytest.param("device", marks=pytest.mark.cuda)])
+def xp(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The array library of the device, cupy or what stands for it; while it is there, ``device='cuda'`` works."""
+    if request.param == "device" and not _has_device():
+        pytest.skip("no CUDA device")
+    monkeypatch.setenv("FLAMBEAU_CUDA_SIMULATOR", "1" if request.param == "simulator" else "0")
+    fb.cuda._cupy.cache_clear()
+    if request.param == "device":
+        import cupy
+
+        yield cupy
+    else:
+        yield simulator.module()
+    fb.cuda._cupy.cache_clear()
