@@ -8,6 +8,7 @@ the numpy tier's beside it.
 from __future__ import annotations
 
 import argparse
+import math
 import timeit
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,24 @@ _WIDE: dict[str, list[Range]] = {
                ("lin", 0.99999, 1.00001), ("lin", 1.9999, 2.0001)],
     "digamma": [("lin", 0.001, 60), ("lin", 1.3, 1.6), ("lin", 1.46162, 1.46164), ("log", 1e-30, 1e30),
                 ("lin", -9.9, -0.1)],
+    "trigamma": [("lin", 0.001, 60), ("log", 1e-18, 1e18), ("lin", -9.9, -0.1)],
+    "tetragamma": [("lin", 0.001, 60), ("log", 1e-12, 1e12), ("lin", -9.9, -0.1)],
+    "special_erfcx": [("lin", -9, 30), ("lin", -1, 1), ("log", 1e-30, 1e30)],
+    "special_log_ndtr": [("lin", -40, 10), ("lin", -2, 2), ("log", 1, 1e18)],
+    "special_ndtri": [("lin", 0.001, 0.999), ("lin", 0.49, 0.51), ("log", 1e-44, 0.5)],
+    "special_i0": [("lin", -20, 20), ("lin", -90, 90), ("log", 1e-30, 1)],
+    "special_i0e": [("lin", -20, 20), ("log", 1e-30, 1e30)],
+    "special_i1": [("lin", -20, 20), ("lin", -90, 90), ("log", 1e-30, 1)],
+    "special_i1e": [("lin", -20, 20), ("log", 1e-30, 1e30)],
+    "special_modified_bessel_k0": [("lin", 0.01, 20), ("log", 1e-30, 80)],
+    "special_modified_bessel_k1": [("lin", 0.01, 20), ("log", 1e-30, 80)],
+    "special_scaled_modified_bessel_k0": [("lin", 0.01, 20), ("log", 1e-30, 1e30)],
+    "special_scaled_modified_bessel_k1": [("lin", 0.01, 20), ("log", 1e-30, 1e30)],
+    "special_bessel_j0": [("lin", -30, 30), ("log", 1e-30, 1e6)],
+    "special_bessel_j1": [("lin", -30, 30), ("log", 1e-30, 1e6)],
+    "special_bessel_y0": [("lin", 0.01, 30), ("log", 1e-30, 1e6)],
+    "special_bessel_y1": [("lin", 0.01, 30), ("log", 1e-30, 1e6)],
+    "special_spherical_bessel_j0": [("lin", -30, 30), ("log", 1e-30, 1e6)],
 }
 _PAIRS: dict[str, list[tuple[Range, Range]]] = {
     "pow": [(("log", 1e-3, 1e3), ("lin", -10, 10)), (("lin", 0.9, 1.1), ("lin", -500, 500)),
@@ -67,8 +86,23 @@ _FURTHER: dict[str, list[Range]] = {
                                                                                       1.7e308)],
     "erf": [("lin", -6, 6)], "erfc": [("lin", 0, 26.5)], "ndtr": [("lin", -37, 5)], "sin": [("log", 1e-300, 1e300)],
     "cos": [("log", 1e-300, 1e300)], "tan": [("log", 1e-300, 1e300)], "tanh": [("lin", -22, 22)],
-    "sigmoid": [("lin", -700, 40)],
+    "sigmoid": [("lin", -700, 40)], "special_ndtri": [("log", 1e-320, 0.01)], "special_erfcx": [("lin", -26.6, 0)],
+    "special_i0": [("lin", -713, 713)], "special_i1": [("lin", -713, 713)],
+    "special_modified_bessel_k0": [("lin", 1, 740)], "special_modified_bessel_k1": [("lin", 1, 740)],
 }  # fmt: skip
+
+
+# Words that are another word with a constant.
+_TEXTS = {"trigamma": "special_polygamma(1, x)", "tetragamma": "special_polygamma(2, x)"}
+
+
+def size(word: str, x: float) -> float:
+    """The least size whose ulp errors are counted in: an oscillating function's amplitude, not its zeros."""
+    if word.startswith("special_bessel"):
+        return min(1.0, math.sqrt(2 / (math.pi * abs(x))))
+    if word == "special_spherical_bessel_j0":
+        return min(1.0, 1 / abs(x))
+    return 1.0 if word in ("lgamma", "digamma", "tetragamma") and x < 0 else 0.0
 
 
 def exact(word: str) -> Callable[..., object]:
@@ -77,7 +111,19 @@ def exact(word: str) -> Callable[..., object]:
 
     named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2),
              "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
-             "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "pow": mp.power, "erfinv": _erfinv}
+             "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "pow": mp.power, "erfinv": _erfinv,
+             "trigamma": lambda x: mp.polygamma(1, x), "tetragamma": lambda x: mp.polygamma(2, x),
+             "special_erfcx": _erfcx, "special_log_ndtr": lambda x: _log_ndtr(x), "special_ndtri": _ndtri,
+             "special_i0": lambda x: mp.besseli(0, x), "special_i1": lambda x: mp.besseli(1, x),
+             "special_i0e": lambda x: mp.exp(-abs(x)) * mp.besseli(0, x),
+             "special_i1e": lambda x: mp.exp(-abs(x)) * mp.besseli(1, x),
+             "special_modified_bessel_k0": lambda x: mp.besselk(0, x),
+             "special_modified_bessel_k1": lambda x: mp.besselk(1, x),
+             "special_scaled_modified_bessel_k0": lambda x: mp.exp(x) * mp.besselk(0, x),
+             "special_scaled_modified_bessel_k1": lambda x: mp.exp(x) * mp.besselk(1, x),
+             "special_bessel_j0": lambda x: mp.besselj(0, x), "special_bessel_j1": lambda x: mp.besselj(1, x),
+             "special_bessel_y0": lambda x: mp.bessely(0, x), "special_bessel_y1": lambda x: mp.bessely(1, x),
+             "special_spherical_bessel_j0": mp.sinc}
     return named.get(word) or getattr(mp, word)
 
 
@@ -93,12 +139,37 @@ def _erfinv(x):
                                     df=lambda y: -2 / mp.sqrt(mp.pi) * mp.exp(-y * y))
 
 
+def _erfcx(x):
+    import mpmath as mp
+
+    if x > 1000:                                      # by its asymptotic series, two terms of which are plenty
+        return (1 - 1 / (2 * x * x) + 3 / (4 * x**4)) / (x * mp.sqrt(mp.pi)) if x > 1e9 else mp.hyper(
+            [1, 0.5], [], -1 / x**2) / (x * mp.sqrt(mp.pi))
+    return mp.exp(x * x) * mp.erfc(x)
+
+
+def _log_ndtr(x):
+    import mpmath as mp
+
+    if x < 0:
+        return mp.log(_erfcx(-x / mp.sqrt(2)) / 2) - x * x / 2
+    return mp.log1p(-mp.erfc(x / mp.sqrt(2)) / 2)
+
+
+def _ndtri(x):
+    import mpmath as mp
+    from scipy.special import ndtri
+
+    return mp.findroot(lambda y: _log_ndtr(y) - mp.log(x), float(ndtri(float(x))), solver="newton",
+                       df=lambda y: mp.sqrt(2 / mp.pi) / _erfcx(-y / mp.sqrt(2)))
+
+
 def formula(word: str) -> Formula:
     """The formula that is nothing but `word`."""
-    scope = {word: getattr(vocabulary, word)}
     arguments = "x, y" if word in _PAIRS else "x"
+    scope = dict(vars(vocabulary))
     # One text per word, all of them here.
-    exec(f"def function({arguments}):\n    return {word}({arguments})", scope)
+    exec(f"def function({arguments}):\n    return {_TEXTS.get(word) or f'{word}({arguments})'}", scope)
     return Formula(scope["function"], word)
 
 
@@ -137,17 +208,17 @@ def worst_ulp(word: str, arguments: tuple[np.ndarray, ...], count: int) -> tuple
     function, worst, where = exact(word), -1.0, ()
     with mp.workdps(50):
         for *point, result in zip(*(a[:count] for a in arguments), results[:count], strict=True):
-            error = _ulp(function(*(mp.mpf(float(x)) for x in point)), result)
+            error = _ulp(function(*(mp.mpf(float(x)) for x in point)), result, size(word, float(point[0])))
             if not error <= worst:
                 worst, where = error, tuple(float(x) for x in point)
     return worst, where
 
 
-def _ulp(truth: Any, result: np.floating) -> float:
+def _ulp(truth: Any, result: np.floating, size: float) -> float:
     rounded = type(result)(float(truth))              # by way of double: close enough for a spacing
     if np.isinf(rounded) or np.isinf(result):
         return 0.0 if rounded == result else float("inf")
-    return float(abs(truth - float(result)) / float(np.spacing(np.abs(rounded))))
+    return float(abs(truth - float(result)) / float(np.spacing(np.maximum(np.abs(rounded), type(result)(size)))))
 
 
 def nanoseconds(word: str, dtype: str) -> tuple[float, float]:
@@ -210,18 +281,18 @@ def main() -> None:
         with open(options.page, "w", encoding="utf-8") as file:
             file.write(page(options.count))
         return
-    print(f"{'word':9} {'dtype':8} {'worst ulp':>9}  {'at':42} {'ns/element':>10} {'numpy tier':>10}")
+    print(f"{'word':34} {'dtype':8} {'worst ulp':>9}  {'at':42} {'ns/element':>10} {'numpy tier':>10}")
     for word in options.words or (*_WIDE, *_PAIRS):
         for dtype in ("float32", "float64"):
             measured = (worst_ulp(word, arguments, options.count) for arguments in samples(word, dtype))
             found = [worst for worst in measured if worst is not None]
             if not found:
-                print(f"{word:9} {dtype:8} {'-':>9}  left to the numpy tier")
+                print(f"{word:34} {dtype:8} {'-':>9}  left to the numpy tier")
                 continue
             worst, where = max(found)
             fast, slow = nanoseconds(word, dtype)
             place = ", ".join(f"{x:.17g}" for x in where)
-            print(f"{word:9} {dtype:8} {worst:9.2f}  {place:42} {fast:10.2f} {slow:10.2f}")
+            print(f"{word:34} {dtype:8} {worst:9.2f}  {place:42} {fast:10.2f} {slow:10.2f}")
 
 
 if __name__ == "__main__":

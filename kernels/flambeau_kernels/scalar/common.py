@@ -10,7 +10,19 @@ NAN = float("nan")
 
 def polynomial(name: str, x: Symbol) -> Symbol:
     """The polynomial `name` of `coefficients.py` at `x`, by Horner's rule."""
-    *lower, second, first = COEFFICIENTS[name]
+    return horner(COEFFICIENTS[name], x)
+
+
+def two_chains(name: str, x: Symbol) -> Symbol:
+    """The same from its even and its odd part: for a long one, whose steps would wait for one another."""
+    coefficients = COEFFICIENTS[name]
+    square = x * x
+    return fma(horner(coefficients[1::2], square), x, horner(coefficients[::2], square))
+
+
+def horner(coefficients: tuple[float, ...], x: Symbol) -> Symbol:
+    """The polynomial of `coefficients`, lowest power first, at `x`."""
+    *lower, second, first = coefficients
     value = fma(x, first, second)
     for coefficient in reversed(lower):
         value = fma(x, value, coefficient)            # value * x + coefficient, rounded once

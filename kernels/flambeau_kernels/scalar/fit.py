@@ -13,7 +13,10 @@ from typing import Any
 
 import mpmath as mp
 
-mp.mp.dps = 60
+mp.mp.dps = 60                                        # before the rows below, which have numbers in them
+
+from flambeau_kernels.scalar.fit_special import SPECIAL  # noqa: E402
+
 HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.001")
 QUARTER_PI_SQUARED = (mp.pi / 4 * mp.mpf("1.001")) ** 2
 LOG_Z = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * mp.mpf("1.001")
@@ -118,6 +121,7 @@ FITS = {
     "erfc": (erfc_scaled, (Z(-1), Z("0.99999999999")), 14, 26),
     "erfinv": (erfinv_of(lambda w: w), (Z("1e-30"), Z("5.01")), 9, 11),
     "erfinv_tail": (erfinv_of(lambda v: v**2), (mp.sqrt(Z("4.99")), Z("6.1")), 13, 13),
+    **SPECIAL,
 }
 
 
@@ -153,7 +157,8 @@ def text() -> str:
     ]
     for name, values in rows().items():
         lines.append(f'    "{name}": (')
-        lines += [f"        {value!r}," for value in values]
+        written = [f"{value!r}," for value in values]
+        lines += [f"        {' '.join(written[k:k + 4])}" for k in range(0, len(written), 4)]
         lines.append("    ),")
     return "\n".join([*lines, "}", ""])
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_kernels.scalar import error, exponential, gamma, logarithm, trigonometric
+from flambeau_kernels.scalar import bessel, error, exponential, gamma, logarithm, normal, trigonometric
 from flambeau_kernels.scalar.symbols import F32, Kind, Symbol
-from flambeau_kernels.scalar.trigonometric import with_single_accuracy
+from flambeau_kernels.scalar.trigonometric import by_way_of_double, with_single_accuracy
 
 _EITHER = {
     "exp": exponential.exp, "exp2": exponential.exp2, "expm1": exponential.expm1,
@@ -23,12 +23,15 @@ _DOUBLE = {
     "asin": trigonometric.asin,
     "acos": trigonometric.acos, "atan": trigonometric.atan, "atan2": trigonometric.atan2,
     "hypot": trigonometric.hypot64, "erf": error.erf64, "erfc": error.erfc64, "ndtr": error.ndtr64, "erfinv": error.erfinv64,
+    "lgamma": gamma.lgamma64, "digamma": gamma.digamma64, "trigamma": gamma.trigamma, "tetragamma": gamma.tetragamma,
+    **bessel.DOUBLE, **normal.DOUBLE,
 }  # fmt: skip
 _SINGLE = {
     **_EITHER,
     "log1p": logarithm.log1p_32, "log2": logarithm.log2_32, "log10": logarithm.log10_32,
     "asinh": logarithm.asinh32, "acosh": logarithm.acosh32, "atanh": logarithm.atanh32, "erfc": error.erfc32, "ndtr": error.ndtr32,
     **{name: with_single_accuracy(_DOUBLE[name]) for name in ("asin", "acos", "atan", "atan2")},
+    **{name: by_way_of_double(_DOUBLE[name]) for name in ("trigamma", "tetragamma")}, **bessel.SINGLE, **normal.SINGLE,
     "pow": logarithm.pow32, "hypot": trigonometric.hypot32, "erf": error.erf32, "erfinv": error.erfinv32,
     "lgamma": gamma.lgamma32, "digamma": gamma.digamma32,
 }  # fmt: skip

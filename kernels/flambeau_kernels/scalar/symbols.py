@@ -7,6 +7,7 @@ the numpy tier. The same instruction on the same operands is written once.
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -87,9 +88,15 @@ code is not good for unless it is `careful` (see `common.unless`).
         return Symbol(self, literal(value, kind), kind)
 
 
-@functools.lru_cache(4096)
 def literal(value: float, kind: Kind) -> str:
     """`value` as LLVM writes a constant of `kind`."""
+    if value == 0 and kind.family == "f" and math.copysign(1.0, value) < 0:
+        return "-0.0"                                 # equal to 0.0, whose text the cache would give
+    return _literal(value, kind)
+
+
+@functools.lru_cache(4096)
+def _literal(value: float, kind: Kind) -> str:
     if kind.family == "f":
         rounded = float(np.float32(value)) if kind is F32 else float(value)
         return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"

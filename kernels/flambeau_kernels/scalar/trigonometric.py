@@ -162,3 +162,8 @@ def hypot32(x: Symbol, y: Symbol) -> Symbol:
 def with_single_accuracy(function: Callable[..., Symbol]) -> Callable[..., Symbol]:
     """`function` in float64 with the short polynomials, rounded to float32."""
     return lambda *args: function(*(x.to(F64) for x in args), accuracy="float32").to(F32)
+
+
+def by_way_of_double(function: Callable[..., Symbol]) -> Callable[..., Symbol]:
+    """`function` in float64, rounded to float32."""
+    return lambda *args: function(*(x.to(F64) for x in args)).to(F32)

@@ -143,6 +143,13 @@ def angle(x: Symbol) -> Symbol:
     return select(isnan(x), x, select(x < 0, 3.141592653589793, 0.0))
 
 
+def polygamma(n: Any, x: Symbol) -> Symbol:
+    """The derivatives of digamma of a constant order 1 or 2."""
+    if isinstance(n, Symbol) or n not in (1, 2):
+        raise Unsupported("polygamma of an order other than 1 and 2")
+    return _elementary("trigamma" if n == 1 else "tetragamma", x)
+
+
 def _floats(*values: Symbol) -> tuple[Symbol, ...]:
     for value in values:
         if value.kind.family != "f":
@@ -201,10 +208,13 @@ _PLAIN: dict[str, Callable[..., object]] = {
     "logical_not": logical_not, "logical_and": _logical(lambda a, b: a & b),
     "logical_or": _logical(lambda a, b: a | b), "logical_xor": _logical(lambda a, b: a ^ b),
     "real": real, "imag": imag, "conj": real, "angle": angle, "atan2": _binary("atan2"),
+    "special_polygamma": polygamma,
 }  # fmt: skip
 
+_ONLY_NUMPYS = frozenset(("special_zeta", "special_airy_ai", "igamma", "igammac", "gcd", "lcm", "ldexp", "frexp_mantissa",
+                          "frexp_exponent", "bit_not"))
 READING: dict[str, Callable[..., object]] = {
     **{name: _on_numbers(name, _PLAIN.get(name) or _unary(name)) for name in WORDS},
-    **{name: _refuse(name) for name in HOST_WORDS},
+    **{name: _refuse(name) if name in _ONLY_NUMPYS else _on_numbers(name, _PLAIN.get(name) or _unary(name)) for name in HOST_WORDS},
 }
 READING["bit_not"] = lambda x: ~x

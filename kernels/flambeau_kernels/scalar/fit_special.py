@@ -1,0 +1,128 @@
+"""The smooth functions behind the special functions' polynomials: rows for `FITS` of `fit.py`.
+
+Each is named for the function it serves; `special.py`, `bessel.py` and `gamma.py` say how it is put together again.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+
+Z = mp.mpf
+DIGAMMA_ZERO = mp.findroot(mp.digamma, Z("1.4616321449683623"))
+
+
+def lgamma_two(d):                                    # lgamma(2 + d) = d two(d)
+    return mp.loggamma(2 + d) / d if abs(d) > Z(10) ** -25 else 1 - mp.euler
+
+
+def digamma_one(u):                                   # digamma(3/2 + u) = (3/2 + u - its zero) one(u)
+    return mp.digamma(Z("1.5") + u) / (Z("1.5") + u - DIGAMMA_ZERO)
+
+
+def near(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of x in [0, 8] as one of (x/8)**2, away from 0 where quotients would be 0/0."""
+    return lambda z: function(8 * mp.sqrt(z if z > Z(10) ** -25 else Z(10) ** -25))
+
+
+def centred(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of x in [0, 8] as one of (x/8)**2 - 1/2: without the large terms of both signs of powers of (x/8)**2."""
+    return lambda u: near(function)(u + Z("0.5"))
+
+
+def far(function: Callable[[Any], Any], start: int = 8) -> Callable[[Any], Any]:
+    """A function of x in [start, inf) as one of start / x."""
+    return lambda t: function(start / t)
+
+
+def i_scaled(order: int) -> Callable[[Any], Any]:
+    return lambda x: mp.sqrt(x) * mp.exp(-x) * mp.besseli(order, x)
+
+
+def k_scaled(order: int) -> Callable[[Any], Any]:
+    return lambda x: mp.sqrt(x) * mp.exp(x) * mp.besselk(order, x)
+
+
+def k0_rest(z):                                       # K0(x) = rest((x/2)**2) - log(x/2) I0(x)
+    x = 2 * mp.sqrt(z)
+    return mp.besselk(0, x) + mp.log(x / 2) * mp.besseli(0, x)
+
+
+def k1_rest(z):                                       # K1(x) = 1/x + x rest((x/2)**2) + log(x/2) I1(x)
+    x = 2 * mp.sqrt(z)
+    return (mp.besselk(1, x) - mp.log(x / 2) * mp.besseli(1, x) - 1 / x) / x
+
+
+J0_ZEROS = (mp.besseljzero(0, 1), mp.besseljzero(0, 2))
+J1_ZEROS = (mp.besseljzero(1, 1), mp.besseljzero(1, 2))
+
+
+def without_zeros(function: Callable[[Any], Any], zeros: tuple[Any, ...]) -> Callable[[Any], Any]:
+    return lambda x: function(x) / mp.fprod(x * x - zero**2 for zero in zeros)
+
+
+def y0_rest(x):                                       # Y0(x) = rest + 2/pi log(x) J0(x)
+    return mp.bessely(0, x) - 2 / mp.pi * mp.log(x) * mp.besselj(0, x)
+
+
+def y1_rest(x):                                       # Y1(x) = x rest + 2/pi (log(x) J1(x) - 1/x)
+    return (mp.bessely(1, x) - 2 / mp.pi * (mp.log(x) * mp.besselj(1, x) - 1 / x)) / x
+
+
+def phase(order: int, part: str) -> Callable[[Any], Any]:
+    """P and x Q of Hankel's expansions (Abramowitz and Stegun 1964, 9.2.5 to 9.2.10), functions of (8/x)**2."""
+    def function(w):
+        x = 8 / mp.sqrt(w)
+        chi = x - (2 * order + 1) * mp.pi / 4
+        j, y = mp.besselj(order, x), mp.bessely(order, x)
+        size = mp.sqrt(mp.pi * x / 2)
+        if part == "P":
+            return size * (j * mp.cos(chi) + y * mp.sin(chi))
+        return size * (y * mp.cos(chi) - j * mp.sin(chi)) * x
+
+    return function
+
+
+def ndtri_tail(t):                                    # -ndtri(q) = v tail(1/v), v = sqrt(-2 log(q))
+    v = 1 / t
+    target = -v * v / 2
+    a = v - mp.log(v * mp.sqrt(2 * mp.pi)) / v
+    for _ in range(60):                               # Newton's method on the logarithm of the distribution function
+        tail = mp.erfc(a / mp.sqrt(2)) / 2
+        step = (mp.log(tail) - target) * tail / (mp.exp(-a * a / 2) / mp.sqrt(2 * mp.pi))
+        a += step
+        if abs(step) < Z(10) ** -40:
+            break
+    return a / v
+
+
+def ndtri_middle(w):                                  # ndtri(1/2 + r) = r middle(r**2)
+    r = mp.sqrt(w)
+    return mp.sqrt(2) * mp.erfinv(2 * r) / r
+
+
+# name: function, interval, degree for float32, degree for float64 (None: not used there).
+SPECIAL = {
+    "lgamma_two": (lgamma_two, (-Z("0.5"), Z("0.5")), None, 19),
+    "digamma_one": (digamma_one, (-Z("0.5"), Z("0.5")), None, 21),
+    "i0": (near(lambda x: mp.besseli(0, x)), (Z(0), Z(1)), 11, 18),
+    "i0_far": (far(i_scaled(0)), (Z("1e-6"), Z(1)), 6, 22),
+    "i1": (near(lambda x: mp.besseli(1, x) / x), (Z(0), Z(1)), 10, 18),
+    "i1_far": (far(i_scaled(1)), (Z("1e-6"), Z(1)), 6, 22),
+    "k0": (k0_rest, (Z("1e-30"), Z(1)), 6, 10),
+    "k0_far": (far(k_scaled(0), 2), (Z("1e-6"), Z(1)), 9, 24),
+    "k1": (k1_rest, (Z("1e-30"), Z(1)), 6, 10),
+    "k1_far": (far(k_scaled(1), 2), (Z("1e-6"), Z(1)), 9, 24),
+    "j0": (centred(without_zeros(lambda x: mp.besselj(0, x), J0_ZEROS)), (-Z("0.5"), Z("0.5")), 9, 18),
+    "j1": (centred(without_zeros(lambda x: mp.besselj(1, x) / x, J1_ZEROS)), (-Z("0.5"), Z("0.5")), 9, 18),
+    "y0": (centred(y0_rest), (-Z("0.5"), Z("0.5")), 13, 20),
+    "y1": (centred(y1_rest), (-Z("0.5"), Z("0.5")), 13, 20),
+    "p0": (phase(0, "P"), (Z("1e-8"), Z(1)), 4, 12),
+    "q0": (phase(0, "Q"), (Z("1e-8"), Z(1)), 4, 12),
+    "p1": (phase(1, "P"), (Z("1e-8"), Z(1)), 4, 12),
+    "q1": (phase(1, "Q"), (Z("1e-8"), Z(1)), 4, 12),
+    "ndtri": (ndtri_middle, (Z("1e-28"), Z("0.0901")), 9, 17),
+    "ndtri_tail": (ndtri_tail, (Z("0.0258"), Z("0.56")), None, 15),
+    "ndtri_tail_single": (ndtri_tail, (Z("0.069"), Z("0.56")), 12, None),
+}
