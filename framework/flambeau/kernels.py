@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flambeau_kernels as _kernels
@@ -122,8 +122,8 @@ def cache_folder() -> str | None:
     return llvm.disk().folder if llvm.disk().why_off is None else None
 
 
-def warmup() -> None:
-    """Compile the kernels most programs use into the cache, as ``python -m flambeau_kernels.warmup`` does."""
-    from flambeau_kernels import warmup as module
+def warmup(dtypes: Sequence[str] = ("float32",)) -> None:
+    """Compile the kernels most programs use into the cache, as ``python -m flambeau.warmup`` does."""
+    from .warmup import fill
 
-    module.warm(module.vocabulary_formulas(), ["float32", "float64"])
+    fill(dtypes)

@@ -51,7 +51,7 @@ def _prepare(formula: Formula, arguments: list[np.ndarray], dtype: str) -> bool:
     """Whether the compiled tier has a kernel for these arguments, which is then in the cache."""
     try:
         names = loops.result_dtypes(formula.bind(READING), len(arguments), dtype)
-    except Unsupported:
+    except (Unsupported, TypeError, AttributeError):  # the last two: a formula that calls numpy itself, say
         return False
     outs = [np.empty(ELEMENTS, name) for name in names]
     return not isinstance(elementwise.prepare(formula, arguments, outs, np.dtype(dtype))[0], str)

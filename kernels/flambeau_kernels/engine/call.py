@@ -103,11 +103,15 @@ def description(function: FunctionType, seen: frozenset[int] = frozenset()) -> s
 def described(value: Any, seen: frozenset[int] = frozenset()) -> str:
     if isinstance(value, FunctionType):
         return description(value, seen)
+    if isinstance(value, (tuple, list)):              # of functions, say: their addresses are other ones in each process
+        return f"({', '.join(described(v, seen) for v in value)})"
+    if isinstance(value, (set, frozenset)):           # in no fixed order
+        return f"{{{', '.join(sorted(described(v, seen) for v in value))}}}"
     return getattr(value, "__name__", "") if isinstance(value, type(os)) else repr(value)
 
 
 def _code(code: CodeType) -> str:
-    constants = [c if not isinstance(c, CodeType) else _code(c) for c in code.co_consts]
+    constants = [described(c) if not isinstance(c, CodeType) else _code(c) for c in code.co_consts]
     return f"{code.co_name} {code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"
 
 
