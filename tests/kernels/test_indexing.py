@@ -10,7 +10,7 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import accumulate, index, scatter, tier
+from flambeau_kernels.cpu import accumulate, index, picks, scatter, tier
 from flambeau_kernels.cpu import rows as tables
 from flambeau_kernels.engine import pool
 
@@ -42,7 +42,45 @@ def test_gather_reads_from_any_layout_and_from_a_larger_array(dim, dtype):
 def test_take_copies_slices_of_any_width(dim, dtype):
     a, at = A.astype(dtype), RNG.integers(-5, 5, 60)
 
-    np.testing.assert_array_equal(index.take(a, dim, at), a.take(at, dim))
+    np.testing.assert_array_equal(picks.take(a, dim, at, True), a.take(at, dim))
+    np.testing.assert_array_equal(picks.take(a, dim, (at % 5).astype(np.int32)), a.take(at % 5, dim))
+
+
+@compiled
+@pytest.mark.parametrize("width", [1, 3, 16, 17, 100])
+@pytest.mark.parametrize(("place", "negative"), [(-1, False), (-41, True), (40, False), (2**62, True), (-(2**62), True)])
+def test_nothing_is_taken_where_a_place_is_out_of_range(place, negative, width):
+    table, at = RNG.normal(size=(40, width)).astype(np.float32), RNG.integers(0, 40, 70_000 // width)
+    at[-3] = place
+
+    assert picks.take(table, 0, at, negative) is None
+    assert picks.gather_rows(table[None, :, 0].copy(), at[None, :], negative) is None
+
+
+@compiled
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 5), (7, 30_000), (300, 200), (3, 40, 1), (5, 4, 900)])
+def test_rows_are_gathered_in_rows_of_any_length(shape, dtype):
+    a = A.reshape(-1)[RNG.integers(0, A.size, (*shape[:-1], 300))].astype(dtype)
+    at = RNG.integers(-300, 300, shape)
+
+    np.testing.assert_array_equal(picks.gather_rows(a, at, True), np.take_along_axis(a, at, -1))
+    np.testing.assert_array_equal(picks.gather_rows(a, np.abs(at) // 2), np.take_along_axis(a, np.abs(at) // 2, -1))
+
+
+@compiled
+@pytest.mark.parametrize("width", [1, 16, 70])
+@pytest.mark.parametrize("wrong", [-1, 50, 2**40])
+def test_bags_tell_of_places_out_of_range(width, wrong):
+    table, at = np.ones((50, width), np.float32), RNG.integers(0, 50, 3000)
+    made, starts = np.empty((30, width), np.float32), np.arange(0, 3001, 100)
+
+    assert accumulate.sum_bags(table, at, starts, made)
+    np.testing.assert_array_equal(made, 100)
+
+    at[1234] = wrong
+
+    assert not accumulate.sum_bags(table, at, starts, made)
 
 
 @compiled

@@ -62,6 +62,42 @@ def test_an_index_outside_the_table_is_refused() -> None:
         F.embedding(fb.tensor([0.0]), table())
 
 
+@pytest.mark.parametrize("rows", [3, 500])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.bfloat16])
+def test_bags_that_are_rows_of_a_matrix_and_their_gradient(rows: int, dtype: fb.dtype) -> None:
+    weight = fb.randn(40, 48).to(dtype).requires_grad_()
+    at, seed = fb.randint(0, 40, (rows, 7)), fb.randn(rows, 48).to(dtype)
+    expected = np.zeros((40, 48))
+    np.add.at(expected, at.numpy().reshape(-1), np.repeat(seed.double().numpy(), 7, 0))
+    made = F.embedding_bag(at, weight, mode="sum")
+    made.backward(seed)
+    grad = weight.grad
+    assert grad is not None
+
+    close = {fb.float32: 1e-5, fb.float64: 1e-12, fb.bfloat16: 2e-2}[dtype]
+    np.testing.assert_allclose(made.detach().double().numpy(), weight.detach().double().numpy()[at.numpy()].sum(1), close, 4 * close)
+    np.testing.assert_allclose(grad.double().numpy(), expected, close, 10 * close)
+
+
+def test_indices_overwritten_before_the_gradient_are_noticed() -> None:
+    for read in (F.embedding, lambda at, weight: F.embedding_bag(at, weight, mode="sum")):
+        at = fb.tensor([[0, 1], [2, 3]])
+        made = read(at, table())
+        at.zero_()
+
+        with pytest.raises(RuntimeError, match="modified"):
+            made.sum().backward()
+
+
+def test_many_indices_with_one_outside_the_table_are_refused() -> None:
+    at = fb.arange(3000).reshape(300, 10) % 4
+    at[200, 5] = 4
+
+    for read in (F.embedding, lambda at, weight: F.embedding_bag(at, weight, mode="sum")):
+        with pytest.raises(IndexError, match="index 4 into a table of 4 rows"):
+            read(at, table().float())
+
+
 @pytest.mark.parametrize(("mode", "combine"), [("sum", np.sum), ("mean", np.mean), ("max", np.max)])
 def test_bags_are_sums_means_or_maxima_of_rows(mode: str, combine: object) -> None:
     indices, offsets = [0, 3, 1, 2, 2], [0, 2, 2]

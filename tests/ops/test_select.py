@@ -55,6 +55,33 @@ def test_values(found, expected):
     np.testing.assert_allclose(found().numpy(), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dim", [1, -1, 0])
+def test_large_gathers_and_their_gradients(dim):
+    x = fb.randn(50, 300).double().requires_grad_()
+    at = fb.randint(0, 50, (50, 300))
+    seed = fb.randn(50, 300).double()
+    made = x.gather(dim, at)
+    made.backward(seed)
+    expected = np.zeros((50, 300))
+    for i, j in np.ndindex(50, 300):
+        k = at.numpy()[i, j]
+        expected[(k, j) if dim == 0 else (i, k)] += seed.numpy()[i, j]
+
+    np.testing.assert_array_equal(made.detach().numpy(), np.take_along_axis(x.detach().numpy(), at.numpy(), dim))
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [-1, 300])
+def test_large_gathers_and_selections_out_of_range(wrong):
+    x, at = fb.randn(50, 300), fb.randint(0, 50, (50, 300))
+    at[30, 7] = wrong
+
+    with pytest.raises(RuntimeError, match=f"index {wrong} is out of bounds for dimension 1 with size 300"):
+        x.gather(1, at)
+    with pytest.raises(IndexError, match=f"index {wrong}"):
+        x.T.index_select(0, at[30])
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ from flambeau_kernels.cpu import rows as kernels
 from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
+from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap
 from ._spec import FUNCTION, composite, describe, primitive
+from .index import recorded
+from .select import I8
 
 F = "nn.functional"
 
@@ -169,6 +173,22 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     return rows_at.function(weight, input, padding, scale_grad_by_freq)
 
 
+@embedding.fast
+def _embedding_fast(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
+    """A table on the CPU that stays as it is."""
+    try:
+        table, at = weight._a, input._a
+        if max_norm is not None or sparse or at.dtype is not I8 or table.ndim != 2 or table.__class__ is not ndarray:
+            return None
+        padding = _padding(padding_idx, table.shape[0])
+    except (AttributeError, TypeError):  # not tensors
+        return None
+    made = kernels.take_rows(table, at)
+    if weight._n is None:
+        return wrap(made)
+    return recorded(rows_at, made, (weight._n, None), (at, padding, scale_grad_by_freq, table.shape), (input._v, None, None, None))
+
+
 def _package_embedding() -> None:
     def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
         """The rows of `weight` that `indices` name: ``(V, D), (*) -> (*, D)``.
@@ -198,7 +218,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
                 f"sequences. However, found offsets of type {type(offsets)}"
             )
         count, length = input.shape
-        return input._a.reshape(-1), np.arange(0, count * length + 1, length) if length else np.zeros(count + 1, np.int64)
+        return input._a.reshape(-1), _equal_bags(count, length) if length else np.zeros(count + 1, np.int64)
     if input.ndim != 1:
         raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if offsets is None:
@@ -276,6 +296,35 @@ def embedding_bag(
     if samples is not None:
         picked = picked * samples[: len(indices)].unsqueeze(1)
     return _combined(picked, np.repeat(np.arange(len(starts) - 1), np.diff(starts)), len(starts) - 1, mode)
+
+
+@embedding_bag.fast
+def _embedding_bag_fast(
+    input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+):  # fmt: skip
+    """Sums of the bags that are the rows of a matrix, of a table on the CPU that stays as it is."""
+    if mode != "sum" or offsets is not None or max_norm is not None or per_sample_weights is not None or padding_idx is not None:
+        return None
+    try:
+        table, at = weight._a, input._a
+        if sparse or at.dtype is not I8 or at.ndim != 2 or not at.size or table.ndim != 2 or table.__class__ is not ndarray:
+            return None
+    except AttributeError:  # not tensors
+        return None
+    if table.dtype.char not in "fd":
+        return None
+    flat, starts = at.reshape(-1), _equal_bags(*at.shape)
+    made = kernels.add_bags(table, flat, starts)
+    if weight._n is None:
+        return wrap(made)
+    saved = (flat, starts, scale_grad_by_freq, table.shape)
+    return recorded(bags_of_rows, made, (weight._n, None, None), saved, (input._v, wrap(starts)._v, None, None))
+
+
+@functools.lru_cache(maxsize=64)
+def _equal_bags(count: int, length: int) -> Any:
+    """Where `count` bags of `length` > 0 begin, and the last one ends."""
+    return np.arange(0, count * length + 1, length)
 
 
 def _sizes(made: Tensor, starts: Any) -> Tensor:

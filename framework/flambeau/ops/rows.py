@@ -81,9 +81,14 @@ def _index_select_fast(input, dim, index):
     """A vector of places in a tensor with dimensions."""
     try:
         a, at = input._a, index._a
-        if at.dtype is not I8 or type(a) is not ndarray or at.ndim != 1 or not a.ndim or at.size > 1024 or has_negative(at):
+        if at.dtype is not I8 or type(a) is not ndarray or at.ndim != 1 or not -a.ndim <= dim < a.ndim:
             return None
-        made = a.take(at, dim)
+        if at.size > 64:
+            made = kernel.take_rows(a, dim % a.ndim, at, False)
+        else:
+            made = None if has_negative(at) else a.take(at, dim)
+        if made is None:
+            return None
     except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
         return None
     if input._n is None:

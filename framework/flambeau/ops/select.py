@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from flambeau_kernels.cpu import scatter as kernel
+from flambeau_kernels.cpu.scatter import has_negative
 
 from .. import _state, dtypes
 from .._arrays import ndarray
@@ -27,8 +27,6 @@ from .index import recorded
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
 I8 = np.dtype(np.int64)
-_lowest = np.minimum.reduce
-_LITTLE = sys.byteorder == "little"
 
 
 # -- checks --------------------------------------------------------------------------------------------------------------
@@ -42,14 +40,6 @@ def int_index(name: str, index: Any, param: str = "index") -> None:
 def long_index(name: str, index: Any) -> None:
     if index.dtype is not dtypes.int64:
         raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {index.dtype.name}; convert it with .long()")
-
-
-def has_negative(at: Any) -> bool:
-    """Whether a short cut has to leave the int64 array `at` to the checks: some element is negative, or it has none."""
-    if at.size <= 64 and _LITTLE:
-        # The sign of each element is in its last byte; for a few of them this is quicker than a reduction.
-        return max(at.tobytes()[7::8], default=255) > 127
-    return not at.size or _lowest(at, None) < 0
 
 
 def check_bounds(error: type, name: str, index: Tensor, dim: int, n: int, negative: bool = False) -> None:
@@ -188,18 +178,29 @@ def _gather_shape(input, dim, index, sparse_grad):
 
 @gather.fast
 def _gather_fast(input, dim, index, sparse_grad):
-    """Small matrices whose shapes agree apart from `dim`."""
+    """What needs no check but of its places, which is part of the work."""
     try:
         a, at = input._a, index._a
-        if at.dtype is not I8 or type(a) is not ndarray or a.ndim != 2 or at.ndim != 2 or at.size > 4096 or not -2 <= dim < 2:
+        if at.dtype is not I8 or type(a) is not ndarray or not -a.ndim <= dim < a.ndim == at.ndim:
             return None
-        dim %= 2
-        if at.shape[1 - dim] > a.shape[1 - dim] or has_negative(at):
-            return None
-        made = a[kernel.along(at, dim)]
+        dim %= a.ndim
+        made = _gathered_now(a, dim, at)
     except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
         return None
-    return wrap(made) if input._n is None else recorded(gather, made, (input._n, None), (a.shape, dim, at), (None, None, index._v))
+    if made is None or input._n is None:
+        return None if made is None else wrap(made)
+    return recorded(gather, made, (input._n, None), (a.shape, dim, at), (None, None, index._v))
+
+
+def _gathered_now(a: Any, dim: int, at: Any) -> Any:
+    """Rows of places in rows as long, and small matrices whose shapes agree apart from `dim`; None for others, and out of range."""
+    if at.size > 1024 and dim == a.ndim - 1:
+        made = kernel.gather_rows(a, at)
+        if made is not None:
+            return made
+    if a.ndim != 2 or at.size > 4096 or at.shape[1 - dim] > a.shape[1 - dim] or has_negative(at):
+        return None
+    return a[kernel.along(at, dim)]
 
 
 @gather.vjp

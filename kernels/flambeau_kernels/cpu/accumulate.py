@@ -37,7 +37,7 @@ WORK = 1 << 14                                       # elements per chunk
 ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
 PARTS = 4                                            # of the elements of one long line
 LONG = 1 << 17
-AHEAD = 6                                            # rows of a bag that are asked for early
+AHEAD = 16                                           # rows of a bag that are asked for early
 
 
 def scatter(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> bool:
@@ -153,20 +153,27 @@ def own_rows(chunk: Any, made: Any, index: Any, values: Any, rows: Any, width: A
                 to[c] = to[c] + kind(added[c])
 
 
-def sum_bags(table: np.ndarray, index: np.ndarray, starts: np.ndarray, made: np.ndarray) -> None:
-    """Row i of `made` becomes the sum of the rows of `table` that ``index[starts[i] : starts[i + 1]]`` name; all in C order."""
+def sum_bags(table: np.ndarray, index: np.ndarray, starts: np.ndarray, made: np.ndarray) -> bool:
+    """Row i of `made` becomes the sum of the rows of `table` that ``index[starts[i] : starts[i + 1]]`` name; all in C order.
+
+    Returns False where a place is out of range (those below zero are), after which `made` means nothing.
+    """
     count, width = made.shape
-    each = max(1, WORK * count // max(1, len(index) * width))
-    sum_some_bags.run(-(-count // each), table, index, starts, made, count, width, each)
+    each, wrong = max(1, WORK * count // max(1, len(index) * width)), np.zeros(1, np.int64)
+    sum_some_bags.run(-(-count // each), table, index, starts, made, wrong, count, width, len(table), each)
+    return not wrong[0]
 
 
 @kernel
-def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, count: Any, width: Any, each: Any) -> Any:
+def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, wrong: Any, count: Any, width: Any, n: Any,
+                  each: Any) -> Any:  # fmt: skip
     kind = widened(made)
     COUNT = lanes(kind)
-    sums, last = local(vector(kind, COUNT), 4), starts[count]
+    sums, last, worst = local(vector(kind, COUNT), 4), starts[count], uint64(0)
     for bag in range(chunk * each, min(count, chunk * each + each)):
         to, first, end = made + bag * width, starts[bag], starts[bag + 1]
+        for k in range(first, end):
+            worst = max(worst, uint64(int64(index[k])))
         c = 0
         for V in unroll((4, 1)):                     # vectors of columns whose sums stay in registers
             while c + V * COUNT <= width:
@@ -174,7 +181,7 @@ def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, co
                     sums[v] = broadcast(kind(0), COUNT)
                 for k in range(first, end):
                     ahead = table + (int64(index[min(k + AHEAD, last - 1)]) * width + c)
-                    row = table + (int64(index[k]) * width + c)
+                    row = table + (inside(index[k], n) * width + c)
                     for v in unroll(range(V)):
                         prefetch(ahead + v * COUNT)
                         sums[v] = sums[v] + load(row, v * COUNT, COUNT)
@@ -184,5 +191,12 @@ def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, co
         for rest in range(c, width):
             total = kind(0)
             for k in range(first, end):
-                total += table[int64(index[k]) * width + rest]
+                total += table[inside(index[k], n) * width + rest]
             to[rest] = total
+    if worst >= uint64(n):
+        wrong[0] = 1
+
+
+def inside(place: Any, n: Any) -> Any:
+    """`place`, or one that can be read where it is out of range."""
+    return int64(min(uint64(int64(place)), uint64(n - 1)))

@@ -2,23 +2,22 @@
 
 Nothing is computed here, so elements travel as unsigned integers of their size (rows in the widest unit that
 divides them) and their bits arrive unchanged. Work is cut into chunks of a fixed number of elements. Indices have
-been checked by `within` before anything is read or written; those below zero count from the end.
+been checked by `within` before anything is read or written (`picks` checks on the way); those below zero count from the end.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, prefetch, repeated
+from flambeau_kernels.engine.language import independent, int64, kernel, repeated
 from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF
 
 __all__ = [
-    "collapsed", "compress", "expand", "extent", "fill_masked", "fill_masked_into", "gather", "nonzero", "pick_pairs", "take",
+    "collapsed", "compress", "expand", "extent", "fill_masked", "fill_masked_into", "gather", "nonzero", "pick_pairs",
     "within",
 ]  # fmt: skip
 
@@ -52,43 +51,6 @@ def extremes(chunk: Any, index: Any, lowest: Any, highest: Any, n: Any) -> Any:
 
 
 # -- picking ---------------------------------------------------------------------------------------------------------------
-
-
-def take(a: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
-    """The slices of `a` (C order) at the vector `index` (C order) along `dim`."""
-    shape = a.shape
-    made = np.empty((*shape[:dim], len(index), *shape[dim + 1 :]), a.dtype)
-    size = math.prod(shape[dim + 1 :]) * a.dtype.itemsize
-    unit = next(u for u in (8, 4, 2, 1) if size % u == 0)
-    width, rows = size // unit, made.size * a.dtype.itemsize // size
-    each = max(1, PIECE // width)
-    # As vectors, which any unit can view.
-    source, target = a.reshape(-1).view(BITS_OF[unit]), made.reshape(-1).view(BITS_OF[unit])
-    take_slices.run(-(-rows // each), source, index, target, len(index), shape[dim], rows, width, each)
-    return made
-
-
-@kernel
-def take_slices(chunk: Any, source: Any, index: Any, target: Any, count: Any, n: Any, rows: Any, width: Any, each: Any) -> Any:
-    row, last = chunk * each, min(rows, chunk * each + each)
-    while row < last:                                # the slices of one outer position at a time
-        outer = row // count
-        stop = min(last, (outer + 1) * count)
-        base, places, to = source + outer * n * width, index + (row - outer * count), target + row * width
-        if width == 1:
-            for k in independent(range(stop - row)):
-                to[k] = base[from_end(places[k], n)]
-        else:
-            for k in range(stop - row):
-                if k + AHEAD < stop - row:
-                    prefetch(base + from_end(places[k + AHEAD], n) * width)
-                slice_of = base + from_end(places[k], n) * width
-                for c in independent(range(width)):
-                    to[k * width + c] = slice_of[c]
-        row = stop
-
-
-AHEAD = 4                                            # slices whose first line is asked for early
 
 
 def from_end(place: Any, n: Any) -> Any:

@@ -14,6 +14,7 @@ from .tier import compiles
 __all__ = ["add_bags", "add_rows", "check_indices", "segment_argmax", "take_rows"]
 
 COMPILED_FROM = 1024                                 # elements
+FEW = 32                                             # rows that numpy has taken before a kernel is called
 _SUMMED = "ildf"
 
 
@@ -26,9 +27,16 @@ def check_indices(indices: np.ndarray, count: int) -> None:
 
 def take_rows(table: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """``table[indices]``: ``(rows, width), (*) -> (*, width)``."""
-    check_indices(indices, table.shape[0])
+    if indices.size <= FEW and indices.dtype.char == "l" and not scatter.has_negative(indices):
+        try:
+            return table.take(indices, 0)
+        except IndexError:
+            pass                                     # said better below
     if table.size and indices.size:
-        return scatter.take_rows(table, 0, indices.reshape(-1)).reshape(indices.shape + table.shape[1:])
+        made = scatter.take_rows(table, 0, indices.reshape(-1), False)
+        if made is not None:
+            return made.reshape(indices.shape + table.shape[1:])
+    check_indices(indices, table.shape[0])
     return np.take(table, indices, axis=0)
 
 
@@ -69,14 +77,14 @@ def _add_rows_compiled(values: np.ndarray, indices: np.ndarray, rows: int, means
 
 def add_bags(table: np.ndarray, indices: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """The sums of the rows that ``indices[starts[i] : starts[i + 1]]`` name, ``(V, D), (n), (B + 1) -> (B, D)``."""
-    check_indices(indices, table.shape[0])
     count = len(starts) - 1
-    if table.dtype.char in "feE" and indices.size and table.shape[1] * len(indices) >= COMPILED_FROM and compiles():
+    if table.dtype.char in "feE" and table.shape[1] * len(indices) >= COMPILED_FROM and len(table) and compiles():
         from .accumulate import sum_bags
 
         made = np.empty((count, table.shape[1]), np.float32)
-        sum_bags(np.ascontiguousarray(table), np.ascontiguousarray(indices), starts, made)
-        return narrow(made, table.dtype)
+        if sum_bags(np.ascontiguousarray(table), np.ascontiguousarray(indices), starts, made):
+            return narrow(made, table.dtype)
+    check_indices(indices, table.shape[0])
     return add_rows(np.take(table, indices, axis=0), np.repeat(np.arange(count), np.diff(starts)), count)
 
 

@@ -8,6 +8,7 @@ Larger work runs compiled, by `index` and `accumulate`; numpy does the rest.
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +18,15 @@ from .softmax import widen
 from .tier import compiles
 
 __all__ = [
-    "add_at", "fill_masked", "fill_masked_into", "gather", "identity_of", "in_range", "masked", "nonzero", "pick", "places",
-    "put", "put_along", "put_along_into", "put_masked", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into",
-    "sum_rows_into", "take_rows",
+    "add_at", "fill_masked", "fill_masked_into", "gather", "gather_rows", "has_negative", "identity_of", "in_range", "masked",
+    "nonzero", "pick", "places", "put", "put_along", "put_along_into", "put_masked", "reduce_at", "reduce_along", "reduce_rows",
+    "sum_along_into", "sum_rows_into", "take_rows",
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+_LITTLE = sys.byteorder == "little"
 _CACHED = 4096
+COMPILED_TO = 1 << 15                                # elements of a row of an index that chunks have whole
 COMPILED_FROM = 1024                                 # elements; numpy's index machinery answers sooner for fewer
 _SUMMED = "bBhHilfd"                                 # kinds of elements the compiled sums and extremes are for
 
@@ -39,6 +42,14 @@ def in_range(index: np.ndarray, low: int, high: int) -> bool:
 
         return within(index, low, high)
     return bool(index.min() >= low and index.max() < high)
+
+
+def has_negative(index: np.ndarray) -> bool:
+    """Whether a short cut has to leave the int64 `index` to the checks: some element is negative, or it has none."""
+    if index.size <= 64 and _LITTLE:
+        # The sign of each element is in its last byte; for a few of them this is quicker than a reduction.
+        return max(index.tobytes()[7::8], default=255) > 127
+    return not index.size or np.minimum.reduce(index, None) < 0
 
 
 def _grid(shape: tuple[int, ...], dim: int) -> tuple[Any, ...]:
@@ -81,19 +92,38 @@ def gather(a: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     if a.itemsize <= 8 and _pays(index.size):
         from .index import gather as compiled
 
-        return compiled(a, dim, np.ascontiguousarray(index))
+        index = np.ascontiguousarray(index)
+        made = gather_rows(a, index) if dim == a.ndim - 1 else None
+        return compiled(a, dim, index) if made is None else made
     if index.size < _CACHED or not a.flags.c_contiguous:
         return np.ascontiguousarray(a[along(index, dim)])
     return a.reshape(-1).take(places(a.shape, index, dim)).reshape(index.shape)
 
 
-def take_rows(a: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
-    """The slices of `a` at the one-dimensional `index`, all in range, along `dim`."""
-    if a.flags.c_contiguous and a.size and _pays(a.size // a.shape[dim] * index.size):
-        from .index import take
+def gather_rows(a: np.ndarray, index: np.ndarray) -> np.ndarray | None:
+    """`gather` along the last dimension, where it pays to look at `index` once: None elsewhere, and where it is out of range."""
+    shape = index.shape
+    if not (a.itemsize <= 8 and a.size and a.flags.c_contiguous and index.flags.c_contiguous and 0 < shape[-1] <= COMPILED_TO):
+        return None
+    if shape[:-1] != a.shape[:-1] or index.dtype.char not in "il" or not _pays(index.size):
+        return None
+    from .picks import gather_rows as compiled
 
-        return take(a, dim, np.ascontiguousarray(index))
-    return a.take(index, dim)
+    return compiled(a, index)
+
+
+def take_rows(a: np.ndarray, dim: int, index: np.ndarray, negative: bool = True) -> np.ndarray | None:
+    """The slices of `a` at the vector `index` along `dim`; None if an element of it is out of range.
+
+    Args:
+        negative: whether those below zero count from the end.
+    """
+    n = a.shape[dim]
+    if a.flags.c_contiguous and a.size and _pays(a.size // n * index.size):
+        from .picks import take
+
+        return take(a, dim, np.ascontiguousarray(index), negative)
+    return a.take(index, dim) if not index.size or in_range(index, -n if negative else 0, n) else None
 
 
 def pick(a: np.ndarray, key: Any) -> np.ndarray:
@@ -103,10 +133,12 @@ def pick(a: np.ndarray, key: Any) -> np.ndarray:
         if first.dtype.char == "?":
             if len(key) == 1 and first.shape == a.shape:
                 return masked(a, first)
-        elif len(key) == 1 and _picks(first, a.shape[0]) and a.flags.c_contiguous and a.size // a.shape[0] * first.size >= COMPILED_FROM:
-            from .index import take
+        elif len(key) == 1 and _is_plain(first) and a.flags.c_contiguous and a.size // a.shape[0] * first.size >= COMPILED_FROM:
+            from .picks import take
 
-            return take(a, 0, first.reshape(-1)).reshape(first.shape + a.shape[1:])
+            made = take(a, 0, first.reshape(-1), True)
+            if made is not None:
+                return made.reshape(first.shape + a.shape[1:])
         elif len(key) == 2 == a.ndim and _are_pairs(a, first, key[1]):
             from .index import pick_pairs
 
@@ -121,7 +153,11 @@ def _are_pairs(a: np.ndarray, rows: np.ndarray, columns: Any) -> bool:
 
 def _picks(index: np.ndarray, n: int) -> bool:
     """Whether `index` is one for compiled kernels, and in range."""
-    return index.dtype.char == "l" and index.size > 0 and index.flags.c_contiguous and in_range(index, -n, n)
+    return _is_plain(index) and in_range(index, -n, n)
+
+
+def _is_plain(index: np.ndarray) -> bool:
+    return index.dtype.char == "l" and index.size > 0 and index.flags.c_contiguous
 
 
 def masked(a: np.ndarray, mask: np.ndarray) -> np.ndarray:
