@@ -7,6 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import flambeau_kernels as kernels
+
 BOOL, INTEGER, FLOATING, COMPLEX = range(4)
 
 
@@ -125,7 +127,9 @@ def set_default_dtype(d: dtype) -> None:
     global _default
     if d not in _TO_COMPLEX:
         raise TypeError(f"set_default_dtype: only floating-point types are supported as the default type, got {d}")
-    _default = d
+    if d is not _default:
+        _default = d
+        kernels.forget_plans()
 
 
 def default_complex() -> dtype:

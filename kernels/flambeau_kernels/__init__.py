@@ -6,6 +6,7 @@ about tensors, gradients or devices other than by the arrays it is given.
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -54,6 +55,11 @@ def set_backend(name: str) -> None:
     _check_name(name)
     _backend, _compiled = name, None
     small.start_over()
+    forget_plans()
+
+
+def forget_plans() -> None:
+    """Let everyone plan anew; for when something changes that plans depend on: the backend, the default dtype."""
     for forget in plans_kept_elsewhere:
         forget()
 
@@ -147,6 +153,18 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if plan is None else plan(formula, inputs, outs, compute)
 
 
+def teach(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
+    """Let `formula.direct` answer for operands like `inputs`, if the compiled tier takes them. They just ran on it.
+
+    Args:
+        inputs: arrays and numbers, as for `launch`.
+        out: an array of the result's dtype, which like `compute` must follow from the formula and the dtypes of `inputs`.
+    """
+    teach_it = getattr(_compiled, "teach", None)
+    if teach_it is not None:
+        teach_it(formula, inputs, out, compute)
+
+
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
     """`launch` by numpy expressions: slow, simple, and what the other tiers are compared with."""
     compute = _WIDE.get(compute, compute)
@@ -189,6 +207,16 @@ def store(out: Any, a: Any) -> None:
             if run(_SAME, (a,), (out,), compute):
                 return
     out[...] = cast(a, out.dtype)
+
+
+def converted(a: Any, dtype: np.dtype) -> Any:
+    """A new array of what `store` makes of `a` as another `dtype`, if this has been done to arrays like it; or None."""
+    return _conversion(dtype).direct(a)
+
+
+@functools.cache
+def _conversion(dtype: np.dtype) -> Formula:
+    return Formula(lambda x: x, f"to_{dtype.name}")
 
 
 # Elements from which compiled loops store: they convert half types as vectors, and walk transposed arrays in tiles.

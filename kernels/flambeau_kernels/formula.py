@@ -11,8 +11,15 @@ from . import vocabulary
 _WORDS = frozenset((*vocabulary.WORDS, *vocabulary.HOST_WORDS))
 
 
+def refuse(*operands: Any) -> None:
+    """The answer to operands that a short way was not made for: None."""
+
+
 class Formula:
     """A straight-line Python function over the scalar vocabulary.
+
+    `direct` computes it on operands of dtypes it was taught (`flambeau_kernels.teach`), arrays by rows of one shape and
+    numbers, and returns a new array; `direct_` stores the result in its first operand. None: the caller goes its own way.
 
     Args:
         fn: the function. Its globals and closure may hold numbers and further straight-line functions.
@@ -20,7 +27,7 @@ class Formula:
         ufunc: a numpy ufunc that computes exactly `fn`, used by the numpy tier to spare the temporaries.
     """
 
-    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "__weakref__", "compiled")
+    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "__weakref__", "compiled", "direct", "direct_")
 
     def __init__(self, fn: Callable[..., Any], name: str | None = None, ufunc: Any = None) -> None:
         if not isinstance(fn, FunctionType):
@@ -31,6 +38,8 @@ class Formula:
         self._bound: dict[int, Callable[..., Any]] = {}
         self._key: str | None = None
         self.compiled: Any = None  # whatever the engine keeps for it
+        self.direct: Callable[..., Any] = refuse
+        self.direct_: Callable[..., Any] = refuse
 
     def __repr__(self) -> str:
         return f"Formula({self.name})"

@@ -113,10 +113,12 @@ def _launch(formula: Any, a: Any, b: Any, out: Any) -> None:
         runner = _plans[key] = kernels.planned(formula, inputs, (out,), a.dtype) or False
     if runner is False:
         kernels.launch(formula, (a,) if b is None else (a, b), (out,), a.dtype)
-    elif b is None:
-        runner(a, out)
     else:
-        runner(a, b if of_arrays else np.asarray(b), out)
+        if b is None:
+            runner(a, out)
+        else:
+            runner(a, b if of_arrays else np.asarray(b), out)
+        kernels.teach(formula, (a,) if b is None else (a, b), out, a.dtype)
 
 
 def _of_number(formula: Any, ufunc: Any, number: Any, b: Any) -> Any:
@@ -235,7 +237,7 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
         body += f"        if SLOW:\n            return slow(OP, ({args}{trailing}))\n"
     if isinstance(op, ElementwiseOp) and (op.ufunc is not None and len(op.positional) <= 2 or op.small or _small_name(op)):
         body += _fast_elementwise(op)
-    elif isinstance(op, ElementwiseOp) and op.check is None:
+    elif isinstance(op, ElementwiseOp) and op.check_looks_at != "values":
         body += _planned_elementwise(op)
     if op.fast_rule is not None:
         body += f"        made = fast({given})\n        if made is not None:\n            return made\n"
@@ -276,37 +278,51 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
 
 
 def _planned_elementwise(op: ElementwiseOp) -> str:
-    """A formula of one Tensor, with floats or a second Tensor beside it, that ran on such operands before: `_run_again`."""
+    """A formula of one Tensor, with floats or other Tensors beside it, that ran on such operands before: `_run_again`."""
     first, *rest = op.positional
-    own = f"({first}.__class__ is Tensor or {first}.__class__ is Parameter)"
     guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
     if op.keyword_only and op.short is None or len(rest) > 2:
         return ""
-    cases = [("".join(f" and {n}.__class__ is float" for n in rest), "".join(f", {n}.__class__" for n in rest),
-              "".join(f"asarray({n}), " for n in rest), f"{first}._n is not None")]
-    if len(rest) == 1:
-        second = rest[0]
-        cases.append((f" and ({second}.__class__ is Tensor or {second}.__class__ is Parameter)", ", b.dtype, b.shape, b.strides",
-                      "b, ", f"{first}._n is not None or {second}._n is not None"))
+    arrays = ("a", "b", "c")[: len(rest) + 1]
     lines = []
-    for i, (test, key, operands, history) in enumerate(cases):
-        lines += [
-            f"{'el' if i else ''}if {own}{test}{guard}:",
-            f"    a = {first}._a",
-            *([f"    b = {rest[0]}._a"] if i else []),
-            f"    found = plans.get((a.dtype, a.shape, a.strides{key}))",
-            "    if found is not None and a.__class__ is ndarray" + (" and b.__class__ is ndarray:" if i else ":"),
-            "        o = empty(found[1], found[2])",
-            f"        found[0](a, {operands}o)",
-            "        t = new(Tensor)",
-            "        t._a = o",
-            "        t._v = [0, 0, None, None]",
-            "        t._b = t._n = None",
-            f"        if found[3] and ({history}):",
-            f"            OP.record(t, ({', '.join(op.params)},))",
-            "        return t",
-        ]  # fmt: skip
+    if op.check_looks_at == "dtypes" or not rest:
+        key = "".join(f", {n}.__class__" for n in rest)
+        test = "".join(f" and {n}.__class__ is float" for n in rest)
+        of_numbers = "".join(f"asarray({n}), " for n in rest)
+        lines += [f"if {_is_tensor(first)}{test}{guard}:", *_planned(op, (first,), ("a",), rest, key, of_numbers)]
+    if rest:
+        test = " and ".join(_is_tensor(n) for n in op.positional)
+        key = "".join(f", {x}.dtype, {x}.shape, {x}.strides" for x in arrays[1:])
+        others = "".join(f"{x}, " for x in arrays[1:])
+        lines += [f"{'el' if lines else ''}if {test}{guard}:", *_planned(op, tuple(op.positional), arrays, arrays[1:], key, others)]
     return "".join(f"        {line}\n" for line in lines)
+
+
+def _is_tensor(name: str) -> str:
+    return f"({name}.__class__ is Tensor or {name}.__class__ is Parameter)"
+
+
+def _planned(op: ElementwiseOp, tensors: tuple[str, ...], arrays: tuple[str, ...], others: Any, key: str, rest: str) -> list[str]:
+    """Lines that answer for `tensors`, whose arrays are called `arrays`, and `others` beside the first."""
+    exact = " and ".join(f"{x}.__class__ is ndarray" for x in arrays)
+    lines = [
+        *(f"{x} = {name}._a" for x, name in zip(arrays, tensors, strict=True)),
+        f"o = FORMULA.direct({', '.join(('a', *others))})",
+        "if o is None:",
+        f"    found = plans.get((a.dtype, a.shape, a.strides{key}))",
+        f"    if found is not None and {exact}:",
+        "        o = empty(found[1], found[2])",
+        f"        found[0](a, {rest}o)",
+        "if o is not None:",
+        "    t = new(Tensor)",
+        "    t._a = o",
+        "    t._v = [0, 0, None, None]",
+        "    t._b = t._n = None",
+    ]
+    if op.differentiable:
+        history = " or ".join(f"{name}._n is not None" for name in tensors)
+        lines += [f"    if {history}:", f"        OP.record(t, ({', '.join(op.params)},))"]
+    return [f"    {line}" for line in (*lines, "    return t")]
 
 
 def _plain_formula(op: Op) -> Any:
@@ -327,9 +343,11 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
         lines = [
             f"o = small.{name}({args})",
             "if o is None:",
-            f"    o = small.numpy_{name}({args})",
+            f"    o = FORMULA.direct({', '.join(operands)})",
             "    if o is None:",
-            f"        o = large(FORMULA, None, {', '.join(operands)})",
+            f"        o = small.numpy_{name}({args})",
+            "        if o is None:",
+            f"            o = large(FORMULA, None, {', '.join(operands)})",
             "if o is not None:",
             *(f"    {line}" for line in finish),
         ]
@@ -347,8 +365,9 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
             "    except (ValueError, TypeError, RuntimeWarning):  # the general path says what is wrong",
             "        pass",
         ]
+        lines += ["else:", f"    o = FORMULA.direct({args})"]
         if op.differentiable:
-            lines += ["else:", f"    o = large(FORMULA, None, {args})"]
+            lines += ["    if o is None:", f"        o = large(FORMULA, None, {args})"]
         lines += ["if o is not None:", *(f"    {line}" for line in finish)]
     return [f"    {line}" for line in lines]
 
@@ -375,8 +394,6 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         "node.seq = next_seq()",
         "node.hooks = None",
     ]
-    if _small_name(op):
-        lines.append("d = b.dtype" if number == 0 else "d = a.dtype")
     parents = nodes if number is None else (*nodes, "None") if number else ("None", *nodes)
     of = dict(zip(tensors, nodes, strict=True))
     saved, versions = ([text] for text in _kept(op, "out", of, "o", "v"))  # pyright: ignore[reportArgumentType]  # the keys are strings
@@ -390,7 +407,7 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         saved.append(value)
         versions.append(version)
         shapes.append(f"{arrays[i]}.shape" if tensor else "None")
-        kinds.append("d" if tensor else "None")
+        kinds.append(f"{arrays[i]}.dtype" if tensor else "None")
     for extra in op.keyword_only:
         parents = (*parents, "None")
         saved.append(extra if extra in op.reads else "None")
@@ -524,10 +541,11 @@ def make_inplace(op: Op) -> Any:
     if isinstance(op, ElementwiseOp) and op.dtype_rule.__name__ != "to_bool":
         if op.ufunc is not None:
             fast = _fast_inplace(op)
-        if len(op.params) == 1 and op.check is None:
+        if len(op.params) == 1 and op.check_looks_at == "dtypes":
             first = op.positional[0]
             fast += (
-                f"        if {first}._n is None and ({first}._b is None or {first}._b[0]._n is None) and large_(FORMULA, {first}._a):\n"
+                f"        if {first}._n is None and ({first}._b is None or {first}._b[0]._n is None) and (\n"
+                f"            FORMULA.direct_({first}._a) is not None or large_(FORMULA, {first}._a)\n        ):\n"
                 f"            v = {first}._v\n            v[0] += 1\n            v[1] = next_seq()\n            return {first}\n"
             )
     text = (
@@ -560,11 +578,13 @@ def _fast_inplace(op: ElementwiseOp) -> str:
         f"if {guard}{first}._n is None and ({first}._b is None or {first}._b[0]._n is None):",
         "    if kind is Tensor:",
         f"        if {second}._n is None and (",
-        f"            small.{name}_({first}._a, {second}._a) is not None or large_(FORMULA, {first}._a, {second}._a)",
+        f"            small.{name}_({first}._a, {second}._a) is not None or FORMULA.direct_({first}._a, {second}._a) is not None",
+        f"            or large_(FORMULA, {first}._a, {second}._a)",
         "        ):",
         *(f"        {line}" for line in done),
         f"    elif {_plain_number(second)} and (",
-        f"        small.{name}_({first}._a, {second}) is not None or large_(FORMULA, {first}._a, {second})",
+        f"        small.{name}_({first}._a, {second}) is not None or FORMULA.direct_({first}._a, {second}) is not None",
+        f"        or large_(FORMULA, {first}._a, {second})",
         "    ):",
         *(f"    {line}" for line in done),
     ]

@@ -35,12 +35,14 @@ from ._spec import (
     ElementwiseOp,
     composite,
     elementwise,
+    looks_at,
     saved_tensor,
 )
 
 NO_FOREACH = EVERYWHERE & ~16
 
 
+@looks_at("dtypes")
 def check_alpha(op: Any, input: Any, other: Any, alpha: Any) -> None:
     """Raise RuntimeError for an `alpha` of a kind the result cannot hold."""
     d = result_type((input, other))
@@ -52,6 +54,7 @@ def check_alpha(op: Any, input: Any, other: Any, alpha: Any) -> None:
         raise RuntimeError(f"{op.name}: For non-complex input tensors, argument alpha must not be a complex number")
 
 
+@looks_at("dtypes")
 def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
     check_alpha(op, input, other, alpha)
     kinds = [x.dtype.category == 0 if isinstance(x, Tensor) else isinstance(x, bool) for x in (input, other)]
@@ -346,6 +349,7 @@ def _pow_fast(input: Any, exponent: Any) -> Any:
     return None
 
 
+@looks_at("dtypes")
 def check_tensors(op: Any, *args: Any) -> None:
     """Raise TypeError for a number where PyTorch takes Tensors only."""
     for name, x in zip(op.params, args, strict=True):
@@ -510,6 +514,7 @@ def logical_xor(input, other):
     return logical_xor(input, other)
 
 
+@looks_at("dtypes")
 def check_some_tensor(op: Any, input: Any, other: Any) -> None:
     """Raise TypeError when both operands are numbers."""
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):

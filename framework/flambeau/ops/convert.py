@@ -166,7 +166,9 @@ def _converted(input: Tensor, d: dtype) -> Tensor:
         return input
     if a.__class__ is not np.ndarray or a.dtype.kind == "c":
         return to_copy(input, d, None, None)
-    made = _arranged(a, target, None)
+    made = kernels.converted(a, target)
+    if made is None:
+        made = _arranged(a, target, None)
     if input._n is None:
         return wrap(made)
     if d.category < dtypes.FLOATING or from_numpy_dtype(a.dtype).category < dtypes.FLOATING:

@@ -9,7 +9,7 @@ from flambeau_kernels.vocabulary import isfinite, isinf, isnan, maximum, minimum
 from .. import dtypes
 from ..tensor import Tensor
 from ._promote import common, like_input, real_common, refuse, result_type
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise
+from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, looks_at
 
 NO_FOREACH = EVERYWHERE & ~16
 
@@ -36,6 +36,7 @@ def _where_dtype(op: Any, args: Any) -> Any:
     return d, d
 
 
+@looks_at("numbers")
 def _check_fits(op: Any, *args: Any) -> None:
     """Raise RuntimeError for a number that the common dtype cannot hold."""
     for x in args:
@@ -43,6 +44,7 @@ def _check_fits(op: Any, *args: Any) -> None:
             dtypes.check_number(x, result_type(args))
 
 
+@looks_at("numbers")
 def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     if condition.dtype not in (dtypes.bool, dtypes.uint8):
         raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")

@@ -66,7 +66,15 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if type(found) is str else found
 
 
-launch.planned = planned  # type: ignore[attr-defined]  # part of what a backend's launch may offer
+def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
+    """As `flambeau_kernels.teach`."""
+    from flambeau_kernels.engine import direct
+
+    direct.teach(formula, inputs, out, compute)
+
+
+# What a backend's launch may offer.
+launch.planned, launch.teach = planned, teach  # type: ignore[attr-defined]
 
 
 class _Made:
@@ -140,12 +148,17 @@ def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndar
     return None
 
 
-def _does_not_pay(formula: Formula, elements: int, cost: int, compute: np.dtype,
-                  stored: set[np.dtype]) -> str | None:
+def pays_from(formula: Formula, cost: int, compute: np.dtype, stored: set[np.dtype]) -> int:
+    """Elements from which a loop of `cost` over arrays of the dtypes `stored` is worth its launch."""
     # numpy computes half types one element at a time.
     one_stream = (formula.ufunc is not None and cost <= CHEAP and stored == {compute}
                   and compute.name not in _HALF)
-    if one_stream and elements < UFUNC_COMPILED_FROM:
+    return UFUNC_COMPILED_FROM if one_stream else 0
+
+
+def _does_not_pay(formula: Formula, elements: int, cost: int, compute: np.dtype,
+                  stored: set[np.dtype]) -> str | None:
+    if elements < pays_from(formula, cost, compute, stored):
         return f"{elements} elements of one ufunc; the compiled tier pays from {UFUNC_COMPILED_FROM}"
     return None
 

@@ -5,6 +5,7 @@ with it every result, is independent of the number of threads.
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,8 +88,8 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
     dims = where.dims if len(where.dims) > 1 else (one_row, *where.dims)
     *outer, (n1, next_strides), (n0, inner_strides) = dims
     plan = native.new_table(native.DIMS + len(outer) * (1 + operands) + 2 * operands)
-    ns = cost * NS_PER_COST + bytes_per_element * NS_PER_BYTE
-    small = where.rows * n0 * ns < 2 * CHUNK_NS
+    ns = nanoseconds(cost, bytes_per_element)
+    small = where.rows * n0 < shared_from(ns)
     if crosses_lines(inner_strides, next_strides):
         row_grain, column_grain = min(TILE[0], where.rows), min(TILE[1], n0)
     else:
@@ -109,6 +110,21 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
     return plan
 
 
+def nanoseconds(cost: int, bytes_per_element: int) -> float:
+    """Of one core, for an element."""
+    return cost * NS_PER_COST + bytes_per_element * NS_PER_BYTE
+
+
+def shared_from(ns_per_element: float) -> int:
+    """Elements from which work is cut into chunks."""
+    return math.ceil(2 * CHUNK_NS / ns_per_element)
+
+
+def chunk_elements(ns_per_element: float) -> int:
+    """Elements of a chunk that is worth handing to another thread, roughly."""
+    return max(1024, int(CHUNK_NS / ns_per_element) // 1024 * 1024)
+
+
 def crosses_lines(inner_strides: tuple[int, ...], next_strides: tuple[int, ...]) -> bool:
     """Whether an operand is transposed: each column of a row lies on another cache line, shared by several
     rows.
@@ -121,7 +137,7 @@ def crosses_lines(inner_strides: tuple[int, ...], next_strides: tuple[int, ...])
 
 def grains(rows: int, columns: int, ns_per_element: float) -> tuple[int, int]:
     """Rows and columns of a chunk worth handing to another thread."""
-    elements = max(1024, int(CHUNK_NS / ns_per_element) // 1024 * 1024)
+    elements = chunk_elements(ns_per_element)
     if columns < elements:
         return _even(rows, max(1, elements // columns), 1), columns
     return 1, _even(columns, elements, LINE)

@@ -7,7 +7,7 @@ One module for each kind; this one hands out what declarations and the rest of t
 
 from .base import EVERYWHERE, FOREACH, FUNCTION, INPLACE, METHOD, OPS, OUT, Op
 from .composite import CompositeOp, composite
-from .elementwise import ElementwiseOp, constant_along, elementwise, saved_tensor
+from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, replay
 from .primitive import primitive
 from .reduction import (
@@ -45,6 +45,7 @@ __all__ = [
     "describe",
     "elementwise",
     "floating_dtype",
+    "looks_at",
     "primitive",
     "rebase",
     "reduced_shape",

@@ -10,7 +10,6 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.reference import WORDS_READ
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
@@ -36,6 +35,20 @@ def forget_plans() -> None:
 
 kernels.plans_kept_elsewhere.append(forget_plans)
 MOST_PLANS = 512                                      # an op keeps; shapes that change every step must not pile up
+
+
+def looks_at(what: str) -> Callable[[Any], Any]:
+    """Decorator of checks: what decides whether they raise, apart from keyword-only arguments with other than their defaults.
+
+    'dtypes' and the classes of numbers, or the values of 'numbers' too; other checks may look at values of arrays, so they
+    run at every call.
+    """
+
+    def marked(check: Any) -> Any:
+        check.looks_at = what
+        return check
+
+    return marked
 
 
 class ElementwiseNode(Node):
@@ -83,6 +96,7 @@ class ElementwiseOp(Op):
         self.partials = partials
         self.vjps = vjps or {}
         self.check = check
+        self.check_looks_at = "dtypes" if check is None else getattr(check, "looks_at", "values")
         self.scalar_first = scalar_first
         self.samples = samples
         self.small = small
@@ -198,8 +212,10 @@ class ElementwiseOp(Op):
 
     def _remember(self, arrays: Any, out: Any, compute: Any) -> None:
         """Keep the compiled plan of a call on contiguous results."""
-        if self.check is not None or not out.flags.c_contiguous or out.size < kernels.SEVERAL_COMPILED_FROM:
+        if not self._same_by_dtypes(arrays) or not out.flags.c_contiguous or out.size < kernels.SEVERAL_COMPILED_FROM:
             return
+        if self.differentiable and out.dtype.kind in "biu" and any(isinstance(a, ndarray) and a.dtype.kind not in "biu" for a in arrays):
+            return                                    # entry points record whatever has history
         key = self._key(arrays)
         if key is None or key in self._plans:
             return
@@ -207,10 +223,26 @@ class ElementwiseOp(Op):
         formula = self.formula if self.short is None else self.short
         inputs = tuple(np.asarray(a) for a in arrays[:count])
         runner = kernels.planned(formula, inputs, (out,), compute.numpy)
+        if runner is not None:
+            self._teach(arrays, out, compute)
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         records = self.differentiable and from_numpy_dtype(out.dtype).category >= FLOATING
         self._plans[key] = None if runner is None else (runner, out.shape, out.dtype, records)
+
+    def _same_by_dtypes(self, arrays: Any) -> bool:
+        """Whether dtypes and classes of numbers alone say that these operands are right and how they are computed."""
+        if "launch" in self.__dict__:
+            return False                              # it chooses by values
+        looks_at = self.check_looks_at
+        return looks_at == "dtypes" or looks_at == "numbers" and all(isinstance(a, ndarray) for a in arrays)
+
+    def _teach(self, arrays: Any, out: Any, compute: Any) -> None:
+        """Give later calls with such operands the shortest way."""
+        count = len(self.positional)
+        if self.short is not None and not all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)):
+            return
+        kernels.teach(self.formula if self.short is None else self.short, arrays[:count], out, compute.numpy)
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
@@ -238,6 +270,8 @@ class ElementwiseOp(Op):
             arrays = tuple(np.array(a) if self._collides(a, out) else a for a in arrays)
             if result.numpy == out.dtype:
                 self.launch(arrays, out, compute.numpy)
+                if self._same_by_dtypes(arrays) and out.size >= kernels.SEVERAL_COMPILED_FROM:
+                    self._teach(arrays, out, compute)
             else:
                 made = np.empty(out.shape, result.numpy)
                 self.launch(arrays, made, compute.numpy)

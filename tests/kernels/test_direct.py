@@ -1,0 +1,164 @@
+"""Formulas called without a plan: what they answer, what they refuse, and that answers are those of the general way."""
+
+from __future__ import annotations
+
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau as fb
+import flambeau_kernels as kernels
+from flambeau_kernels.cpu.tier import compiles
+from flambeau_kernels.formula import Formula
+
+pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
+
+N = 70_001
+
+
+def array(dtype, seed=0, shape=(N,)):
+    values = np.random.default_rng(seed).normal(size=shape) * 40
+    return values.astype(dtype)
+
+
+def taught(fn, inputs, result, compute):
+    """A formula that has run on `inputs` once."""
+    formula = Formula(fn)
+    shape = next(a.shape for a in inputs if isinstance(a, np.ndarray))
+    out, compute = np.empty(shape, result), np.dtype(compute)
+    kernels.launch(formula, inputs, (out,), compute)
+    kernels.teach(formula, inputs, out, compute)
+    return formula, out
+
+
+CASES = {
+    "two arrays": (lambda a, b: a * b - a, (array("float32"), array("float32", 1)), "float32", "float32"),
+    "a float": (lambda a, b: a * b - a, (array("float64"), 1.7), "float64", "float64"),
+    "an integer": (lambda a, b: a * b - a, (array("int64"), 1_000_003), "int64", "int64"),
+    "a number first": (lambda a, b: a * b - a, (0.3, array("float32")), "float32", "float32"),
+    "halves": (lambda a, b: a * b - a, (array(ml_dtypes.bfloat16), array(ml_dtypes.bfloat16, 1)), ml_dtypes.bfloat16, "float32"),
+    "mixed": (lambda a, b: a * b - a, (array("int32"), array("float64")), "float64", "float64"),
+    "a truth": (lambda a, b: a > b, (array("float32"), array("float32", 1)), "bool", "float32"),
+    "three": (lambda a, b, c: a * b - c, (array("float32"), 2.5, array("float32", 1)), "float32", "float32"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_answer_is_that_of_a_launch_with_any_number_of_threads(case):
+    fn, inputs, result, compute = CASES[case]
+    formula, out = taught(fn, inputs, result, compute)
+    before = fb.get_num_threads()
+    try:
+        for threads in (1, 2, 4):
+            fb.set_num_threads(threads)
+            made = formula.direct(*inputs)
+            assert made.dtype == out.dtype
+            np.testing.assert_array_equal(made.view(np.uint8), out.view(np.uint8))
+    finally:
+        fb.set_num_threads(before)
+
+
+def test_shapes_are_kept_and_sizes_need_not_be_those_it_was_taught_with():
+    formula, _ = taught(lambda a, b: a - b, (array("float32"), array("float32", 1)), "float32", "float32")
+    for shape in [(300,), (257, 3, 100), (1, 1_000_003), (2, 500_000)]:
+        a, b = array("float32", 2, shape), array("float32", 3, shape)
+        np.testing.assert_array_equal(formula.direct(a, b), a - b)
+
+
+def test_what_it_was_not_taught_is_refused():
+    formula, _ = taught(lambda a, b: a - b, (array("int64"), 3), "int64", "int64")
+    a = array("int64")
+    assert formula.direct(a, 5) is not None
+    refused = [(a,), (a, 5, 5), (a, a), (a, 5.0), (a, True), (a, 1 << 60), (a, -(1 << 70)), (a, "5"), (a, np.int64(5)), (5, a),
+               (a.astype("int32"), 5), (a[::2], 5), (a[:20], 5), (a[:0], 5), (np.asfortranarray(a[:70_000].reshape(7, -1)), 5),
+               (a.view(type("Sub", (np.ndarray,), {})), 5), (fb.from_numpy(a), 5), (np.array(1), 5), ()]  # fmt: skip
+    assert [args for args in refused if formula.direct(*args) is not None] == []
+    two, _ = taught(lambda a, b: a - b, (a, a), "int64", "int64")
+    assert two.direct(a, a[1:]) is two.direct(a[:70_000], a[:70_000].reshape(7, -1)) is None
+
+
+def test_in_place_it_refuses_what_must_not_be_written_and_overlaps():
+    formula, _ = taught(lambda a, b: a - b, (array("float32"), array("float32")), "float32", "float32")
+    a, b = array("float32"), array("float32", 1)
+    expected = a - b
+    assert formula.direct_(a, b) is a
+    np.testing.assert_array_equal(a, expected)
+    assert formula.direct_(a, a) is a
+    assert not a.any()
+    assert formula.direct_(b[1:], b[:-1]) is formula.direct_(b[:-1], b[1:]) is None
+    a.flags.writeable = False
+    assert formula.direct_(a, b) is None
+    greater, _ = taught(lambda a, b: a > b, (b, b), "bool", "float32")
+    assert greater.direct_(b, b) is None              # the result has another dtype
+
+
+def test_references_are_counted():
+    formula, _ = taught(lambda a, b: a - b, (array("float32"), array("float32")), "float32", "float32")
+    a, b = array("float32"), array("float32", 1)
+    counted = (a, b, a.dtype)
+    before = [sys.getrefcount(x) for x in counted]
+    for _ in range(100):
+        formula.direct(a, b)
+        formula.direct_(a, b)
+        assert formula.direct(a, None) is None
+    # A wrong count is off by a hundred; the collector may free other arrays meanwhile, which have the dtype too.
+    assert all(abs(sys.getrefcount(x) - n) < 50 for x, n in zip(counted, before, strict=True))
+    assert sys.getrefcount(formula.direct(a, b)) <= 2
+
+
+def test_another_backend_forgets():
+    formula, _ = taught(lambda a, b: a - b, (array("float32"), 1.0), "float32", "float32")
+    a, builtin, before = array("float32"), formula.direct, kernels.backend()
+    assert builtin(a, 1.0) is not None
+    try:
+        kernels.set_backend("numpy")
+        assert formula.direct(a, 1.0) is builtin(a, 1.0) is None
+    finally:
+        kernels.set_backend(before)
+
+
+OPS = {
+    "add": lambda x, y, c: x + y, "sub with alpha": lambda x, y, c: fb.sub(x, y, alpha=2), "scaled": lambda x, y, c: x * 3,
+    "divided": lambda x, y, c: x / 7, "subtracted from": lambda x, y, c: 2 - x, "greater": lambda x, y, c: x > y,
+    "where": lambda x, y, c: fb.where(c, x, y), "maximum": lambda x, y, c: fb.maximum(x, y),
+    "clamped": lambda x, y, c: x.clamp(-1, 2), "relu": lambda x, y, c: x.relu(), "to float64": lambda x, y, c: x.to(fb.float64),
+    "to bfloat16": lambda x, y, c: x.to(fb.bfloat16), "lerp": lambda x, y, c: fb.lerp(x, y, 0.25) if x.is_floating_point() else x,
+    "added in place": lambda x, y, c: x.clone().add_(y), "gelu": lambda x, y, c: fb.nn.functional.gelu(x) if x.is_floating_point() else x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("op", OPS)
+def test_later_calls_of_ops_give_what_the_first_one_gave(op, dtype):
+    d = getattr(fb, dtype)
+    x, y = (fb.from_numpy(np.abs(array("float32", seed))).to(d) for seed in (0, 1))
+    c = fb.from_numpy(array("float32", 2) > 0)
+    kernels.forget_plans()
+    first, *later = [OPS[op](x, y, c) for _ in range(3)]
+    for made in later:
+        assert made.dtype is first.dtype
+        np.testing.assert_array_equal(made.to(fb.float64).numpy(), first.to(fb.float64).numpy())
+
+
+def test_gradients_of_later_calls():
+    x = fb.from_numpy(array("float32")).requires_grad_()
+    y = fb.from_numpy(array("float32", 1)).bfloat16().requires_grad_()
+    for _ in range(3):
+        z = fb.where(x > 0, x * y, fb.nn.functional.gelu(x) + 2 * x)
+        gx, gy = fb.autograd.grad(z.sum(), (x, y))
+        assert gx.dtype is fb.float32
+        assert gy.dtype is fb.bfloat16
+    expected = np.where(x.detach().numpy() > 0, x.detach().numpy(), 0)
+    np.testing.assert_allclose(gy.float().numpy(), expected, rtol=1e-2)
+
+
+def test_the_default_dtype_is_asked_again():
+    x = fb.arange(N)
+    try:
+        for d in (fb.float32, fb.float64, fb.float32):
+            fb.set_default_dtype(d)
+            assert [(x / 3).dtype, (x * 0.5).dtype] * 2 == [d] * 4
+    finally:
+        fb.set_default_dtype(fb.float32)
