@@ -205,6 +205,8 @@ def store(out: Any, a: Any) -> None:
         if compute is not None and not (a.flags.c_contiguous and a.dtype == out.dtype and out.flags.c_contiguous):
             run = _compiled or _load_compiled()
             if run(_SAME, (a,), (out,), compute):
+                if a.dtype != out.dtype:
+                    teach(_conversion(out.dtype), (a,), out, compute)
                 return
     out[...] = cast(a, out.dtype)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.reference import WORDS_READ
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
@@ -396,12 +397,16 @@ class ElementwiseOp(Op):
                 if isinstance(v, ndarray) and v.dtype != compute:
                     compute = dtypes.promote_types(from_numpy_dtype(compute), from_numpy_dtype(v.dtype)).numpy
             if type(grad) is ndarray:
-                shape = grad.shape
-                for v in values:
-                    if isinstance(v, ndarray) and v.shape != shape:
-                        shape = np.broadcast_shapes(shape, v.shape)
-                result = np.empty(shape, compute)
-                kernels.launch(formula, (grad, *values), (result,), compute)
+                result = formula.direct(grad, *values)
+                if result is None:
+                    shape = grad.shape
+                    for v in values:
+                        if isinstance(v, ndarray) and v.shape != shape:
+                            shape = np.broadcast_shapes(shape, v.shape)
+                    result = np.empty(shape, compute)
+                    kernels.launch(formula, (grad, *values), (result,), compute)
+                    if result.size >= kernels.SEVERAL_COMPILED_FROM:
+                        kernels.teach(formula, (grad, *values), result, compute)
             else:
                 result = on_other_device_formula(formula, (grad, *values), compute)
         shape = node.shape[i]
