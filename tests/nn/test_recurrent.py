@@ -203,3 +203,25 @@ def test_operands_that_do_not_fit_are_refused():
         net(fb.randn(5, 3, 4))
     with pytest.raises(RuntimeError, match="hidden size"):
         net(fb.randn(5, 3, 4, dtype=fb.float64), fb.zeros(1, 2, 6, dtype=fb.float64))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("kind", "options"), KINDS[:4], ids=str)
+def test_a_cell_is_one_step_of_its_layer(kind, options, bias, monkeypatch):
+    net = layer(kind, options, bias=bias)
+    cell = getattr(nn, f"{kind}Cell")(4, 6, bias=bias, **options, dtype=fb.float64)
+    cell.load_state_dict({name.removesuffix("_l0"): w for name, w in net.state_dict().items()})
+
+    def run():
+        x = fb.linspace(-1, 1, 12, dtype=fb.float64).reshape(3, 4).requires_grad_()
+        h = fb.linspace(-1, 1, 18, dtype=fb.float64).reshape(3, 6).requires_grad_()
+        state = (h, h * 2) if kind == "LSTM" else h
+        made = parts(cell(x, state))
+        return [*made, *fb.autograd.grad(sum((s * s.cos()).sum() for s in made), [x, h, *cell.parameters()])]
+
+    whole = run()
+    _, last = net(fb.linspace(-1, 1, 12, dtype=fb.float64).reshape(1, 3, 4))
+
+    agree(parts(cell(fb.linspace(-1, 1, 12, dtype=fb.float64).reshape(3, 4))), [s[0] for s in parts(last)])
+    by_steps(monkeypatch)
+    agree(whole, run())

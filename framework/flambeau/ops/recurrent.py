@@ -41,13 +41,28 @@ def run_direction(
         input: (T, batch, input), or packed (sum of batch sizes, input) with `batch_sizes`.
         backwards: from the last step to the first.
     """
+    made = _as_one_op(mode, input, batch_sizes, state, w, backwards)
+    return _by_steps(mode, input, batch_sizes, state, w, backwards) if made is None else (made[0], made[1:])
+
+
+def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
+    """The state after one more `input` (batch, input)."""
+    made = _as_one_op(mode, input, input.shape[:1], state, w, False)
+    if made is None:
+        return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
+    return (made[0], *made[2:])  # the output is the new h
+
+
+def _as_one_op(
+    mode: str, input: Tensor, batch_sizes: Sequence[int] | None, state: State, w: Weights, backwards: bool
+) -> tuple[Tensor, ...] | None:
+    """Output and last state, where kernels take such a layer."""
     given = (input, *state, *w)
     if _state.SLOW or w.w_hr is not None or not kernels.fits(*[None if t is None else t._a for t in given]):
-        return _by_steps(mode, input, batch_sizes, state, w, backwards)
+        return None
     keep = _state.grad_enabled() and any(t is not None and t._n is not None for t in given)
     h, c = state if mode == "LSTM" else (*state, None)
-    output, *last = recurrent_layer.run(input, h, w.w_ih, w.w_hh, c, w.b_ih, w.b_hh, batch_sizes, mode, backwards, keep)
-    return output, tuple(last)
+    return recurrent_layer.run(input, h, w.w_ih, w.w_hh, c, w.b_ih, w.b_hh, batch_sizes, mode, backwards, keep)
 
 
 # -- one op --------------------------------------------------------------------------------------------------------------
@@ -132,11 +147,6 @@ STEPS: dict[str, Callable[[Tensor, State, Weights], State]] = {
     "LSTM": _lstm_step,
     "GRU": _gru_step,
 }
-
-
-def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
-    """The state after one more `input` (batch, input)."""
-    return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
 
 
 def _along(

@@ -38,7 +38,7 @@ __all__ = ["dot", "matmul", "plan_for", "set_invariant"]
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
 SMALL, SMALL_VECTOR = flambeau_kernels.small.MOST_PRODUCTS, flambeau_kernels.small.MOST_THIN_PRODUCTS
-# The same for dtypes that numpy multiplies without BLAS.
+# The same for dtypes that numpy multiplies without BLAS, and for products of a column and a row.
 SMALL_WITHOUT_BLAS = 1 << 11
 # Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
 SMALL_OF_MANY = 1 << 9
@@ -133,7 +133,8 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run:
     real, vector = a.dtype.kind == "f" and a.dtype.itemsize > 2, m == 1 or n == 1
     if _invariant and a.dtype.kind == "c":
         return _by_parts(accumulate)
-    least = (SMALL_VECTOR if vector else SMALL) if real or a.dtype.kind == "c" else SMALL_WITHOUT_BLAS
+    by_blas = (real or a.dtype.kind == "c") and k > 1
+    least = (SMALL_VECTOR if vector else SMALL) if by_blas else SMALL_WITHOUT_BLAS
     if count > 1 and m * n * k >= SMALL_OF_MANY:
         least = min(least, SMALL_VECTOR)
     if not _invariant and m * n * k * count <= least and out.dtype == a.dtype:

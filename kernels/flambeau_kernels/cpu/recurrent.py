@@ -36,16 +36,15 @@ class Places(NamedTuple):
     batch: int
 
 
-def fits(*arrays: Any) -> bool:
+def fits(x: Any, *others: Any) -> bool:
     """Whether `run` takes input, states, weights and biases (None where there are none)."""
-    given = [a for a in arrays if a is not None]
-    first = given[0]
-    return (
-        all(a.__class__ is ndarray and a.dtype is first.dtype for a in given)
-        and first.dtype.name in ("float32", "float64", "float16", "bfloat16")
-        and all(a.size for a in given)
-        and tier.compiles()
-    )
+    if x.__class__ is not ndarray or not x.size or x.dtype.char not in "fde" and x.dtype.name != "bfloat16":
+        return False
+    dtype = x.dtype
+    for a in others:
+        if a is not None and (a.__class__ is not ndarray or a.dtype is not dtype or not a.size):
+            return False
+    return tier.compiles()
 
 
 def run(
@@ -81,11 +80,14 @@ def run(
     group, width = _group(places.batch), _panel_width(pre.dtype)
     made_row = -(-columns // width) * width + width // 2
     scratch = np.empty((places.batch, made_row), pre.dtype)
-    panels = _panels(w_hh, columns, hidden, True)
+    once = len(places.sizes) == 1                     # for which packing weights costs more than it spares
+    if once:
+        matmul(h[:, :hidden], w_hh.T, scratch[:, :columns])
+    panels = w_hh if once else _panels(w_hh, columns, hidden, True)
     steps.advance.run(
         -(-places.batch // group), pre, panels, h, c, bias, out, before, second, scratch, places.offsets, places.sizes, group,
-        *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, release=True, MODE=mode, KEEP=bool(keep),
-        WHOLE=hidden % (width // 2) == 0,
+        *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once), release=True, MODE=mode,
+        KEEP=bool(keep), WHOLE=hidden % (width // 2) == 0,
     )  # fmt: skip
     states = (h,) if c0 is None else (h, c)
     ends = tuple(np.array(s[:, :hidden], dtype) for s in states)
@@ -119,12 +121,15 @@ def run_grad(
     group = _group(places.batch)
     slopes_row = columns + width
     scratch = np.empty((places.batch, slopes_row), gates.dtype)
-    panels = _panels(w_hh, hidden, columns, False)
+    once = len(places.sizes) == 1
+    panels = w_hh if once else _panels(w_hh, hidden, columns, False)
     steps.retreat.run(
         -(-places.batch // group), gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, places.offsets,
-        places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, slopes_row, release=True,
-        MODE=mode, WHOLE=hidden % (width // 2) == 0,
+        places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, slopes_row, int(once),
+        release=True, MODE=mode, WHOLE=hidden % (width // 2) == 0,
     )  # fmt: skip
+    if once:
+        matmul(dmade, w_hh, dh[:, :hidden], accumulate=mode == "GRU")
     b_ih = _column_sums(dx) if needs_b_ih or needs_b_hh and dmade is dx else None
     b_hh = None if not needs_b_hh else np.array(b_ih) if dmade is dx else _column_sums(dmade)
     found = (
@@ -160,8 +165,7 @@ def _lies_by_batch(x: ndarray, batch_sizes: Any) -> bool:
 def _lay_out(x: ndarray, batch_sizes: Sequence[int] | None, by_batch: bool | None = None) -> tuple[ndarray, Places]:
     """Positions as rows ``(P, I)``, without a copy if `x` lies by step, by batch or packed; and where each is."""
     if batch_sizes is not None:
-        sizes = np.array(batch_sizes, np.int64)
-        return np.ascontiguousarray(x), Places(np.cumsum(sizes) - sizes, sizes, 1, int(sizes[0]))
+        return np.ascontiguousarray(x), _packed_places(tuple(batch_sizes))
     if by_batch is None:
         by_batch = _lies_by_batch(x, None)
     places = _places(x.shape[0], x.shape[1], by_batch)
@@ -173,6 +177,12 @@ def _places(steps: int, batch: int, by_batch: bool) -> Places:
     sizes = np.full(steps, batch, np.int64)
     offsets = np.arange(steps, dtype=np.int64) * (1 if by_batch else batch)
     return Places(offsets, sizes, steps if by_batch else 1, batch)
+
+
+@functools.lru_cache(256)
+def _packed_places(batch_sizes: tuple[int, ...]) -> Places:
+    sizes = np.array(batch_sizes, np.int64)
+    return Places(np.cumsum(sizes) - sizes, sizes, 1, batch_sizes[0])
 
 
 def _as_given(rows: ndarray, x: ndarray) -> ndarray:

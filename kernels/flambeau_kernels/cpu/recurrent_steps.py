@@ -27,6 +27,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     rolled,
+    shuffle,
     store,
     unroll,
     vector,
@@ -77,18 +78,59 @@ def tanh_lanes(x, KIND):
 # -- products ----------------------------------------------------------------------------------------------------------------
 
 
-@kernel
+def stages(count):
+    """How a square of vectors is transposed: for halves, quarters and so on which pairs exchange lanes, and which ones."""
+    made = []
+    step = count // 2
+    while step:
+        low = tuple(e if not e & step else count + e - step for e in range(count))
+        high = tuple(e + step if not e & step else count + e for e in range(count))
+        made.append((low, high, tuple((i, i + step) for i in range(count) if not i & step)))
+        step //= 2
+    return made
+
+
+STAGES = {count: stages(count) for count in (2, 4, 8, 16)}
+
+
+def transpose_square(source, row, to, to_row, KIND):
+    N = lanes(KIND)
+    held = local(vector(KIND, N), N)
+    for R in unroll(range(N)):
+        held[R] = load(source, R * row, N)
+    for LOW, HIGH, PAIRS in unroll(STAGES[N]):
+        for I, J in unroll(PAIRS):
+            one, other = held[I], held[J]
+            held[I] = shuffle(one, other, LOW)
+            held[J] = shuffle(one, other, HIGH)
+    for R in unroll(range(N)):
+        store(to, R * to_row, held[R])
+
+
+@kernel(in_vectors=True)
 def pack(chunk, weights, panels, columns, depth, column_step, depth_step, *, WIDE):
     """Panel `chunk` of a right operand: for each place along the sum WIDE columns side by side, zeros beyond the last."""
     KIND = widened(panels)
+    N = lanes(KIND)
     first = chunk * WIDE
     here = min(columns - first, WIDE)
     to = panels + first * depth
     source = weights + first * column_step
-    for k in range(depth):
-        for c in range(here):
+    done = 0
+    if column_step == 1:
+        done = depth
+        for k in rolled(range(depth)):
+            for H in unroll((0, N)):
+                store(to, k * WIDE + H, load(source, k * depth_step + H, N, here - H))
+    elif depth_step == 1 and here == WIDE:
+        done = depth // N * N
+        for k in rolled(range(0, done, N)):
+            for H in unroll((0, N)):
+                apart(transpose_square)(source + (H * column_step + k), column_step, to + (k * WIDE + H), WIDE, KIND)
+    for k in rolled(range(done, depth)):
+        for c in rolled(range(here)):
             to[k * WIDE + c] = source[c * column_step + k * depth_step]
-        for c in range(here, WIDE):
+        for c in rolled(range(here, WIDE)):
             to[k * WIDE + c] = KIND(0)
 
 
@@ -201,7 +243,7 @@ def plain_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, 
 
 @kernel(in_vectors=True)
 def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets, sizes, group, steps, first, step, row_step,
-            hidden, columns, wide, made_row, *, MODE, KEEP, WHOLE):  # fmt: skip
+            hidden, columns, wide, made_row, once, *, MODE, KEEP, WHOLE):  # fmt: skip
     """Take a group of rows through all steps.
 
     Args:
@@ -210,7 +252,7 @@ def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets,
         bias: of a GRU, what is added to the recurrent part of `new`.
         out: by position, the new h. With KEEP also `before`, the h before it, and `second`: of an LSTM the c before it, of
             a GRU the recurrent part of `new`.
-        scratch: a row of `made_row` for each row of the batch.
+        scratch: a row of `made_row` for each row of the batch; if there is only `once` a step, its products are there.
         first, step: number of the first step, and from one to the next, 1 or -1.
     """
     begin = chunk * group
@@ -224,7 +266,8 @@ def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets,
         rows = min(sizes[t] - begin, group)
         if rows > 0:
             place = offsets[t] + begin * row_step
-            apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False)
+            if once == 0:
+                apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False)
             x_here, x_row, at = x + place * columns, row_step * columns, place * hidden
             if MODE == "LSTM":
                 apart(lstm_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
@@ -313,7 +356,7 @@ def plain_slopes(gates, grad, dh, wide, dx, slopes, slopes_row, x_row, row, rows
 
 @kernel(in_vectors=True)
 def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, offsets, sizes, group, steps, first, step,
-            row_step, hidden, columns, wide, slopes_row, *, MODE, WHOLE):  # fmt: skip
+            row_step, hidden, columns, wide, slopes_row, once, *, MODE, WHOLE):  # fmt: skip
     """Take a group of rows back through all steps, from the last to the first.
 
     Args:
@@ -322,6 +365,7 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
         dh, dc: the gradients at the states, from the last to the first.
         dx: by position, the gradient at what the inputs brought to the gates; of a GRU, `dmade` at what the states brought.
         scratch: a row of `slopes_row` for each row of the batch.
+        once: whether there is one step only, whose product with the weights is left to the caller.
         The rest is as for `advance`.
     """
     begin = chunk * group
@@ -345,5 +389,5 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
             else:
                 apart(plain_slopes)(gates + x_at, grad + at, dh_here, wide, dx + x_at, slopes, slopes_row, x_row, row, rows,
                                     hidden, MODE == "RNN_RELU", WHOLE)  # fmt: skip
-            # What a GRU's state hands on directly is there already.
-            apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU")
+            if once == 0:                             # what a GRU's state hands on directly is there already
+                apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU")
