@@ -36,6 +36,14 @@ CASES = {
     "tiles of groups": ((2, 48, 19, 23), (40, 24, 3, 3), (1, 1), (0, 1), (1, 1), 2),
     "tiles 3-d": ((2, 17, 4, 9, 10), (18, 17, 3, 3, 3), (1, 1, 1), (1, 1, 0), (1, 1, 1), 1),
     "tiles of groups 3-d": ((1, 32, 3, 8, 9), (48, 16, 2, 3, 3), (1, 1, 1), (0, 2, 1), (1, 1, 1), 2),
+    "tiles at stride 2": ((3, 16, 13, 16), (20, 16, 3, 3), (2, 2), (1, 1), (1, 1), 1),
+    "tiles at stride 2 unpadded": ((3, 17, 13, 16), (16, 17, 3, 3), (2, 2), (0, 0), (1, 1), 1),
+    "tiles at stride 2 padded by 2": ((3, 16, 13, 10), (20, 16, 3, 3), (2, 2), (2, 2), (1, 1), 1),
+    "tiles of four taps": ((3, 17, 13, 16), (20, 17, 4, 4), (2, 2), (1, 1), (1, 1), 1),
+    "tiles of four taps padded by 2": ((2, 16, 14, 11), (20, 16, 4, 4), (2, 2), (2, 2), (1, 1), 1),
+    "tiles of four taps padded by 3": ((3, 16, 11, 16), (20, 16, 4, 4), (2, 2), (3, 3), (1, 1), 1),
+    "tiles of four taps unpadded": ((3, 16, 15, 16), (20, 16, 4, 4), (2, 2), (0, 0), (1, 1), 1),
+    "large tiles": ((1, 16, 30, 31), (20, 16, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "tiles of many": ((1, 80, 17, 33), (140, 80, 3, 3), (1, 1), (2, 2), (1, 1), 1),
 }  # fmt: skip
 # Largest difference over the largest result, in units of the dtype's epsilon. Sums of 700 to 2700 terms are among the cases.
@@ -78,7 +86,7 @@ def three_maps(case: str) -> list[Any]:
     return [y, conv.convolve_input(y, w, x.shape[2:], *settings), conv.convolve_weight(x, y, w.shape[2:], *settings)]
 
 
-@pytest.mark.parametrize("case", ["dilated", "depthwise large", "tiles of many", "3-d"])
+@pytest.mark.parametrize("case", ["dilated", "depthwise large", "tiles", "tiles at stride 2", "tiles 3-d", "tiles of many", "3-d"])
 def test_the_same_bits_on_any_number_of_threads(case):
     before = pool.get_num_threads()
     try:
@@ -94,7 +102,7 @@ def test_the_same_bits_on_any_number_of_threads(case):
             assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("case", ["3x3", "depthwise", "tiles", "1-d"])
+@pytest.mark.parametrize("case", ["3x3", "depthwise", "tiles", "tiles at stride 2", "1-d"])
 def test_any_strides(case):
     x, w, b, settings = operands(case, np.float32)
     wanted = conv.convolve(x, w, *settings, b)
@@ -109,7 +117,7 @@ def test_any_strides(case):
                                   conv.convolve_weight(x, wanted, w.shape[2:], *settings))  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ["strided groups", "tiles", "tiles 3-d", "depthwise"])
+@pytest.mark.parametrize("case", ["strided groups", "tiles", "tiles at stride 2", "tiles 3-d", "large tiles", "depthwise"])
 def test_blocks_of_images_do_not_change_results(case, monkeypatch):
     wanted = three_maps(case)
 
@@ -124,7 +132,7 @@ def test_blocks_of_images_do_not_change_results(case, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("case", ["3x3", "strided groups", "depthwise", "1-d", "tiles"])
+@pytest.mark.parametrize("case", ["3x3", "strided groups", "depthwise", "1-d", "tiles", "tiles at stride 2"])
 def test_what_is_not_finite_reaches_exactly_its_windows(case, value):
     x, w, b, settings = operands(case, np.float32)
     x[1, 1, ..., 5] = value
@@ -137,7 +145,7 @@ def test_what_is_not_finite_reaches_exactly_its_windows(case, value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("case", ["tiles", "tiles 3-d"])
+@pytest.mark.parametrize("case", ["tiles", "tiles at stride 2", "tiles 3-d"])
 def test_what_is_not_finite_reaches_exactly_its_taps(case, value):
     x, w, _, settings = operands(case, np.float32)
     y = arrays.convolve(x, w, *settings)
@@ -153,13 +161,16 @@ def test_what_is_not_finite_reaches_exactly_its_taps(case, value):
     np.testing.assert_array_equal(np.isnan(made), np.isnan(wanted))
 
 
-def test_tiles_are_as_accurate_as_plain_sums():
+@pytest.mark.parametrize(("size", "kernel", "stride"), [(14, 3, 1), (40, 3, 1), (14, 3, 2), (14, 4, 2)])
+def test_tiles_are_as_accurate_as_plain_sums(size, kernel, stride):
     rng = np.random.default_rng(3)
-    x, w = rng.normal(size=(1, 256, 14, 14)).astype(np.float32), rng.normal(size=(32, 256, 3, 3)).astype(np.float32)
-    settings = (1, 1), (1, 1), (1, 1), 1
+    x = rng.normal(size=(4, 64, size, size)).astype(np.float32)
+    w = rng.normal(size=(32, 64, kernel, kernel)).astype(np.float32)
+    settings = (stride, stride), (1, 1), (1, 1), 1
     exact = arrays.convolve(x.astype(float), w.astype(float), *settings)
 
-    assert winograd.pays(256, 32, (14, 14), (3, 3), (1, 1), (1, 1))
+    small = tiles.pays(x, exact.shape[2:], 32, (kernel, kernel), *settings, False)
+    assert small or winograd.pays(64, 32, exact.shape[2:], (3, 3), (1, 1), (1, 1))
     by_tiles = np.abs(conv.convolve(x, w, *settings) - exact).max()
     plainly = np.abs(arrays.convolve(x, w, *settings) - exact).max()
 

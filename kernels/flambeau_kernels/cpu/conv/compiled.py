@@ -52,27 +52,38 @@ def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: I
             return single
     n, c = x.shape[:2]
     kernel = w.shape[2:]
+    outputs = w.shape[1] if transposed else w.shape[0] // groups
+    if tiles.pays(x, made, outputs, kernel, stride, padding, dilation, groups, transposed):
+        by_tiles = tiles.Tiles(x, w, made, stride, padding, transposed)
+        return _or_directly(by_tiles, lambda x, w: Direct(x, w, made, stride, padding, dilation, groups, transposed))
     if few.pays(n, w.shape, x.shape[2:] if transposed else made, groups, x.dtype):
         by = few.convolve_input if transposed else few.convolve
         return lambda x, w, bias: by(x, w, bias, made, stride, padding, dilation)
-    if winograd.pays(c // groups, (w.shape[1] if transposed else w.shape[0] // groups), made, kernel, stride, dilation):
-        return _Tiles(x, w, made, stride, padding, dilation, groups, transposed)
+    if winograd.pays(c // groups, outputs, made, kernel, stride, dilation):
+        by_tiles = _Tiles(x, w, made, padding, groups, transposed)
+        return _or_directly(by_tiles, lambda x, w: Direct(x, w, made, stride, padding, dilation, groups, transposed))
     return Direct(x, w, made, stride, padding, dilation, groups, transposed)
 
 
-class _Tiles:
-    """3 x 3 at step 1: the transposed map is a convolution with the weight turned round. Where some results are not
-    finite they would reach whole tiles: all is computed again, directly."""
+def _or_directly(by_tiles: Any, make: Any) -> Any:
+    """By tiles, but what is not finite would reach whole tiles, or all taps: then all is computed again."""
 
-    def __init__(self, x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
-                 transposed: bool) -> None:  # fmt: skip
+    def run(x: Any, w: Any, *bias: Any) -> Any:
+        made = by_tiles(x, w, *bias)
+        return make(x, w)(x, w, *bias) if made is None else made
+
+    return run
+
+
+class _Tiles:
+    """3 x 3 at step 1: the transposed map is a convolution with the weight turned round. None where some results are not finite."""
+
+    def __init__(self, x: Any, w: Any, made: Ints, padding: Ints, groups: int, transposed: bool) -> None:
         c = x.shape[1]
         outputs = w.shape[1] if transposed else w.shape[0] // groups
         self.kind, self.dtype, self.shape = wide_kind(x.dtype), x.dtype, (len(x), groups * outputs, *made)
         self.plan = winograd.plan(x.shape[2:], made, padding, w.shape[2:], c // groups, outputs, groups, transposed)
         self.step = max(1, direct.BLOCK_BYTES // (c * self.plan.plane * self.kind.itemsize))
-        self.settings = made, stride, padding, dilation, groups, transposed
-        self.directly: Any = None
 
     def __call__(self, x: Any, w: Any, bias: Any) -> Any:
         transformed = self.plan.weights(np.ascontiguousarray(w), self.kind)
@@ -80,9 +91,7 @@ class _Tiles:
         out = np.empty(self.shape, self.dtype)
         for i in range(0, len(x), self.step):
             if not self.plan.run(x[i:i + self.step], transformed, constants, out[i:i + self.step]):
-                if self.directly is None:
-                    self.directly = Direct(x, w, *self.settings)
-                return self.directly(x, w, bias)
+                return None
         return out
 
 
@@ -112,13 +121,8 @@ def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints
 def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
     settings = kernel, stride, padding, dilation
     if tiles.pays_for_weight(x, y.shape[2:], y.shape[1], kernel, stride, dilation, groups):
-        by_tiles = tiles.Gradient(x, y, kernel, padding)
-
-        def finite(x: Any, y: Any) -> Any:
-            made = by_tiles(x, y)                     # what is not finite would reach all taps
-            return weight.Gradient(x, y, *settings, groups)(x, y) if made is None else made
-
-        return finite
+        by_tiles = tiles.Gradient(x, y, kernel, stride, padding)
+        return _or_directly(by_tiles, lambda x, y: weight.Gradient(x, y, *settings, groups))
     if few.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
         return lambda x, y: few.convolve_weight(x, y, *settings)
     return weight.Gradient(x, y, *settings, groups)

@@ -127,13 +127,17 @@ class Frame:
         every, positions = prod(framed), prod(spatial)
         inside = np.arange(every, dtype=np.int64).reshape(framed)
         ok = np.zeros(framed, bool)
-        window = tuple(slice(a, min(a + s, f)) for a, s, f in zip(low, spatial, framed, strict=True))
-        ok[window] = True
-        cut = tuple(slice(0, f - a) for a, f in zip(low, framed, strict=True))
+        cut, window = [], []                          # of the positions, those inside, and where they lie
+        for size, extent, before in zip(spatial, framed, low, strict=True):
+            stop = min(size, extent - before)
+            cut.append(slice(0, stop))
+            window.append(slice(before, stop + before))
+        ok[tuple(window)] = True
         places = np.full(spatial, every, np.int64)               # what no tile sees goes to a place after the last
-        places[cut] = inside[window]
+        places[tuple(cut)] = inside[tuple(window)]
         # The place after the last takes what is beyond the last position.
         self.places = np.concatenate([places.reshape(-1), np.full(self.lanes, every)])
+        self.places_back = np.concatenate([places.reshape(-1), np.full(self.lanes, places.reshape(-1)[-1])])
         self.borders = np.ascontiguousarray(inside[~ok])
         band = max(1, CHUNK // (self.wide * self.lanes)) * self.lanes
         bands = -(-positions // band)
@@ -153,5 +157,5 @@ class Frame:
     def taken_back(self, source: np.ndarray, out: np.ndarray, bias: np.ndarray) -> bool:
         """The inverse, plus a bias for each channel and those that fill up a vector. Returns whether all is finite."""
         finite = np.empty(len(out) * self.per_image, np.bool_)
-        from_last.run(len(finite), source, out, self.places, bias, finite, self.geometry, STAGES=stages(self.lanes))
+        from_last.run(len(finite), source, out, self.places_back, bias, finite, self.geometry, STAGES=stages(self.lanes))
         return bool(finite.all())

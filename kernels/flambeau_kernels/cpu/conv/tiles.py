@@ -1,20 +1,26 @@
-"""3 x 3 convolutions at step 1 by tiles, F(2 x 2, 3 x 3), whose products are whole matrix products: see `winograd.py`.
+"""Convolutions by tiles, whose products are whole matrix products: fewer of them than there are taps.
 
-With the channels last, transforms run along channels, so they are as good for images of 4 x 4 as for large ones, and the
-products over the 16 places of a tile are one batched `matmul`. The gradient of the weight has the same form, as F(3 x 3, 2 x 2):
-a tile of 2 x 2 gradients e and the 4 x 4 elements d below it contribute ``G' [(B' d B) * (A e A')] G``, and the sum over tiles is the
-matrix product. In three dimensions the elements of each slice of the kernel are a shift along the first axis.
+Winograd 1980, "Arithmetic Complexity of Computations"; Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural
+Networks". Along an axis a `Form` gives a tile of results as ``A ((G g) * (B d))`` of elements d and taps g, and along both axes
+at once each matrix is applied to rows and columns. Over channels the products at each place are a matrix product: with
+the channels last (`last.py`), transforms run along channels, as well for images of 4 x 4 as for large ones, and all
+places are one batched `matmul`. The gradient of the weight is ``G' sum(B d * A' e)`` over tiles of the same form.
+
+At stride 2 the elements of even and of odd number are two convolutions of their own, and so are the results of
+the transposed map; two taps by two results take 3 products, F(2, 2), instead of 4. All forms add, and halve at most, so
+errors are a few times those of plain sums. In three dimensions the slices of the kernel are shifts along the first axis.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flambeau_kernels.engine.language import (
     broadcast,
+    flags,
     kernel,
     lane_sum,
     lanes,
@@ -31,8 +37,90 @@ from .last import Frame
 from .walk import Ints
 
 # Elements a chunk transforms, and bytes of transformed arrays at a time.
-CHUNK, BLOCK_BYTES = 1 << 14, 12 << 20
-TILES, PER_CHUNK, ACROSS, DOWN, ROW, SLICE, IMAGE, SLICES, WIDE = range(9)
+CHUNK, BLOCK_BYTES = 1 << 14, 6 << 20
+# Tiles for which transformed weights, which are larger, pay; and the positions of an image up to which `winograd.py` is slower.
+LEAST, SMALL = 24, 600
+TILES, PER_CHUNK, ACROSS, DOWN, ROW, SLICE, IMAGE, SLICES, WIDE, STEP = range(10)
+Matrix = tuple[tuple[float, ...], ...]
+
+
+class Form(NamedTuple):
+    """One axis of a tile: `results` of them from elements at ``step * tile``, and the matrices."""
+
+    step: int
+    results: int
+    b: Matrix
+    g: Matrix
+    a: Matrix
+
+
+def turned(m: Matrix) -> Matrix:
+    return tuple(zip(*m, strict=True))
+
+
+# F(2, 3) at step 1.
+PLAIN = Form(
+    2, 2,
+    ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
+    ((1, 1, 1, 0), (0, 1, -1, -1)),
+)  # fmt: skip
+# The same, transposed: a convolution with the taps turned round.
+PLAIN_BACK = Form(2, 2, PLAIN.b, tuple(row[::-1] for row in PLAIN.g), PLAIN.a)
+# Stride 2 with 3 taps, 5 products for 2 results: F(2, 2) of even elements, and one tap for odd ones.
+HALVES_3 = Form(
+    4, 2,
+    ((1, 0, -1, 0, 0), (0, 0, 1, 0, 0), (0, 0, 1, 0, -1), (0, 1, 0, 0, 0), (0, 0, 0, 1, 0)),
+    ((1, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 0)),
+    ((1, 1, 0, 1, 0), (0, 1, -1, 0, 1)),
+)  # fmt: skip
+# Stride 2 with 4 taps, 6 products: F(2, 2) of even and of odd elements.
+HALVES_4 = Form(
+    4, 2,
+    ((1, 0, -1, 0, 0, 0), (0, 0, 1, 0, 0, 0), (0, 0, 1, 0, -1, 0),
+     (0, 1, 0, -1, 0, 0), (0, 0, 0, 1, 0, 0), (0, 0, 0, 1, 0, -1)),
+    ((1, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0), (0, 1, 0, 0), (0, 1, 0, 1), (0, 0, 0, 1)),
+    ((1, 1, 0, 1, 1, 0), (0, 1, -1, 0, 1, -1)),
+)  # fmt: skip
+# Their transposes: x[2k] = y[k] g0 + y[k-1] g2 and x[2k+1] = y[k] g1 (+ y[k-1] g3), from the first result of even number on.
+EVEN_3 = Form(
+    2, 4,
+    ((1, -1, 0), (0, 1, 0), (0, 1, -1), (0, 1, 0), (0, 0, 1)),
+    ((0, 0, 1), (1, 0, 1), (1, 0, 0), (0, 1, 0), (0, 1, 0)),
+    ((1, 1, 0, 0, 0), (0, 0, 0, 1, 0), (0, 1, -1, 0, 0), (0, 0, 0, 0, 1)),
+)  # fmt: skip
+EVEN_4 = Form(
+    2, 4,
+    ((1, -1, 0), (0, 1, 0), (0, 1, -1)) * 2,
+    ((0, 0, 1, 0), (1, 0, 1, 0), (1, 0, 0, 0), (0, 0, 0, 1), (0, 1, 0, 1), (0, 1, 0, 0)),
+    ((1, 1, 0, 0, 0, 0), (0, 0, 0, 1, 1, 0), (0, 1, -1, 0, 0, 0), (0, 0, 0, 0, 1, -1)),
+)  # fmt: skip
+# And from the first one of odd number on.
+ODD_3 = Form(
+    2, 4,
+    ((1, -1, 0), (0, 1, 0), (0, 1, -1), (1, 0, 0), (0, 1, 0)),
+    EVEN_3.g,
+    ((0, 0, 0, 1, 0), (1, 1, 0, 0, 0), (0, 0, 0, 0, 1), (0, 1, -1, 0, 0)),
+)  # fmt: skip
+ODD_4 = Form(
+    2, 4,
+    ((1, -1, 0, 0), (0, 1, 0, 0), (0, 1, -1, 0), (0, 1, -1, 0), (0, 0, 1, 0), (0, 0, 1, -1)),
+    EVEN_4.g[3:] + EVEN_4.g[:3],
+    ((1, 1, 0, 0, 0, 0), (0, 0, 0, 1, 1, 0), (0, 1, -1, 0, 0, 0), (0, 0, 0, 0, 1, -1)),
+)  # fmt: skip
+FORWARDS = {(3, 1): PLAIN, (3, 2): HALVES_3, (4, 2): HALVES_4}
+# By taps and by whether the padding is odd; and the elements before those of the first tile if nothing is padded.
+BACKWARDS = {(3, 0): (EVEN_3, 1), (3, 1): (ODD_3, 0), (4, 0): (EVEN_4, 1), (4, 1): (ODD_4, 1)}
+
+
+def form_of(taps: int, stride: int, padding: int, transposed: bool) -> tuple[Form, int]:
+    """The form of an axis, and the elements before the source that its first tile sees."""
+    if not transposed:
+        return FORWARDS[taps, stride], padding
+    if stride == 1:
+        return PLAIN_BACK, taps - 1 - padding
+    form, low = BACKWARDS[taps, padding % 2]
+    return form, low - padding // 2
 
 
 def begin_of(tile, geometry):
@@ -42,143 +130,256 @@ def begin_of(tile, geometry):
     image = number // geometry[SLICES]
     z = number - image * geometry[SLICES]
     y, x = row - number * geometry[DOWN], tile - row * geometry[ACROSS]
-    return image * geometry[IMAGE] + z * geometry[SLICE] + 2 * y * geometry[ROW] + 2 * x * geometry[WIDE]
+    inner = geometry[STEP] * (y * geometry[ROW] + x * geometry[WIDE])
+    return image * geometry[IMAGE] + z * geometry[SLICE] + inner
+
+
+def applied(v, t, TERMS, COLUMNS, COUNT, KIND, LANES):
+    """``t = M v`` for rows of COUNT vectors; TERMS has for each row of M what is not zero: ``(row, ((column, number), ...))``."""
+    with flags("nsz"):
+        for I, SUM in unroll(TERMS):
+            for j in unroll(range(COUNT)):
+                total = broadcast(KIND(0), LANES)
+                for K, NUMBER in unroll(SUM):
+                    if NUMBER == 1:
+                        total = total + v[K * COUNT + j]
+                    elif NUMBER == -1:
+                        total = total - v[K * COUNT + j]
+                    else:
+                        total = total + v[K * COUNT + j] * broadcast(KIND(NUMBER), LANES)
+                t[I * COUNT + j] = total
+
+
+def across(t, i, SUM, COLUMNS, KIND, LANES):
+    """One element of ``t M'``: row `i` of `t` times a row of M."""
+    with flags("nsz"):
+        total = broadcast(KIND(0), LANES)
+        for K, NUMBER in unroll(SUM):
+            if NUMBER == 1:
+                total = total + t[i * COLUMNS + K]
+            elif NUMBER == -1:
+                total = total - t[i * COLUMNS + K]
+            else:
+                total = total + t[i * COLUMNS + K] * broadcast(KIND(NUMBER), LANES)
+    return total
 
 
 @kernel(in_vectors=True)
-def transform_elements(chunk, source, made, geometry):
-    """``B' d B`` of each tile: ``made[place][tile][channel]``."""
+def to_places(chunk, source, made, geometry, *, TERMS, ROWS, COLUMNS):
+    """``M d M'`` of the COLUMNS x COLUMNS elements of each tile: ``made[place][tile][channel]``."""
     KIND = widened(made)
     LANES = lanes(KIND)
-    d, t = local(vector(KIND, LANES), 16), local(vector(KIND, LANES), 16)
+    d, t = local(vector(KIND, LANES), COLUMNS * COLUMNS), local(vector(KIND, LANES), ROWS * COLUMNS)
     wide, row = geometry[WIDE], geometry[ROW]
     step = geometry[TILES] * wide
     first = chunk * geometry[PER_CHUNK]
     for tile in range(first, min(first + geometry[PER_CHUNK], geometry[TILES])):
         line, to = source + begin_of(tile, geometry), made + tile * wide
         for c in range(0, wide, LANES):
-            for i in unroll(range(4)):
-                for j in unroll(range(4)):
-                    d[4 * i + j] = load(line, i * row + j * wide + c, LANES)
-            for j in unroll(range(4)):
-                t[j] = d[j] - d[8 + j]
-                t[4 + j] = d[4 + j] + d[8 + j]
-                t[8 + j] = d[8 + j] - d[4 + j]
-                t[12 + j] = d[4 + j] - d[12 + j]
-            for i in unroll(range(4)):
-                store(to, 4 * i * step + c, t[4 * i] - t[4 * i + 2])
-                store(to, (4 * i + 1) * step + c, t[4 * i + 1] + t[4 * i + 2])
-                store(to, (4 * i + 2) * step + c, t[4 * i + 2] - t[4 * i + 1])
-                store(to, (4 * i + 3) * step + c, t[4 * i + 1] - t[4 * i + 3])
+            for i in unroll(range(COLUMNS)):
+                for j in unroll(range(COLUMNS)):
+                    d[i * COLUMNS + j] = load(line, i * row + j * wide + c, LANES)
+            applied(d, t, TERMS, ROWS, COLUMNS, KIND, LANES)
+            for i in unroll(range(ROWS)):
+                for J, SUM in unroll(TERMS):
+                    store(to, (i * ROWS + J) * step + c, across(t, i, SUM, COLUMNS, KIND, LANES))
 
 
 @kernel(in_vectors=True)
-def transform_gradients(chunk, source, made, geometry):
-    """``A e A'`` of each tile: ``made[place][tile][channel]``."""
+def from_places(chunk, source, made, geometry, *, TERMS, ROWS, COLUMNS):
+    """``M m M'`` of the COLUMNS x COLUMNS places ``source[place][tile][channel]`` to the ROWS x ROWS results of each tile."""
     KIND = widened(made)
     LANES = lanes(KIND)
-    t = local(vector(KIND, LANES), 8)
+    m, t = local(vector(KIND, LANES), COLUMNS * COLUMNS), local(vector(KIND, LANES), ROWS * COLUMNS)
     wide, row = geometry[WIDE], geometry[ROW]
     step = geometry[TILES] * wide
     first = chunk * geometry[PER_CHUNK]
     for tile in range(first, min(first + geometry[PER_CHUNK], geometry[TILES])):
-        line, to = source + begin_of(tile, geometry), made + tile * wide
+        line, to = source + tile * wide, made + begin_of(tile, geometry)
         for c in range(0, wide, LANES):
-            for j in unroll(range(2)):
-                upper, lower = load(line, j * wide + c, LANES), load(line, row + j * wide + c, LANES)
-                t[j] = upper
-                t[2 + j] = upper + lower
-                t[4 + j] = upper - lower
-                t[6 + j] = broadcast(KIND(0), LANES) - lower
-            for i in unroll(range(4)):
-                store(to, 4 * i * step + c, t[2 * i])
-                store(to, (4 * i + 1) * step + c, t[2 * i] + t[2 * i + 1])
-                store(to, (4 * i + 2) * step + c, t[2 * i] - t[2 * i + 1])
-                store(to, (4 * i + 3) * step + c, broadcast(KIND(0), LANES) - t[2 * i + 1])
+            for k in unroll(range(COLUMNS * COLUMNS)):
+                m[k] = load(line, k * step + c, LANES)
+            applied(m, t, TERMS, ROWS, COLUMNS, KIND, LANES)
+            for i in unroll(range(ROWS)):
+                for J, SUM in unroll(TERMS):
+                    store(to, i * row + J * wide + c, across(t, i, SUM, COLUMNS, KIND, LANES))
 
 
 @kernel(in_vectors=True)
-def finish_weights(chunk, sums, weight, finite, outputs, inputs, wide, taps, offset):
-    """``G' m G`` for one output channel: 9 taps from `offset` on for each input channel, whose weights are `taps` long."""
+def transform_weights(chunk, weight, made, per_chunk, count, first, second, wide, *, TERMS, ROWS, COLUMNS):
+    """``G g G'`` of ``weight[first][second][taps]`` for some of `count` first channels: ``made[place][first][second]``."""
+    KIND = widened(made)
+    LANES = lanes(KIND)
+    TAPS = COLUMNS * COLUMNS
+    g, t, spill = local(vector(KIND, LANES), TAPS), local(vector(KIND, LANES), ROWS * COLUMNS), local(KIND, TAPS * LANES)
+    step = first * wide
+    for f in range(chunk * per_chunk, min((chunk + 1) * per_chunk, count)):
+        for c in range(0, wide, LANES):
+            to = made + (f * wide + c)
+            here = min(LANES, second - c)
+            line = weight + (f * second + c) * TAPS
+            for r in range(here):
+                for k in unroll(range(TAPS)):
+                    spill[k * LANES + r] = line[r * TAPS + k]
+            for k in unroll(range(TAPS)):
+                g[k] = load(spill, k * LANES, LANES, here)
+            applied(g, t, TERMS, ROWS, COLUMNS, KIND, LANES)
+            for i in unroll(range(ROWS)):
+                for J, SUM in unroll(TERMS):
+                    store(to, (i * ROWS + J) * step, across(t, i, SUM, COLUMNS, KIND, LANES))
+
+
+@kernel(in_vectors=True)
+def finish_weights(chunk, sums, weight, finite, per_chunk, outputs, inputs, wide, taps, offset, *, TERMS, ROWS, COLUMNS):
+    """``G' m G`` for some output channels: ROWS x ROWS taps from `offset` on for each input channel, whose weights are `taps`."""
     KIND = widened(weight)
     LANES = lanes(KIND)
-    t, spill = local(vector(KIND, LANES), 12), local(KIND, 9 * LANES)
+    m, t = local(vector(KIND, LANES), COLUMNS * COLUMNS), local(vector(KIND, LANES), ROWS * COLUMNS)
+    spill = local(KIND, ROWS * ROWS * LANES)
     bad = broadcast(KIND(0), LANES)
     step = outputs * wide
-    for c in range(0, inputs, LANES):
-        m = sums + (chunk * wide + c)
-        for j in unroll(range(4)):
-            even = (load(m, (4 + j) * step, LANES) + load(m, (8 + j) * step, LANES)) * KIND(0.5)
-            t[j] = load(m, j * step, LANES) + even
-            t[4 + j] = (load(m, (4 + j) * step, LANES) - load(m, (8 + j) * step, LANES)) * KIND(0.5)
-            t[8 + j] = even + load(m, (12 + j) * step, LANES)
-        for i in unroll(range(3)):
-            even = (t[4 * i + 1] + t[4 * i + 2]) * KIND(0.5)
-            g0, g1 = t[4 * i] + even, (t[4 * i + 1] - t[4 * i + 2]) * KIND(0.5)
-            g2 = even + t[4 * i + 3]
-            bad = bad + (g0 - g0) + (g1 - g1) + (g2 - g2)
-            store(spill, 3 * i * LANES, g0)
-            store(spill, (3 * i + 1) * LANES, g1)
-            store(spill, (3 * i + 2) * LANES, g2)
-        to = weight + ((chunk * inputs + c) * taps + offset)
-        for r in range(min(LANES, inputs - c)):
-            for k in unroll(range(9)):
-                to[r * taps + k] = spill[k * LANES + r]
+    for o in range(chunk * per_chunk, min((chunk + 1) * per_chunk, outputs)):
+        for c in range(0, inputs, LANES):
+            for k in unroll(range(COLUMNS * COLUMNS)):
+                m[k] = load(sums, k * step + o * wide + c, LANES)
+            applied(m, t, TERMS, ROWS, COLUMNS, KIND, LANES)
+            for i in unroll(range(ROWS)):
+                for J, SUM in unroll(TERMS):
+                    v = across(t, i, SUM, COLUMNS, KIND, LANES)
+                    bad = bad + (v - v)
+                    store(spill, (i * ROWS + J) * LANES, v)
+            to = weight + ((o * inputs + c) * taps + offset)
+            for r in range(min(LANES, inputs - c)):
+                for k in unroll(range(ROWS * ROWS)):
+                    to[r * taps + k] = spill[k * LANES + r]
     finite[chunk] = lane_sum(bad) == 0
 
 
-def grid(frame: Frame, tiles: Ints, extents: Ints) -> tuple[int, np.ndarray]:
-    """Chunks and geometry of the transforms of ``(images, slices, down, across)`` tiles in a frame of `extents`."""
-    slices, down, across = tiles[1:]
-    per_chunk = max(1, CHUNK // (16 * frame.wide))
-    count = prod(tiles)
-    row = extents[-1] * frame.wide
-    return -(-count // per_chunk), np.array([count, per_chunk, across, down, row, extents[-2] * row, frame.size, slices,
-                                            frame.wide])  # fmt: skip
+def constants(m: Matrix) -> dict[str, Any]:
+    """A matrix as the kernels take it."""
+    terms = tuple((i, tuple((k, x) for k, x in enumerate(row) if x)) for i, row in enumerate(m))
+    return {"TERMS": terms, "ROWS": len(m), "COLUMNS": len(m[0])}
+
+
+def per_chunk_of(elements: int) -> int:
+    """Things of so many elements in a chunk."""
+    return max(1, CHUNK // elements)
+
+
+class Grid:
+    """Tiles ``(images, slices, down, across)`` over a frame of `extents`, their sides `step` apart."""
+
+    def __init__(self, frame: Frame, tiles: Ints, extents: Ints, step: int, places: int) -> None:
+        slices, down, across_ = tiles[1:]
+        per_chunk = per_chunk_of(places * frame.wide)
+        self.count = prod(tiles)
+        self.chunks = -(-self.count // per_chunk)
+        row = extents[-1] * frame.wide
+        self.geometry = np.array([self.count, per_chunk, across_, down, row, extents[-2] * row, frame.size, slices, frame.wide, step])
+
+
+class Tiles:
+    """`convolve` or, `transposed`, `convolve_input` of images like `x` with weights like `w`."""
+
+    def __init__(self, x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, transposed: bool) -> None:
+        n = len(x)
+        taps, outputs = w.shape[-1], w.shape[1] if transposed else w.shape[0]
+        self.form, low = form_of(taps, stride[0], padding[0], transposed)
+        self.transposed, self.dtype, self.shape = transposed, x.dtype, (n, outputs, *made)
+        step, results = self.form.step, self.form.results
+        span = len(self.form.b[0])
+        down, across_ = (-(-size // results) for size in made)
+        framed = step * (down - 1) + span, step * (across_ - 1) + span
+        self.source = Frame(x.shape, framed, (low, low), x.dtype)
+        extents = results * down, results * across_
+        self.target = Frame(self.shape, extents, (0, 0), x.dtype)
+        count = len(self.form.a[0]) ** 2
+        tile_bytes = count * (self.source.wide + self.target.wide) * x.dtype.itemsize
+        images = min(n, max(1, BLOCK_BYTES // (tile_bytes * down * across_)))
+        self.blocks = []
+        for first in range(0, n, images):
+            tiles = min(images, n - first), 1, down, across_
+            self.blocks.append((first, first + tiles[0], Grid(self.source, tiles, framed, step, count),
+                                Grid(self.target, tiles, extents, results, count)))  # fmt: skip
+        self.sides = (self.source.wide, self.target.wide) if transposed else (self.target.wide, self.source.wide)
+        self.places = count
+        self.matrices = tuple(map(constants, (self.form.g, self.form.b, self.form.a)))
+
+    def __call__(self, x: Any, w: Any, bias: Any) -> Any:
+        """None where not all of the result is finite."""
+        x, w = np.ascontiguousarray(x), np.ascontiguousarray(w)
+        first, second = self.sides
+        factors = np.empty((self.places, first, second), self.dtype)
+        count = len(w)
+        per_chunk = per_chunk_of(self.places * second)
+        transform_weights.run(-(-count // per_chunk), w, factors, per_chunk, count, first, w.shape[1], second, **self.matrices[0])
+        factors[:, count:] = 0
+        right = factors if self.transposed else factors.transpose(0, 2, 1)
+        filled = np.zeros(self.target.wide, self.dtype)
+        if bias is not None:
+            filled[:len(bias)] = bias
+        out = np.empty(self.shape, self.dtype)
+        for start, stop, source, target in self.blocks:
+            elements = np.empty((self.places, source.count, self.source.wide), self.dtype)
+            to_places.run(source.chunks, self.source.laid_out(x[start:stop]), elements, source.geometry, **self.matrices[1])
+            sums = matmul(elements, right)
+            made = np.empty((stop - start, self.target.size), self.dtype)
+            from_places.run(target.chunks, sums, made, target.geometry, **self.matrices[2])
+            if not self.target.taken_back(made, out[start:stop], filled):
+                return None
+        return out
 
 
 class Gradient:
-    """`convolve_weight` of arrays like `x` and `y`, a group of 1, kernels ``(*, 3, 3)``."""
+    """`convolve_weight` of arrays like `x` and `y`, a group of 1; of three axes the first has step 1."""
 
-    def __init__(self, x: Any, y: Any, kernel: Ints, padding: Ints) -> None:
+    def __init__(self, x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints) -> None:
         n, c = x.shape[:2]
         made = y.shape[2:]
+        self.form = FORWARDS[kernel[-1], stride[-1]]
         self.kernel, self.dtype, self.shape = kernel, x.dtype, (y.shape[1], c, *kernel)
         deep = kernel[0] if len(kernel) == 3 else 1
         self.deep, self.slices = deep, (made[0] if len(kernel) == 3 else 1)
-        down, across = -(-made[-2] // 2), -(-made[-1] // 2)
+        down, across_ = (-(-size // self.form.results) for size in made[-2:])
         planes = self.slices + deep - 1
         front = (planes,) if len(kernel) == 3 else ()
-        sides = (*front, 2 * down + 2, 2 * across + 2), (*(self.slices,) * len(front), 2 * down, 2 * across)
+        step, span, results = self.form.step, len(self.form.b[0]), self.form.results
+        sides = ((*front, step * (down - 1) + span, step * (across_ - 1) + span),
+                 (*(self.slices,) * len(front), results * down, results * across_))  # fmt: skip
         self.frames = (Frame(x.shape, sides[0], padding, x.dtype), Frame(y.shape, sides[1], (0,) * len(made), x.dtype))
-        tile_bytes = 16 * sum(f.wide for f in self.frames) * x.dtype.itemsize
-        step = min(n, max(1, BLOCK_BYTES // (tile_bytes * planes * down * across)))
+        self.places = len(self.form.b) ** 2
+        tile_bytes = self.places * sum(f.wide for f in self.frames) * x.dtype.itemsize
+        images = min(n, max(1, BLOCK_BYTES // (tile_bytes * planes * down * across_)))
         self.blocks = []
-        for first in range(0, n, step):
-            some = min(step, n - first)
-            grids = [grid(frame, (some, count, down, across), extents) for frame, count, extents in
-                     zip(self.frames, (planes, self.slices), sides, strict=True)]  # fmt: skip
+        for first in range(0, n, images):
+            some = min(images, n - first)
+            grids = [Grid(frame, (some, count, down, across_), extents, apart, self.places) for frame, count, extents, apart in
+                     zip(self.frames, (planes, self.slices), sides, (step, results), strict=True)]  # fmt: skip
             self.blocks.append((first, first + some, grids))
-        self.area = down * across
+        self.area = down * across_
+        self.matrices = constants(self.form.b), constants(turned(self.form.a))
+        self.last = constants(turned(self.form.g))
 
     def __call__(self, x: Any, y: Any) -> Any:
         """None where not all of the result is finite."""
         x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
         outputs, inputs = self.shape[:2]
-        sums = np.empty((self.deep, 16, outputs, self.frames[0].wide), self.dtype)
+        sums = np.empty((self.deep, self.places, outputs, self.frames[0].wide), self.dtype)
         for first, last, grids in self.blocks:
             sides = []
-            for a, frame, run, (chunks, geometry) in zip((x, y), self.frames, (transform_elements, transform_gradients), grids,
-                                                         strict=True):  # fmt: skip
-                made = np.empty((16, geometry[TILES], frame.wide), self.dtype)
-                run.run(chunks, frame.laid_out(a[first:last]), made, geometry)
+            for a, frame, grid, matrix in zip((x, y), self.frames, grids, self.matrices, strict=True):
+                made = np.empty((self.places, grid.count, frame.wide), self.dtype)
+                to_places.run(grid.chunks, frame.laid_out(a[first:last]), made, grid.geometry, **matrix)
                 sides.append(made)
             self._add(sides[0], sides[1][:, :, :outputs], sums, last - first, first > 0)
         weight = np.empty(self.shape, self.dtype)
-        finite = np.empty(outputs, np.bool_)
+        per_chunk = per_chunk_of(self.places * inputs)
+        finite = np.empty(-(-outputs // per_chunk), np.bool_)
         taps = prod(self.kernel)
+        each = taps // self.deep
         for k in range(self.deep):
-            finish_weights.run(outputs, sums[k], weight, finite, outputs, inputs, self.frames[0].wide, taps, 9 * k)
+            finish_weights.run(len(finite), sums[k], weight, finite, per_chunk, outputs, inputs, self.frames[0].wide, taps, each * k,
+                               **self.last)  # fmt: skip
             if not finite.all():
                 return None
         return weight
@@ -196,9 +397,27 @@ class Gradient:
                 matmul(e[:, :, i * count:(i + 1) * count], d[:, start:start + count], out=sums[k], accumulate=more or i > 0)
 
 
+def _fits(dtype: np.dtype, kernel: Ints, stride: Ints, dilation: Ints, groups: int) -> bool:
+    """Whether there is a form for this convolution."""
+    square = len(kernel) in (2, 3) and kernel[-1] == kernel[-2] and stride[-1] == stride[-2] and max(dilation) == 1
+    flat = len(kernel) == 2 or stride[0] == 1
+    return groups == 1 and dtype.char in "fd" and square and flat and (kernel[-1], stride[-1]) in FORWARDS
+
+
+def pays(x: Any, made: Ints, outputs: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
+         transposed: bool) -> bool:  # fmt: skip
+    """Whether `Tiles` takes a convolution: measured."""
+    if not _fits(x.dtype, kernel, stride, dilation, groups) or len(kernel) != 2 or padding[0] != padding[1]:
+        return False
+    form, low = form_of(kernel[0], stride[0], padding[0], transposed)
+    tiles = len(x) * prod(-(-size // form.results) for size in made)
+    small = stride[0] > 1 or prod(made) <= SMALL
+    return low >= 0 and small and x.shape[1] >= 16 and outputs >= 16 and tiles >= LEAST
+
+
 def pays_for_weight(x: Any, made: Ints, outputs: int, kernel: Ints, stride: Ints, dilation: Ints, groups: int) -> bool:
     """Whether `Gradient` takes a gradient of the weight: measured."""
-    return (
-        groups == 1 and x.dtype.char in "fd" and len(kernel) >= 2 and kernel[-2:] == (3, 3) and max(stride) == 1
-        and max(dilation) == 1 and x.shape[1] >= 16 and outputs >= 16 and made[-2] >= 3 and made[-1] >= 3
-    )  # fmt: skip
+    if not _fits(x.dtype, kernel, stride, dilation, groups):
+        return False
+    tiles = len(x) * prod(made[:-2]) * -(-made[-2] // 2) * -(-made[-1] // 2)
+    return x.shape[1] >= 16 and outputs >= 16 and tiles >= LEAST
