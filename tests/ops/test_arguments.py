@@ -64,3 +64,36 @@ def test_operands_and_outs_of_the_wrong_kind(oracle: Any) -> None:
 def test_a_missing_momentum_says_what_to_give_instead() -> None:
     with pytest.raises(TypeError, match=r"'momentum' must be float.*number of batches"):
         fb.nn.functional.batch_norm(fb.ones(2, 3), fb.zeros(3), fb.ones(3), training=True, momentum=None)  # type: ignore[arg-type]
+
+
+def test_dtypes_that_an_op_is_not_built_for(oracle: Any) -> None:
+    programs = """
+    torch.ones(2, dtype=torch.complex64).erf()
+    torch.ones(2, dtype=torch.complex64).floor()
+    torch.ones(2, dtype=torch.bool).round()
+    torch.ones(2).bitwise_not()
+    torch.ones(2) & 1.0
+    torch.gcd(torch.ones(2), torch.ones(2))
+    torch.ones(2, dtype=torch.complex64) < 1
+    torch.ones(2, dtype=torch.complex64).max()
+    torch.ones(2, dtype=torch.complex64).amin(0)
+    torch.nextafter(torch.ones(2).int(), torch.ones(2).int())
+    F.gelu(torch.ones(2).int())
+    F.glu(torch.ones(2).int())
+    torch.bernoulli(torch.ones(2).int())
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_masks_that_are_empty_or_do_not_fit(oracle: Any) -> None:
+    programs = """
+    torch.ones(2, 3)[torch.zeros(0, dtype=torch.bool)]
+    torch.ones(2, 3)[torch.zeros(2, 0, dtype=torch.bool)]
+    torch.ones(2, 3)[:, torch.zeros(0, dtype=torch.bool)]
+    torch.ones(0, 3)[torch.zeros(0, dtype=torch.bool)]
+    torch.ones(2, 3)[torch.zeros(2, dtype=torch.bool)]
+    torch.ones(2, 3)[[]]
+    """
+
+    assert not disagreements(oracle, programs)

@@ -88,3 +88,11 @@ def test_from_numpy_shares_the_memory_of_views():
     assert tensor.untyped_storage().nbytes() == 32
     with pytest.raises(ValueError, match="negative"):
         fb.from_numpy(rows[::-1])
+
+
+@pytest.mark.parametrize("order", [(fb.int16, fb.float16), (fb.float16, fb.int16), (fb.int32, fb.float32), (fb.float32, fb.int64)], ids=str)
+def test_integers_do_not_widen_the_floating_dtype_they_are_joined_with(order):
+    parts = [fb.ones(1, dtype=d) for d in order]
+
+    assert fb.cat(parts).dtype is fb.promote_types(*order)
+    assert fb.stack(parts).dtype is fb.promote_types(*order)

@@ -93,7 +93,7 @@ def refuse(*names: str) -> Callable[[Rule], Rule]:
         def checked(op: Any, args: Any) -> tuple[dtype, dtype]:
             compute, result = rule(op, args)
             if compute.category in refused or compute.name in named:
-                raise RuntimeError(f'"{op.said}" not implemented for {compute}; convert the operands with .to(dtype) first')
+                raise NotImplementedError(f'"{op.said}" not implemented for {compute}; convert the operands with .to(dtype) first')
             return compute, result
 
         return checked

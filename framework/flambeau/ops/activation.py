@@ -376,6 +376,8 @@ def glu(input, dim=-1):
     Raises: RuntimeError for a 0-d input and for an odd number of elements along `dim`.
     Source: Dauphin et al. 2017, "Language Modeling with Gated Convolutional Networks".
     """
+    if input.dtype.category != dtypes.FLOATING:
+        raise NotImplementedError(f'"glu" not implemented for {input.dtype}; convert the input with .to(dtype) first')
     if input.ndim == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     size = input.shape[wrap_dim(dim, input.ndim)]

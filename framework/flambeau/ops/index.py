@@ -169,7 +169,9 @@ def _numpy_key(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
         kind = k.__class__
         if kind is Tensor:
             array = k._a
-            if array.__class__ is not ndarray or not array.ndim or (array.dtype is not _I8 and array.dtype is not _B1):
+            if array.__class__ is not ndarray or not array.ndim:
+                return None
+            if array.dtype is not _I8 and (array.dtype is not _B1 or not array.size):  # numpy lets an empty mask fit anything
                 return None
             made.append(array)
         elif k is None or k is Ellipsis or kind is slice and (k.step is None or k.step.__class__ is int and k.step > 0):

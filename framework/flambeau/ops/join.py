@@ -86,7 +86,8 @@ def _cat_fast(tensors, dim):
     if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
         return None
     # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
-    if d is F4 or d is F8 and arrays[0].dtype is d or all(a.dtype is d for a in arrays):
+    # And int16 with float16 is float32 to it, so the first has to be what numpy makes.
+    if (d is F4 or d is F8) and arrays[0].dtype is d or all(a.dtype is d for a in arrays):
         return wrap(made)
     return None
 

@@ -347,6 +347,8 @@ def bernoulli(input, p=None, *, generator=None):
     >>> fb.bernoulli(fb.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
+    if p is None and input.dtype.category < dtypes.FLOATING:
+        raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
     made = wrap(np.empty_like(input._a)) if type(input._a) is ndarray else input.detach()
     with_tape = _state.set_grad(False)
     try:

@@ -24,7 +24,6 @@ from ._spec import (
     reduced_shape,
     reduction,
     refuse_other_dtype_out,
-    same_dtype,
     spread_dims,
     wrap_dims,
 )  # fmt: skip
@@ -146,7 +145,13 @@ def isnan_tensor(x: Tensor) -> Tensor:
     return x != x
 
 
-@reduction(dtype=same_dtype, combine="max", vjp=_share)
+def _ordered(op: Any, given: Any, dtype: Any) -> Any:
+    if given.is_complex:
+        raise NotImplementedError(f'"{op.said}" not implemented for {given}: complex values have no order')
+    return given, given
+
+
+@reduction(dtype=_ordered, combine="max", vjp=_share)
 def amax(input, dim=(), keepdim=False):
     """The largest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -154,7 +159,7 @@ def amax(input, dim=(), keepdim=False):
     """
 
 
-@reduction(dtype=same_dtype, combine="min", vjp=_share)
+@reduction(dtype=_ordered, combine="min", vjp=_share)
 def amin(input, dim=(), keepdim=False):
     """The smallest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -321,7 +326,8 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
                     f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
                     f"'dim' argument."
                 )
-            _refuse_complex(name, input)
+            if input.is_complex():
+                raise NotImplementedError(f'"{name}" not implemented for {input.dtype}: complex values have no order')
             return reduce(input, ())
         return along.function(input, dim, keepdim)
 

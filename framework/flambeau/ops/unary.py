@@ -279,7 +279,9 @@ def digamma(input):
 def _rounding(op: Any, args: Any) -> Any:
     d, _ = common(op, args)
     if d.is_complex:
-        raise RuntimeError(f'"{op.name}" not implemented for {d}; round the real and imaginary parts separately')
+        raise NotImplementedError(f'"{op.name}" not implemented for {d}; round the real and imaginary parts separately')
+    if d is dtypes.bool:
+        raise NotImplementedError(f'"{op.name}" not implemented for {d}, which has nothing to round')
     return d, d
 
 
