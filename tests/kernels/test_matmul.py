@@ -309,8 +309,8 @@ def test_the_sums_of_a_tile_stay_in_registers_on_every_kind_of_processor(triple,
     from flambeau_kernels.cpu.gemm.text import METADATA
 
     kind = tiles.Kind(name, name, tiles.Machine(vector, rows, vectors))
-    tile = micro.tile(kind, rows, vectors, packed=True).text().replace("define internal", "define")
-    text = llvm.Machine(triple, cpu, "").emit_assembly(values.declarations(kind) + tile + METADATA)
+    tile = (micro.tile(kind, rows, vectors, packed=True).text() + micro.finish(kind, vectors).text()).replace("define internal", "define")
+    text = llvm.Machine(triple, cpu, "").emit_assembly(values.declarations(kind) + tile + METADATA, llvm.WRITTEN)
     loop = max(_loops(text), key=lambda lines: sum("fmadd" in x or "fmla" in x for x in lines))
 
     assert sum("fmadd" in x or "fmla" in x for x in loop) == rows * vectors

@@ -131,7 +131,7 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
 
 @functools.cache
 def _method() -> native._MethodDef:
-    return lasting(native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",), quickly=True)["run"], 0x80, None))
+    return lasting(native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",), llvm.WRITTEN)["run"], 0x80, None))
 
 
 def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) -> None:

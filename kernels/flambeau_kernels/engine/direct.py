@@ -135,7 +135,7 @@ def _builtins(head: np.ndarray) -> tuple[Any, Any]:
 
 @functools.cache
 def _methods() -> Any:
-    code = llvm.compile_symbols(_text(), ("flambeau_direct", "flambeau_direct_"), quickly=True)
+    code = llvm.compile_symbols(_text(), ("flambeau_direct", "flambeau_direct_"), llvm.PLAIN)
     fastcall = 0x80
     return lasting((native._MethodDef * 2)(
         (b"direct", code["flambeau_direct"], fastcall, None), (b"direct_", code["flambeau_direct_"], fastcall, None)))

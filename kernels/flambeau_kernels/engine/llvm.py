@@ -21,9 +21,10 @@ from flambeau_kernels.engine.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.lasting import lasting
 
 # Part of every key: raise it when the pass pipeline below changes.
-PIPELINE = "2"
-# Levels of optimisation: code that is written as it shall run; loops that LLVM vectorises; these repeated as well.
-PLAIN, LOOPS, EVERYTHING = 1, 2, 3
+PIPELINE = "3"
+# Levels of optimisation: text that is written as it shall run; functions of the kernel language whose loops are written in
+# vectors; loops that LLVM vectorises; these repeated as well.
+WRITTEN, PLAIN, LOOPS, EVERYTHING = range(4)
 
 _lock = threading.RLock()                             # renewed in forked children, see the end
 _addresses: dict[tuple[str, str], int] = {}
@@ -58,7 +59,7 @@ def available() -> str | None:
     return None
 
 
-def compile_ir(text: str, symbol: str) -> int:
+def compile_ir(text: str, symbol: str, level: int = EVERYTHING) -> int:
     """The address of function `symbol` of the LLVM module `text`, compiled or read from the cache.
 
 Thread-safe. The code stays loaded for the life of the process. External functions are looked up in the
@@ -66,16 +67,13 @@ process.
     Raises: Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is not a valid
     module.
     """
-    return compile_symbols(text, (symbol,))[symbol]
+    return compile_symbols(text, (symbol,), level)[symbol]
 
 
-def compile_symbols(text: str, symbols: tuple[str, ...], quickly: bool = False) -> dict[str, int]:
+def compile_symbols(text: str, symbols: tuple[str, ...], level: int = EVERYTHING) -> dict[str, int]:
     """Addresses of several functions of one module; otherwise as `compile_ir`.
-
-    `quickly` spares most of the optimisation: for code that only hands work on, which a first result waits for.
     """
     with _lock:
-        level = PLAIN if quickly else EVERYTHING
         if any((text, s) not in _addresses for s in symbols):
             body = _object(f"{level}\n{text}", lambda: text, symbols[0], level)
             loaded = _load(body, symbols)
@@ -176,7 +174,7 @@ class Machine:
         self._new_target_machine = functools.partial(
             target.create_target_machine, cpu=self.cpu, features=self.features, jit=True)
         # One for each level, which is that of code generation too.
-        self._target_machine = functools.cache(lambda level: self._new_target_machine(opt=level))
+        self._target_machine = functools.cache(lambda level: self._new_target_machine(opt=max(level, 1)))
         self.layout = str(self._target_machine(LOOPS).target_data)
         self.fingerprint = "|".join(
             (PIPELINE, str(llvm.llvm_version_info), self.triple, self.cpu, self.features))
@@ -189,9 +187,10 @@ class Machine:
     def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int], None] | None = None) -> bytes:
         """Object file for `text`, optimised at a level.
 
-        PLAIN neither vectorises nor repeats loops; LOOPS vectorises, and repeats only the loops that ask for it. Loops
-        that are repeated everywhere, and copied for each outcome of a condition inside, make code two or three times as
-        long and as slow to compile: EVERYTHING is for texts of a line or two, and where it was found to pay.
+        WRITTEN only brings variables into registers. PLAIN neither vectorises nor repeats loops; LOOPS vectorises, and
+        repeats only the loops that ask for it. Loops that are repeated everywhere, and copied for each outcome of a
+        condition inside, make code two or three times as long and as slow to compile: EVERYTHING is for texts of a
+        line or two, and where it was found to pay.
 
         `record` is told the seconds of optimisation and of code generation, and the size of the object.
         """
@@ -218,7 +217,12 @@ class Machine:
         options.loop_unrolling = level == EVERYTHING
         options.slp_vectorization = False
         builder = llvm.create_pass_builder(target, options)
-        builder.getModulePassManager().run(module, builder)
+        passes = builder.getModulePassManager()
+        if level == WRITTEN:
+            passes = llvm.create_new_module_pass_manager()
+            passes.add_sroa_pass()
+            passes.add_simplify_cfg_pass()
+        passes.run(module, builder)
         return module
 
     def load(self, body: bytes, symbols: tuple[str, ...], name: str):

@@ -75,7 +75,7 @@ def _address(function) -> int:
 
 @functools.cache
 def _code() -> dict[str, int]:
-    return llvm.compile_symbols(_TEXT, ("execute", "run"), quickly=True)
+    return llvm.compile_symbols(_TEXT, ("execute", "run"), llvm.WRITTEN)
 
 
 class _MethodDef(ctypes.Structure):

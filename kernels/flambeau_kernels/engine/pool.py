@@ -131,7 +131,7 @@ def _reset() -> None:
 
 @functools.cache
 def _code() -> dict[str, int]:
-    return llvm.compile_symbols(_text(), ("parallel",), quickly=True)
+    return llvm.compile_symbols(_text(), ("parallel",), llvm.WRITTEN)
 
 
 @functools.cache

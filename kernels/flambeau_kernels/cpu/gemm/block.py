@@ -31,7 +31,7 @@ SECOND_CACHE = 1 << 19                                # bytes of B that are pack
 @functools.cache
 def block(kind: Kind) -> int:
     """Address of the block function of `driver.py` for this kind."""
-    return llvm.compile_ir(text(kind), kind.name)
+    return llvm.compile_ir(text(kind), kind.name, llvm.WRITTEN)
 
 
 def depth(kind: Kind, k: int) -> int:
@@ -59,6 +59,8 @@ def prepare(plan: np.ndarray, kind: Kind) -> None:
     beside = kind.written != kind.sum and k > deep
     plan[driver.SCRATCH] = plan[driver.PARTIAL] + (rows * columns * 8 if beside else 0)
     plan[driver.BLOCK] = block(kind)
+    if plan[driver.DIRECT] != A_DIRECT | B_DIRECT or plan[driver.N] % kind.width:
+        plan[driver.PACK] = packing.address(kind)
 
 
 def direct(plan: np.ndarray, kind: Kind) -> int:
@@ -88,11 +90,10 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
 
 def text(kind: Kind) -> str:
     """The module of a kind: packing, tiles and the block function."""
-    widths = sorted({1, kind.machine.vectors, kind.packed_rows // kind.lanes})
-    functions = [packing.pack_rows(kind), *(packing.pack(kind, vectors) for vectors in widths)]
+    functions = [packing.pack_rows(kind)]
     for vectors in sorted({1, kind.machine.vectors}):
-        functions.append(micro.tile(kind, kind.machine.rows, vectors, packed=True))
-        functions += [micro.tile(kind, height, vectors) for height in kind.machine.heights]
+        functions += [micro.finish(kind, vectors), *(micro.tile(kind, h, vectors) for h in kind.machine.heights(vectors))]
+    functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, packed=True))
     functions.append(_block(kind))
     return declarations(kind) + "".join(f.text() for f in functions) + METADATA
 
@@ -103,7 +104,7 @@ def _block(kind: Kind) -> Function:
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (driver.A_M, driver.A_K, driver.B_K, driver.B_N, driver.C_M))
     direct = f.field("%plan", driver.DIRECT)
     a_direct, b_direct = f.bit(direct, A_DIRECT), f.bit(direct, B_DIRECT)
-    panel = f.at("%scratch", f.field("%plan", driver.PANEL))
+    panel, pack = f.at("%scratch", f.field("%plan", driver.PANEL)), f.field("%plan", driver.PACK, "ptr")
     part, part_row = "%c", c_m
     if kind.written != kind.sum:
         part = f.at("%scratch", f.field("%plan", driver.PARTIAL))
@@ -123,17 +124,16 @@ def _block(kind: Kind) -> Function:
         with f.loop(0, "%n", kind.width) as j:
             columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct)
             with f.unless(f.both(packed_already, columns.whole)):
-                for vectors, condition in ((1, f.when(columns.narrow)), (kind.machine.vectors, f.unless(columns.narrow))):
-                    with condition:
-                        f.do(f"call void @{packing.name(vectors)}(ptr {columns.source}, i64 {b_n}, i64 {b_k}, "
-                             f"i64 {columns.width}, i64 {here}, ptr {columns.packed})")  # fmt: skip
+                vectors = f.let(f"select i1 {columns.narrow}, i64 1, i64 {kind.machine.vectors}")
+                f.do(f"call void {pack}(ptr {columns.source}, i64 {b_n}, i64 {b_k}, i64 {columns.width}, i64 {here}, "
+                     f"ptr {columns.packed}, i64 {vectors})")  # fmt: skip
         state = _state(f, flags, k0, f.compare("sge", f.add(k0, deep), k))
         with f.loop(0, "%m", kind.machine.rows) as i:
             height = f.least(kind.machine.rows, f.sub("%m", i))
             start = f.at(f.at("%a", f.mul(k0, a_k)), f.mul(i, a_m))
             with f.unless(a_direct):
-                f.do(f"call void @{packing.name(kind.packed_rows // kind.lanes)}(ptr {start}, i64 {a_m}, i64 {a_k}, "
-                     f"i64 {height}, i64 {here}, ptr {panel})")  # fmt: skip
+                f.do(f"call void {pack}(ptr {start}, i64 {a_m}, i64 {a_k}, i64 {height}, i64 {here}, ptr {panel}, "
+                     f"i64 {kind.packed_rows // kind.lanes})")  # fmt: skip
             a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {panel}")
             wide_tile, narrow_tile = (_tile_for(f, kind, height, v, a_direct) for v in (kind.machine.vectors, 1))
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
@@ -186,9 +186,10 @@ def _state(f: Function, flags: str, k0: str, last: str) -> str:
 
 def _tile_for(f: Function, kind: Kind, height: str, vectors: int, a_direct: str) -> str:
     """The address of the tile function for that many rows."""
-    heights = kind.machine.heights
-    names = (micro.name(heights[0], vectors), micro.name(heights[0], vectors, packed=True))
-    chosen = f.let(f"select i1 {a_direct}, ptr @{names[0]}, ptr @{names[1]}")
+    heights = kind.machine.heights(vectors)
+    chosen = f"@{micro.name(heights[0], vectors)}"
+    if vectors == kind.machine.vectors:
+        chosen = f.let(f"select i1 {a_direct}, ptr {chosen}, ptr @{micro.name(heights[0], vectors, packed=True)}")
     for h in heights[1:]:
         fits = f.compare("sle", height, h)
         chosen = f.let(f"select i1 {fits}, ptr @{micro.name(h, vectors)}, ptr {chosen}")

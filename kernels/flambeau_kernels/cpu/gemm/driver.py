@@ -30,7 +30,7 @@ from flambeau_kernels.engine import llvm, pool, pyabi
 # n), of the bias along m and n.
 (M, N, K, A_M, A_K, B_K, B_N, C_M, C_N, BIAS_M, BIAS_N,
  ROWS, COLUMNS, GRID_M, GRID_N, ITEMS, GROUP, CHUNKS, DEPTH, FLAGS, SCRATCH, DIRECT, PANEL, PARTIAL, BLOCK, ROUTINE,
- RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS, BATCH) = range(35)  # fmt: skip
+ PACK, RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS, BATCH) = range(36)  # fmt: skip
 # From BATCH on, for each batch dimension, innermost first: its length and the strides of A, B and C.
 
 ACCUMULATE, ADD_BIAS = 1, 2                           # flags
@@ -95,7 +95,7 @@ def _addresses() -> tuple[tuple[int, int], ...]:
 
 @functools.cache
 def _code() -> dict[str, int]:
-    return llvm.compile_symbols(_text(), ("run", "execute"))
+    return llvm.compile_symbols(_text(), ("run", "execute"), llvm.WRITTEN)
 
 
 def _text() -> str:

@@ -36,19 +36,36 @@ def tile(kind: Kind, height: int, vectors: int, packed: bool = False) -> Functio
             f.store(total, "zeroinitializer", place)
     _run_over_k(f, kind, sums, vectors, packed)
 
+    # Whole tiles of sums are written from the registers; where results are narrower, `part` is theirs for all but the last steps.
+    others = ADD_BIAS if kind.sum == kind.written else ADD_BIAS | LAST
     whole = f.both(f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
-    plain = f.both(whole, f.compare("eq", "%flags", LAST))
-    if kind.sum == kind.written:
-        with f.when(plain):
-            for r, row in enumerate(sums):
-                for v, place in enumerate(row):
-                    target = f.at(f.at("%c", f.mul("%c_row", r)), v * lanes * kind.written_size)
-                    f.store(total, f.load(total, place), target, kind.written_size)
-            f.do("ret void")
-            f.label(f.fresh("unreached"))
-    _finish(f, kind, sums, vectors)
+    final = f.both(whole, f.compare("eq", f.let(f"and i64 %flags, {others}"), 0))
+    with f.when(f.both(final, f.bit("%flags", ADD_PART))):
+        _write(f, kind, sums, "%part", "%part_row", add=True)
+        f.do("ret void")
+        f.label(f.fresh("unreached"))
+    held = f.variable(f"[{height * vectors} x {total}]")
+    to = f.let(f"select i1 {final}, ptr %part, ptr {held}")
+    row_bytes = f.let(f"select i1 {final}, i64 %part_row, i64 {vectors * lanes * kind.sum_size}")
+    _write(f, kind, sums, to, row_bytes, add=False)
+    with f.unless(final):
+        f.do(f"call void @{_finish_name(vectors)}(ptr {held}, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
+             f"ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)")  # fmt: skip
     f.do("ret void")
     return f
+
+
+def _write(f: Function, kind: Kind, sums: list[list[str]], to: str, row_bytes: str | int, add: bool) -> None:
+    """Whole rows of sums; if `add`, to what is there."""
+    total, plus = f"<{kind.lanes} x {kind.sum}>", "fadd" if kind.sum in ("float", "double") else "add"
+    start = to
+    for row in sums:
+        for v, place in enumerate(row):
+            target, value = f.at(start, v * kind.lanes * kind.sum_size), f.load(total, place)
+            if add:
+                value = f.let(f"{plus} {total} {value}, {f.load(total, target, kind.sum_size)}")
+            f.store(total, value, target, kind.sum_size)
+        start = f.at(start, row_bytes)
 
 
 def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, packed: bool) -> None:
@@ -64,8 +81,14 @@ def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, pa
         b = [f.load(lane, f.at(column, v * lanes * size), kind.size) for v in range(vectors)]
         for row, places in zip(rows, sums, strict=True):
             a = splat(f, kind.lane, f.load(kind.lane, f.at(row, along), kind.size), lanes)
-            for v, place in enumerate(places):
-                f.store(total, _multiply_add(f, kind, a, b[v], f.load(total, place)), place)
+            if kind.sum in ("float", "double"):
+                for v, place in enumerate(places):
+                    f.store(total, _multiply_add(f, kind, a, b[v], f.load(total, place)), place)
+                continue
+            # Instructions run in the order of the text: no sum waits for the product before it.
+            products = [f.let(f"mul {total} {a}, {column}") for column in b]
+            for product, place in zip(products, places, strict=True):
+                f.store(total, f.let(f"add {total} {product}, {f.load(total, place)}"), place)
 
 
 def _multiply_add(f: Function, kind: Kind, a: str, b: str, c: str) -> str:
@@ -75,54 +98,53 @@ def _multiply_add(f: Function, kind: Kind, a: str, b: str, c: str) -> str:
         halves = f"<{2 * lanes} x bfloat>"
         a, b = (f.let(f"bitcast {lane} {x} to {halves}") for x in (a, b))
         return f.let(f"call {total} @llvm.x86.avx512bf16.dpbf16ps.512({total} {c}, {halves} {a}, {halves} {b})")
-    if kind.sum in ("float", "double"):
-        bits = 32 if kind.sum == "float" else 64
-        return f.let(f"call {total} @llvm.fma.v{lanes}f{bits}({total} {a}, {total} {b}, {total} {c})")
-    return f.let(f"add {total} {f.let(f'mul {total} {a}, {b}')}, {c}")
+    bits = 32 if kind.sum == "float" else 64
+    return f.let(f"call {total} @llvm.fma.v{lanes}f{bits}({total} {a}, {total} {b}, {total} {c})")
 
 
-def _finish(f: Function, kind: Kind, sums: list[list[str]], vectors: int) -> None:
-    """Everything a tile may need at its end, for any number of rows and columns."""
-    lanes = kind.lanes
+def _finish_name(vectors: int) -> str:
+    return f"finish_{vectors}"
+
+
+def finish(kind: Kind, vectors: int) -> Function:
+    """Everything a tile may need at its end, for any number of rows and columns of sums in memory."""
+    f = Function(f"internal void @{_finish_name(vectors)}(ptr %sums, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
+                 "ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n) noinline")  # fmt: skip
+    lanes, size = kind.lanes, kind.sum_size
     total = f"<{lanes} x {kind.sum}>"
     plus = "fadd" if kind.sum in ("float", "double") else "add"
-    size = kind.sum_size
     masks = [mask(f, "%columns", lanes, v * lanes) for v in range(vectors)]
+    add_part, add_bias, last = (f.bit("%flags", flag) for flag in (ADD_PART, ADD_BIAS, LAST))
+    along = f.compare("ne", "%bias_n", 0)
+    values = [f.variable(total) for _ in range(vectors)]
 
     def add(place: str, what: str) -> None:
         f.store(total, f.let(f"{plus} {total} {f.load(total, place)}, {what}"), place)
 
-    with f.when(f.bit("%flags", ADD_PART)):
-        for r, row in enumerate(sums):
-            with f.when(f.compare("slt", r, "%rows")):
-                start = f.at("%part", f.mul("%part_row", r))
-                for v, place in enumerate(row):
-                    add(place, load_masked(f, kind.sum, lanes, f.at(start, v * lanes * size), masks[v], size))
-    with f.when(f.bit("%flags", ADD_BIAS)):
-        along = f.compare("ne", "%bias_n", 0)
-        with f.when(along):
-            for v in range(vectors):
-                bias = load_masked(f, kind.sum, lanes, f.at("%bias", v * lanes * size), masks[v], size)
-                for row in sums:
-                    add(row[v], bias)
-        with f.unless(along):
-            for r, row in enumerate(sums):
-                with f.when(f.compare("slt", r, "%rows")):
-                    bias = splat(f, kind.sum, f.load(kind.sum, f.at("%bias", f.mul("%bias_m", r)), size), lanes)
-                    for place in row:
-                        add(place, bias)
-    last = f.bit("%flags", LAST)
-    with f.when(last):
-        for r, row in enumerate(sums):
-            with f.when(f.compare("slt", r, "%rows")):
-                start = f.at("%c", f.mul("%c_row", r))
-                for v, place in enumerate(row):
-                    value = narrow(f, kind, f.load(total, place), lanes)
-                    target = f.at(start, v * lanes * kind.written_size)
-                    store_masked(f, kind.written, lanes, value, target, masks[v], kind.written_size)
-    with f.unless(last):
-        for r, row in enumerate(sums):
-            with f.when(f.compare("slt", r, "%rows")):
-                start = f.at("%part", f.mul("%part_row", r))
-                for v, place in enumerate(row):
-                    store_masked(f, kind.sum, lanes, f.load(total, place), f.at(start, v * lanes * size), masks[v], size)
+    with f.loop(0, "%rows") as r:
+        row = f.at("%sums", f.mul(r, vectors * lanes * size))
+        part = f.at("%part", f.mul("%part_row", r))
+        for v, place in enumerate(values):
+            f.store(total, f.load(total, f.at(row, v * lanes * size), size), place)
+        with f.when(add_part):
+            for v, place in enumerate(values):
+                add(place, load_masked(f, kind.sum, lanes, f.at(part, v * lanes * size), masks[v], size))
+        with f.when(add_bias):
+            with f.when(along):
+                for v, place in enumerate(values):
+                    add(place, load_masked(f, kind.sum, lanes, f.at("%bias", v * lanes * size), masks[v], size))
+            with f.unless(along):
+                bias = splat(f, kind.sum, f.load(kind.sum, f.at("%bias", f.mul("%bias_m", r)), size), lanes)
+                for place in values:
+                    add(place, bias)
+        with f.when(last):
+            start = f.at("%c", f.mul("%c_row", r))
+            for v, place in enumerate(values):
+                value = narrow(f, kind, f.load(total, place), lanes)
+                target = f.at(start, v * lanes * kind.written_size)
+                store_masked(f, kind.written, lanes, value, target, masks[v], kind.written_size)
+        with f.unless(last):
+            for v, place in enumerate(values):
+                store_masked(f, kind.sum, lanes, f.load(total, place), f.at(part, v * lanes * size), masks[v], size)
+    f.do("ret void")
+    return f

@@ -1,6 +1,6 @@
 """Copying a panel of an operand into the order in which a tile reads it.
 
-    void pack(ptr source, i64 across, i64 along, i64 width, i64 depth, ptr target)
+    void pack(ptr source, i64 across, i64 along, i64 width, i64 depth, ptr target, i64 vectors)
 
 A panel is `width` rows of A (or columns of B), `across` bytes apart, by `depth` places along k, `along` bytes apart. Its copy
 holds for each step along k the lanes of all rows, `vectors` registers of them; elements are converted to the type they are
@@ -16,29 +16,35 @@ so that long runs of memory are read.
 
 from __future__ import annotations
 
-from flambeau_kernels.cpu.gemm.text import Function
+import functools
+
+from flambeau_kernels.cpu.gemm.text import METADATA, Function
 from flambeau_kernels.cpu.gemm.tiles import Kind
-from flambeau_kernels.cpu.gemm.values import load_masked, mask, vector, widen
+from flambeau_kernels.cpu.gemm.values import declarations, load_masked, mask, vector, widen
+from flambeau_kernels.engine import llvm
 
 AHEAD = 1024                                           # bytes along k that are asked for before they are transposed
 
 
-def name(vectors: int) -> str:
-    return f"pack_{vectors}"
+@functools.cache
+def address(kind: Kind) -> int:
+    """Address of `pack` for operands of this kind."""
+    return llvm.compile_ir(declarations(kind) + pack(kind).text() + METADATA, "pack", llvm.WRITTEN)
 
 
-def pack(kind: Kind, vectors: int) -> Function:
-    f = Function(f"internal void @{name(vectors)}(ptr %source, i64 %across, i64 %along, i64 %width, i64 %depth, ptr %target)")
+def pack(kind: Kind) -> Function:
+    f = Function("void @pack(ptr %source, i64 %across, i64 %along, i64 %width, i64 %depth, ptr %target, i64 %vectors)")
     across = f.compare("eq", "%across", kind.size)
+    row_bytes = f.mul("%vectors", kind.lanes * kind.lane_size)
     with f.when(across):
-        _copy(f, kind, vectors)
+        _copy(f, kind, row_bytes)
         f.do("ret void")
         f.label(f.fresh("unreached"))
     done = f.variable("i64")                          # steps along k that are packed
     f.store("i64", 0, done)
     with f.when(f.compare("eq", "%along", kind.size)):
-        _transpose(f, kind, vectors, done)
-    _one_by_one(f, kind, vectors, f.load("i64", done))
+        _transpose(f, kind, row_bytes, done)
+    _one_by_one(f, kind, row_bytes, f.load("i64", done))
     f.do("ret void")
     return f
 
@@ -54,8 +60,11 @@ def pack_rows(kind: Kind) -> Function:
         next_place = f.at(place, "%along") if two else None
         with f.loop(0, "%panels") as panel:
             offset = f.mul(panel, kind.width * kind.size)
-            target = f.at(f.at("%target", f.mul(panel, "%panel_bytes")), f.mul(k, _row_bytes(kind, vectors)))
-            _copy_row(f, kind, vectors, None, f.at(place, offset), next_place and f.at(next_place, offset), target)
+            target = f.at(f.at("%target", f.mul(panel, "%panel_bytes")), f.mul(k, vectors * kind.lanes * kind.lane_size))
+            for v in range(vectors):
+                here = f.add(offset, v * kind.lanes * kind.size)
+                second = next_place and f.at(next_place, here)
+                _copy_vector(f, kind, None, f.at(place, here), second, f.at(target, v * kind.lanes * kind.lane_size))
 
     with f.loop(0, steps) as k:
         row(k, kind.pairs)
@@ -66,28 +75,22 @@ def pack_rows(kind: Kind) -> Function:
     return f
 
 
-def _row_bytes(kind: Kind, vectors: int) -> int:
-    return vectors * kind.lanes * kind.lane_size
-
-
 # -- contiguous across: vectors --------------------------------------------------------------------------------------
 
 
-def _copy(f: Function, kind: Kind, vectors: int) -> None:
-    whole = f.compare("eq", "%width", vectors * kind.lanes)
-    with f.when(whole):
-        _copy_rows(f, kind, vectors, None)
-    with f.unless(whole):
-        _copy_rows(f, kind, vectors, [mask(f, "%width", kind.lanes, v * kind.lanes) for v in range(vectors)])
-
-
-def _copy_rows(f: Function, kind: Kind, vectors: int, masks: list[str] | None) -> None:
+def _copy(f: Function, kind: Kind, row_bytes: str) -> None:
     steps = f.div("%depth", kind.step)
 
     def row(k: str, two: bool) -> None:
         place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
-        target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
-        _copy_row(f, kind, vectors, masks, place, f.at(place, "%along") if two else None, target)
+        next_place = f.at(place, "%along") if two else None
+        target = f.at("%target", f.mul(k, row_bytes))
+        with f.loop(0, "%vectors") as v:
+            first = f.mul(v, kind.lanes)
+            offset = f.mul(first, kind.size)
+            which = mask(f, f.sub("%width", first), kind.lanes, 0)
+            second = next_place and f.at(next_place, offset)
+            _copy_vector(f, kind, which, f.at(place, offset), second, f.at(target, f.mul(first, kind.lane_size)))
 
     with f.loop(0, steps) as k:
         row(k, kind.pairs)
@@ -96,18 +99,15 @@ def _copy_rows(f: Function, kind: Kind, vectors: int, masks: list[str] | None) -
             row(steps, False)
 
 
-def _copy_row(f: Function, kind: Kind, vectors: int, masks: list[str] | None, place: str, next_place: str | None, target: str) -> None:
+def _copy_vector(f: Function, kind: Kind, which: str | None, place: str, next_place: str | None, target: str) -> None:
     """One step along k; of pairs, with the next place along k or, at the end of an odd number of them, with zeros."""
-    lanes = kind.lanes
-    for v in range(vectors):
-        offset, which = v * lanes * kind.size, masks[v] if masks else None
-        first = _load_row(f, kind, f.at(place, offset), which)
-        if kind.pairs:
-            second = _load_row(f, kind, f.at(next_place, offset), which) if next_place else "zeroinitializer"
-            value = _interleave(f, first, second, lanes)
-        else:
-            value = widen(f, kind, first, lanes)
-        f.store(vector(lanes, kind.lane), value, f.at(target, v * lanes * kind.lane_size), kind.lane_size)
+    first = _load_row(f, kind, place, which)
+    if kind.pairs:
+        second = _load_row(f, kind, next_place, which) if next_place else "zeroinitializer"
+        value = _interleave(f, first, second, kind.lanes)
+    else:
+        value = widen(f, kind, first, kind.lanes)
+    f.store(vector(kind.lanes, kind.lane), value, target, kind.lane_size)
 
 
 def _load_row(f: Function, kind: Kind, place: str, which: str | None) -> str:
@@ -125,21 +125,23 @@ def _interleave(f: Function, first: str, second: str, lanes: int) -> str:
 # -- contiguous along k: squares -------------------------------------------------------------------------------------
 
 
-def _transpose(f: Function, kind: Kind, vectors: int, done: str) -> None:
+def _transpose(f: Function, kind: Kind, row_bytes: str, done: str) -> None:
     lanes = kind.lanes
     squares = f.mul(f.div("%depth", lanes * kind.step), lanes)
     last = f.sub("%width", 1)
-    starts = [f.at("%source", f.mul(f.least(r, last), "%across")) for r in range(vectors * lanes)]
     with f.loop(0, squares, lanes) as k:
         offset = f.mul(k, kind.step * kind.size)
-        target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
-        for start in starts:                          # the hardware foresees few streams at once, and none across pages
-            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(start, f.add(offset, AHEAD))}, i32 0, i32 2, i32 1)")
-        for v in range(vectors):
-            rows = [_load_along(f, kind, f.at(start, offset)) for start in starts[v * lanes : (v + 1) * lanes]]
-            for e, column in enumerate(_transposed(f, rows, vector(lanes, kind.lane), lanes)):
-                place = f.at(target, e * _row_bytes(kind, vectors) + v * lanes * kind.lane_size)
+        target = f.at("%target", f.mul(k, row_bytes))
+        with f.loop(0, "%vectors") as v:
+            first = f.mul(v, lanes)
+            starts = [f.at("%source", f.add(f.mul(f.least(f.add(first, r), last), "%across"), offset)) for r in range(lanes)]
+            for start in starts:                      # the hardware foresees few streams at once, and none across pages
+                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(start, AHEAD)}, i32 0, i32 2, i32 1)")
+            rows = [_load_along(f, kind, start) for start in starts]
+            place = f.at(target, f.mul(first, kind.lane_size))
+            for column in _transposed(f, rows, vector(lanes, kind.lane), lanes):
                 f.store(vector(lanes, kind.lane), column, place, kind.lane_size)
+                place = f.at(place, row_bytes)
     f.store("i64", squares, done)
 
 
@@ -172,11 +174,11 @@ def _shuffle(f: Function, a: str, b: str, kind: str, order: list[int]) -> str:
 # -- neither ----------------------------------------------------------------------------------------------------------
 
 
-def _one_by_one(f: Function, kind: Kind, vectors: int, done: str) -> None:
+def _one_by_one(f: Function, kind: Kind, row_bytes: str, done: str) -> None:
     steps = f.div(f.add("%depth", kind.step - 1), kind.step)
     with f.loop(done, steps) as k:
         place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
-        target = f.at("%target", f.mul(k, _row_bytes(kind, vectors)))
+        target = f.at("%target", f.mul(k, row_bytes))
         paired = f.compare("slt", f.add(f.mul(k, 2), 1), "%depth")
         with f.loop(0, "%width") as lane:
             element = f.at(place, f.mul(lane, "%across"))

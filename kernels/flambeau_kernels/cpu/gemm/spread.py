@@ -51,4 +51,4 @@ def _copy() -> int:
         f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {f.at('%c', f.mul(i, c_m))}, ptr {f.at('%a', f.mul(i, a_m))}, i64 %n, i1 false)")
     f.do("ret void")
     text = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n!0 = distinct !{!0}\n" + f.text()
-    return llvm.compile_ir(text, "copy_rows")
+    return llvm.compile_ir(text, "copy_rows", llvm.WRITTEN)

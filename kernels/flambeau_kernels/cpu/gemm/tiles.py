@@ -25,10 +25,9 @@ class Machine:
     vectors: int
     pairs: bool = False                               # multiplies pairs of bfloat16 (AVX512_BF16)
 
-    @property
-    def heights(self) -> tuple[int, ...]:
+    def heights(self, vectors: int) -> tuple[int, ...]:
         """Tile heights that there are kernels for; fewer rows than a height are computed with the next."""
-        return (self.rows, *(h for h in (8, 4, 2, 1) if h < self.rows))
+        return (self.rows, *(h for h in ((4, 1) if vectors == 1 else (8, 4, 2, 1)) if h < self.rows))
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,13 @@ SUMS = 4096                                           # of a pass, which stay in
 @functools.cache
 def dots(kind: Kind) -> int:
     """Address of the block function for rows contiguous along k."""
-    return llvm.compile_ir(_module(kind, _dots(kind)), f"dots_{kind.dtype}_{kind.out}")
+    return llvm.compile_ir(_module(kind, _dots(kind)), f"dots_{kind.dtype}_{kind.out}", llvm.WRITTEN)
 
 
 @functools.cache
 def combinations(kind: Kind) -> int:
     """Address of the block function for columns contiguous along m; `prepare` the plan."""
-    return llvm.compile_ir(_module(kind, _combinations(kind)), f"combinations_{kind.dtype}_{kind.out}")
+    return llvm.compile_ir(_module(kind, _combinations(kind)), f"combinations_{kind.dtype}_{kind.out}", llvm.WRITTEN)
 
 
 def prepare(plan: np.ndarray, kind: Kind) -> None:
