@@ -97,3 +97,22 @@ def test_masks_that_are_empty_or_do_not_fit(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_outs_that_must_have_the_dtype_of_the_result(oracle: Any) -> None:
+    programs = """
+    torch.mm(torch.ones(2, 2), torch.ones(2, 2), out=torch.zeros(2, 2, dtype=torch.float64))
+    torch.linalg.inv(torch.eye(2), out=torch.zeros(2, 2, dtype=torch.float64))
+    torch.index_select(torch.ones(2), 0, torch.tensor([0]), out=torch.zeros(1, dtype=torch.float64))
+    torch.argmax(torch.ones(2), out=torch.zeros(()))
+    torch.sort(torch.ones(2), out=(torch.zeros(2), torch.zeros(2)))
+    torch.max(torch.ones(2), 0, out=(torch.zeros(()), torch.zeros((), dtype=torch.int32)))
+    torch.tril(torch.ones(2, 2), out=torch.zeros(2, 2, dtype=torch.float64))
+    torch.quantile(torch.ones(2), 0.5, out=torch.zeros((), dtype=torch.float64))
+    torch.nonzero(torch.ones(2), out=torch.zeros(2, 1))
+    torch.outer(torch.ones(2), torch.ones(2), out=torch.zeros(2, 2, dtype=torch.float64))
+    torch.cat([torch.ones(2)], out=torch.zeros(2, dtype=torch.float64))
+    torch.mean(torch.ones(2), 0, out=torch.zeros((), dtype=torch.float64))
+    """
+
+    assert not disagreements(oracle, programs)

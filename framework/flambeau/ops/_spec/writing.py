@@ -75,6 +75,24 @@ def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
         )
 
 
+# Ops whose ``out`` has to have the dtype of the result; others convert to that of `out`, where promotion allows it.
+_OF_ITS_DTYPE = frozenset(
+    """
+    mm bmm dot vdot mv addmm addmv baddbmm addbmm matmul inner tensordot chain_matmul linalg.multi_dot index_select
+    take_along_dim argmax argmin sort msort topk kthvalue max min median nanmedian mode cummax cummin tril triu diag histc
+    bucketize isin nonzero quantile nanquantile norm linalg.norm linalg.vector_norm linalg.matrix_norm amax amin all any
+    logcumsumexp index_add index_copy index_reduce scatter scatter_add scatter_reduce renorm cross linalg.cross softmax
+    log_softmax linalg.inv inverse linalg.det linalg.solve linalg.cholesky linalg.qr linalg.eigh linalg.eigvalsh linalg.svdvals
+    linalg.matrix_power linalg.lu linalg.lu_factor linalg.slogdet slogdet linalg.vecdot qr svd triangular_solve lu_solve
+    frexp heaviside float_power narrow_copy unbind_copy view_copy nn.functional.avg_pool2d nn.functional.linear
+    """.split()
+)
+
+
+def raise_other_dtype(op: Any, expected: Any, out: Tensor) -> None:
+    raise RuntimeError(f"{op.qualified}(): Expected out tensor to have dtype {expected}, but got {out.dtype} instead")
+
+
 def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     """Store `result` of `args` in `out`.
 
@@ -84,6 +102,8 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
         raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
     check_writable(op, out)
+    if out.dtype is not result.dtype and op.qualified in _OF_ITS_DTYPE:
+        raise_other_dtype(op, result.dtype, out)
     if args:
         from .. import _overlap
 
@@ -117,7 +137,7 @@ def refuse_other_dtype_out(op: Any, wanted: Any = None) -> None:
             if isinstance(x, Tensor) and isinstance(args[0], Tensor):
                 expected = args[0].dtype if wanted is None else wanted(args[0])
                 if x.dtype is not expected:
-                    raise RuntimeError(f"{op.name}(): Expected out tensor to have dtype {expected}, but got {x.dtype} instead")
+                    raise_other_dtype(op, expected, x)
         return general(out, *args)
 
     op.run_out = run_out
