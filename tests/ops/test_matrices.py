@@ -290,3 +290,19 @@ def test_results_have_names_and_types_of_their_own():
     assert type(made).__name__ == "linalg_eigh"
     assert made._fields == ("eigenvalues", "eigenvectors")
     assert issubclass(L.LinAlgError, RuntimeError)
+
+
+@pytest.mark.parametrize("dtype", [fb.float64, fb.complex128])
+@pytest.mark.parametrize("turned", [(False, True), (True, False), (True, True)])
+def test_gradients_of_matrices_with_contiguous_columns(turned, dtype):
+    a, b = (fb.randn(n, m, dtype=dtype) for n, m in ((3, 4), (4, 5)))
+    rows = [x.clone().requires_grad_() for x in (a, b)]
+    columns = [(x.mT.contiguous() if t else x.clone()).requires_grad_() for x, t in zip((a, b), turned, strict=True)]
+
+    (rows[0] @ rows[1]).abs().sin().sum().backward()
+    left, right = (x.mT if t else x for x, t in zip(columns, turned, strict=True))
+    (left @ right).abs().sin().sum().backward()
+
+    for one, other, t in zip(rows, columns, turned, strict=True):
+        assert dtype.is_complex or other.grad.is_contiguous()
+        assert fb.allclose(one.grad, other.grad.mT if t else other.grad)

@@ -132,7 +132,15 @@ def _mm_vjp(grad, input, mat2):
 
 @mm.raw
 def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
-    return _product_nt(grad, mat2) if needs_input else None, _product_tn(input, grad) if needs_mat2 else None
+    return (
+        None if not needs_input else _product_nt(mat2, grad).T if _lies_turned(input) else _product_nt(grad, mat2),
+        None if not needs_mat2 else _product_tn(grad, input).T if _lies_turned(mat2) else _product_tn(input, grad),
+    )
+
+
+def _lies_turned(x: Any) -> bool:
+    """Whether a real matrix has contiguous columns: so should its gradient, which a transpose then turns into rows."""
+    return x.strides[0] < x.strides[1] and x.dtype.kind == "f" and x.strides[0] == x.itemsize
 
 
 def _product_nt(a: Any, b: Any) -> Any:
