@@ -56,7 +56,11 @@ def _sign(x: Any) -> Any:
         return x
     if np.iscomplexobj(x):
         size = np.abs(x)
-        return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype, copy=False)
+        safe = np.where(size == 0, 1, size)
+        made = np.empty(np.shape(x), x.dtype)
+        # Each part by itself: an infinite one leaves the other one.
+        made.real, made.imag = np.where(size == 0, 0, x.real / safe), np.where(size == 0, 0, x.imag / safe)
+        return made
     return np.sign(np.where(np.isnan(x), 0, x)).astype(x.dtype, copy=False) if x.dtype.kind == "f" else np.sign(x)
 
 

@@ -1,8 +1,7 @@
 """Symbolic complex numbers: a real and an imaginary symbol, and the words that are simple on them.
 
 Products and quotients are numpy's (the textbook product; Smith 1962, "Algorithm 116: Complex division", Comm.
-ACM 5). Transcendental functions of complex numbers, with their many special cases, are left to the numpy
-tier.
+ACM 5). The transcendental functions are in `complex_functions.py`.
 """
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class ComplexSymbol(Symbol):
     def __truediv__(self, other): return _quotient(*both(self, other))
     def __rtruediv__(self, other): return _quotient(*both(other, self))
     def __pow__(self, other): return _power(self, other)
-    def __rpow__(self, other): return _refuse("power")
+    def __rpow__(self, other): return _power(other, self)
     def __eq__(self, other): return _equal(*both(self, other))
     def __ne__(self, other): return ~_equal(*both(self, other))
     def __lt__(self, other): return _refuse("order")
@@ -131,10 +130,12 @@ def _equal(a: ComplexSymbol, b: ComplexSymbol) -> Symbol:
     return (a.re == b.re) & (a.im == b.im)
 
 
-def _power(base: ComplexSymbol, exponent: Any) -> ComplexSymbol:
+def _power(base: Any, exponent: Any) -> ComplexSymbol:
     if isinstance(exponent, (int, float)) and exponent in (1, 2):
         return base if exponent == 1 else _product(base, base)
-    raise Unsupported("power of complex numbers")
+    from flambeau_kernels.scalar.complex_functions import power
+
+    return power(base, exponent)
 
 
 def _hypot(x: Symbol, y: Symbol) -> Symbol:

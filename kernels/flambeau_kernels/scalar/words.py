@@ -182,11 +182,17 @@ def _refuse(name: str) -> Callable[..., Symbol]:
     return word
 
 
+def _complex_word(name: str) -> Callable[..., Any] | None:
+    from flambeau_kernels.scalar import complex_functions
+
+    return complex_functions.WORDS.get(name) or complexes.WORDS.get(name)
+
+
 def _on_numbers(name: str, word: Callable[..., object]) -> Callable[..., object]:
     """`word`, but a call on Python numbers alone is computed now, by the numpy reading."""
     def either(*args: object) -> object:
         if any(isinstance(arg, ComplexSymbol) for arg in args) and not name.startswith("logical"):
-            return (complexes.WORDS.get(name) or _refuse(f"{name} of complex numbers"))(*args)
+            return (_complex_word(name) or _refuse(f"{name} of complex numbers"))(*args)
         if any(isinstance(arg, Symbol) for arg in args):
             return word(*args)
         from flambeau_kernels.reference import WORDS_READ
