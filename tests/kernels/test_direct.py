@@ -162,3 +162,28 @@ def test_the_default_dtype_is_asked_again():
             assert [(x / 3).dtype, (x * 0.5).dtype] * 2 == [d] * 4
     finally:
         fb.set_default_dtype(fb.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8", "bfloat16", "float16", "bool", "complex64", "complex128"])
+def test_filling_large_arrays(dtype):
+    x = fb.ones(70_001, dtype=getattr(fb, dtype))
+    places = np.arange(70_001)
+    x[1:].fill_(0)
+    np.testing.assert_array_equal(x._a != 0, places == 0)
+    x.fill_(1)
+    x[::2].zero_()
+    np.testing.assert_array_equal(x._a.astype(np.complex128), places % 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", ["maximum", "minimum", "clamp"])
+def test_larger_and_smaller_keep_nan_and_choose_among_zeros_as_numpy_does(op, dtype):
+    values = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], dtype)
+    a, b = (np.tile(g.reshape(-1), 2000) for g in np.meshgrid(values, values))
+    x, y = fb.from_numpy(a), fb.from_numpy(b)
+    made = (x.clamp(y, y.flip(0)) if op == "clamp" else getattr(fb, op)(x, y)).numpy()
+    wanted = np.minimum(np.maximum(a, b), b[::-1]) if op == "clamp" else getattr(np, op)(a, b)
+    np.testing.assert_array_equal(made, wanted)
+    if op != "clamp":
+        kept = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(made[kept]), np.signbit(wanted[kept]))

@@ -32,6 +32,16 @@ def fill_unset(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def refill(a: np.ndarray, value: Any) -> None:
+    """Store `value`, a scalar of its dtype, everywhere in `a`."""
+    if a.size >= FILLED_FROM and a.flags.c_contiguous and a.itemsize <= 8 and compiles():
+        from .fill_loops import fill
+
+        fill(a, value)
+    else:
+        a[...] = value
+
+
 def counted(count: int, start: Any, step: Any, dtype: np.dtype) -> np.ndarray:
     """``start, start + step, ...``: in int64 for an integer `dtype`, else in float64, rounded to it."""
     if count >= COUNTED_FROM and dtype.char in "bBhHilfd" and compiles():
