@@ -857,7 +857,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return self.copy_(value)
     if _written_directly(self):
-        self._a[...] = _as(value, self._a.dtype)
+        kernel.refill(self._a, _as(value, self._a.dtype))
         bump(self)
         return self
     kind = self.dtype.numpy
@@ -867,7 +867,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
     if _written_directly(self):
-        self._a.fill(0)
+        kernel.refill(self._a, 0)
         bump(self)
         return self
     return fill_(self, 0)
