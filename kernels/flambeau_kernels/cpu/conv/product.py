@@ -51,7 +51,7 @@ def tile() -> tuple[int, int]:
     return (8, 3) if many else (4, 3)
 
 
-@kernel
+@kernel(in_vectors=True)
 def pack_weights(chunk, weight, packed, places, table, *, ROWS):
     """Weights of one tile of one pass as ``[tap][row of the tile]``, zeros where there is none."""
     number = chunk // table[ALL_TILES]
@@ -208,10 +208,8 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
                 part = weights + (o * taps + k * ROWS)
                 if left > ROWS // 2:
                     multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS)
-                elif left > 1:
-                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS)
                 else:
-                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, 1, ROWS, LANES, VECTORS)
+                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS)
                 o += ROWS
             k += depth
         deliver(target, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE)

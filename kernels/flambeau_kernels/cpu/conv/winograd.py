@@ -18,12 +18,12 @@ import numpy as np
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     broadcast,
-    independent,
     kernel,
     lane_sum,
     lanes,
     load,
     local,
+    rolled,
     shuffle,
     store,
     unroll,
@@ -41,48 +41,55 @@ CHANNELS, MOST = 32, 128
  OUT_IMAGE, OUT_CHANNEL, OUT_SLICE, OUT_ROW, HEIGHT, WIDTH, BLOCKS) = range(20)  # fmt: skip
 
 
-@kernel
+@kernel(in_vectors=True)
 def transform_weights(chunk, weight, made, places, channels, outputs, inputs, output, group, tiles, *, ROWS):
     """``G g G'`` of a tile of output channels: ``[place of 16][input channel][row of the tile]``, zeros beyond the last."""
+    KIND = widened(made)
     number = chunk // tiles
     first = (chunk - number * tiles) * ROWS
     step = tiles * inputs * ROWS
     to = made + (number * 16 * step + (chunk - number * tiles) * inputs * ROWS)
     here = min(ROWS, outputs - first)
+    spill = local(KIND, 9 * ROWS)
+    g = local(vector(KIND, ROWS), 9)
     for c in range(inputs):
         source = weight + (number * group + first * output + channels[c])
-        for r in independent(range(here)):
-            g = source + r * output
-            for i in unroll(range(4)):
-                for j in unroll(range(4)):
-                    to[(4 * i + j) * step + c * ROWS + r] = corner(g, places, i, j)
-        for r in range(here, ROWS):
-            for k in unroll(range(16)):
-                to[k * step + c * ROWS + r] = 0
+        for k in unroll(range(9)):
+            for r in rolled(range(ROWS)):
+                if r < here:
+                    spill[k * ROWS + r] = source[r * output + places[k]]
+                else:
+                    spill[k * ROWS + r] = 0
+        for k in unroll(range(9)):
+            g[k] = load(spill, k * ROWS, ROWS)
+        half = broadcast(KIND(0.5), ROWS)
+        for i in unroll(range(4)):
+            for j in unroll(range(4)):
+                store(to, (4 * i + j) * step + c * ROWS, corner(g, half, i, j))
 
 
-def column(g, places, I, J):
+def column(g, half, I, J):
     """Element (I, J) of ``G g``."""
     if I == 0:
-        v = g[places[J]]
+        v = g[J]
     elif I == 3:
-        v = g[places[6 + J]]
+        v = g[6 + J]
     else:
-        sides = g[places[J]] + g[places[6 + J]]
-        v = (sides + g[places[3 + J]]) * 0.5 if I == 1 else (sides - g[places[3 + J]]) * 0.5
+        sides = g[J] + g[6 + J]
+        v = (sides + g[3 + J]) * half if I == 1 else (sides - g[3 + J]) * half
     return v
 
 
-def corner(g, places, I, J):
+def corner(g, half, I, J):
     """Element (I, J) of ``G g G'``."""
     if J == 0:
-        v = column(g, places, I, 0)
+        v = column(g, half, I, 0)
     elif J == 3:
-        v = column(g, places, I, 2)
+        v = column(g, half, I, 2)
     else:
-        sides = column(g, places, I, 0) + column(g, places, I, 2)
-        middle = column(g, places, I, 1)
-        v = (sides + middle) * 0.5 if J == 1 else (sides - middle) * 0.5
+        sides = column(g, half, I, 0) + column(g, half, I, 2)
+        middle = column(g, half, I, 1)
+        v = (sides + middle) * half if J == 1 else (sides - middle) * half
     return v
 
 
@@ -178,12 +185,7 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
             here = transformed + (place * step + c * ROWS)
             o = 0
             while o < outputs:
-                left = outputs - o
-                if left > ROWS // 2:
-                    multiply(panel, here + o * inputs, part + o * COUNT, depth, c == 0, nothing, ROWS, ROWS, LANES, VECTORS)
-                else:
-                    multiply(panel, here + o * inputs, part + o * COUNT, depth, c == 0, nothing, ROWS // 2, ROWS, LANES,
-                             VECTORS)  # fmt: skip
+                multiply(panel, here + o * inputs, part + o * COUNT, depth, c == 0, nothing, ROWS, ROWS, LANES, VECTORS)
                 o += ROWS
         c += depth
     bad = broadcast(KIND(0), LANES)
