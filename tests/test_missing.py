@@ -56,3 +56,20 @@ def test_a_subclass_may_define_what_tensor_lacks():
             return "affine"
 
     assert fb.ones(2).as_subclass(Named).qscheme == "affine"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("autograd", "grad"), ("autograd.forward_ad", "make_dual"), ("autograd.grad_mode", "no_grad"), ("special", "erf"),
+        ("fft", "rfft"), ("fft", "fftfreq"), ("linalg", "solve"), ("linalg", "LinAlgError"), ("signal.windows", "hann"),
+        ("nn", "Linear"), ("nn.functional", "relu"), ("nn.functional", "mse_loss"), ("storage", "UntypedStorage"),
+    ],
+)  # fmt: skip
+def test_a_star_import_brings_the_names_that_are_found_on_first_use(module: str, name: str) -> None:
+    scope: dict[str, object] = {}
+
+    exec(f"from flambeau.{module} import *", scope)
+
+    assert name in scope
+    assert "Any" not in scope

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ops.fft import fftfreq, rfftfreq
-
-__all__ = ["fftfreq", "rfftfreq"]
+from .ops.fft import fftfreq as fftfreq
+from .ops.fft import rfftfreq as rfftfreq
 
 
 def __getattr__(name: str) -> Any:
     from .ops import _derive
 
-    found = _derive.lookup("fft", name)
+    found = ["fftfreq", "rfftfreq", *_derive.function_names("fft")] if name == "__all__" else _derive.lookup("fft", name)
     if found is None:
         import sys
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ops._lapack import LinAlgError
-
-__all__ = ["LinAlgError"]
+from .ops._lapack import LinAlgError as LinAlgError
 
 
 def __getattr__(name: str) -> Any:
     from .ops import _derive
 
-    found = _derive.lookup("linalg", name)
+    found = ["LinAlgError", *_derive.function_names("linalg")] if name == "__all__" else _derive.lookup("linalg", name)
     if found is None:
         import sys
 

@@ -15,6 +15,8 @@ from .autograd import tape
 from .dtypes import dtype
 from .tensor import Tensor, bump, channels_last_order, storage_buffer, wrap
 
+__all__ = ["TypedStorage", "UntypedStorage"]
+
 
 class UntypedStorage:
     """A block of bytes. Tensors over it see each other's writes.

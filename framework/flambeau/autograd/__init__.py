@@ -16,7 +16,9 @@ _SUBMODULES = ("function", "functional", "gradcheck", "grad_mode", "anomaly_mode
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _HOME:
+    if name == "__all__":
+        found = sorted({*_HOME, *_SUBMODULES})
+    elif name in _HOME:
         found = getattr(import_module(f".{_HOME[name]}", __name__), name)
     elif name in _SUBMODULES:
         found = import_module(f".{name}", __name__)

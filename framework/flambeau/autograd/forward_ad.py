@@ -16,6 +16,15 @@ from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from .tape import VIEWS
 
+__all__ = [
+    "UnpackedDualTensor",
+    "dual_level",
+    "enter_dual_level",
+    "exit_dual_level",
+    "make_dual",
+    "unpack_dual",
+]
+
 _local = _state.local
 
 

@@ -12,7 +12,7 @@ from ..tensor import Tensor, bump, wrap
 from . import tape
 from .tape import Leaf, Node, output_node
 
-__all__ = ["Function", "FunctionCtx", "NestedIOFunction", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 
 
 class FunctionCtx:

@@ -8,6 +8,16 @@ from typing import Any
 
 from .. import _state
 
+__all__ = [
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+    "set_multithreading_enabled",
+]
+
 
 class _Mode:
     """A context manager that is also a decorator of functions, generator functions and classes' methods."""

@@ -24,7 +24,7 @@ _SHARED = frozenset((
 def __getattr__(name: str) -> Any:
     from ..ops import _derive
 
-    found = _derive.lookup("nn.functional", name)
+    found = _names() if name == "__all__" else _derive.lookup("nn.functional", name)
     if found is None and name in _SHARED:
         found = _derive.lookup("", name)
     if found is None:
@@ -37,8 +37,12 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-def __dir__() -> list[str]:
+def _names() -> list[str]:
     from ..ops import _derive
 
     shared = [name for name in _SHARED if _derive.lookup("", name) is not None]
-    return sorted({*globals(), *_derive.function_names("nn.functional"), *shared})
+    return sorted({*_derive.function_names("nn.functional"), *shared})
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_names()})

@@ -8,7 +8,7 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     from ..ops import _derive
 
-    found = _derive.lookup("signal.windows", name)
+    found = _derive.function_names("signal.windows") if name == "__all__" else _derive.lookup("signal.windows", name)
     if found is None:
         import sys
 

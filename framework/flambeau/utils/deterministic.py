@@ -13,6 +13,9 @@ __all__ = ["fill_uninitialized_memory"]
 class _Settings(ModuleType):
     """This module, whose setting is a property."""
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), "fill_uninitialized_memory"})
+
     @property
     def fill_uninitialized_memory(self) -> bool:
         """Whether deterministic algorithms fill memory that would be uninitialised: with nan, True or the largest integer."""
