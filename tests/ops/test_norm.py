@@ -171,3 +171,18 @@ def test_normalized_vectors_have_length_one_and_zeros_stay() -> None:
     x = np.array([[3.0, 4.0], [0.0, 0.0]])
 
     assert F.normalize(fb.tensor(x)).tolist() == [[0.6, 0.8], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("size", [(2, 3, 4), (4, 96, 64)])
+@pytest.mark.parametrize("norm", [F.layer_norm, F.rms_norm], ids=["layer_norm", "rms_norm"])
+def test_rows_that_lie_across_memory(norm: Any, size: tuple[int, ...]) -> None:
+    images = fb.randn(*size, dtype=fb.float64)
+    found = []
+    for x in (images.mT, images.mT.contiguous()):
+        leaf = x.detach().requires_grad_()
+        made = norm(leaf, size[1:2])
+        made.sin().sum().backward()
+        found.append((made, leaf.grad))
+
+    assert fb.allclose(found[0][0], found[1][0])
+    assert fb.allclose(found[0][1], found[1][1])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels as kernels
+
 from .. import dtypes
 from .._arrays import MetaArray
 from ..dtypes import F4, F8
@@ -113,12 +115,21 @@ def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5
     """`layer_norm`; `keep` receives the moments it found."""
 
 
+def _as_rows(x: Any, rows: int, columns: int) -> Any:
+    """`x` as a matrix; transposed images are copied in squares, which a reshape would walk column by column."""
+    if x.__class__ is np.ndarray and not x.flags.c_contiguous and x.strides[-1] != x.itemsize:
+        made = np.empty(x.shape, x.dtype)
+        kernels.store(made, x)
+        x = made
+    return x.reshape(rows, columns)
+
+
 @normalize_trailing.kernel
 def _normalize_trailing(x, shape, weight, bias, eps, keep):
     from flambeau_kernels.cpu.norm import row_normalize
 
     w, b = (None if p is None else p.reshape(-1) for p in (weight, bias))
-    rows = x.reshape(prod(x.shape[: x.ndim - len(shape)]), prod(shape))
+    rows = _as_rows(x, prod(x.shape[: x.ndim - len(shape)]), prod(shape))
     return row_normalize(rows, w, b, eps, keep).reshape(x.shape)
 
 
@@ -170,7 +181,7 @@ def _normalize_trailing_raw(
     rows = prod(input.shape[: input.ndim - len(normalized_shape)])
     w = None if weight is None else weight.reshape(-1)
     made = row_backward(
-        grad.reshape(rows, d), input.reshape(rows, d), w, keep, (needs_input, needs_weight, needs_bias)
+        _as_rows(grad, rows, d), _as_rows(input, rows, d), w, keep, (needs_input, needs_weight, needs_bias)
     )
     shapes = (input.shape, normalized_shape, normalized_shape)
     kinds = (input, weight, bias)
@@ -253,7 +264,7 @@ def _scale_trailing(x, shape, weight, eps, keep):
     from flambeau_kernels.cpu.norm import row_normalize
 
     w = None if weight is None else weight.reshape(-1)
-    rows = x.reshape(prod(x.shape[: x.ndim - len(shape)]), prod(shape))
+    rows = _as_rows(x, prod(x.shape[: x.ndim - len(shape)]), prod(shape))
     return row_normalize(rows, w, None, eps, keep, centred=False).reshape(x.shape)
 
 
@@ -283,8 +294,8 @@ def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input
     rows = prod(input.shape[: input.ndim - len(normalized_shape)])
     w = None if weight is None else weight.reshape(-1)
     to_input, to_weight, _ = row_backward(
-        grad.reshape(rows, d),
-        input.reshape(rows, d),
+        _as_rows(grad, rows, d),
+        _as_rows(input, rows, d),
         w,
         keep,
         (needs_input, needs_weight, False),
