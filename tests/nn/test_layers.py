@@ -209,3 +209,24 @@ def test_sync_batch_norm_of_one_process_is_batch_norm():
     assert fb.equal(shared.eval()(x), plain.eval()(x))
     with pytest.raises(NotImplementedError, match="process_group"):
         nn.SyncBatchNorm(3, process_group=object())(x)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention_computes_the_same_whichever_dimension_is_first(training, need_weights):
+    fb.manual_seed(0)
+    sequence_first = fb.nn.MultiheadAttention(8, 2, add_bias_kv=True)
+    batch_first = fb.nn.MultiheadAttention(8, 2, add_bias_kv=True, batch_first=True)
+    batch_first.load_state_dict(sequence_first.state_dict())
+    query, key, mask = fb.randn(5, 3, 8), fb.randn(6, 3, 8), fb.randn(5, 6)
+
+    made = []
+    for layer, q, k in ((sequence_first, query, key), (batch_first, query.transpose(0, 1), key.transpose(0, 1))):
+        layer.train(training)
+        made.append(layer(q, k, k, attn_mask=mask, need_weights=need_weights))
+    (expected, weights), (got, got_weights) = made
+
+    np.testing.assert_allclose(got.transpose(0, 1).detach().numpy(), expected.detach().numpy(), rtol=1e-6, atol=1e-6)
+    assert got.is_contiguous() is not training
+    if need_weights:
+        np.testing.assert_allclose(got_weights.detach().numpy(), weights.detach().numpy(), rtol=1e-6, atol=1e-6)

@@ -42,7 +42,8 @@ def multi_head_attention(
 
     Args:
         module: a `MultiheadAttention`, for its weights and settings.
-        query, key, value: (L, N, E), (S, N, kdim), (S, N, vdim), or all without N.
+        query, key, value: (L, N, E), (S, N, kdim), (S, N, vdim), with N first if the module has it first, or all
+            without N.
     The other arguments are those of `MultiheadAttention.forward`.
     """
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, module)
@@ -59,6 +60,9 @@ def multi_head_attention(
     mask = None if causal_kernel else additive_mask(attn_mask, "attn_mask", query.dtype)
 
     q, k, v = project_in(module, query, key, value)
+    batch_first = module.batch_first and batched
+    if batch_first:
+        q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
     k, v, mask, padding = _extend(module, k, v, mask, padding)
     length, batch, size = q.shape
     shape = (batch, module.num_heads, -1, size // module.num_heads)
@@ -70,8 +74,16 @@ def multi_head_attention(
     else:
         heads = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal_kernel)
         weights = None
-    joined = heads.permute(2, 0, 1, 3).reshape(length, batch, size)     # (L, N, E)
+    # Evaluated in the order of the heads in memory; in training as in PyTorch, where a dropout that follows draws
+    # in the order of memory.
+    in_place = batch_first and not module.training
+    if in_place:
+        joined = heads.transpose(1, 2).reshape(batch, length, size)      # (N, L, E)
+    else:
+        joined = heads.permute(2, 0, 1, 3).reshape(length, batch, size)  # (L, N, E)
     output = F.linear(joined, module.out_proj.weight, module.out_proj.bias)
+    if batch_first and not in_place:
+        output = output.transpose(0, 1)
     if weights is not None and average_attn_weights:
         weights = weights.mean(dim=1)
     if not batched:
@@ -107,7 +119,9 @@ def _check_shapes(
     if key.shape[:-1] != value.shape[:-1] or module._qkv_same_embed_dim and key.shape != value.shape:
         raise AssertionError(f"MultiheadAttention: keys and values must belong together: {shapes}")
     if mask is not None:
-        _check_mask(mask, query.shape[0], key.shape[0], query.shape[1] if dims == 3 else 1, module.num_heads)
+        along = 1 if module.batch_first and dims == 3 else 0
+        batch = query.shape[1 - along] if dims == 3 else 1
+        _check_mask(mask, query.shape[along], key.shape[along], batch, module.num_heads)
     return dims == 3
 
 

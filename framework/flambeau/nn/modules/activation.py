@@ -611,18 +611,10 @@ class MultiheadAttention(Module):
                 faster way.
         Returns: the output, and the weights or None.
         """
-        swap = self.batch_first and query.dim() == 3
-        if swap:
-            # The same object stays the same, so that self-attention is recognised and projected at once.
-            query_t = query.transpose(1, 0)
-            key_t = query_t if key is query else key.transpose(1, 0)
-            value_t = key_t if value is key else value.transpose(1, 0)
-            query, key, value = query_t, key_t, value_t
-        output, weights = multi_head_attention(
+        return multi_head_attention(
             self, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights,
             is_causal,
         )
-        return (output.transpose(1, 0) if swap else output), weights
 
     def merge_masks(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
