@@ -12,9 +12,7 @@ from flambeau_kernels.cpu import recurrent as kernels
 
 from .. import _state
 from ..tensor import Tensor, wrap
-from ._spec import primitive
-from .join import cat, stack
-from .linalg import linear
+from ._spec import OPS, primitive
 
 __all__ = ["Weights", "run_direction", "step"]
 
@@ -113,7 +111,7 @@ def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, back
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
-    return linear.function(x, weight, bias)
+    return OPS["nn.functional.linear"].function(x, weight, bias)
 
 
 def _tanh_step(from_input: Tensor, state: State, w: Weights) -> State:
@@ -194,7 +192,7 @@ def _along_growing(
 
 
 def _cat(parts: Any) -> Tensor:
-    return cat.function(list(parts), 0)
+    return OPS["cat"].function(list(parts), 0)
 
 
 def _by_steps(
@@ -213,4 +211,4 @@ def _by_steps(
         return _cat(outputs), state
     steps = from_input.unbind(0)
     outputs, state = _along(steps[::-1] if backwards else steps, state, advance)
-    return stack.function(outputs[::-1] if backwards else outputs, 0), state
+    return OPS["stack"].function(outputs[::-1] if backwards else outputs, 0), state

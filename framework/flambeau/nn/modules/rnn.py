@@ -13,7 +13,6 @@ from ... import _state
 from .. import init
 from ..parameter import Parameter
 from ..utils.rnn import PackedSequence
-from . import _recurrent
 from .module import Module
 
 __all__ = ["RNNBase", "RNN", "LSTM", "GRU", "RNNCellBase", "RNNCell", "LSTMCell", "GRUCell"]
@@ -270,6 +269,8 @@ class RNNBase(Module):
         )
 
     def _run(self, input: Tensor, batch_sizes: list[int] | None, hx: Any) -> tuple[Tensor, Any]:
+        from . import _recurrent  # with the op and its kernels, which few programs need
+
         state = hx if isinstance(hx, tuple) else (hx,)
         weights = _recurrent.weights_of(self._flat_weights, self.bias, bool(self.proj_size))
         output, last = _recurrent.run(
@@ -440,6 +441,8 @@ class RNNCellBase(Module):
 
     def _step(self, mode: str, input: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         """One step, with or without a batch dimension; a missing state is zero, two parts for an LSTM."""
+        from . import _recurrent
+
         name = type(self).__name__
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: input must have 1 or 2 dimensions, got {tuple(input.shape)}")
