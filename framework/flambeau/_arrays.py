@@ -129,6 +129,10 @@ def bytes_of(root: Any) -> Any:
     """The memory of `root` as a one-dimensional uint8 array."""
     if type(root) is MetaArray:
         return root
+    if type(root) is not ndarray and not isinstance(root, ndarray):
+        from .cuda.arrays import whole_memory
+
+        return whole_memory(root)
     if root.ndim == 1 and root.dtype == np.uint8 and root.strides == (1,):
         return root
     if root.size == 0:
@@ -150,6 +154,10 @@ def restride(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offse
         made = MetaArray(shape, plain_dtype(dtype), strides, offset)
         made.base = array.base or array
         return made
+    if type(array) is not ndarray and not isinstance(array, ndarray):
+        from .cuda.arrays import over
+
+        return over(buffer, dtype, shape, strides, offset)
     if 0 in shape:
         # numpy refuses an offset at the very end of a buffer, which an empty view may have.
         return np.ndarray(shape, dtype, buffer, min(offset, 0 if not len(buffer) else len(buffer) - 1), strides) if len(

@@ -125,6 +125,11 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
             run = _load_compiled()
         if run is not None and run(formula, inputs, outs, compute):
             return
+    if outs[0].__class__ is not np.ndarray and hasattr(outs[0], "get"):
+        from .cuda.launch import launch as launch_on_device
+
+        launch_on_device(formula, inputs, outs, compute)
+        return
     reference_launch(formula, inputs, outs, compute)
 
 
@@ -183,6 +188,10 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     array: Any = np.asarray(x) if not hasattr(x, "astype") else x
     if array.dtype == dtype:
         return array
+    if array.__class__ is not np.ndarray and _backend != "numpy" and hasattr(array, "get"):
+        from .cuda.launch import cast as cast_on_device
+
+        return cast_on_device(array, dtype)
     if array.dtype.kind == "c" and dtype.kind not in "cb" and dtype != _COMPLEX32:
         array = array.real
     if array.dtype == _COMPLEX32 and dtype.kind != "V":
@@ -208,6 +217,11 @@ def store(out: Any, a: Any) -> None:
                 if a.dtype != out.dtype:
                     teach(_conversion(out.dtype), (a,), out, compute)
                 return
+    if out.__class__ is not np.ndarray and _backend != "numpy" and hasattr(out, "get"):
+        from .cuda.launch import copy as copy_on_device
+
+        copy_on_device(out, a)
+        return
     out[...] = cast(a, out.dtype)
 
 

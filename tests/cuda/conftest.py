@@ -14,7 +14,7 @@ from flambeau_kernels.cuda import simulator
 def _has_device() -> bool:
     if importlib.util.find_spec("cupy") is None:
         return False
-    import cupy
+    import cupy  # pyright: ignore[reportMissingImports]  # an extra
 
     try:
         return cupy.cuda.runtime.getDeviceCount() > 0
@@ -30,7 +30,7 @@ def xp(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("FLAMBEAU_CUDA_SIMULATOR", "1" if request.param == "simulator" else "0")
     fb.cuda._cupy.cache_clear()
     if request.param == "device":
-        import cupy
+        import cupy  # pyright: ignore[reportMissingImports]  # an extra
 
         yield cupy
     else:

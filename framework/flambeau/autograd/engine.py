@@ -209,6 +209,8 @@ def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
         if type(grad) is ndarray:
             alone = sys.getrefcount(grad) <= _REFERENCES_ALONE and grad.flags.writeable and _owns(grad)
             grad = grad if alone else _copy(grad, tensor._a)
+        else:
+            grad = _copy(grad, tensor._a)
         tensor._g = _wrap(grad)
     elif small.add_(have._a, grad) is not None:
         have._v[0] += 1
@@ -262,6 +264,8 @@ _REFERENCES_ALONE = _references_alone()
 
 def _copy(grad: Any, like: Any) -> Any:
     """`grad` in memory of its own, laid out as the tensor it belongs to."""
+    if type(grad) is not ndarray:
+        return grad.copy() if hasattr(grad, "get") else grad
     if like.shape == grad.shape and not like.flags.c_contiguous:
         made = np.empty_like(like, dtype=grad.dtype)
         made[...] = grad

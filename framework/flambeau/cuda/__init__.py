@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
+
 from ..devices import device as _device_type
 from .streams import (
     Event,
@@ -28,9 +30,14 @@ __all__ = [
 
 @functools.cache
 def _cupy() -> Any:
-    """The module cupy if it is installed and sees a device, else None."""
+    """The module cupy if it is installed and sees a device, what stands for it in the simulator, else None."""
+    import os
     from importlib.util import find_spec
 
+    if os.environ.get("FLAMBEAU_CUDA_SIMULATOR", "") not in ("", "0"):
+        from flambeau_kernels.cuda import simulator
+
+        return simulator.module()
     if find_spec("cupy") is None:
         return None
     import cupy  # pyright: ignore[reportMissingImports]  # an extra
@@ -125,8 +132,19 @@ class device_of(device):  # PyTorch's name
 def to_device(array: Any, place: Any) -> Any:
     """`array` (numpy or cupy) in the memory of the CUDA device `place`."""
     found = require("Tensor.to(device='cuda')")
+    from .arrays import from_host
+
     with found.cuda.Device(index_of(place)):
-        return found.asarray(array)
+        return from_host(array) if isinstance(array, np.ndarray) else found.asarray(array)
+
+
+def filled(shape: tuple[int, ...], dtype: np.dtype, value: Any, place: Any) -> Any:
+    """A new array of the CUDA device `place` with `value` in every element; None leaves what was in memory."""
+    found = require("a CUDA tensor")
+    from . import arrays
+
+    with found.cuda.Device(index_of(place)):
+        return arrays.filled(shape, dtype, value)
 
 
 def synchronize(device: Any = None) -> None:

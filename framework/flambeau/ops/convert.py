@@ -25,7 +25,11 @@ def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
 
 
 def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
-    """Uninitialised memory shaped like `a`."""
+    """Uninitialised memory shaped like `a`, and beside it."""
+    if type(a) is not np.ndarray and not isinstance(a, (np.ndarray, MetaArray)):
+        from ..cuda import kernels as cuda_kernels
+
+        return cuda_kernels.empty_arranged(a, target, format)
     if format is None or format is devices.preserve_format:
         if a.ndim < 2 or _arrays.is_c_contiguous(a):
             return np.empty(a.shape, target)
@@ -99,14 +103,16 @@ def _to_copy_shape(input, dtype, place, format):
 
 
 @to_copy.vjp
-def _to_copy_vjp(grad, input_dtype):
+def _to_copy_vjp(grad, input_dtype, input_device):
     if grad.dtype.is_complex and not input_dtype.is_complex:
         grad = grad.real
-    return (grad.to(input_dtype),)
+    return (grad.to(input_device, input_dtype),)
 
 
 @to_copy.raw
-def _to_copy_raw(grad, input_dtype):
+def _to_copy_raw(grad, input_dtype, input_device):
+    if input_device is not devices.CPU:
+        return (_to_copy(grad, input_dtype, input_device, None),)
     return (kernels.cast(grad, input_dtype.numpy),)
 
 
@@ -175,7 +181,7 @@ def _converted(input: Tensor, d: dtype) -> Tensor:
         return to_copy(input, d, None, None)
     from .index import recorded
 
-    return recorded(to_copy, made, (input._n,), (from_numpy_dtype(a.dtype),))
+    return recorded(to_copy, made, (input._n,), (from_numpy_dtype(a.dtype), devices.CPU))
 
 
 def _same_place(wanted: device, have: device) -> bool:
@@ -305,6 +311,8 @@ def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tenso
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         bump(target)
         return target
+    if type(source._a) is not type(target._a) and not target.is_meta:
+        source = to_copy(source, None, target.device, None)
     if _broadcasts(source._a.shape, target._a.shape) is False:
         raise RuntimeError(
             f"copy_: source of shape {tuple(source.shape)} does not broadcast to the target's {tuple(target.shape)}"

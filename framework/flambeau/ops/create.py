@@ -101,6 +101,8 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
     if place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
         return made.requires_grad_(True) if requires_grad else made
+    if place is not None:
+        return _on_device(make, shape, d, place, requires_grad, memory_format)
     if memory_format is not None and memory_format is not devices.contiguous_format:
         from .convert import empty_arranged
 
@@ -109,6 +111,22 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
     else:
         array = make(shape, d)
     return finish(array, requires_grad, place)
+
+
+def _on_device(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requires_grad: bool, memory_format: Any) -> Tensor:
+    """As `_allocate` on a CUDA device, where the value that `make` repeats is written."""
+    from .. import cuda
+
+    value = None if make is _empty_filled and not _state.FILL_EMPTY else make((), d)
+    array = cuda.filled(shape, d, None, place)
+    if memory_format is not None and memory_format is not devices.contiguous_format:
+        from .convert import empty_arranged
+
+        array = empty_arranged(array, d, memory_format)
+    if value is not None:
+        kernels.store(array, value)
+    made = wrap(array)
+    return made.requires_grad_(True) if requires_grad else made
 
 
 def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
@@ -248,12 +266,27 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     if at is not None and at.type == "meta":
         made = wrap(MetaArray(tuple(input.shape), target, _like_strides(input, target, memory_format)))
         return made.requires_grad_(True) if requires_grad else made
+    if at is not None:
+        return _like_on_device(make, input, target, at, requires_grad, memory_format)
     source = input._a if type(input._a) is ndarray else np.empty(input._a.shape, target)
     if type(source) is ndarray and source.flags.c_contiguous and memory_format in (devices.preserve_format, None):
         return finish(make(source.shape, target), requires_grad, at)
     array = empty_arranged(source, target, memory_format)
     array[...] = make(source.shape, target)
     return finish(array, requires_grad, at)
+
+
+def _like_on_device(make: Any, input: Tensor, target: np.dtype, place: Any, requires_grad: bool, memory_format: Any) -> Tensor:
+    """As `like_tensor` on a CUDA device."""
+    from .. import cuda
+    from .convert import empty_arranged
+
+    source = input._a if input.is_cuda else cuda.filled(tuple(input.shape), target, None, place)
+    array = empty_arranged(source, target, memory_format)
+    if make is not _empty_filled:
+        kernels.store(array, make((), target))
+    made = wrap(array)
+    return made.requires_grad_(True) if requires_grad else made
 
 
 def _like_strides(input: Tensor, target: np.dtype, memory_format: Any) -> tuple[int, ...] | None:
@@ -523,8 +556,19 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None
     return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+_NATIVE = frozenset(d.numpy for d in dtypes.ALL)
+
+
 def from_numpy(array: Any) -> Tensor:
     """A tensor over the memory of a numpy array. Raises: TypeError for another type or dtype, ValueError for negative strides."""
+    if array.__class__ is ndarray and array.dtype in _NATIVE:
+        flags = array.flags
+        # A dimension of size 1 may have any stride in an array that counts as contiguous.
+        if flags.c_contiguous and flags.writeable and array.size and 1 not in array.shape:
+            made = wrap(array)
+            if array.base is not None:
+                made._v[2] = (array,)
+            return made
     if not isinstance(array, ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     _check_byte_order(array)
@@ -545,7 +589,7 @@ def from_numpy(array: Any) -> Tensor:
     plain = array if type(array) is ndarray else array.view(ndarray)
     made = wrap(plain)
     if plain.base is not None and plain.size:
-        made._v[2] = _arrays.bytes_of(plain)  # the storage begins where the given array does
+        made._v[2] = (plain,)  # the storage begins where the given array does
     return made
 
 

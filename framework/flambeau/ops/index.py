@@ -36,7 +36,7 @@ def _basic(a, key):
         made = a[key]
     except IndexError as error:
         raise IndexError(_explain(error, a.shape, key)) from None
-    made = made if type(made) is ndarray else a[(*key, ...)]
+    made = made if type(made) is type(a) else a[(*key, ...)]
     return _with_steps(made, a, key) if None in key else made
 
 
@@ -351,6 +351,10 @@ def _places(k: Tensor, shape: Any, d: int) -> list[Tensor]:
             )
     if not k._a.ndim:
         return [wrap(np.zeros((1,) if k._a else (0,), np.int64))]
+    if k._a.__class__ is not ndarray:
+        from ._spec import OPS
+
+        return list(OPS["nonzero"].function(k, as_tuple=True))
     return [wrap(x) for x in scatter.nonzero(k._a)]
 
 
@@ -518,6 +522,12 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
         return _recorded_put(target, indices, values, accumulate)
     check_writable(index_put, target)
     _, places, _, accumulate = _check_put(target, indices, values, accumulate)
+    if target._a.__class__ is not ndarray:
+        from ..cuda.kernels.moves import put_in_place
+
+        put_in_place(target._a, places, values._a, accumulate)
+        bump(target)
+        return target
     source = np.array(values._a) if np.may_share_memory(values._a, target._a) else values._a
     _store(target._a, places, source, accumulate)
     bump(target)
@@ -560,7 +570,7 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
     if d is not F4 and d is not F8:
         return False
     kind = value.__class__
-    if kind is Tensor and value._n is None and value._a.dtype is d:
+    if kind is Tensor and value._n is None and value._a.dtype is d and value._a.__class__ is ndarray:
         value = value._a
     elif kind is not float and kind is not int:
         return False

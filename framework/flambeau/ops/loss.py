@@ -82,7 +82,8 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
 
 @nll.vjp
 def _nll_vjp(grad, input, kept, reduction):
-    picked = wrap(kernels.picked_weights(input._a.shape, input.dtype.numpy, kept))
+    on_device = getattr(kept, "picked", None)
+    picked = wrap(kernels.picked_weights(input._a.shape, input.dtype.numpy, kept) if on_device is None else on_device)
     return constant_along(-(grad.unsqueeze(1) if reduction == "none" else grad) * picked, [input]), None, None
 
 
@@ -334,6 +335,8 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
         x, t = input._a, target._a
         d = x.dtype
         if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.ndim != 2 or t.ndim != 1 or t.shape[0] != x.shape[0]:
+            return None
+        if type(x) is not np.ndarray or type(t) is not np.ndarray:
             return None
         parent = input._n
         taped = parent is not None and (_state.GRAD or _state.local.grad)

@@ -380,8 +380,8 @@ def _window_max_shape(input, windows, keep):
 
 @window_max.vjp
 def _window_max_vjp(grad, input, windows, keep):
-    at = keep.indices if keep.indices is not None else _max_with_indices(input._a, windows)[1]
-    return put_plane(grad, wrap(at), input, len(windows))
+    at = wrap(keep.indices) if keep.indices is not None else window_max_with_indices(input.detach(), windows)[1]
+    return put_plane(grad, at, input, len(windows))
 
 
 @window_max.raw

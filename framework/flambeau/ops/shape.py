@@ -35,6 +35,10 @@ def restrided(a: Any, shape: Any, strides: Any, skip: int = 0) -> Any:
         made = MetaArray(tuple(shape), _arrays.plain_dtype(a.dtype), tuple(strides), a.offset + skip)
         made.base = a.base or a
         return made
+    if type(a) is not ndarray and not isinstance(a, ndarray):
+        from ..cuda import arrays
+
+        return arrays.restride(a, shape, strides, skip)
     if skip and a.size:
         flat = np.lib.stride_tricks.as_strided(a, (skip // a.itemsize + 1,), (a.itemsize,))
         a = flat[-1:]

@@ -19,7 +19,7 @@ from . import loops, ptx, simulator
 from .loops import THREADS, Walk
 from .program import Program, device_text, host_text
 
-__all__ = ["Kernel", "launch", "planned_kernel", "width"]
+__all__ = ["Kernel", "cast", "copy", "launch", "planned_kernel", "width"]
 
 MOST_PLANS = 4096
 # Blocks of a launch; threads that are left go on with the elements after them.
@@ -67,11 +67,14 @@ def _by_expressions(formula: Formula, inputs: Any, outs: Any, compute: np.dtype,
     try:
         flambeau_kernels.reference_launch(formula, inputs, outs, compute)
     except (TypeError, AttributeError) as error:
-        raise NotImplementedError(f"{formula.name}: no kernel for CUDA ({reason}), nor an expression of cupy ({error})") from error
+        raise NotImplementedError(f"{formula.name}: no kernel for CUDA ({reason}), nor does cupy have it") from error
 
 
 def _prepare(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> Any:
     """A callable on ``(inputs, outs)``, or why there is no kernel."""
+    for x in inputs:
+        if getattr(x, "ndim", 0) and not hasattr(x.data, "ptr"):
+            raise TypeError(f"{formula.name}: an array of shape {x.shape} on the host meets arrays on the device")
     if flambeau_kernels.backend() == "numpy":
         return "the numpy backend compiles nothing"
     reason = llvm.available()
@@ -217,3 +220,46 @@ class Kernel:
         return run
 
 
+
+
+# -- copies --------------------------------------------------------------------------------------------------------------
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+SAME = Formula(_itself, "copy")
+
+
+def copy(out: Any, source: Any) -> None:
+    """Store `source`, a device array or a number, in the device array `out`, broadcast and converted as C converts."""
+    if not out.size:
+        return
+    name = out.dtype.name
+    if getattr(source, "dtype", None) == out.dtype and name not in _COPIED:
+        kind = _BY_SIZE[out.dtype.itemsize]  # bits that are not looked at
+        out, source = out.view(kind), source.view(kind) if hasattr(source.data, "ptr") else np.asarray(source).view(kind)
+    given: np.dtype = getattr(source, "dtype", out.dtype)
+    compute: np.dtype = flambeau_kernels._WIDE.get(given) or given
+    if out.dtype == np.float16 and compute.itemsize > 4 and compute.kind == "f":
+        # Our kernels round by way of float32, which would round twice.
+        out[...] = source.astype(np.float16) if hasattr(source.data, "ptr") else flambeau_kernels.cast(np.asarray(source), out.dtype)
+        return
+    launch(SAME, (source,), (out,), compute)
+
+
+_COPIED = frozenset(
+    ["bool", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+_BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def cast(a: Any, dtype: np.dtype) -> Any:
+    """The device array `a` as `dtype`; itself if it is that already."""
+    if a.dtype == dtype:
+        return a
+    out = a.__class__(a.shape, dtype)
+    copy(out, a)
+    return out

@@ -200,7 +200,10 @@ class ndarray:  # cupy's name
 
     def __getitem__(self, at: Any) -> ndarray:
         found = self._host[_down(at)]
-        return _result(found, self) if isinstance(found, np.ndarray) else _result(self._host[(*_tuple(at), ...)], self)
+        key = at if isinstance(at, tuple) else (at,)
+        if not isinstance(found, np.ndarray) and all(isinstance(k, int) for k in key):
+            found = self._host[(*key, ...)]  # a part without dimensions, not a copy of its number
+        return _result(found, self)
 
     def __setitem__(self, at: Any, value: Any) -> None:
         self._host[_down(at)] = _down(value)
@@ -231,10 +234,6 @@ class ndarray:  # cupy's name
 
     def __invert__(self) -> Any:
         return _up(~self._host)
-
-
-def _tuple(at: Any) -> tuple[Any, ...]:
-    return at if isinstance(at, tuple) else (at,)
 
 
 def _operator(name: str) -> Any:
@@ -347,7 +346,7 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None) -> ndarray:
     """`a` on the device; an array of the host is copied."""
     if isinstance(a, ndarray):
         return a if dtype is None or a.dtype == dtype else a.astype(dtype)
-    return _over(np.array(a, dtype, order="C" if order is None else order))
+    return _over(np.array(a, dtype, order="K" if order is None else order))
 
 
 def _function(name: str) -> Any:

@@ -139,7 +139,7 @@ class Op:
         if node is not None:
             forget_overwritten(node, target)
         if type(target._a) is not MetaArray:
-            target._a[...] = kernels.cast(result._a, target._a.dtype)
+            kernels.store(target._a, result._a)
         bump(target)
         if node is not None:
             node.seq = _state.next_seq()

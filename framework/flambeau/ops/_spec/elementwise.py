@@ -10,7 +10,6 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.reference import WORDS_READ
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
@@ -266,7 +265,7 @@ class ElementwiseOp(Op):
         if type(out) is MetaArray:
             pass
         elif type(out) is not ndarray:
-            out[...] = on_other_device(self, arrays, compute, result, out.shape).astype(out.dtype)
+            kernels.store(out, on_other_device(self, arrays, compute, result, out.shape))
         else:
             arrays = tuple(np.array(a) if self._collides(a, out) else a for a in arrays)
             if result.numpy == out.dtype:
@@ -394,7 +393,7 @@ class ElementwiseOp(Op):
             values = [node.saved[r] for r in reads]
             compute = grad.dtype
             for v in values:
-                if isinstance(v, ndarray) and v.dtype != compute:
+                if hasattr(v, "strides") and v.dtype != compute:
                     compute = dtypes.promote_types(from_numpy_dtype(compute), from_numpy_dtype(v.dtype)).numpy
             if type(grad) is ndarray:
                 result = formula.direct(grad, *values)
@@ -516,8 +515,8 @@ def forget_overwritten_inputs(node: Node, target: Tensor) -> None:
         return
     out, first, *others = node.saved
     versions = node.versions
-    if isinstance(first, ndarray) and versions[1] is target._v:
-        first = np.array(first)
+    if hasattr(first, "copy") and versions[1] is target._v:
+        first = np.array(first) if type(first) is ndarray else first.copy()
         node.versions = (versions[0], wrap(first)._v, *versions[2:])
     node.saved = (
         out,
@@ -558,13 +557,16 @@ def place_of(kind: str) -> Any:
 
 
 def on_other_device(op: Any, arrays: Any, compute: Any, result: Any, shape: Any) -> Any:
-    """Evaluate on a device array library: numpy functions dispatch to it by ``__array_ufunc__``."""
-    return on_other_device_formula(op.formula, arrays, compute.numpy).astype(result.numpy, copy=False).reshape(shape)
+    """Evaluate on a CUDA device."""
+    from ...cuda import arrays as device_arrays
+
+    return device_arrays.elementwise(op, arrays, compute.numpy, result.numpy, shape)
 
 
 def on_other_device_formula(formula: Formula, arrays: Any, compute: Any) -> Any:
-    args = [a.astype(compute, copy=False) if hasattr(a, "astype") else np.asarray(a).astype(compute)[()] for a in arrays]
-    return formula.bind(WORDS_READ)(*args)
+    from ...cuda import arrays as device_arrays
+
+    return device_arrays.gradient(formula, arrays, compute)
 
 
 def elementwise(

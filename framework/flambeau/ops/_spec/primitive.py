@@ -29,7 +29,7 @@ class PrimitiveNode(Node):
     lengths: Any = None  # where arguments are lists of tensors: how many each has
 
     def raw(self, grad: Any) -> Any:
-        if self.shape:  # raw rules are for a single output
+        if self.shape or grad.__class__ is not ndarray:  # raw rules are for a single output, on the host
             return engine.through_tensors(self, grad, False)
         check_versions(self)
         op = self.op
@@ -46,8 +46,9 @@ class PrimitiveNode(Node):
         check_versions(self)
         op = self.op
         if self.shape:  # several outputs: fill in what nobody asked for
+            there = next((g for g in grad if g is not None and g._a.__class__ is not ndarray), None)
             grad = tuple(
-                zeros_grad(self.__dict__["metas"][i]) if g is None else g for i, g in enumerate(grad)
+                zeros_grad(self.__dict__["metas"][i], there) if g is None else g for i, g in enumerate(grad)
             )
         versions = self.versions or (None,) * len(self.saved)
         at = {n: self._tensor(n, v, ver) for n, v, ver in zip(op.saved_names, self.saved, versions, strict=True)}
@@ -85,8 +86,11 @@ class PrimitiveNode(Node):
         return made
 
 
-def zeros_grad(meta: Any) -> Tensor:
+def zeros_grad(meta: Any, beside: Tensor | None = None) -> Tensor:
+    """A gradient of zeros, on the device of `beside`."""
     shape, dtype = meta
+    if beside is not None:
+        return beside.new_zeros(shape, dtype=from_numpy_dtype(dtype))
     return wrap(np.zeros(shape, dtype))
 
 
@@ -110,6 +114,7 @@ class PrimitiveOp(Op):
         self.returns = returns
         self.check = check
         self.kernel_rule: Any = None
+        self.cuda_rule: Any = None
         self.shape_rule: Any = None
         self.vjp_rule: Any = None
         self.raw_rule: Any = None
@@ -124,8 +129,14 @@ class PrimitiveOp(Op):
         super().__init__(fn, surface, namespace, aliases, autocast)
         self.tensor_params = tensors or self.params[:1]
 
-    def kernel(self, fn: Any) -> Any:
-        self.kernel_rule = fn
+    def kernel(self, fn: Any = None, *, device: str = "cpu") -> Any:
+        """Give the kernel for arrays of `device`: 'cpu', 'cuda', or 'any' if it asks nothing of arrays but their methods."""
+        if fn is None:
+            return functools.partial(self.kernel, device=device)
+        if device != "cuda":
+            self.kernel_rule = fn
+        if device != "cpu":
+            self.cuda_rule = fn
         return fn
 
     def shape(self, fn: Any) -> Any:
@@ -175,17 +186,25 @@ class PrimitiveOp(Op):
         if self.check is not None:
             args = self.check(*args) or args
         arrays = [a._a if isinstance(a, Tensor) else _to_arrays(a) if isinstance(a, _SEVERAL) else a for a in args]
-        if not plain and any(_is_meta(a) for a in arrays):
+        place = "cpu" if plain else _place_of(arrays)
+        if place == "meta":
             result = self.on_meta(args)
         else:
-            if self.kernel_rule is None:
-                raise NotImplementedError(f"{self.said}: no kernel for this backend")
+            rule = self.kernel_rule if place == "cpu" else self.cuda_kernel()
             with np.errstate(all="ignore"):
-                result = self.kernel_rule(*arrays)
+                result = rule(*arrays)
             if self.keeps:
                 result, kept = result
                 return self.finish(args, result, kept)
         return self.finish(args, result)
+
+    def cuda_kernel(self) -> Any:
+        """The kernel for arrays of a CUDA device. Raises: NotImplementedError if there is none."""
+        if self.cuda_rule is None:
+            from ...cuda import kernels as cuda_kernels
+
+            self.cuda_rule = cuda_kernels.find(self)
+        return self.cuda_rule
 
     def are_on_cpu(self, args: Any) -> bool:
         """Whether all tensor parameters are single Tensors on the CPU, or left out where they may be."""
@@ -325,6 +344,8 @@ class PrimitiveOp(Op):
             return None if value is None else value._a.shape, None
         if name.endswith("_dtype"):
             return named[name[:-6]].dtype, None
+        if name.endswith("_device"):
+            return named[name[:-7]].device, None
         raise TypeError(f"{self.name}: its vjp asks for {name!r}, which is neither a parameter nor an output")
 
     def tensor_index(self, node: Node, name: str) -> int:
@@ -364,8 +385,20 @@ _FUNCTION_TYPE = type(lambda: None)
 _SEVERAL = (list, tuple)
 
 
-def _is_meta(a: Any) -> bool:
-    return type(a) is MetaArray or type(a) in _SEVERAL and any(type(x) is MetaArray for x in a)
+_ON_HOST = frozenset((ndarray, int, float, bool, str, type(None)))
+
+
+def _place_of(arrays: Any) -> str:
+    """Where the arrays (or lists of them) among `arrays` are: 'meta' if any is there, else 'cuda', else 'cpu'."""
+    found = "cpu"
+    for a in arrays:
+        for x in a if type(a) in _SEVERAL else (a,):
+            kind = type(x)
+            if kind is MetaArray:
+                return "meta"
+            if kind not in _ON_HOST and hasattr(x, "strides") and not isinstance(x, ndarray):
+                found = "cuda"
+    return found
 
 
 def _to_arrays(a: Any) -> Any:

@@ -108,6 +108,10 @@ class ReductionOp(Op):
     def compute(self, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: Any, result: Any) -> Any:
         if self.identity is None and a.size == 0:
             check_nonempty(self.name, a.shape, axes)
+        if a.__class__ is not ndarray and not isinstance(a, ndarray):
+            from flambeau_kernels.cuda.reduce import reduce as reduce_on_device
+
+            return reduce_on_device(self.rule, a, axes, keepdim, accumulate, result)
         return reduce(self.rule, a, axes, keepdim, accumulate, result)
 
     def grad_tensor(self, node: Node, grad: Tensor) -> Tensor:

@@ -87,6 +87,10 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     axes = tuple(range(extra)) + tuple(
         i + extra for i, n in enumerate(shape) if n == 1 and grad.shape[i + extra] != 1
     )
+    if axes and grad.__class__ is not ndarray and not isinstance(grad, ndarray):
+        from ...cuda import arrays as device_arrays
+
+        return device_arrays.sum_to(grad, shape, axes)
     if axes:
         wide = np.float32 if grad.dtype.itemsize <= 2 else grad.dtype
         grad = np.add.reduce(grad, axis=axes, keepdims=True, dtype=wide).astype(grad.dtype, copy=False)

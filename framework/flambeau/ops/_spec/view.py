@@ -27,7 +27,7 @@ class ViewNode(PrimitiveNode):
     __slots__ = ()
 
     def raw(self, grad: Any) -> Any:
-        if self.versions:
+        if self.versions or grad.__class__ is not ndarray:
             return super().raw(grad)
         op = self.op
         saved = self.saved

@@ -111,7 +111,7 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     if out._a.shape != result._a.shape:
         resize_out(op, out, result._a.shape)
     if type(out._a) is not MetaArray:
-        out._a[...] = kernels.cast(result._a, out._a.dtype)
+        kernels.store(out._a, result._a)
     bump(out)
     return out
 
@@ -160,7 +160,7 @@ def forget_overwritten(node: Node, target: Tensor) -> None:
     if type(node.saved) is tuple and node.versions:
         for at, saved in enumerate(node.saved):
             if saved is target._a and node.versions[at] is target._v:
-                kept = wrap(np.array(saved) if type(saved) is ndarray else saved)
+                kept = wrap(np.array(saved) if type(saved) is ndarray else saved.copy() if hasattr(saved, "get") else saved)
                 node.saved = (*node.saved[:at], kept._a, *node.saved[at + 1 :])
                 node.versions = (*node.versions[:at], kept._v, *node.versions[at + 1 :])
         node.saved = tuple(

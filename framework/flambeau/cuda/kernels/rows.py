@@ -1,0 +1,142 @@
+"""Softmax, likelihoods and normalizations: formulas between reductions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ...tensor import Tensor, wrap
+from . import on_cuda
+
+
+def _wide(a: Any) -> Tensor:
+    x = wrap(a)
+    return x.float() if a.dtype.itemsize == 2 else x
+
+
+def _shifted(a: Any, dim: int) -> tuple[Tensor, Tensor]:
+    """The elements less the largest along `dim`, and their exponentials."""
+    x = _wide(a)
+    shifted = x - (x.amax(dim, True) if a.ndim else x)
+    return shifted, shifted.exp()
+
+
+@on_cuda("softmax_along")
+def softmax(a: Any, dim: int) -> Any:
+    if not a.size:
+        return wrap(a).clone()._a
+    _, powers = _shifted(a, dim)
+    return (powers / (powers.sum(dim, True) if a.ndim else powers)).to(wrap(a).dtype)._a
+
+
+@on_cuda("log_softmax_along")
+def log_softmax(a: Any, dim: int) -> Any:
+    if not a.size:
+        return wrap(a).clone()._a
+    shifted, powers = _shifted(a, dim)
+    return (shifted - (powers.sum(dim, True) if a.ndim else powers).log()).to(wrap(a).dtype)._a
+
+
+class Picked:
+    """What `nll` keeps: the weight of each score in the result, as an array."""
+
+    __slots__ = ("picked",)
+
+    def __init__(self, picked: Any) -> None:
+        self.picked = picked
+
+
+@on_cuda("nll")
+def nll(a: Any, target: Any, weight: Any, ignored: int, reduction: str) -> Any:
+    scores, classes = wrap(a), wrap(target).long()
+    one = scores.unsqueeze(0) if a.ndim == 1 else scores
+    at = classes.reshape(1) if a.ndim == 1 else classes
+    counts = at != ignored
+    safe = at.masked_fill(~counts, 0)
+    w = counts.to(one.dtype) if weight is None else wrap(weight)[safe] * counts
+    picked = one.new_zeros(one.shape).scatter(1, safe.unsqueeze(1), w.unsqueeze(1))
+    # A class that does not count may have the score -inf, and 0 times that is nan.
+    losses = -(one.gather(1, safe.unsqueeze(1)).squeeze(1) * w)
+    losses = losses.masked_fill(~counts, 0)
+    if reduction == "none":
+        return losses.reshape(target.shape)._a, Picked(picked.reshape(a.shape)._a)
+    total = losses.sum()
+    if reduction == "mean":
+        over = w.sum()
+        return (total / over)._a, Picked((picked / over).reshape(a.shape)._a)
+    return total._a, Picked(picked.reshape(a.shape)._a)
+
+
+# -- normalizations --------------------------------------------------------------------------------------------------------
+
+
+def _standardized(x: Tensor, dims: Any, eps: float, keep: Any, shape: Any) -> Tensor:
+    variance = x.var(dims, correction=0, keepdim=True)
+    mean = x.mean(dims, True)
+    inverse = (variance + eps).rsqrt()
+    if keep is not None:
+        keep.mean, keep.variance, keep.inverse = (m.reshape(shape)._a for m in (mean, variance, inverse))
+    return (x - mean) * inverse
+
+
+def _scaled(x: Tensor, weight: Any, bias: Any, shape: Any) -> Tensor:
+    if weight is not None:
+        x = x * _wide(weight).reshape(shape)
+    return x if bias is None else x + _wide(bias).reshape(shape)
+
+
+@on_cuda("normalize_trailing")
+def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
+    if not a.size:
+        return wrap(a).clone()._a
+    x = _wide(a)
+    dims = tuple(range(a.ndim - len(shape), a.ndim))
+    made = _scaled(_standardized(x, dims, eps, keep, (prod(a.shape[: a.ndim - len(shape)]), 1)), weight, bias, tuple(shape))
+    return made.to(wrap(a).dtype)._a
+
+
+@on_cuda("scale_trailing")
+def scale_trailing(a: Any, shape: Any, weight: Any, eps: Any, keep: Any) -> Any:
+    x = _wide(a)
+    dims = tuple(range(a.ndim - len(shape), a.ndim))
+    inverse = ((x * x).mean(dims, True) + eps).rsqrt()
+    return _scaled(x * inverse, weight, None, tuple(shape)).to(wrap(a).dtype)._a
+
+
+def _channels(x: Any) -> tuple[int, ...]:
+    return (1, -1, *(1,) * (x.ndim - 2))
+
+
+@on_cuda("normalize_channels")
+def normalize_channels(a: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
+    if not a.size:
+        return wrap(a).clone()._a
+    x = _wide(a)
+    made = _standardized(x, (0, *range(2, a.ndim)), eps, keep, (1, a.shape[1]))
+    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._a
+
+
+@on_cuda("normalize_by_running")
+def normalize_by_running(a: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Any:
+    shape = _channels(a)
+    made = (_wide(a) - _wide(mean).reshape(shape)) * (_wide(variance) + eps).rsqrt().reshape(shape)
+    return _scaled(made, weight, bias, shape).to(wrap(a).dtype)._a
+
+
+@on_cuda("normalize_groups")
+def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
+    if not a.size:
+        return wrap(a).clone()._a
+    n = a.shape[0]
+    made = _standardized(_wide(a).reshape(n, groups, -1), (2,), eps, keep, (n, groups)).reshape(a.shape)
+    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._a
+
+
+@on_cuda("link")
+def link(value: Any, other: Any) -> Any:
+    return value
+
+
+@on_cuda("raise_to")
+def raise_to(value: Any, low: Any) -> Any:
+    return wrap(value).clamp(min=low)._a

@@ -1,0 +1,164 @@
+"""Reductions that are ops of their own, and cumulative ones."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cuda import reduce
+
+from ...tensor import wrap, wrap_dim
+from .. import arrays
+from . import on_cuda
+
+_I8 = np.dtype(np.int64)
+
+
+def _extreme(largest: bool) -> Any:
+    def kernel(a: Any, dim: int, keepdim: bool) -> Any:
+        if not a.ndim:
+            return wrap(a).clone()._a, arrays.filled((), _I8, 0)
+        axes = (wrap_dim(dim, a.ndim),)
+        return tuple(reduce.fold(reduce.extreme_fold(largest, a.dtype), a, axes, keepdim, a.dtype, (a.dtype, _I8)))
+
+    return kernel
+
+
+def _argument(largest: bool) -> Any:
+    def kernel(a: Any, dim: Any, keepdim: bool) -> Any:
+        if not a.ndim:
+            return arrays.filled((), _I8, 0)
+        axes = tuple(range(a.ndim)) if dim is None else (wrap_dim(dim, a.ndim),)
+        return reduce.fold(reduce.argument_fold(largest, a.dtype), a, axes, keepdim, a.dtype, (_I8,))[0]
+
+    return kernel
+
+
+on_cuda("max")(_extreme(True))
+on_cuda("min")(_extreme(False))
+on_cuda("argmax")(_argument(True))
+on_cuda("argmin")(_argument(False))
+
+
+@on_cuda("variance")
+def variance(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
+    if a.dtype.kind == "c":
+        x = wrap(a)
+        return variance(x.real.contiguous()._a, dims, correction, keepdim) + variance(x.imag.contiguous()._a, dims, correction, keepdim)
+    if not a.size:
+        return (wrap(a).sum(tuple(dims), keepdim) * float("nan"))._a
+    return reduce.fold(reduce.variance_fold(a.dtype, correction), a, tuple(dims), keepdim, a.dtype, (a.dtype,))[0]
+
+
+@on_cuda("norm_over")
+def norm(a: Any, order: Any, dims: Any, keepdim: bool) -> Any:
+    x = wrap(a)
+    wide = x.float() if a.dtype.itemsize == 2 else x
+    size, d = wide.abs(), tuple(dims)
+    if order in (inf, -inf):
+        made = size.amax(d, keepdim) if order > 0 else size.amin(d, keepdim)
+    elif order == 0:
+        made = (size != 0).sum(d, keepdim).to(size.dtype)
+    elif order == 1:
+        made = size.sum(d, keepdim)
+    elif order == 2:
+        made = (size * size).sum(d, keepdim).sqrt()
+    else:
+        made = (size**order).sum(d, keepdim) ** (1 / order)
+    return made.to(x.dtype.to_real())._a
+
+
+@on_cuda("logsumexp_over")
+def logsumexp(a: Any, dims: Any, keepdim: bool) -> Any:
+    x = wrap(a)
+    wide = x.float() if x.dtype.is_floating_point and a.dtype.itemsize == 2 else x if x.dtype.is_floating_point else x.to(_default())
+    d = tuple(dims)
+    if not a.size:
+        return wide.exp().sum(d, keepdim).log()._a
+    top = wide.amax(d, True)
+    top = top.masked_fill(top.abs() == inf, 0)
+    made = (wide - top).exp().sum(d, True).log() + top
+    if not keepdim:
+        made = made.reshape([n for i, n in enumerate(made.shape) if i not in d])
+    return (made.to(x.dtype) if x.dtype.is_floating_point else made)._a
+
+
+def _default() -> Any:
+    from ... import dtypes
+
+    return dtypes.get_default_dtype()
+
+
+@on_cuda("mean_squared_error")
+def mean_squared_error(a: Any, b: Any) -> Any:
+    apart = wrap(a) - wrap(b)
+    return (apart * apart).mean()._a
+
+
+# -- cumulative -------------------------------------------------------------------------------------------------------------
+
+
+def _scan(name: str) -> Any:
+    def kernel(a: Any, dim: int, dtype: Any) -> Any:
+        from ... import dtypes
+        from ...ops.scan import _dtype_of_total
+
+        target = _dtype_of_total(dtypes.from_numpy_dtype(a.dtype), dtype)
+        x = wrap(a).to(target)
+        if not a.ndim or not a.size:
+            return x.clone()._a
+        wide = x.float() if target.itemsize == 2 and target.is_floating_point else x
+        made = getattr(arrays.library(), name)(wide._a, axis=wrap_dim(dim, a.ndim))
+        return wrap(made).to(target)._a
+
+    return kernel
+
+
+on_cuda("cumsum")(_scan("cumsum"))
+on_cuda("cumprod")(_scan("cumprod"))
+
+
+# -- order ------------------------------------------------------------------------------------------------------------------
+
+
+@on_cuda("sort")
+def sort_pair(a: Any, dim: int, descending: bool) -> Any:
+    x = wrap(a)
+    if not a.ndim:
+        return x.clone()._a, arrays.filled((), _I8, 0)
+    if a.dtype.kind not in "fiub" or a.dtype.itemsize == 1 and a.dtype.kind == "b":
+        x = x.to(_small_int())
+    d = wrap_dim(dim, a.ndim)
+    # Descending and stable is ascending and stable from the back.
+    given = x.flip([d]) if descending else x
+    order = wrap(arrays.library().argsort(_sortable(given), axis=d, kind="stable")).to(_i64())
+    if descending:
+        order = (a.shape[d] - 1 - order).flip([d])
+    return wrap(a).gather(d, order)._a, order._a
+
+
+def _sortable(x: Any) -> Any:
+    return x.float()._a if x.dtype.name == "bfloat16" else x._a
+
+
+def _small_int() -> Any:
+    from ... import dtypes
+
+    return dtypes.uint8
+
+
+def _i64() -> Any:
+    from ... import dtypes
+
+    return dtypes.int64
+
+
+@on_cuda("topk")
+def topk_pair(a: Any, k: int, dim: int, largest: bool) -> Any:
+    if not a.ndim:
+        return sort_pair(a, 0, largest)
+    values, places = sort_pair(a, dim, largest)
+    d = wrap_dim(dim, a.ndim)
+    return wrap(values).narrow(d, 0, k).contiguous()._a, wrap(places).narrow(d, 0, k).contiguous()._a
