@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, pi
+from math import inf, isnan, nan, pi
 
 import numpy as np
 import pytest
@@ -135,3 +135,20 @@ def test_derivative_with_respect_to_the_gamma_parameter_is_refused():
     a = fb.ones(1, requires_grad=True)
     with pytest.raises(RuntimeError, match="igamma"):
         fb.igamma(a, fb.ones(1)).backward()
+
+
+def test_the_second_derivative_of_digamma_above_and_below_zero():
+    x = fb.tensor([0.5, 2.0, -1.5, inf], dtype=fb.float64)
+    wanted = [-16.8287966442343, -0.404113806319189, -0.236204051641727]    # by mpmath
+
+    for made in (fb.polygamma(2, x), fb.polygamma(2, x.repeat(300))[:4]):     # on either tier
+        np.testing.assert_allclose(made[:3].numpy(), wanted, rtol=1e-13)
+        assert isnan(made[3].item())
+
+
+def test_nan_to_num_of_complex_numbers_replaces_either_part():
+    x = fb.tensor([complex(nan, 1), complex(-inf, nan), 2 - 3j]).repeat(2, 1).t()
+
+    made = fb.nan_to_num(x, 5.0, neginf=-7.0)
+
+    assert made[:, 1].tolist() == [5 + 1j, -7 + 5j, 2 - 3j]

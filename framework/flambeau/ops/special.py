@@ -199,6 +199,12 @@ def trigamma(input):
     return _trigamma(input)
 
 
+@elementwise(surface=0, dtype=real_floating, title="PolygammaBackward0", partials={"input": lambda input: special_polygamma(3, input)})
+def tetragamma(input):
+    """The derivative of `trigamma`; as PyTorch has it, nan at infinity, where it tends to 0."""
+    return where(input == INFINITY, NAN, special_polygamma(2, input))
+
+
 @elementwise(surface=0, dtype=lambda op, args: real_floating(op, args[:1]), title="PolygammaBackward0",
              partials={"input": lambda input, n: special_polygamma(n + 1, input)})  # fmt: skip
 def polygamma_of(input, *, n=2):
@@ -215,7 +221,9 @@ def _polygamma(n: Any, input: Any) -> Tensor:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got n={n}; the order is 0 or more")
     if n == 0:
         return OPS["digamma"].function(input)
-    return trigamma.function(input) if n == 1 else polygamma_of.function(input, n=int(n))
+    if n <= 2:
+        return (trigamma if n == 1 else tetragamma).function(input)
+    return polygamma_of.function(input, n=int(n))
 
 
 @composite(surface=PLAIN, aliases=("special.polygamma",))

@@ -258,8 +258,8 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     if input.is_complex():
         from . import _derive
 
-        parts = [nan_to_num(part, nan, posinf, neginf) for part in (input.real, input.imag)]
-        return _derive.lookup("", "complex")(*parts)
+        parts = _derive.lookup("", "view_as_real")(input.resolve_conj())
+        return _derive.lookup("", "view_as_complex")(nan_to_num(parts, nan, posinf, neginf))
     info = dtypes.finfo(input.dtype)
     top = info.max if posinf is None else posinf
     bottom = info.min if neginf is None else neginf

@@ -241,18 +241,21 @@ def page(count: int) -> str:
     """The published table: largest errors of every word, by dtype."""
     rows = []
     for word in (*_WIDE, *_PAIRS):
-        cells = [word]
+        cells = [_NAMES.get(word) or word.removeprefix("special_")]
         for dtype in ("float32", "float64"):
             found = [w for w in (worst_ulp(word, a, count) for a in samples(word, dtype)) if w is not None]
             cells += [f"{max(found)[0]:.2f}", _shown(max(found)[1])] if found else ["by scipy", ""]
         rows.append(f"| {' | '.join(cells)} |")
-    return _PAGE.format(count=count, rows="\n".join(rows))
+    from flambeau_kernels.scalar import accuracy_complex
+
+    return _PAGE.format(count=count, rows="\n".join(rows), complex_rows="\n".join(accuracy_complex.rows(count)))
 
 
 def _shown(where: tuple[float, ...]) -> str:
     return ", ".join(f"{x:.9g}" for x in where)
 
 
+_NAMES = {"trigamma": "polygamma(1, x)", "tetragamma": "polygamma(2, x)"}
 _PAGE = """# Accuracy of the elementary functions
 
 Largest error of the compiled functions in units in the last place, against mpmath with 50 digits, over {count} samples of each of
@@ -262,12 +265,24 @@ without an entry runs on the numpy tier. This page is written by
     python -m flambeau_kernels.scalar.accuracy --count {count} --page docs/accuracy.md
 
 and `tests/kernels/test_scalar.py` holds every function to a bound near these figures. `ndtr` is what `gelu` is made of: below -5.5
-it is right to 2e-8, not to a number of units. Half types are computed in float32 and rounded once. Small arrays are computed by
-numpy and scipy, whose functions have errors of their own.
+it is right to 2e-8, not to a number of units. Where a function passes through 0 between its poles or oscillates, the unit is that of
+1 or of its amplitude: `lgamma`, `digamma` and `polygamma(2, x)` below 0, the Bessel functions J and Y (`size` in the same file).
+`igamma`, `igammac`, `zeta`, `airy_ai` and `polygamma` of further orders are scipy's for arrays of any size. Half types are computed
+in float32 and rounded once. Small arrays are computed by numpy and scipy, whose functions have errors of their own.
 
 | function | float32 | at | float64 | at |
 |---|---:|---|---:|---|
 {rows}
+
+## Complex numbers
+
+The distance from the exact result, in units in the last place of its size: of a result with parts of very different sizes the
+smaller part can be off by more of its own units. `complex64` is computed in float64. Zeros, infinities, nan and branch cuts are
+those of C99, annex G. A power is as exact as its exponent times the logarithm of its base allows: about 10 units for parts up to 3.
+
+| function | complex64 | at | complex128 | at |
+|---|---:|---|---:|---|
+{complex_rows}
 """
 
 
