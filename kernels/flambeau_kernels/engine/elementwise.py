@@ -213,7 +213,7 @@ WORDS = {**READING, "maximum": _extreme("maximum", operator.gt), "minimum": _ext
 def _account(where: plan.Layout, kernel: loops.Kernel, table: np.ndarray) -> str:
     dims = " x ".join(str(n) for n, _ in where.dims)
     chunks = int(table[native.CHUNKS])
-    return (f"  dimensions {dims} after merging, access {where.access} (contiguous, scalar, general)\n"
+    return (f"  dimensions {dims} after merging, access {where.access} (contiguous, scalar, distance of two, general)\n"
             f"  {chunks} chunk{'s' * (chunks != 1)} for up to {pool.get_num_threads()} threads; "
             f"{'without' if table[native.RELEASE] else 'with'} the GIL; cost {kernel.cost}\n{kernel.text}")
 

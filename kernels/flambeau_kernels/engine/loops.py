@@ -3,15 +3,15 @@
 A kernel is ``void kernel(ptr pointers, i64 n0, i64 n1, ptr strides)``: `n1` rows of `n0` elements, both at
 least 1. `pointers` has one address per operand, inputs first; `strides` has the inner and then the outer byte
 stride of each. How an operand moves along a row is part of the kernel: `c`ontiguous, `s`calar (one value per
-row) or `g`eneral stride. Inputs are converted from the dtype they are stored in to the kind the formula
-computes in, results to the dtype of their output; half types are widened by instructions or shifts and
-rounded to nearest even.
+row), every second element (`d`istance two) or `g`eneral stride. Inputs are converted from the dtype they are
+stored in to the kind the formula computes in, results to the dtype of their output; half types are widened by
+instructions or shifts and rounded to nearest even.
 """
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flambeau_kernels.scalar import complexes
@@ -44,7 +44,7 @@ _HALF = sy.Kind("float16", "half", 16, "f")           # stored, never computed i
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An array of a kernel: numpy's name of its dtype, and its access c, s or g."""
+    """An array of a kernel: numpy's name of its dtype, and its access c, s, d or g."""
 
     dtype: str
     access: str
@@ -80,6 +80,7 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
     careful, careful_values = usual, values
     if usual.rare:
         careful, careful_values = trace(name, function, inputs, outs, compute, scales, careful=True)
+        inputs = _without_pairs(inputs)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
     bodies = _Bodies(inputs, outs, usual, values, careful, careful_values)
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost)
@@ -238,6 +239,14 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
 
 def _plain_columns(bodies: _Bodies) -> list[str]:
     body = [*bodies.usual.lines, *_stores(bodies, bodies.values)]
+    if _has_pairs(bodies.inputs):
+        last = [re.sub(r"%([vxyaob])(\d+)\b", r"%last.\1\2", line) for line in body]
+        return ["  %head = add nsw i64 %n0, -1", "  %several = icmp sgt i64 %head, 0",
+                "  br i1 %several, label %column, label %between",
+                *_column_loop("column", "row", "0", "%head", bodies, body, "!4", "between"),
+                "between:", "  br label %last",
+                *_column_loop("last", "between", "%head", "%n0", replace(bodies, inputs=_without_pairs(bodies.inputs)),
+                              last, "!6", "rowend")]
     return ["  br label %column", *_column_loop("column", "row", "0", "%n0", bodies, body, "!4", "rowend")]
 
 
@@ -275,7 +284,8 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies
     loads = []
     for k, operand in enumerate(bodies.inputs):
         if operand.access != "s":
-            loads += [*_address(k, operand), *_loads(operand, f"%a{k}", f"%b{k}", raw_names(k, operand), GROUP)]
+            loads += [*_address(k, operand), *(_load_first(k, operand) if operand.access == "d" else
+                                               _loads(operand, f"%a{k}", f"%b{k}", raw_names(k, operand), GROUP))]
     if label != "column":
         loads = [re.sub(r"%([vxyaob])(\d+)\b", rf"%{label}.\1\2", line) for line in loads]
     lines = [re.sub(r"%i(?=,|$)", i, line) for line in (*loads, *body)]
@@ -307,8 +317,33 @@ def _pays_as_vectors(operands: list[tuple[int, Operand]]) -> str:
     return "true" if any(o.access == "c" for _, o in operands) else "false"
 
 
+# Every second element is the first of a pair, which is read as one integer: gathering takes twice as long. The last one has
+# no pair that may be read, so the loop ends before it.
+_BITS = {"half": 16, "float": 32, "i8": 8, "i16": 16, "i32": 32}
+
+
+def _pair(operand: Operand) -> str:
+    return f"i{2 * _BITS[operand.llvm]}"
+
+
+def _load_first(k: int, operand: Operand) -> list[str]:
+    bits = f"i{_BITS[operand.llvm]}"
+    return [f"  %b{k} = load {_pair(operand)}, ptr %a{k}, align 1{GROUP}", f"  %o{k} = trunc {_pair(operand)} %b{k} to {bits}",
+            f"  %x{k} = bitcast {bits} %o{k} to {operand.llvm}"]
+
+
+def _has_pairs(operands: tuple[Operand, ...]) -> bool:
+    return any(o.access == "d" for o in operands)
+
+
+def _without_pairs(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    return tuple(Operand(o.dtype, "g") if o.access == "d" else o for o in operands)
+
+
 def _address(k: int, operand: Operand) -> list[str]:
     if operand.access == "c":
         return [f"  %a{k} = getelementptr {operand.element}, ptr %r{k}, i64 %i"]
+    if operand.access == "d":
+        return [f"  %a{k} = getelementptr {_pair(operand)}, ptr %r{k}, i64 %i"]
     return [f"  %o{k} = mul i64 %i, %inner{k}", f"  %a{k} = getelementptr i8, ptr %r{k}, i64 %o{k}"]
 

@@ -65,7 +65,7 @@ def layout(shape: tuple[int, ...], inputs: list[np.ndarray], outs: list[np.ndarr
     if not merged:
         merged = [(1, tuple(a.itemsize for a in arrays))]
     inner = merged[-1][1]
-    access = "".join(_access(step, a.itemsize, k < first_out)
+    access = "".join(_access(step, a, k < first_out)
                      for k, (step, a) in enumerate(zip(inner, arrays, strict=True)))
     return Layout(tuple(merged), access)
 
@@ -75,10 +75,13 @@ def _broadcast_strides(array: np.ndarray, ndim: int) -> tuple[int, ...]:
     return (0,) * (ndim - array.ndim) + own
 
 
-def _access(stride: int, item: int, is_input: bool) -> str:
+def _access(stride: int, array: np.ndarray, is_input: bool) -> str:
+    item = array.itemsize
     if stride == item:
         return "c"
-    return "s" if stride == 0 and is_input else "g"
+    if is_input and stride == 0:
+        return "s"
+    return "d" if is_input and stride == 2 * item and item <= 4 and array.dtype.kind != "c" else "g"
 
 
 def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int) -> np.ndarray:
