@@ -29,6 +29,24 @@ def test_a_number_that_does_not_fit_is_named() -> None:
         fb.full((2,), 300, dtype=fb.uint8)
 
 
+def test_the_storage_of_from_numpy_is_the_array_that_was_given() -> None:
+    whole = np.arange(24.0).reshape(2, 3, 4)
+    for part in (whole[1], whole[1].T, whole[1, :, :1]):
+        made = fb.from_numpy(part)
+
+        assert made.storage_offset() == 0
+        assert made[1].storage_offset() == part.strides[0] // 8
+        assert made.untyped_storage().data_ptr() == part.ctypes.data
+
+
+def test_from_numpy_refuses_strides_that_tensors_do_not_have() -> None:
+    for wrong in (np.zeros((4, 3))[::-1], np.zeros((4, 3))[:1][::-1]):
+        with pytest.raises(ValueError, match="negative"):
+            fb.from_numpy(wrong)
+    with pytest.raises(ValueError, match="byte order"):
+        fb.from_numpy(np.zeros(3, ">f4"))
+
+
 def test_from_numpy_shares_memory_both_ways() -> None:
     array = np.zeros(3)
     tensor = fb.from_numpy(array)

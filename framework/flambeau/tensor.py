@@ -842,8 +842,9 @@ def storage_buffer(tensor: Tensor) -> Any:
     """The whole memory behind `tensor` as a uint8 array, made once per storage."""
     record = tensor._v
     buffer = record[tape.BUFFER]
-    if buffer is None:
-        buffer = record[tape.BUFFER] = _arrays.bytes_of(_arrays.root_of(tensor._a))
+    if buffer is None or buffer.__class__ is tuple:
+        # A tuple holds the array that was given to `from_numpy`: the storage begins where it does, not where its base does.
+        buffer = record[tape.BUFFER] = _arrays.bytes_of(_arrays.root_of(tensor._a) if buffer is None else buffer[0])
     return buffer
 
 

@@ -96,3 +96,47 @@ def test_integers_do_not_widen_the_floating_dtype_they_are_joined_with(order):
 
     assert fb.cat(parts).dtype is fb.promote_types(*order)
     assert fb.stack(parts).dtype is fb.promote_types(*order)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shapes", "dim"), [
+    ([(70_000,), (70_000,), (1,), (200_003,)], 0), ([(30, 300, 31), (30, 500, 31), (30, 0, 31), (30, 1, 31)], 1),
+    ([(40, 7000), (40, 3001)], -1), ([(200, 3, 201)] * 3, 0),
+])  # fmt: skip
+def test_large_tensors_are_joined_and_taken_apart(shapes, dim, dtype):
+    parts = [(fb.arange(int(np.prod(s))).reshape(s) % 251 * (i + 1)).to(dtype) for i, s in enumerate(shapes)]
+
+    made = fb.cat(parts, dim)
+
+    assert made.is_contiguous()
+    np.testing.assert_array_equal(bits(made), np.concatenate([bits(p) for p in parts], dim))
+    if len(set(shapes)) == 1:
+        np.testing.assert_array_equal(bits(fb.stack(parts, dim)), np.stack([bits(p) for p in parts], dim))
+
+
+def bits(tensor):
+    """The elements as integers, for numpy does not have every dtype."""
+    kinds = {1: fb.uint8, 2: fb.int16, 4: fb.int32, 8: fb.int64}
+    return tensor.view(kinds[tensor.element_size()]).numpy()
+
+
+def test_large_strided_and_mixed_tensors_are_joined():
+    a, b = fb.randn(300, 400), fb.randn(400, 300)
+
+    np.testing.assert_array_equal(fb.cat([a, b.T], 1).numpy(), np.concatenate([a.numpy(), b.numpy().T], 1))
+    np.testing.assert_array_equal(fb.stack([a, b.T]).numpy(), np.stack([a.numpy(), b.numpy().T]))
+    assert fb.cat([a, a.double()]).dtype is fb.float64
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        fb.cat([a, b])
+    with pytest.raises(IndexError):
+        fb.cat([a, a], 2)
+
+
+def test_gradients_of_large_joined_tensors_are_their_parts():
+    parts = [fb.randn(n, 300).requires_grad_() for n in (200, 400)]
+    seed = fb.randn(600, 300)
+    fb.cat(parts).backward(seed)
+
+    for p, expected in zip(parts, (seed[:200], seed[200:]), strict=True):
+        assert p.grad is not None
+        np.testing.assert_array_equal(p.grad.numpy(), expected.numpy())

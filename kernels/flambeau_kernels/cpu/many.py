@@ -18,7 +18,7 @@ from .addresses import addresses_of
 from .reduce import square
 from .reduce_loops import BLOCK, sum_of
 
-__all__ = ["DTYPES", "Pieces", "pieces"]
+__all__ = ["DTYPES", "Pieces", "cut", "pieces"]
 
 GRAIN = 65_536                                        # elements of a chunk: about 10 microseconds from memory
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
@@ -30,7 +30,7 @@ class Pieces:
     __slots__ = ("_bounds", "_lengths", "_places", "dtype")
 
     def __init__(self, addresses: np.ndarray, sizes: tuple[int, ...], dtype: np.dtype) -> None:
-        owners, offsets, self._lengths, self._bounds = _cut(sizes)
+        owners, offsets, self._lengths, self._bounds = cut(sizes, GRAIN)
         self._places = addresses[owners] + offsets * dtype.itemsize
         self.dtype = dtype
 
@@ -62,15 +62,18 @@ def pieces(arrays: Sequence[np.ndarray]) -> Pieces | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _cut(sizes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """For each piece its array, where it begins there and its length; and the bounds of the chunks among the pieces."""
+def cut(sizes: tuple[int, ...], grain: int) -> tuple[np.ndarray, ...]:
+    """Pieces of at most `grain` of arrays of `sizes`, and chunks of as many pieces as make up that number.
+
+    Returns: for each piece its array, where it begins there and its length; and the bounds of the chunks among the pieces.
+    """
     whole = np.array(sizes)
-    counts = -(-whole // GRAIN)
+    counts = -(-whole // grain)
     owners = np.repeat(np.arange(len(sizes)), counts)
-    offsets = (np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)) * GRAIN
-    lengths = np.minimum(whole[owners] - offsets, GRAIN)
+    offsets = (np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)) * grain
+    lengths = np.minimum(whole[owners] - offsets, grain)
     before = np.cumsum(lengths) - lengths
-    firsts = np.flatnonzero(np.diff(before // GRAIN, prepend=-1))
+    firsts = np.flatnonzero(np.diff(before // grain, prepend=-1))
     return owners, offsets, lengths, np.append(firsts, len(owners))
 
 
