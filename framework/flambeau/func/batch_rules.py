@@ -27,7 +27,8 @@ RANDOM = {
 }  # fmt: skip
 DYNAMIC = {"nonzero", "nonzero_rows", "argwhere", "masked_select", "unique", "unique_consecutive", "distinct", "bincount"}
 
-_WHOLE = ("reshape", "detach")  # compositions that are not taken apart
+# Compositions that are not taken apart: what they check of values, they check of the whole batch.
+_WHOLE = ("reshape", "detach", "linalg.inv", "linalg.cholesky", "linalg.solve", "nn.functional.one_hot")
 
 _RULES: dict[str, Any] = {}
 
@@ -45,7 +46,7 @@ def rule(*names: str) -> Any:
 
 def rule_for(op: Any) -> Any:
     """The rule of `op`: its own declaration's, one by name, or that of its kind; None where examples go one by one."""
-    if op.kind == "composite" and op.name not in _WHOLE:
+    if op.kind == "composite" and op.qualified not in _WHOLE:
         return None
     declared = getattr(op, "batch_rule", None)
     if declared is not None:
@@ -429,9 +430,16 @@ def _index_rows(level: Any, k: Tensor, wide: int) -> Tensor:
 @rule("rows_at")
 def _rows_at(level: Any, op: Any, args: Any) -> Any:
     weight, indices, padding, scaled = args
-    if level.has(weight) or scaled:
+    if scaled or (level.has(weight) and padding is not None and padding >= 0):
         return NotImplemented
-    return level.wrap(run(op, weight, level.front(indices), padding, scaled))
+    if not level.has(weight):
+        return level.wrap(run(op, weight, level.front(indices), padding, scaled))
+    # The tables of all examples are one, in which those of an example begin at its number times their rows.
+    table, rows = level.front(weight), level.full(indices)
+    first = wrap((np.arange(level.size) * table.shape[1]).reshape(-1, *(1,) * indices.ndim))
+    return level.wrap(run(op, table.reshape(-1, table.shape[2]), rows + first, padding, scaled))
 
 
 _KINDS = {"elementwise": elementwise, "reduction": reduction}
+
+from . import batch_layers  # noqa: E402, F401  # registers its rules with the helpers above

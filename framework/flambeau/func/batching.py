@@ -250,6 +250,8 @@ class VmapLevel:
             )
         if op.kind == "elementwise":
             rules.elementwise_inplace(self, op, args)
+        elif op.name == "index_put":
+            rules.run(op, *rules.batch_layers.stored_operands(self, args), inplace=True)
         else:
             self.loop(op, args, True)
         return target

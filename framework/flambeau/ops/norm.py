@@ -9,7 +9,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 
-from .. import dtypes
+from .. import _state, dtypes
 from .._arrays import MetaArray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
@@ -491,8 +491,15 @@ def _normalize_by_running_raw(
     return to_input, None, None, to_weight, to_bias
 
 
-def _update_running(running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int) -> None:
+def _update_running(
+    input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int
+) -> None:
     """Move running statistics towards those of the batch; the variance by its unbiased estimate."""
+    if _state.SLOW and hasattr(input, "_bdim"):
+        raise RuntimeError(
+            "vmap: running_mean and running_var cannot be updated by a batch of examples that share them; leave them out, "
+            "or call the layer in eval mode (func.replace_all_batch_norm_modules_ takes them out of a module)"
+        )
     if keep.mean is None or count == 0:
         return
     unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan
@@ -536,7 +543,7 @@ def _batch_norm(
         _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
     out = normalize_channels(input, weight, bias, eps, keep)
     if running_mean is not None or running_var is not None:
-        _update_running(running_mean, running_var, keep, momentum, input.numel() // max(input.shape[1], 1))
+        _update_running(input, running_mean, running_var, keep, momentum, input.numel() // max(input.shape[1], 1))
     return out
 
 
@@ -671,7 +678,7 @@ def _instance_norm(
     keep = _moments()
     out = normalize_groups(input, input.shape[1], weight, bias, eps, keep)
     if (mean is not None or variance is not None) and keep.mean is not None:
-        _update_running(mean, variance, _averaged(keep), momentum, prod(input.shape[2:]))
+        _update_running(input, mean, variance, _averaged(keep), momentum, prod(input.shape[2:]))
     return out
 
 
