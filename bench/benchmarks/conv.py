@@ -20,6 +20,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 CONVOLUTIONS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, int]]] = {
     "3x3": ("conv2d", (8, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
     "3x3 stride 2": ("conv2d", (8, 64, 56, 56), (128, 64, 3, 3), {"padding": 1, "stride": 2}),
+    "3x3 deep": ("conv2d", (8, 256, 4, 4), (256, 256, 3, 3), {"padding": 1}),
     "1x1": ("conv2d", (8, 256, 28, 28), (128, 256, 1, 1), {}),
     "7x7 stride 2": ("conv2d", (4, 3, 224, 224), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
     "depthwise": ("conv2d", (8, 128, 56, 56), (128, 1, 3, 3), {"padding": 1, "groups": 128}),

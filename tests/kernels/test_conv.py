@@ -131,6 +131,18 @@ def test_blocks_of_images_do_not_change_results(case, monkeypatch):
         assert_close(a, b.astype(float), np.float32)
 
 
+def test_what_is_kept_for_many_shapes_is_bounded(monkeypatch):
+    compiled.forget()
+    monkeypatch.setattr(compiled, "_MOST_BYTES", 40_000)
+    w = np.ones((16, 16, 3, 3), np.float32)
+    for size in range(20, 40):
+        x = np.ones((1, 16, size, size), np.float32)
+        assert conv.convolve(x, w, (2, 2), (1, 1), (1, 1), 1)[0, 0, 1, 1] == 144
+
+        assert len(compiled._chosen) <= 6
+    compiled.forget()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("case", ["3x3", "strided groups", "depthwise", "1-d", "tiles", "tiles at stride 2"])
 def test_what_is_not_finite_reaches_exactly_its_windows(case, value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from .arrays import is_half
 from .direct import Direct, wide_kind
 from .walk import Ints
 
-# What was chosen for arrays of some shapes and layouts; so many that it is never cleared in practice.
+# What was chosen for arrays of some shapes and layouts, so many of them and with so many bytes of tables.
 _chosen: dict[Any, Any] = {}
-_MOST_CHOSEN = 1024
+_MOST_CHOSEN, _MOST_BYTES = 1024, 64 << 20
+_bytes = 0
 
 
 def takes(x: Any, w: Any) -> bool:
@@ -29,18 +31,24 @@ def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: In
     key = x.shape, x.strides, x.dtype, w.shape, w.dtype, settings
     run = _chosen.get(key)
     if run is None:
-        run = _kept(key, _choose(x, w, *settings))
+        run = _kept(key, _choose(x, w, *settings), x.shape[2:], made)
     return run(x, w, bias)
 
 
 def forget() -> None:
     """Choose anew for every shape."""
+    global _bytes
     _chosen.clear()
+    _bytes = 0
 
 
-def _kept(key: Any, run: Any) -> Any:
-    if len(_chosen) >= _MOST_CHOSEN:
-        _chosen.clear()
+def _kept(key: Any, run: Any, *extents: Ints) -> Any:
+    """Keep `run`, which may have two tables with a place for each position of arrays of `extents`."""
+    global _bytes
+    size = 16 * sum(map(prod, extents))
+    if len(_chosen) >= _MOST_CHOSEN or _bytes + size > _MOST_BYTES:
+        forget()
+    _bytes += size
     _chosen[key] = run
     return run
 
@@ -114,7 +122,7 @@ def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints
     key = x.shape, x.strides, x.dtype, y.shape, y.strides, y.dtype, settings
     run = _chosen.get(key)
     if run is None:
-        run = _kept(key, _choose_weight(x, y, *settings))
+        run = _kept(key, _choose_weight(x, y, *settings), x.shape[2:], y.shape[2:])
     return run(x, y)
 
 
