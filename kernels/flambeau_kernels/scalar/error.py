@@ -1,21 +1,22 @@
 """The error function, its complement and its inverse; the standard normal's distribution function."""
 from __future__ import annotations
 
-from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial
-from flambeau_kernels.scalar.exponential import exp, medium_exp
+from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial, two_chains
+from flambeau_kernels.scalar.exponential import bounded_exp, exp, medium_exp
 from flambeau_kernels.scalar.logarithm import medium_log
 from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, sqrt
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 SQRT_HALF = 0.7071067811865476
 ERFC_K, NDTR_TOP = 3.75, 5.5                          # see fit.py
+NDTR_ZERO = 14.2                                      # from here on the lower tail is less than float32's smallest number
 
 
 def erf32(x: Symbol) -> Symbol:
     a, z = abs(x), x * x
     near = fma(polynomial("erf.float32", z), x, x)
     b = clamp(a, 0.9, 4.0)
-    far = 1.0 - exp(-fma(b, polynomial("erf_exponent.float32", b), b))
+    far = 1.0 - bounded_exp(-fma(b, polynomial("erf_exponent.float32", b), b))
     return keep_nan(x, select(a < 0.92, near, copysign(far, x)))
 
 
@@ -54,8 +55,9 @@ def erfc32(x: Symbol) -> Symbol:
 
 def ndtr32(x: Symbol) -> Symbol:
     """By one exponential. Below -5.5 it falls too slowly: what it says there is under 2e-8, and right to that."""
-    a = clamp(abs(x), 0.0, NDTR_TOP)
-    half = 0.5 * exp(-(abs(x) * polynomial("ndtr_exponent.float32", a)))
+    a = abs(x)
+    exponent = -a * two_chains("ndtr_exponent.float32", select(a < NDTR_TOP, a, NDTR_TOP))
+    half = select(a < NDTR_ZERO, bounded_exp(exponent, -1), 0.0)
     return keep_nan(x, select(x < 0, half, 1.0 - half))
 
 
