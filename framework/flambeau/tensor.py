@@ -623,6 +623,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise TypeError("len() of a 0-d tensor")
         return self._a.shape[0]
 
+    def __delitem__(self, key: Any) -> None:
+        raise TypeError("a Tensor cannot lose elements: make a smaller one by indexing or with cat(), as x[:2] or x[mask]")
+
     def __iter__(self) -> Any:
         if self._a.ndim == 0:
             raise TypeError("iteration over a 0-d tensor")

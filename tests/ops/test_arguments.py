@@ -42,7 +42,9 @@ def test_operands_and_outs_of_the_wrong_kind(oracle: Any) -> None:
     torch.ones(2).logical_or(True)
     torch.ones(2).logical_xor_(1)
     torch.complex(torch.ones(2), torch.ones(2), out=torch.zeros(2, dtype=torch.complex128))
+    torch.complex(torch.ones(2).int(), 1)
     torch.polar(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    x = torch.ones(2); del x[0]
     torch.polar(torch.ones(2), torch.ones(2), out=torch.zeros(2, dtype=torch.complex128))
     torch.narrow(torch.arange(3), 0, torch.tensor(1), 1)
     torch.narrow(torch.ones(3), 0, torch.tensor([1]), 1)

@@ -201,6 +201,7 @@ def complex(real, imag):  # PyTorch's name
     for name, x in (("real", real), ("imag", imag)):
         if not isinstance(x, Tensor):
             raise TypeError(f"complex(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    for x in (real, imag):
         if x.dtype.name not in ("float16", "float32", "float64"):
             raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype} and {imag.dtype}")
     if real.dtype is not imag.dtype:
