@@ -288,8 +288,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return self.dtype.is_signed
 
     def is_inference(self) -> bool:
-        """Whether it was made in `inference_mode`."""
-        return self.__dict__.get("_inference", False)
+        """False: `inference_mode` makes ordinary tensors."""
+        return False
 
     def is_conj(self) -> bool:
         """False: conjugation is never deferred here."""

@@ -125,7 +125,7 @@ class set_grad_enabled(_Mode):
 
 
 class inference_mode(_Mode):
-    """As `no_grad`; tensors made inside say `is_inference()` and may not take part in recorded operations later."""
+    """As `no_grad`. Tensors made inside are ordinary ones: in PyTorch they refuse to be recorded or written to later."""
 
     def __new__(cls, mode: Any = True) -> Any:
         made = object.__new__(cls)
