@@ -177,15 +177,27 @@ def test_half_types_are_rounded_results_of_single_precision(kind, dtype):
     agree([out], [net.float()(x.float())[0]], 4 * fb.finfo(dtype).eps)
 
 
-def test_autocast_lowers_the_products():
-    net = layer("LSTM", {}, fb.float32)
-    x = fb.randn(5, 3, 4)
-    exact = net(x)[0]
-    with fb.autocast("cpu", dtype=fb.bfloat16):
-        lowered = net(x)[0]
+@pytest.mark.parametrize(("kind", "lowered"), [("RNN", fb.bfloat16), ("GRU", fb.float32), ("LSTM", fb.bfloat16)])
+def test_autocast(kind, lowered, monkeypatch):
+    net = layer(kind, {}, fb.float32)
+    x = fb.randn(5, 3, 4, requires_grad=True)
+    exact, state = net(x)
+    (expected,) = fb.autograd.grad(exact.sum(), x)
 
-    agree([lowered], [exact], 4 * fb.finfo(fb.bfloat16).eps)
-    assert not lowered.float().equal(exact)
+    for inside in (True, False):                      # the gradient may be asked for in the region or behind it
+        with fb.autocast("cpu", dtype=fb.bfloat16):
+            out, last = net(x)
+            if inside:
+                (found,) = fb.autograd.grad(out.sum(), x)
+        if not inside:
+            (found,) = fb.autograd.grad(out.sum(), x)
+        assert {s.dtype for s in (out, *parts(last))} == {lowered}
+        agree([out, *parts(last), found], [exact, *parts(state), expected], 8 * fb.finfo(fb.bfloat16).eps)
+
+    by_steps(monkeypatch)
+    with fb.autocast("cpu", dtype=fb.bfloat16):
+        out, last = net(x)
+    assert {s.dtype for s in (out, *parts(last))} == {lowered}
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)

@@ -92,6 +92,11 @@ class _Caster:
     def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
         return NotImplemented
 
+    def lowered(self, t: Tensor) -> Tensor:
+        """`t` as an op of the lower precision is given it."""
+        place = t.device.type
+        return self._cast(t, self.state.dtype[place], place) if self.state.enabled.get(place) else t
+
     def _target(self, wanted: str, place: str, args: Any) -> dtype | None:
         if wanted == "lower":
             return self.state.dtype[place]

@@ -39,13 +39,17 @@ def run_direction(
         input: (T, batch, input), or packed (sum of batch sizes, input) with `batch_sizes`.
         backwards: from the last step to the first.
     """
+    if _state.SLOW and mode != "GRU" and w.w_hr is None:
+        # As PyTorch has it: a GRU's state, and so its output, stays in float32.
+        input, *lowered = _lowered((input, *state))
+        state, w = tuple(lowered), Weights(*_lowered(w))
     made = _as_one_op(mode, input, batch_sizes, state, w, backwards)
     return _by_steps(mode, input, batch_sizes, state, w, backwards) if made is None else (made[0], made[1:])
 
 
 def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
     """The state after one more `input` (batch, input)."""
-    made = _as_one_op(mode, input, input.shape[:1], state, w, False)
+    made = None if _state.SLOW else _as_one_op(mode, input, input.shape[:1], state, w, False)
     if made is None:
         return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
     return (made[0], *made[2:])  # the output is the new h
@@ -56,11 +60,31 @@ def _as_one_op(
 ) -> tuple[Tensor, ...] | None:
     """Output and last state, where kernels take such a layer."""
     given = (input, *state, *w)
-    if _state.SLOW or w.w_hr is not None or not kernels.fits(*[None if t is None else t._a for t in given]):
+    if w.w_hr is not None or _state.SLOW and not _is_plain(given):
+        return None
+    if not kernels.fits(*[None if t is None else t._a for t in given]):
         return None
     keep = _state.grad_enabled() and any(t is not None and t._n is not None for t in given)
     h, c = state if mode == "LSTM" else (*state, None)
     return recurrent_layer.run(input, h, w.w_ih, w.w_hh, c, w.b_ih, w.b_hh, batch_sizes, mode, backwards, keep)
+
+
+def _is_plain(given: Any) -> bool:
+    """Whether nothing but autocast is in force for operands like these in this thread."""
+    local = _state.local
+    if local.modes or any(x.kind != "autocast" for x in local.interpreters):
+        return False
+    from ._slow import overriding_classes
+
+    return not overriding_classes([t for t in given if t is not None])
+
+
+def _lowered(given: Any) -> list[Any]:
+    """Operands in autocast's lower precision, if it is on; weights as it has cast them before."""
+    for caster in _state.local.interpreters:
+        if caster.kind == "autocast":
+            given = [None if t is None else caster.lowered(t) for t in given]
+    return list(given)
 
 
 # -- one op --------------------------------------------------------------------------------------------------------------
@@ -84,7 +108,7 @@ def _layer(x, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, keep):
 @recurrent_layer.vjp
 def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, kept,
                needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
-    if _state.SLOW or _state.grad_enabled():
+    if _state.grad_enabled() or _state.SLOW and not _is_plain(grad):
         return _layer_vjp_by_steps(grad, (input, h, w_ih, w_hh, c, b_ih, b_hh), batch_sizes, mode, backwards)
     found = kernels.run_grad(
         [g._a for g in grad], input._a, w_ih._a, w_hh._a, batch_sizes, mode, backwards, kept,
@@ -94,16 +118,20 @@ def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, bac
 
 
 def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool) -> list[Any]:
-    """The gradient as something to differentiate again: that of the layer composed of steps."""
+    """The gradient as something to differentiate again, or to transform: that of the layer composed of steps."""
     from ..autograd import grad as gradient
 
-    # Names of their own, for one of them may have been computed from another.
-    own: list[Any] = [None if t is None else t.view_as(t) for t in given]
-    input, h, w_ih, w_hh, c, b_ih, b_hh = own
-    weights = Weights(w_ih, w_hh, b_ih, b_hh)
-    output, last = _by_steps(mode, input, batch_sizes, (h,) if c is None else (h, c), weights, backwards)
+    again = _state.set_grad(True)
+    try:
+        # Names of their own, for one of them may have been computed from another.
+        own: list[Any] = [None if t is None else t.view_as(t) for t in given]
+        input, h, w_ih, w_hh, c, b_ih, b_hh = own
+        weights = Weights(w_ih, w_hh, b_ih, b_hh)
+        output, last = _by_steps(mode, input, batch_sizes, (h,) if c is None else (h, c), weights, backwards)
+    finally:
+        _state.set_grad(again)
     wanted = [t for t in own if t is not None and t.requires_grad]
-    found = iter(gradient((output, *last), wanted, grad, create_graph=True, allow_unused=True))
+    found = iter(gradient((output, *last), wanted, grad, create_graph=again, allow_unused=True))
     return [next(found) if t is not None and t.requires_grad else None for t in own]
 
 
@@ -198,7 +226,7 @@ def _cat(parts: Any) -> Tensor:
 def _by_steps(
     mode: str, input: Tensor, batch_sizes: list[int] | None, state: State, w: Weights, backwards: bool
 ) -> tuple[Tensor, State]:
-    """`run_direction` of single operations: under transforms, modes and autocast, for a projected LSTM, for second
+    """`run_direction` of single operations: under transforms and modes, for a projected LSTM, for second
     derivatives, on devices without values, and where nothing is compiled."""
 
     def advance(x: Tensor, state: State) -> State:
