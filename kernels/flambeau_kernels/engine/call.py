@@ -46,7 +46,7 @@ def form(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> A
     journal.name(table, functools.partial(_account, kernel, dict(zip(names[1:], given, strict=True)), constants))
     if not native.struct_matches():
         return functools.partial(_run_by_ctypes, table)
-    return native._new_builtin()(ctypes.addressof(_method()), table, None)
+    return native.new_builtin()(ctypes.addressof(_method()), table, None)
 
 
 def _account(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> str:
@@ -123,15 +123,15 @@ def _names(code: CodeType) -> list[str]:
 @functools.cache
 def _process_addresses() -> tuple[tuple[int, int], ...]:
     record, parallel = pool.entry()
-    python, address = ctypes.pythonapi, native._address
+    python, address = ctypes.pythonapi, native.address_of
     return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, address(python.Py_IncRef)),
             (SAVE, address(python.PyEval_SaveThread)), (RESTORE, address(python.PyEval_RestoreThread)),
             (RING, journal.address()), (AS_INTEGER, address(python.PyLong_AsLongLong)), (AS_FLOAT, address(python.PyFloat_AsDouble)))
 
 
 @functools.cache
-def _method() -> native._MethodDef:
-    return lasting(native._MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",), llvm.WRITTEN)["run"], 0x80, None))
+def _method() -> native.MethodDef:
+    return lasting(native.MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",), llvm.WRITTEN)["run"], 0x80, None))
 
 
 def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) -> None:
@@ -147,15 +147,15 @@ def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) ->
     pool.parallel(int(table[FUNCTION]), slots.ctypes.data, chunks)
 
 
-_slot = native._slot
+slot = native.slot
 
 _TEXT = f"""
 define ptr @run(ptr %self, ptr %args, i64 %nargs) {{
 entry:
   %plan.at = getelementptr i8, ptr %self, i64 {native.DATA_OFFSET}
   %plan = load ptr, ptr %plan.at
-{_slot("fn", FUNCTION, "ptr")}{_slot("count", COUNT)}{_slot("integer", AS_INTEGER, "ptr")}
-{_slot("float", AS_FLOAT, "ptr")}{_slot("pool", POOL, "ptr")}{_slot("parallel", PARALLEL, "ptr")}
+{slot("fn", FUNCTION, "ptr")}{slot("count", COUNT)}{slot("integer", AS_INTEGER, "ptr")}
+{slot("float", AS_FLOAT, "ptr")}{slot("pool", POOL, "ptr")}{slot("parallel", PARALLEL, "ptr")}
   %room = add i64 %count, 1
   %slots = alloca i64, i64 %room
   %chunks.o = load ptr, ptr %args
@@ -195,13 +195,13 @@ next:
   %knext = add i64 %k, 1
   br label %collect
 ready:
-{_slot("jring", RING, "ptr")}{journal.ir("j", "%plan", "%chunks")}
+{slot("jring", RING, "ptr")}{journal.ir("j", "%plan", "%chunks")}
   %several = icmp sgt i64 %chunks, 1
   %asked = icmp ne i64 %release, 0
   %long = or i1 %several, %asked
   br i1 %long, label %free, label %held
 free:
-{_slot("save", SAVE, "ptr")}{_slot("restore", RESTORE, "ptr")}
+{slot("save", SAVE, "ptr")}{slot("restore", RESTORE, "ptr")}
   %state = call ptr %save()
   %r1 = call i64 %parallel(ptr %pool, ptr %fn, ptr %slots, i64 %chunks)
   call void %restore(ptr %state)
@@ -210,7 +210,7 @@ held:
   %r2 = call i64 %parallel(ptr %pool, ptr %fn, ptr %slots, i64 %chunks)
   br label %done
 done:
-{_slot("none", NONE, "ptr")}{_slot("incref", INCREF, "ptr")}
+{slot("none", NONE, "ptr")}{slot("incref", INCREF, "ptr")}
   call void %incref(ptr %none)
   ret ptr %none
 }}

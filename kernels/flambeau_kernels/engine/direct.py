@@ -42,7 +42,7 @@ class _Taught:
     def __init__(self) -> None:
         self.head = np.zeros(ENTRIES + MOST_ENTRIES * ENTRY, np.int64)
         self.entries: dict[tuple[Any, ...], np.ndarray | None] = {}  # views of the head; None: numpy's
-        slots = dict(native._process_addresses())
+        slots = dict(native.process_addresses())
         self.head[TABLE] = pyabi.table().ctypes.data
         for slot, name in ((POOL, native.POOL), (PARALLEL, native.PARALLEL), (SAVE, native.SAVE),
                            (RESTORE, native.RESTORE), (RING, native.RING)):
@@ -129,7 +129,7 @@ flambeau_kernels.plans_kept_elsewhere.append(forget)
 
 def _builtins(head: np.ndarray) -> tuple[Any, Any]:
     methods = _methods()
-    new, size = native._new_builtin(), ctypes.sizeof(native._MethodDef)
+    new, size = native.new_builtin(), ctypes.sizeof(native.MethodDef)
     return new(ctypes.addressof(methods), head, None), new(ctypes.addressof(methods) + size, head, None)
 
 
@@ -137,7 +137,7 @@ def _builtins(head: np.ndarray) -> tuple[Any, Any]:
 def _methods() -> Any:
     code = llvm.compile_symbols(_text(), ("flambeau_direct", "flambeau_direct_"), llvm.PLAIN)
     fastcall = 0x80
-    return lasting((native._MethodDef * 2)(
+    return lasting((native.MethodDef * 2)(
         (b"direct", code["flambeau_direct"], fastcall, None), (b"direct_", code["flambeau_direct_"], fastcall, None)))
 
 

@@ -147,11 +147,11 @@ def widen(block: Block, k: int, operand: Operand, compute: str) -> Symbol:
         part = PARTS[operand.dtype]
         value = ComplexSymbol(Symbol(block, raw, part), Symbol(block, imaginary, part))
         return complexes.as_complex(value, block.compute)
-    value = _widen_real(block, raw, operand).to(block.compute)
+    value = widen_real(block, raw, operand).to(block.compute)
     return complexes.as_complex(value, block.compute) if compute in PARTS else value
 
 
-def _widen_real(block: Block, raw: str, operand: Operand) -> Symbol:
+def widen_real(block: Block, raw: str, operand: Operand) -> Symbol:
     dtype = operand.dtype
     if dtype == "bool":
         return block.emit(BOOL, f"icmp ne i8 {raw}, 0")
@@ -169,10 +169,10 @@ def narrow(value: Symbol, operand: Operand) -> list[str]:
         return [whole.re.name, whole.im.name]
     if isinstance(value, ComplexSymbol) and operand.dtype != "bool":
         value = value.re                              # a real output keeps the real part
-    return [_narrow_real(value, operand)]
+    return [narrow_real(value, operand)]
 
 
-def _narrow_real(value: Symbol, operand: Operand) -> str:
+def narrow_real(value: Symbol, operand: Operand) -> str:
     dtype = operand.dtype
     if dtype == "bool":
         return value.block.emit(INT[8], f"zext i1 {value.to(BOOL).name} to i8").name

@@ -78,7 +78,7 @@ class Values:
             return self.code.instruction(pointer.dtype, text)
         # The type of the raw value is written by `text`; what it means is told by the dtype.
         raw = self.code.instruction(PTR, text)
-        return loops._widen_real(self.code, raw.name, loops.Operand(pointer.dtype, "c"))
+        return loops.widen_real(self.code, raw.name, loops.Operand(pointer.dtype, "c"))
 
     def store(self, pointer: Any, index: Any, value: Any) -> None:
         if not isinstance(pointer, Pointer):
@@ -86,7 +86,7 @@ class Values:
         value = self.as_kind(value, pointer.kind, "an element")
         name = value.name
         if isinstance(pointer.dtype, str):
-            name = loops._narrow_real(value, loops.Operand(pointer.dtype, "c"))
+            name = loops.narrow_real(value, loops.Operand(pointer.dtype, "c"))
         align = "" if isinstance(pointer.dtype, VectorKind) else ", align 1"
         address = self.offset(pointer, index)
         self.code.effect(f"store {pointer.llvm} {name}, ptr {address.name}{align}{self.code.group}")

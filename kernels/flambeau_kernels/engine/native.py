@@ -29,7 +29,7 @@ DATA_OFFSET = 16                                      # of the data pointer in n
 def new_table(size: int) -> np.ndarray:
     """A plan of `size` slots with the addresses every plan needs filled in."""
     table = np.zeros(size, np.int64)
-    for slot, address in _process_addresses():
+    for slot, address in process_addresses():
         table[slot] = address
     return table
 
@@ -39,7 +39,7 @@ def runner(table: np.ndarray) -> Callable[..., None]:
     """
     if not struct_matches():
         return functools.partial(_run_by_ctypes, table)
-    return _new_builtin()(ctypes.addressof(_method()), table, None)
+    return new_builtin()(ctypes.addressof(_method()), table, None)
 
 
 @functools.cache
@@ -59,15 +59,15 @@ def _cpython() -> bool:
 
 
 @functools.cache
-def _process_addresses() -> tuple[tuple[int, int], ...]:
+def process_addresses() -> tuple[tuple[int, int], ...]:
     record, parallel = pool.entry()
     python = ctypes.pythonapi
-    return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, _address(python.Py_IncRef)),
-            (SAVE, _address(python.PyEval_SaveThread)), (RESTORE, _address(python.PyEval_RestoreThread)),
+    return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, address_of(python.Py_IncRef)),
+            (SAVE, address_of(python.PyEval_SaveThread)), (RESTORE, address_of(python.PyEval_RestoreThread)),
             (RING, journal.address()))
 
 
-def _address(function) -> int:
+def address_of(function) -> int:
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None  # a function of the running interpreter
     return address
@@ -78,22 +78,22 @@ def _code() -> dict[str, int]:
     return llvm.compile_symbols(_TEXT, ("execute", "run"), llvm.WRITTEN)
 
 
-class _MethodDef(ctypes.Structure):
+class MethodDef(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
                 ("doc", ctypes.c_char_p)]
 
 
 @functools.cache
-def _method() -> _MethodDef:
+def _method() -> MethodDef:
     fastcall = 0x80
-    return lasting(_MethodDef(b"run_plan", _code()["run"], fastcall, None))
+    return lasting(MethodDef(b"run_plan", _code()["run"], fastcall, None))
 
 
 @functools.cache
-def _new_builtin():
+def new_builtin():
     new = ctypes.pythonapi.PyCFunction_NewEx
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    return prototype(_address(new))
+    return prototype(address_of(new))
 
 
 def _run_by_ctypes(table: np.ndarray, *arrays: np.ndarray) -> None:
@@ -106,7 +106,7 @@ def _execute():
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_code()["execute"])
 
 
-def _slot(name: str, index: int, llvm_type: str = "i64") -> str:
+def slot(name: str, index: int, llvm_type: str = "i64") -> str:
     return (f"  %{name}.at = getelementptr i64, ptr %plan, i64 {index}\n"
             f"  %{name} = load {llvm_type}, ptr %{name}.at\n")
 
@@ -117,7 +117,7 @@ declare i64 @llvm.smin.i64(i64, i64)
 ; Rows [rlo, rhi) and columns [clo, chi) of the plan.
 define internal void @block(ptr %plan, ptr %pointers, i64 %rlo, i64 %rhi, i64 %clo, i64 %chi) {{
 entry:
-{_slot("kernel", KERNEL, "ptr")}{_slot("operands", OPERANDS)}{_slot("n1", N1)}{_slot("outer", OUTER)}
+{slot("kernel", KERNEL, "ptr")}{slot("operands", OPERANDS)}{slot("n1", N1)}{slot("outer", OUTER)}
   %dims = getelementptr i64, ptr %plan, i64 {DIMS}
   %strides = getelementptr i64, ptr %dims, i64 %outer
   %pairs = mul i64 %operands, 2
@@ -186,8 +186,8 @@ define internal void @chunk(i64 %i, ptr %work) {{
   %plan = load ptr, ptr %work
   %pointers.at = getelementptr ptr, ptr %work, i64 1
   %pointers = load ptr, ptr %pointers.at
-{_slot("n0", N0)}{_slot("rows", ROWS)}{_slot("cgrain", COLUMN_GRAIN)}{_slot("rgrain", ROW_GRAIN)}
-{_slot("across", COLUMN_CHUNKS)}
+{slot("n0", N0)}{slot("rows", ROWS)}{slot("cgrain", COLUMN_GRAIN)}{slot("rgrain", ROW_GRAIN)}
+{slot("across", COLUMN_CHUNKS)}
   %cr = udiv i64 %i, %across
   %cc = urem i64 %i, %across
   %rlo = mul i64 %cr, %rgrain
@@ -202,7 +202,7 @@ define internal void @chunk(i64 %i, ptr %work) {{
 
 define void @execute(ptr %plan, ptr %pointers) {{
 entry:
-{_slot("chunks", CHUNKS)}
+{slot("chunks", CHUNKS)}
   %split = icmp sgt i64 %chunks, 1
   br i1 %split, label %several, label %one
 several:
@@ -210,11 +210,11 @@ several:
   store ptr %plan, ptr %work
   %second = getelementptr ptr, ptr %work, i64 1
   store ptr %pointers, ptr %second
-{_slot("pool", POOL, "ptr")}{_slot("parallel", PARALLEL, "ptr")}
+{slot("pool", POOL, "ptr")}{slot("parallel", PARALLEL, "ptr")}
   %ran = call i64 %parallel(ptr %pool, ptr @chunk, ptr %work, i64 %chunks)
   ret void
 one:
-{_slot("rows", ROWS)}{_slot("n0", N0)}
+{slot("rows", ROWS)}{slot("n0", N0)}
   call void @block(ptr %plan, ptr %pointers, i64 0, i64 %rows, i64 0, i64 %n0)
   ret void
 }}
@@ -224,7 +224,7 @@ define ptr @run(ptr %self, ptr %args, i64 %nargs) {{
 entry:
   %plan.at = getelementptr i8, ptr %self, i64 {DATA_OFFSET}
   %plan = load ptr, ptr %plan.at
-{_slot("operands", OPERANDS)}
+{slot("operands", OPERANDS)}
   %pointers = alloca ptr, i64 %operands
   br label %collect
 collect:
@@ -239,12 +239,12 @@ collect:
   %more = icmp slt i64 %knext, %operands
   br i1 %more, label %collect, label %ready
 ready:
-{_slot("jring", RING, "ptr")}{_slot("chunks", CHUNKS)}{journal.ir("j", "%plan", "%chunks")}
-{_slot("release", RELEASE)}
+{slot("jring", RING, "ptr")}{slot("chunks", CHUNKS)}{journal.ir("j", "%plan", "%chunks")}
+{slot("release", RELEASE)}
   %long = icmp ne i64 %release, 0
   br i1 %long, label %free, label %held
 free:
-{_slot("save", SAVE, "ptr")}{_slot("restore", RESTORE, "ptr")}
+{slot("save", SAVE, "ptr")}{slot("restore", RESTORE, "ptr")}
   %state = call ptr %save()
   call void @execute(ptr %plan, ptr %pointers)
   call void %restore(ptr %state)
@@ -253,7 +253,7 @@ held:
   call void @execute(ptr %plan, ptr %pointers)
   br label %done
 done:
-{_slot("none", NONE, "ptr")}{_slot("incref", INCREF, "ptr")}
+{slot("none", NONE, "ptr")}{slot("incref", INCREF, "ptr")}
   call void %incref(ptr %none)
   ret ptr %none
 }}
