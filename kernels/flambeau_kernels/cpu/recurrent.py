@@ -67,8 +67,9 @@ def run(
     dtype = x.dtype
     rows, places = _lay_out(x, batch_sizes)
     columns, hidden = w_hh.shape
-    rows, w_ih, w_hh = widen(rows), widen(w_ih), widen(w_hh)
-    pre = matmul(rows, w_ih.T, bias=_input_bias(b_ih, b_hh, mode, hidden))
+    w_hh = widen(w_hh)
+    pre = np.empty((len(rows), columns), w_hh.dtype)
+    matmul(rows, w_ih.T, pre, bias=_input_bias(b_ih, b_hh, mode, hidden))
     wide = _wide(hidden, pre.dtype)
     h, c = (_states(s, wide) for s in (h0, h0 if c0 is None else c0))
     bias = np.zeros(wide, pre.dtype)
@@ -112,7 +113,7 @@ def run_grad(
     gates, before, second = kept
     rows, places = _lay_out(x, batch_sizes)
     columns, hidden = w_hh.shape
-    rows, w_ih, w_hh = widen(rows), widen(w_ih), widen(w_hh)
+    w_hh = widen(w_hh)
     grad = widen(_lay_out(grads[0], batch_sizes, _lies_by_batch(x, batch_sizes))[0])
     wide, width = _wide(hidden, gates.dtype), _panel_width(gates.dtype)
     dh, dc = (_states(g, wide) for g in (grads[1], grads[-1]))
@@ -132,6 +133,13 @@ def run_grad(
         matmul(dmade, w_hh, dh[:, :hidden], accumulate=mode == "GRU")
     b_ih = _column_sums(dx) if needs_b_ih or needs_b_hh and dmade is dx else None
     b_hh = None if not needs_b_hh else np.array(b_ih) if dmade is dx else _column_sums(dmade)
+    # Slopes in bfloat16 cannot leave its range, and machines multiply it faster; those in float16 might.
+    if dtype.name == "bfloat16":
+        alike = dmade is dx
+        dx, before = narrow(dx, dtype), narrow(before, dtype)
+        dmade = dx if alike else narrow(dmade, dtype)
+    else:
+        rows, w_ih = widen(rows), widen(w_ih)
     found = (
         _as_given(matmul(dx, w_ih), x) if needs_x else None,
         np.array(dh[:, :hidden]),
