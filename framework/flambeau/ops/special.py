@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import COMPILED_FROM
+from flambeau_kernels.cpu import tier
 from flambeau_kernels.vocabulary import (
     cos,
     exp,
@@ -298,29 +300,46 @@ class Polynomials:
     """A family of orthogonal polynomials, evaluated on arrays by its three-term recurrence.
 
     Args:
-        first: the polynomial of degree 1, of x.
+        family: which recurrence it is of those in `flambeau_kernels.cpu.polynomials`, the compiled one.
+        slope, shift: the polynomial of degree 1 is ``slope * x + shift``.
         step: ``step(k, x, p, q)`` is the polynomial of degree k + 1, from those of degree k, `p`, and k - 1, `q`.
         inside: for long recurrences ``inside(n, x)``, the polynomial of degree `n` where ``|x| < 1``.
 
     Degrees are truncated to integers; a negative one, also what nan and infinite degrees become, gives 0.
     """
 
-    def __init__(self, first: Any, step: Any, inside: Any = None, shifted: bool = False) -> None:
-        self.first, self.step, self.inside, self.shifted = first, step, inside, shifted
+    def __init__(self, family: int, slope: int, shift: int, step: Any, inside: Any = None, shifted: bool = False) -> None:
+        self.family, self.slope, self.shift = family, slope, shift
+        self.step, self.inside, self.shifted = step, inside, shifted
+
+    def first(self, x: Any) -> Any:
+        return self.slope * x + self.shift
 
     def __call__(self, x: Any, n: Any) -> Any:
         if not isinstance(x, (np.ndarray, np.generic)):
             raise TypeError("a polynomial of any degree is evaluated on arrays only")
-        x, n = np.broadcast_arrays(x, n)
         degree = np.where(np.abs(n) < 2.0**63, n, -1).astype(np.int64)
+        x, degree = np.broadcast_arrays(x, degree)
         if self.shifted:
             x = x + x - 1
+        closed = None
+        if self.inside is not None:
+            late = degree > 6
+            if late.any():
+                closed = late & (np.abs(x) < 1)
+        out = self._open(x, degree if closed is None else np.where(closed, 0, degree))
+        if closed is not None:
+            out[closed] = self.inside(degree[closed], x[closed])
+        return out
+
+    def _open(self, x: Any, degree: Any) -> Any:
+        if x.size >= COMPILED_FROM and x.dtype.char in "fd" and tier.compiles():
+            from flambeau_kernels.cpu import polynomials
+
+            if degree.max() <= polynomials.HIGHEST:
+                return polynomials.evaluate(x, degree, self.slope, self.shift, self.family)
         out = np.where(degree < 0, 0, np.where(degree == 0, 1, self.first(x))).astype(x.dtype)
         left = degree > 1
-        if self.inside is not None:
-            closed = left & (degree > 6) & (np.abs(x) < 1)
-            out[closed] = self.inside(degree[closed], x[closed])
-            left &= ~closed
         out[left] = self._recur(x[left], degree[left])
         return out
 
@@ -371,18 +390,19 @@ def _inside_w(n: Any, x: Any) -> Any:
     return np.sin((n + 0.5) * angle) / np.sin(angle / 2)
 
 
-def _chebyshev(first: Any, inside: Any) -> tuple[Polynomials, Polynomials]:
-    return Polynomials(first, _chebyshev_step, inside), Polynomials(first, _chebyshev_step, inside, shifted=True)
+def _chebyshev(slope: int, shift: int, inside: Any) -> tuple[Polynomials, Polynomials]:
+    plain = Polynomials(0, slope, shift, _chebyshev_step, inside)
+    return plain, Polynomials(0, slope, shift, _chebyshev_step, inside, shifted=True)
 
 
-chebyshev_t, shifted_chebyshev_t = _chebyshev(lambda x: x, _inside_t)
-chebyshev_u, shifted_chebyshev_u = _chebyshev(lambda x: x + x, _inside_u)
-chebyshev_v, shifted_chebyshev_v = _chebyshev(lambda x: x + x - 1, _inside_v)
-chebyshev_w, shifted_chebyshev_w = _chebyshev(lambda x: x + x + 1, _inside_w)
-hermite_h = Polynomials(lambda x: x + x, lambda k, x, p, q: (x + x) * p - 2 * k * q)
-hermite_he = Polynomials(lambda x: x, lambda k, x, p, q: x * p - k * q)
-laguerre = Polynomials(lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1))
-legendre = Polynomials(lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
+chebyshev_t, shifted_chebyshev_t = _chebyshev(1, 0, _inside_t)
+chebyshev_u, shifted_chebyshev_u = _chebyshev(2, 0, _inside_u)
+chebyshev_v, shifted_chebyshev_v = _chebyshev(2, -1, _inside_v)
+chebyshev_w, shifted_chebyshev_w = _chebyshev(2, 1, _inside_w)
+hermite_h = Polynomials(1, 2, 0, lambda k, x, p, q: (x + x) * p - 2 * k * q)
+hermite_he = Polynomials(2, 1, 0, lambda k, x, p, q: x * p - k * q)
+laguerre = Polynomials(3, -1, 1, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1))
+legendre = Polynomials(4, 1, 0, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
 
 
 def _polynomial(name: str, formula: Any, doc: str) -> None:
