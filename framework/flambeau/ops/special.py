@@ -328,7 +328,7 @@ class Polynomials:
             if late.any():
                 closed = late & (np.abs(x) < 1)
         out = self._open(x, degree if closed is None else np.where(closed, 0, degree))
-        if closed is not None:
+        if closed is not None and self.inside is not None:
             out[closed] = self.inside(degree[closed], x[closed])
         return out
 
