@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import random
 from flambeau_kernels.cpu.random import MT19937Stream, PhiloxStream
@@ -665,3 +666,43 @@ def test_a_philox_state_goes_on_where_it_was_saved():
 def test_a_philox_stream_out_of_range_is_refused(arguments):
     with pytest.raises(ValueError, match="PhiloxStream"):
         PhiloxStream(*arguments)
+
+
+# The short way of a few numbers
+
+
+def test_few_normals_are_the_same_numbers_by_every_way_of_asking():
+    ways = (lambda: fb.randn(4, 8), lambda: fb.randn((4, 8)), lambda: fb.randn(size=(4, 8)), lambda: fb.empty(4, 8).normal_(),
+            lambda: fb.randn(4, 8, dtype=fb.float32), lambda: fb.randn(4, 8, generator=fb.Generator().manual_seed(7)))  # fmt: skip
+    made = []
+    for way in ways:
+        fb.manual_seed(7)
+        made.append(way().tolist())
+
+    assert all(numbers == made[0] for numbers in made)
+
+
+def test_few_normals_respect_the_defaults_and_refuse_what_is_no_size():
+    with fb.device("meta"):
+        assert fb.randn(4, 4).is_meta
+    before = fb.get_default_dtype()
+    try:
+        fb.set_default_dtype(fb.float64)
+        assert fb.randn(4, 4).dtype is fb.float64
+    finally:
+        fb.set_default_dtype(before)
+    assert fb.randn(4, 4, requires_grad=True).requires_grad
+    with pytest.raises(RuntimeError, match="negative"):
+        fb.randn(-4, -4)
+    with pytest.raises(TypeError):
+        fb.randn(True, 16)
+
+
+@needs_torch
+def test_few_normals_leave_the_generator_where_pytorch_leaves_it():
+    fb.manual_seed(3)
+    torch.manual_seed(3)
+    for shape in ((4, 4), (3, 5), (16,), (64, 64), (4, 4), (5000,), (2, 8)):
+        assert_same_bits(fb.randn(*shape).numpy(), torch.randn(*shape))
+
+    np.testing.assert_array_equal(fb.get_rng_state().numpy(), torch.get_rng_state().numpy())

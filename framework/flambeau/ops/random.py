@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.tier import compiles
+
 from .. import _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
+from ..dtypes import F4
 from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, refuse_other_dtype_out
+from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, host_only, refuse_other_dtype_out
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, refuse_names
 
 
 @functools.cache
 def _kernels() -> Any:
+    """The functions that draw: those of the device that `_draw` is at, else the CPU's."""
+    return getattr(_here, "kernels", None) or _cpu_kernels()
+
+
+_here = threading.local()
+
+
+def _draw(draw: Any, a: Any) -> None:
+    """Let ``draw(a)`` fill the array `a` where it is."""
+    if type(a) is np.ndarray:
+        draw(a)
+        return
+    from ..cuda import random as device_random
+
+    _here.kernels = device_random
+    try:
+        draw(a)
+    finally:
+        _here.kernels = None
+
+
+def _cpu_kernels() -> Any:
     from flambeau_kernels.cpu import random
 
     return random
@@ -51,10 +77,10 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     if type(self._a) is MetaArray:
         return self
     if self._n is not None and _state.grad_enabled():
-        fresh = np.empty_like(self._a)
-        draw(fresh)
+        fresh = np.empty_like(self._a) if type(self._a) is np.ndarray else self._a.copy()
+        _draw(draw, fresh)
         return OPS["Tensor.overwrite"].run_inplace(self, wrap(fresh))
-    draw(self._a)
+    _draw(draw, self._a)
     bump(self)
     return self
 
@@ -119,6 +145,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 
 def _chances(p: Any, shape: Any) -> Any:
+    if type(p) is not np.ndarray:
+        return wrap(p).expand(shape)._a               # to look at the values would wait for the device
     if p.size and not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true for every element of p")
     return np.broadcast_to(p, shape)
@@ -172,6 +200,12 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
     if place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
         return made.requires_grad_(True) if requires_grad else made
+    if place is not None:
+        from ..cuda import filled
+
+        made = wrap(filled(shape, d, None, place))
+        _draw(draw, made._a)
+        return made.requires_grad_(True) if requires_grad else made
     array = np.empty(shape, d)
     draw(array)
     return finish(array, requires_grad, place, pin_memory=pin_memory)
@@ -206,10 +240,35 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     """
     if names is not None:
         refuse_names(names)
+    if generator is None is size and out is None is dtype and layout is None is device and not (requires_grad or pin_memory):
+        made = _few_normals(sizes)
+        if made is not None:
+            return made
     return _make(
         lambda a: _kernels().normal(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
     )
+
+
+def _few_normals(size: tuple[Any, ...]) -> Tensor | None:
+    """A few float32 numbers from the default generator of the CPU, which one kernel makes; None where that is not what is asked for."""
+    if len(size) == 1 and size[0].__class__ is tuple:
+        size = size[0]
+    count = 1
+    for n in size:
+        if n.__class__ is not int:
+            return None
+        count *= n
+    if not 0 < count <= 4096 or count % 16 or _state.SLOW or dtypes._default is not dtypes.float32 or not compiles():
+        return None
+    if _state.default_device() is not None:
+        return None
+    try:
+        array = np.empty(size, F4)
+    except ValueError:  # two negative sizes
+        return None
+    _streams()(None).few_normals(array)
+    return wrap(array)
 
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -319,7 +378,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     d = next(x.dtype for x in (mean, std) if isinstance(x, Tensor))
     with_tape = _state.set_grad(False)
     try:
-        made = wrap(np.empty(tuple(shape), d.numpy)).normal_(generator=generator) * std + mean
+        like = next(x for x in (mean, std) if isinstance(x, Tensor))
+        made = like.new_empty(tuple(shape), dtype=d).normal_(generator=generator) * std + mean
     finally:
         _state.set_grad(with_tape)
     return made if out is None else out.resize_(made.shape).copy_(made)
@@ -329,6 +389,8 @@ def _from_chances(name: str, doc: str) -> Any:
     def draw(input, generator=None):
         if type(input._a) is MetaArray:
             return wrap(MetaArray(tuple(input.shape), input.dtype.numpy))
+        if type(input._a) is not np.ndarray:
+            raise NotImplementedError(f"{name}: not drawn on device cuda yet. Draw on the CPU and move the result: .cuda()")
         return wrap(getattr(_kernels(), name)(_stream(generator), input._a))
 
     draw.__name__, draw.__doc__ = name, doc
@@ -349,7 +411,7 @@ def bernoulli(input, p=None, *, generator=None):
     """
     if p is None and input.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
-    made = wrap(np.empty_like(input._a)) if type(input._a) is ndarray else input.detach()
+    made = wrap(np.empty_like(input._a)) if type(input._a) is ndarray else input.detach() if input.is_meta else input.detach().clone()
     with_tape = _state.set_grad(False)
     try:
         made.bernoulli_(input.detach() if p is None else p, generator=generator)
@@ -361,6 +423,7 @@ def bernoulli(input, p=None, *, generator=None):
 @composite(surface=FUNCTION)
 def binomial(count, prob, generator=None):
     """Successes among `count` trials of probability `prob`, elementwise."""
+    host_only("binomial", count, prob)
     return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._a, prob._a)))
 
 
@@ -376,6 +439,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     >>> fb.multinomial(fb.tensor([0.0, 2.0]), 3, replacement=True)
     tensor([1, 1, 1])
     """
+    host_only("multinomial", input)
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
     if input.is_meta:

@@ -110,11 +110,15 @@ class MT19937Stream:
         self._position = (self._position + count - 1) % BLOCK + 1
         self._untouched = False
 
-    def few_normals(self, out: np.ndarray, mean: float, std: float) -> None:
+    def few_normals(self, out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> None:
         """Fill float32 `out`, in C order and of a multiple of 16, by one kernel: what few numbers cost is calls."""
+        count = out.size
+        scaled = mean != 0.0 or std != 1.0
+        fill_few = _few.get(scaled) or _few_normals(scaled)
         with self._lock:
-            loops().few_normals.run(1, self._state, out, self._position, out.size, mean, std, SCALED=(mean, std) != (0.0, 1.0))
-            self._advance(out.size)
+            fill_few(1, False, self._state, out, self._position, count, mean, std)
+            self._position = (self._position + count - 1) % BLOCK + 1
+            self._untouched = False
 
     def _draw_by_numpy(self, out: np.ndarray) -> None:
         twister = np.random.MT19937(0)
@@ -192,6 +196,16 @@ def loops() -> Any:
     from . import random_loops
 
     return random_loops
+
+
+_few: dict[bool, Any] = {}
+
+
+def _few_normals(scaled: bool) -> Any:
+    """`random_loops.few_normals` as it is called, kept in `_few`."""
+    types = (np.dtype(np.uint32), np.dtype(np.float32), int, int, float, float)
+    made = _few[scaled] = loops().few_normals.form(types, {"SCALED": scaled})
+    return made
 
 
 def chunks(count: int) -> int:
