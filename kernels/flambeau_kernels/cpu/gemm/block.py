@@ -14,10 +14,9 @@ import numpy as np
 
 from flambeau_kernels.cpu.gemm import driver, micro
 from flambeau_kernels.cpu.gemm import pack as packing
-from flambeau_kernels.cpu.gemm.text import METADATA, Function
+from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations
-from flambeau_kernels.engine import llvm
 
 # Places along k that are summed before sums are written: so few that a panel of A stays in the first cache, and whole vectors.
 MOST_DEPTH, DEPTH_UNIT = 384, 16
@@ -31,7 +30,7 @@ SECOND_CACHE = 1 << 19                                # bytes of B that are pack
 @functools.cache
 def block(kind: Kind) -> int:
     """Address of the block function of `driver.py` for this kind."""
-    return llvm.compile_ir(text(kind), kind.name, llvm.WRITTEN)
+    return compiled(kind.name, kind, lambda: text(kind))
 
 
 def depth(kind: Kind, k: int) -> int:

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import functools
 
-from flambeau_kernels.cpu.gemm.text import METADATA, Function
+from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations, load_masked, mask, vector, widen
-from flambeau_kernels.engine import llvm
 
 AHEAD = 1024                                           # bytes along k that are asked for before they are transposed
 
@@ -29,7 +28,7 @@ AHEAD = 1024                                           # bytes along k that are 
 @functools.cache
 def address(kind: Kind) -> int:
     """Address of `pack` for operands of this kind."""
-    return llvm.compile_ir(declarations(kind) + pack(kind).text() + METADATA, "pack", llvm.WRITTEN)
+    return compiled("pack", kind, lambda: declarations(kind) + pack(kind).text() + METADATA)
 
 
 def pack(kind: Kind) -> Function:

@@ -6,8 +6,12 @@ are known in advance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from flambeau_kernels.engine import llvm
 
 NO_LOOP_PASSES = "!0"                                 # the loop is written as it shall run
 
@@ -16,6 +20,21 @@ METADATA = """
 !1 = !{!"llvm.loop.vectorize.enable", i1 false}
 !2 = !{!"llvm.loop.unroll.disable"}
 """
+
+
+def compiled(symbol: str, facts: object, text: Callable[[], str]) -> int:
+    """Address of function `symbol` of the module `text()`, which `facts` and the modules of this folder decide.
+
+    Writing a text takes twenty times as long as loading what was made of it.
+    """
+    return llvm.compile_lazily(f"{symbol}|{facts}|{_sources()}", text, symbol, llvm.WRITTEN)
+
+
+@functools.cache
+def _sources() -> str:
+    """Changes with the modules of this folder."""
+    with os.scandir(os.path.dirname(os.path.abspath(__file__))) as entries:
+        return repr(sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py")))
 
 
 class Function:

@@ -16,7 +16,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.gemm import driver
 from flambeau_kernels.cpu.gemm.block import depth
-from flambeau_kernels.cpu.gemm.text import METADATA, Function
+from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import (
     declarations,
@@ -27,7 +27,6 @@ from flambeau_kernels.cpu.gemm.values import (
     store_masked,
     widen,
 )
-from flambeau_kernels.engine import llvm
 
 TOGETHER = 4                                          # rows, or vectors, that share what is loaded of the others
 COLUMNS_AT_ONCE = 8                                   # columns added per pass over the sums
@@ -37,13 +36,13 @@ SUMS = 4096                                           # of a pass, which stay in
 @functools.cache
 def dots(kind: Kind) -> int:
     """Address of the block function for rows contiguous along k."""
-    return llvm.compile_ir(_module(kind, _dots(kind)), f"dots_{kind.dtype}_{kind.out}", llvm.WRITTEN)
+    return compiled(f"dots_{kind.dtype}_{kind.out}", kind, lambda: _module(kind, _dots(kind)))
 
 
 @functools.cache
 def combinations(kind: Kind) -> int:
     """Address of the block function for columns contiguous along m; `prepare` the plan."""
-    return llvm.compile_ir(_module(kind, _combinations(kind)), f"combinations_{kind.dtype}_{kind.out}", llvm.WRITTEN)
+    return compiled(f"combinations_{kind.dtype}_{kind.out}", kind, lambda: _module(kind, _combinations(kind)))
 
 
 def prepare(plan: np.ndarray, kind: Kind) -> None:
