@@ -481,10 +481,9 @@ done:
     assert ctypes.c_int64.from_address(pool.record() + pool.LOCK).value == 0
 
 
-def test_compile_times_lists_every_object_and_their_total():
+def test_compile_times_lists_every_object_and_their_total(fresh_python):
     program = "from flambeau_kernels.engine import llvm, pool; pool.entry()"
-    made = subprocess.run([sys.executable, "-m", "flambeau_kernels.engine.compile_times", "-c", program],
-                          capture_output=True, text=True, check=True).stdout
+    made = fresh_python("-m", "flambeau_kernels.engine.compile_times", "-c", program)
     lines = made.splitlines()
     assert lines[0].split()[-1] == "kernel"
     total, writing, optimising, emitting, *_ = (float(word) for word in lines[1].split()[:-1])
