@@ -1,4 +1,4 @@
-"""Gathers, scatters, sorting, selection and random numbers over about a million elements.
+"""Gathers, scatters, joining, sorting, selection and random numbers over about a million elements.
 
 Every operation is timed for Flambeau and, where it is installed, for PyTorch.
 """
@@ -53,6 +53,26 @@ def embedding_gradient(T: Any) -> Step:
     return step
 
 
+def embedding(T: Any) -> Step:
+    table, at = reals(T, 32_000, 256), places(T, 8, 128, end=32_000)
+    return lambda: T.nn.functional.embedding(at, table)
+
+
+def embedding_bag(T: Any) -> Step:
+    table, at = reals(T, 32_000, 64), places(T, 1024, 20, end=32_000)
+    return lambda: T.nn.functional.embedding_bag(at, table, mode="sum")
+
+
+def cat(T: Any) -> Step:
+    parts = [reals(T, MILLION) for _ in range(4)]
+    return lambda: T.cat(parts)
+
+
+def stack(T: Any) -> Step:
+    samples = [reals(T, 3, 64, 64) for _ in range(64)]
+    return lambda: T.stack(samples)
+
+
 def masked_select(T: Any) -> Step:
     x = reals(T, MILLION)
     mask = x > 0
@@ -102,7 +122,8 @@ def randperm(T: Any) -> Step:
 
 
 STEPS = {f.__name__: f for f in (
-    gather, index_select, scatter_add, index_add_in_place, embedding_gradient, masked_select, nonzero, sort, sort_rows, topk,
+    gather, index_select, scatter_add, index_add_in_place, embedding_gradient, embedding, embedding_bag, cat,
+    stack, masked_select, nonzero, sort, sort_rows, topk,
     median, unique, rand, randn, randperm,
 )}  # fmt: skip
 

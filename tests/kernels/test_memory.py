@@ -101,6 +101,18 @@ def test_what_is_kept_is_no_more_than_was_in_use_at_once():
     assert memory.statistics()["cached_bytes"] <= max(allocator.SPARE, fb.cpu.max_memory_allocated())
 
 
+def test_sizes_of_the_past_make_room_for_those_in_use():
+    fb.cpu.reset_peak_memory_stats()
+    for size in (70, 90, 50):                        # more than was in use at once, and all of it is kept no longer
+        np.empty(size * MB, np.uint8)
+    address = np.empty(60 * MB, np.uint8).ctypes.data
+
+    reused = memory.statistics()["reused"]
+
+    assert np.empty(60 * MB, np.uint8).ctypes.data == address
+    assert memory.statistics()["reused"] == reused + 1
+
+
 def test_peaks():
     fb.cpu.reset_peak_memory_stats()
     before = fb.cpu.memory_allocated()

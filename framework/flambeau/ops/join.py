@@ -98,7 +98,9 @@ def _cat_fast(tensors, dim):
         return None
     # `wrap`, written out: the call would be a twentieth of the time.
     t = _new(Tensor)
-    t._a, t._n, t._v, t._b = made, None, [0, 0, None, None], None
+    t._a = made
+    t._n = t._b = None
+    t._v = [0, 0, None, None]
     return t
 
 

@@ -312,7 +312,8 @@ out:
 }}
 declare {{i64, i1}} @llvm.umul.with.overflow.i64(i64, i64)
 
-; A block of `capacity` bytes: kept if there is room and it is really that long, else given back.
+; A block of `capacity` bytes: kept if it is really that long and the limit allows it, if need be in place of all that
+; was kept before; else given back.
 define internal void @put(ptr %r, ptr %p, i64 %capacity) {{
 entry:
 {_at("allocated", ALLOCATED)}
@@ -331,9 +332,19 @@ entry:
   %usable = call i64 @malloc_usable_size(ptr %p)
   %long = icmp uge i64 %usable, %capacity
   %keep = and i1 %room, %long
-  br i1 %keep, label %push, label %release
+  br i1 %keep, label %push, label %crowded
+crowded:
+  ; A program whose sizes are all in use has room for them: what is kept instead of this block is of sizes of the past.
+  %alone = icmp sle i64 %capacity, %worth
+  %fits = and i1 %alone, %below
+  %evict = and i1 %fits, %long
+  br i1 %evict, label %drop, label %release
+drop:
+  call void @flambeau_trim(ptr %r)
+  br label %push
 push:
-  store i64 %more, ptr %cached.at
+  %kept = phi i64 [%more, %entry], [%capacity, %drop]
+  store i64 %kept, ptr %cached.at
   %list = call ptr @list(ptr %r, i64 %capacity)
   %head = load ptr, ptr %list
   store ptr %head, ptr %p
