@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,15 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         place = _device(device)
+        if place.type == "cuda":
+            from flambeau_kernels.cpu.random import DEFAULT_SEED
+
+            from .cuda import index_of
+            from .cuda.random import DeviceStream
+
+            self.device = _device("cuda", index_of(place, "Generator"))
+            self._stream: Any = DeviceStream(DEFAULT_SEED)
+            return
         if place.type != "cpu":
             raise RuntimeError(f"Generator: device {place} has no generator in this installation; use 'cpu'")
         from flambeau_kernels.cpu.random import MT19937Stream
@@ -64,7 +74,7 @@ class Generator:
 
     def clone_state(self) -> Generator:
         """A generator that will give the same numbers."""
-        made = Generator()
+        made = Generator(self.device)
         made._stream = self._stream.clone()
         return made
 
@@ -86,8 +96,8 @@ class Generator:
         return f"<torch._C.Generator object at {id(self):#x}>".replace("._C", "")
 
 
-def _device(value: Any) -> device:
-    return device(value)
+def _device(value: Any, index: int | None = None) -> device:
+    return device(value, index)
 
 
 default_generator = Generator()
@@ -95,6 +105,9 @@ default_generator = Generator()
 
 def manual_seed(seed: Any) -> Generator:
     """Seed the generators of every device; the same seed gives PyTorch's numbers. Returns the CPU generator."""
+    drawing = sys.modules.get("flambeau.cuda.random")
+    if drawing is not None:
+        drawing.seed_all(int(seed))
     return default_generator.manual_seed(int(seed))
 
 

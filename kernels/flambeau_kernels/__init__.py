@@ -33,7 +33,7 @@ _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 # Called when another backend is chosen, by those who keep what `planned` returned.
 plans_kept_elsewhere: list[Any] = []
 
-_backend = os.environ.get("FLAMBEAU_BACKEND", "numba")
+_backend = os.environ.get("FLAMBEAU_BACKEND", "numba")  # 'cuda' becomes 'numba' below, once a device was found
 # A formula that is one cheap ufunc reads and writes memory just as numpy does, until threads share the work.
 UFUNC_COMPILED_FROM = 32768
 _CHEAP_UFUNCS = frozenset((np.add, np.subtract, np.multiply, np.true_divide, np.negative))
@@ -42,18 +42,18 @@ _compiled: Any = None  # the engine's launch, once something large enough has as
 
 
 def backend() -> str:
-    """The name of the backend whose kernels run: 'numba', 'numpy', or a plug-in's."""
+    """The name of the backend whose kernels run: 'numba' (the compiled tiers of CPU and CUDA), 'numpy', or a plug-in's."""
     return _backend
 
 
 def set_backend(name: str) -> None:
     """Choose the backend for later calls.
 
-    Raises: ValueError for a name nobody provides; NotImplementedError for 'cuda', whose kernels are not built.
+    'cuda' is 'numba' where there is a CUDA device.
+    Raises: ValueError for a name nobody provides; RuntimeError, saying what is missing, for 'cuda' without a device.
     """
     global _backend, _compiled
-    _check_name(name)
-    _backend, _compiled = name, None
+    _backend, _compiled = _checked_name(name), None
     small.start_over()
     forget_plans()
 
@@ -64,16 +64,20 @@ def forget_plans() -> None:
         forget()
 
 
-def _check_name(name: str) -> None:
-    """Refuse a backend that is not there, before anything is changed."""
+def _checked_name(name: str) -> str:
+    """The backend that `name` stands for. Refuses one that is not there, before anything is changed."""
     if name in ("numba", "numpy") or name in plugin_names():
-        return
+        return name
     if name == "cuda":
-        raise NotImplementedError(
-            "FLAMBEAU_BACKEND=cuda: compiled CUDA kernels are not built yet. Tensors on device='cuda' are computed by cupy under "
-            "every backend; choose numba or numpy"
-        )
-    raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy {plugin_names()}")
+        from .cuda import device
+
+        if device.library() is None:
+            raise RuntimeError(
+                f"FLAMBEAU_BACKEND=cuda: there is no CUDA device: {device.why_none()}. It takes an NVIDIA driver and the extra "
+                "flambeau[cuda]; FLAMBEAU_CUDA_SIMULATOR=1 stands in for a device in tests"
+            )
+        return "numba"
+    raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy, cuda {plugin_names()}")
 
 
 def plugin_names() -> list[str]:
@@ -188,7 +192,7 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     array: Any = np.asarray(x) if not hasattr(x, "astype") else x
     if array.dtype == dtype:
         return array
-    if array.__class__ is not np.ndarray and _backend != "numpy" and hasattr(array, "get"):
+    if array.__class__ is not np.ndarray and hasattr(array, "get"):
         from .cuda.launch import cast as cast_on_device
 
         return cast_on_device(array, dtype)
@@ -217,7 +221,7 @@ def store(out: Any, a: Any) -> None:
                 if a.dtype != out.dtype:
                     teach(_conversion(out.dtype), (a,), out, compute)
                 return
-    if out.__class__ is not np.ndarray and _backend != "numpy" and hasattr(out, "get"):
+    if out.__class__ is not np.ndarray and hasattr(out, "get"):
         from .cuda.launch import copy as copy_on_device
 
         copy_on_device(out, a)
@@ -260,6 +264,6 @@ def _into_float8(array: Any, name: str) -> Any:
     return array
 
 
-_check_name(_backend)
+_backend = _checked_name(_backend)
 
 from . import small  # noqa: E402  # needs the names above

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-import flambeau as fb
-from flambeau_kernels.cuda import simulator
+from flambeau_kernels.cuda import device, simulator
 
 
 def _has_device() -> bool:
@@ -28,11 +27,11 @@ def xp(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "device" and not _has_device():
         pytest.skip("no CUDA device")
     monkeypatch.setenv("FLAMBEAU_CUDA_SIMULATOR", "1" if request.param == "simulator" else "0")
-    fb.cuda._cupy.cache_clear()
+    device.find.cache_clear()
     if request.param == "device":
         import cupy  # pyright: ignore[reportMissingImports]  # an extra
 
         yield cupy
     else:
         yield simulator.module()
-    fb.cuda._cupy.cache_clear()
+    device.find.cache_clear()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import flambeau_kernels as kernels
+from flambeau_kernels.cuda import device
 
 
 @pytest.fixture(autouse=True)
@@ -49,19 +50,45 @@ def test_what_is_not_there_is_refused_at_import(fresh_python: Any) -> None:
     program = """
 try:
     import flambeau
-except (NotImplementedError, ValueError) as error:
+except (RuntimeError, ValueError) as error:
     print(type(error).__name__, error)
 """
-    assert fresh_python("-c", program, FLAMBEAU_BACKEND="cuda").startswith("NotImplementedError FLAMBEAU_BACKEND=cuda: compiled CUDA")
+    if not device.library():
+        said = fresh_python("-c", program, FLAMBEAU_BACKEND="cuda")
+        assert said.startswith("RuntimeError FLAMBEAU_BACKEND=cuda: there is no CUDA device: cupy")
+        assert "flambeau[cuda]" in said
     assert fresh_python("-c", program, FLAMBEAU_BACKEND="abacus").startswith("ValueError FLAMBEAU_BACKEND: no backend named 'abacus'")
 
 
-def test_cuda_is_refused_and_nothing_changes() -> None:
+def test_cuda_wants_a_device_and_nothing_changes_without() -> None:
+    if device.library():
+        pytest.skip("there is a CUDA device")
     before = kernels.backend()
 
-    with pytest.raises(NotImplementedError, match="CUDA kernels are not built yet"):
+    with pytest.raises(RuntimeError, match="there is no CUDA device"):
         kernels.set_backend("cuda")
     assert kernels.backend() == before
+
+
+def test_cuda_is_the_compiled_tier_where_a_device_is(fresh_python: Any) -> None:
+    program = "import flambeau as fb; print(fb.kernels.backend(), (fb.ones(5000, device='cuda') * 2).sum().item(), fb.ones(2).sum().item())"
+
+    said = fresh_python("-c", program, FLAMBEAU_BACKEND="cuda", FLAMBEAU_CUDA_SIMULATOR="1")
+
+    assert said.split() == ["numba", "10000.0", "2.0"]
+
+
+def test_numpy_computes_cuda_tensors_by_expressions(fresh_python: Any) -> None:
+    program = """
+import flambeau as fb
+x = fb.arange(6.0, device='cuda').reshape(2, 3).requires_grad_()
+y = ((x.exp() + 1).sum(1) * 2).mean()
+y.backward()
+print(round(y.item(), 3), x.grad.device, 'llvmlite' in __import__('sys').modules)
+"""
+    said = fresh_python("-c", program, FLAMBEAU_BACKEND="numpy", FLAMBEAU_CUDA_SIMULATOR="1")
+
+    assert said.split() == ["240.204", "cuda:0", "False"]  # (1 + e + ... + e**5) + 6
 
 
 def test_a_plug_in_is_found_by_its_entry_point_and_may_decline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
+
+from flambeau_kernels.cuda import device as _device
 
 from ..devices import device as _device_type
 from .streams import (
@@ -28,33 +29,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-@functools.cache
-def _cupy() -> Any:
-    """The module cupy if it is installed and sees a device, what stands for it in the simulator, else None."""
-    import os
-    from importlib.util import find_spec
-
-    if os.environ.get("FLAMBEAU_CUDA_SIMULATOR", "") not in ("", "0"):
-        from flambeau_kernels.cuda import simulator
-
-        return simulator.module()
-    if find_spec("cupy") is None:
-        return None
-    import cupy  # pyright: ignore[reportMissingImports]  # an extra
-
-    try:
-        return cupy if cupy.cuda.runtime.getDeviceCount() else None
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return None
+_cupy = _device.library
 
 
 def require(what: str) -> Any:
-    """cupy. Raises: RuntimeError naming `what` was wanted and what to install."""
-    found = _cupy()
+    """cupy. Raises: RuntimeError naming `what` was wanted and what is missing."""
+    found, reason = _device.find()
     if found is None:
         raise RuntimeError(
-            f"{what}: no CUDA device is available. It takes an NVIDIA driver and cupy, which the extra brings: "
-            "pip install 'flambeau[cuda]'"
+            f"{what}: no CUDA device is available: {reason}. It takes an NVIDIA driver and the extra flambeau[cuda]"
         )
     return found
 
@@ -72,7 +55,7 @@ def device_count() -> int:
 
 def is_initialized() -> bool:
     """Whether CUDA is in use by this process: as soon as it was found."""
-    return _cupy.cache_info().currsize > 0 and _cupy() is not None
+    return _device.find.cache_info().currsize > 0 and _cupy() is not None
 
 
 def init() -> None:
@@ -263,10 +246,17 @@ def ipc_collect() -> None:
 # -- random numbers ------------------------------------------------------------------------------------------------------
 
 
+def _stream_of(what: str) -> Any:
+    index = index_of(None, what)
+    from .random import default_stream
+
+    return default_stream(index)
+
+
 def manual_seed(seed: int) -> None:
     """Seed the generator of the current device; nothing without one, where programs may say it all the same."""
     if is_available():
-        require("cuda.manual_seed").random.seed(int(seed) % 2**64)
+        _stream_of("cuda.manual_seed").manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
@@ -278,22 +268,20 @@ def manual_seed_all(seed: int) -> None:
 
 def seed() -> None:
     """Seed the generator of the current device from the system's randomness."""
-    import secrets
-
-    manual_seed(secrets.randbits(63))
+    if is_available():
+        _stream_of("cuda.seed").seed()
 
 
 def seed_all() -> None:
     """Seed the generators of all devices from the system's randomness."""
-    import secrets
-
-    manual_seed_all(secrets.randbits(63))
+    for at in range(device_count()):
+        with device(at):
+            seed()
 
 
 def initial_seed() -> int:
-    """Raises: RuntimeError without a device; NotImplementedError with one, whose generator does not tell."""
-    require("cuda.initial_seed")
-    raise NotImplementedError("cuda.initial_seed: the generator of the device does not tell its seed")
+    """The seed of the generator of the current device. Raises: RuntimeError without one."""
+    return _stream_of("cuda.initial_seed").initial_seed()
 
 
 def __getattr__(name: str) -> Any:

@@ -60,7 +60,7 @@ def equal(input, other):
         raise NotImplementedError("equal: meta tensors have no elements to compare")
     if input._a.shape != other._a.shape:
         return False
-    if input._a.dtype == other._a.dtype:
+    if input._a.dtype == other._a.dtype and type(input._a) is np.ndarray:
         return bool(np.asarray(input._a == other._a).all())
     return bool((input == other).all().item())
 

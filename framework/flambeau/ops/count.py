@@ -14,7 +14,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import dtypes
 from .._arrays import MetaArray
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, OUT, composite, primitive
+from ._spec import FUNCTION, METHOD, OUT, composite, host_only, primitive
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
@@ -403,6 +403,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     """
     from . import _derive
 
+    host_only("histogram", input)
     if isinstance(bins, Tensor) and range is not None:
         raise TypeError("histogram() received an invalid combination of arguments: 'range' goes with a number of bins only")
     weights = None if weight is None else weight.reshape(-1) if weight.shape == input.shape else weight
@@ -421,6 +422,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     """
     from . import _derive
 
+    host_only("histogramdd", input)
     if input.ndim < 2:
         raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, got {input.ndim}")
     each = [bins] * input.shape[-1] if isinstance(bins, int) else list(bins)

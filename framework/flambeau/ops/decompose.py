@@ -16,7 +16,7 @@ from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, diagonal, diagonal_matrix, identity_like, matmul, triangle
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, primitive
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, host_only, primitive
 from .solve import solve_triangle
 
 BOTH = FUNCTION | OUT
@@ -231,6 +231,7 @@ def _reflected(v: Tensor, t: Tensor, x: Tensor) -> Tensor:
 
 
 def _householder(name: str, input: Any, tau: Any) -> Tensor:
+    host_only(name, input)
     check_matrix(name, input)
     check_floating(name, input, tau)
     m, n = input.shape[-2:]
@@ -275,6 +276,7 @@ def ormqr(input, tau, other, left=True, transpose=False):
         input, tau: the reflectors, as `geqrf` returns them.
         transpose: take the adjoint of Q.
     """
+    host_only("ormqr", input)
     check_matrix("torch.ormqr", input)
     check_floating("torch.ormqr", input, tau, other)
     size = other.shape[-2 if left else -1] if other.ndim >= 2 else -1

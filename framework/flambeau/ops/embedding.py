@@ -13,7 +13,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, composite, describe, primitive
+from ._spec import FUNCTION, composite, describe, host_only, primitive
 from .index import recorded
 from .select import I8
 
@@ -267,6 +267,7 @@ def embedding_bag(
     # The order of the first two arguments was once the other way round.
     if weight.dtype.category < dtypes.FLOATING and input.dtype.is_floating_point:
         input, weight = weight, input
+    host_only("embedding_bag", input, weight)
     _check_bag_weights(input, per_sample_weights, mode)
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"embedding_bag: mode has to be one of sum, mean or max, got {mode!r}")
@@ -369,6 +370,10 @@ def one_hot(tensor, num_classes=-1):
     """
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}")
+    if tensor.is_cuda:
+        if num_classes == -1:
+            num_classes = int(tensor.max().item()) + 1
+        return tensor.new_zeros((*tensor.shape, num_classes)).scatter(-1, tensor.unsqueeze(-1), 1)
     classes = tensor._a
     if tensor.is_meta and num_classes > 0:
         return tensor.new_empty((*tensor.shape, num_classes))

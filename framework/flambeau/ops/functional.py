@@ -227,13 +227,16 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         eps: has no effect.
     Source: Jang, Gu and Poole 2016, "Categorical Reparameterization with Gumbel-Softmax".
     """
-    noise = np.empty(tuple(logits.shape), logits.dtype.numpy)
-    gumbel = -wrap(draws.exponential(stream(), noise)).log()
+    if logits.is_cuda:
+        gumbel = -logits.detach().new_empty(logits.shape).exponential_().log()
+    else:
+        noise = np.empty(tuple(logits.shape), logits.dtype.numpy)
+        gumbel = -wrap(draws.exponential(stream(), noise)).log()
     soft = act.softmax.function((logits + gumbel) / tau, dim)
     if not hard:
         return soft
     places = np.arange(soft.shape[dim]).reshape([-1 if d == dim % soft.ndim else 1 for d in range(soft.ndim)])
-    one_hot = (soft.max(dim, keepdim=True)[1] == wrap(places)).to(soft.dtype)
+    one_hot = (soft.max(dim, keepdim=True)[1] == wrap(places).to(soft.device)).to(soft.dtype)
     return one_hot - soft.detach() + soft
 
 
@@ -256,6 +259,13 @@ def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
     return draws.bernoulli(stream(), noise, 1 - p)
 
 
+def _noise_on_device(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
+    """`_noise` from the generator of a CUDA device."""
+    if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
+        raise RuntimeError(f"dropout: result type Float can't be cast to the desired output type {input.dtype}; use a floating dtype")
+    return input.detach().new_empty(shape).bernoulli_(1 - p)
+
+
 def _product(input: Tensor, noise: Any, inplace: bool) -> Tensor:
     return input.mul_(wrap(noise)) if inplace else input * wrap(noise)
 
@@ -268,6 +278,9 @@ def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int,
         return _product(input, _arrays.MetaArray(input._a.shape, input.dtype.numpy), inplace)
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
+    if input.is_cuda:
+        noise = _noise_on_device(input, tuple(input.shape) if shape is None else shape, p).mul_(1 / (1 - p))
+        return input.mul_(noise) if inplace else input * noise
     noise = _noise(input, tuple(input.shape) if shape is None else shape, p)
     kept = cast(np.float32(1) / np.float32(1 - p) if noise.dtype.itemsize < 8 else np.asarray(1 / (1 - p)), noise.dtype)
     return _product(input, np.multiply(noise, kept, out=noise), inplace)
@@ -283,7 +296,8 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
         return input
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    noise = wrap(_noise(input, tuple(input.shape) if shape is None else shape, p))
+    whole = tuple(input.shape) if shape is None else shape
+    noise = _noise_on_device(input, whole, p) if input.is_cuda else wrap(_noise(input, whole, p))
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
     noise.mul_(scale)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..tensor import Tensor, wrap
-from ._spec import composite, describe
+from ._spec import composite, describe, host_only
 from .loss import reduced, reduction_of
 
 F = "nn.functional"
@@ -86,6 +86,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     Raises: ValueError for another `p`; RuntimeError for shapes that do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
+    host_only("multi_margin_loss", input, target)
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: only p == 1 and p == 2 supported, got p={p}")
     if weight is not None and weight.ndim != 1:
@@ -121,6 +122,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         target: int64 of the same shape: in each row the sample's classes, ended by -1.
     """
     reduction = reduction_of(reduction, size_average, reduce)
+    host_only("multilabel_margin_loss", input, target)
     if input.ndim > 2 or input.ndim == 2 and input.shape[1] == 0 or tuple(input.shape) != tuple(target.shape):
         raise RuntimeError(
             f"multilabel_margin_loss: inconsistent target size, expected that of input\n{describe(input=input, target=target)}"

@@ -18,29 +18,30 @@ from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, host_o
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, refuse_names
 
 
-@functools.cache
 def _kernels() -> Any:
-    """The functions that draw: those of the device that `_draw` is at, else the CPU's."""
-    return getattr(_here, "kernels", None) or _cpu_kernels()
+    """The functions that draw: those of the device that `_draw_on_device` is at, else the CPU's."""
+    return _cpu_kernels() if not _draws_on_device else getattr(_here, "kernels", None) or _cpu_kernels()
 
 
 _here = threading.local()
+_draws_on_device = 0  # in all threads
 
 
-def _draw(draw: Any, a: Any) -> None:
-    """Let ``draw(a)`` fill the array `a` where it is."""
-    if type(a) is np.ndarray:
-        draw(a)
-        return
+def _draw_on_device(draw: Any, a: Any) -> None:
+    """Let ``draw(a)`` fill the device array `a` where it is."""
+    global _draws_on_device
     from ..cuda import random as device_random
 
     _here.kernels = device_random
+    _draws_on_device += 1
     try:
         draw(a)
     finally:
+        _draws_on_device -= 1
         _here.kernels = None
 
 
+@functools.cache
 def _cpu_kernels() -> Any:
     from flambeau_kernels.cpu import random
 
@@ -77,10 +78,17 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     if type(self._a) is MetaArray:
         return self
     if self._n is not None and _state.grad_enabled():
-        fresh = np.empty_like(self._a) if type(self._a) is np.ndarray else self._a.copy()
-        _draw(draw, fresh)
+        if type(self._a) is ndarray:
+            fresh = np.empty_like(self._a)
+            draw(fresh)
+        else:
+            fresh = self._a.copy()
+            _draw_on_device(draw, fresh)
         return OPS["Tensor.overwrite"].run_inplace(self, wrap(fresh))
-    _draw(draw, self._a)
+    if type(self._a) is ndarray:
+        draw(self._a)
+    else:
+        _draw_on_device(draw, self._a)
     bump(self)
     return self
 
@@ -204,7 +212,7 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
         from ..cuda import filled
 
         made = wrap(filled(shape, d, None, place))
-        _draw(draw, made._a)
+        _draw_on_device(draw, made._a)
         return made.requires_grad_(True) if requires_grad else made
     array = np.empty(shape, d)
     draw(array)

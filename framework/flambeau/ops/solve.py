@@ -13,7 +13,7 @@ from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, identity_like, matmul, triangle
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, primitive
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
 from .shape import broadcast_shapes
 
 BOTH = FUNCTION | OUT
@@ -250,6 +250,7 @@ def cholesky_solve(B, L, upper=False):
 @composite(surface=FUNCTION | METHOD | OUT)
 def cholesky_inverse(L, upper=False):
     """The inverse of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`. Raises: LinAlgError for a zero on the diagonal."""
+    host_only("cholesky_inverse", L)
     check_square("cholesky_inverse", L, "L")
     if not L.is_meta:
         zero = np.diagonal(L._a, axis1=-2, axis2=-1) == 0

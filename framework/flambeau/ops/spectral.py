@@ -15,7 +15,7 @@ from . import _lapack
 from ._derive import return_type
 from ._lapack import check_matrix, check_square
 from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, primitive
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, host_only, primitive
 from .decompose import qr_of
 from .solve import solve_triangle
 
@@ -359,6 +359,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
     Source: Halko, Martinsson and Tropp 2009, "Finding structure with randomness", arXiv:0909.4061, algorithm
         5.1.
     """
+    host_only("svd_lowrank", A)
     if M is not None:
         A = A - M.expand(A.shape)
     m, n = A.shape[-2:]

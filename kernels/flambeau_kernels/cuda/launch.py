@@ -15,11 +15,11 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
 
-from . import loops, ptx, simulator
+from . import device, loops, ptx
 from .loops import THREADS, Walk
 from .program import Program, device_text, host_text
 
-__all__ = ["Kernel", "cast", "copy", "launch", "planned_kernel", "width"]
+__all__ = ["Kernel", "cast", "copy", "launch", "planned_kernel", "refuse_to_compile", "width"]
 
 MOST_PLANS = 4096
 # Blocks of a launch; threads that are left go on with the elements after them.
@@ -64,8 +64,11 @@ def planned_kernel(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, .
 
 
 def _by_expressions(formula: Formula, inputs: Any, outs: Any, compute: np.dtype, reason: str) -> None:
+    wide = flambeau_kernels._WIDE.get(compute) or compute
+    # An array without dimensions on the host would not do for cupy, a number of its dtype does.
+    operands = tuple(x if hasattr(getattr(x, "data", None), "ptr") else flambeau_kernels.cast(np.asarray(x), wide)[()] for x in inputs)
     try:
-        flambeau_kernels.reference_launch(formula, inputs, outs, compute)
+        flambeau_kernels.reference_launch(formula, operands, outs, compute)
     except (TypeError, AttributeError) as error:
         raise NotImplementedError(f"{formula.name}: no kernel for CUDA ({reason}), nor does cupy have it") from error
 
@@ -163,6 +166,12 @@ def width(dims: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
     return max(count, farthest) >= 1 << 31
 
 
+def refuse_to_compile(what: str) -> None:
+    """Raise NotImplementedError under the numpy backend, which compiles nothing, for `what` cupy has no expression."""
+    if flambeau_kernels.backend() == "numpy":
+        raise NotImplementedError(f"{what}: CUDA tensors have no expression of it under FLAMBEAU_BACKEND=numpy; choose numba")
+
+
 class Kernel:
     """A program that can be launched, on the devices where it has been, or in the simulator."""
 
@@ -183,7 +192,7 @@ class Kernel:
 
     def __call__(self, blocks: int, arguments: list[int]) -> None:
         """Launch `blocks` blocks on the current stream of the current device; `arguments` are addresses and integers."""
-        if simulator.enabled():
+        if device.simulated():
             run = self.by_device.get(-1) or self._on_host()
         else:
             import cupy  # pyright: ignore[reportMissingImports]  # an extra
@@ -240,6 +249,10 @@ def copy(out: Any, source: Any) -> None:
     if getattr(source, "dtype", None) == out.dtype and name not in _COPIED:
         kind = _BY_SIZE[out.dtype.itemsize]  # bits that are not looked at
         out, source = out.view(kind), source.view(kind) if hasattr(source.data, "ptr") else np.asarray(source).view(kind)
+    if flambeau_kernels.backend() == "numpy":
+        number = not hasattr(source.data, "ptr")
+        out[...] = flambeau_kernels.cast(np.asarray(source), out.dtype)[()] if number else source.astype(out.dtype)
+        return
     given: np.dtype = getattr(source, "dtype", out.dtype)
     compute: np.dtype = flambeau_kernels._WIDE.get(given) or given
     if out.dtype == np.float16 and compute.itemsize > 4 and compute.kind == "f":

@@ -27,7 +27,7 @@ from flambeau_kernels.scalar.symbols import BOOL, I64, INT, KINDS, Block, Kind, 
 from flambeau_kernels.scalar.words import READING
 
 from . import functions
-from .launch import Kernel, width
+from .launch import Kernel, refuse_to_compile, width
 from .loops import indices, load, places, store
 from .program import Program, phase
 
@@ -197,6 +197,8 @@ def reduce(how: Any, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: n
 
     Raises: NotImplementedError for what kernels cannot express.
     """
+    if flambeau_kernels.backend() == "numpy":
+        return _by_expressions(how, a, axes, keepdim, accumulate, result)
     try:
         made = reduction_fold(how, accumulate)
     except Unsupported as unsupported:
@@ -212,8 +214,19 @@ def reduce(how: Any, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: n
     return fold(made, a, axes, keepdim, accumulate, (result,))[0]
 
 
+_EXPRESSIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "all", "or": "any"}
+
+
+def _by_expressions(how: Any, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> Any:
+    x = how.mapped(a.astype(flambeau_kernels._WIDE.get(accumulate) or accumulate))
+    x = getattr(x, _EXPRESSIONS[how.combine])(axis=axes, keepdims=keepdim) if axes else x
+    count = a.size // x.size if x.size else 0
+    return how.finished(x, count).astype(result)
+
+
 def fold(how: Fold, a: Any, axes: tuple[int, ...], keepdim: bool, compute: np.dtype, results: tuple[np.dtype, ...]) -> list[Any]:
     """The results of `how` over `axes` of `a`, which is not empty there, as new row-major arrays of the dtypes `results`."""
+    refuse_to_compile(str(how.key[0]))
     kept = _merged(a, [d for d in range(a.ndim) if d not in axes])
     reduced = _merged(a, list(axes))
     shape = tuple(1 if d in axes else n for d, n in enumerate(a.shape) if keepdim or d not in axes)

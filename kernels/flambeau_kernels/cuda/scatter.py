@@ -16,7 +16,7 @@ from flambeau_kernels.engine.loops import Operand
 from flambeau_kernels.scalar.words import READING
 
 from . import functions
-from .launch import Kernel, cast, copy
+from .launch import Kernel, cast, copy, refuse_to_compile
 from .loops import load, store
 from .program import Program, phase
 
@@ -36,6 +36,7 @@ def along(target: Any, index: Any, source: Any, how: str) -> Any:
     `how` is 'last' (written), 'sum', 'prod', 'amax' or 'amin'. Places may count from the end; those outside are left out.
     Halves are combined in float32. Returns a new row-major array. Raises: Unsupported for dtypes without a kernel.
     """
+    refuse_to_compile(f"scatter ({how})")
     dtype = target.dtype
     if how == "last":
         wide = np.dtype(f"u{dtype.itemsize}") if dtype.itemsize <= 8 else dtype

@@ -9,13 +9,12 @@ memory by `launch.py`. It says nothing about speed, nor about races that a wrong
 from __future__ import annotations
 
 import contextlib
-import os
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-__all__ = ["enabled", "module", "ndarray"]
+__all__ = ["module", "ndarray"]
 
 # What cupy 14 offers of numpy's namespace, of that which a framework may want.
 _FUNCTIONS = """abs absolute add all allclose amax amin angle any append arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax
@@ -42,11 +41,6 @@ _METHOD_NAMES = """
 _METHODS = frozenset(_METHOD_NAMES.split())
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 _COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
-
-
-def enabled() -> bool:
-    """Whether FLAMBEAU_CUDA_SIMULATOR asks for the simulator."""
-    return os.environ.get("FLAMBEAU_CUDA_SIMULATOR", "") not in ("", "0")
 
 
 def _refuse(a: np.ndarray) -> TypeError:

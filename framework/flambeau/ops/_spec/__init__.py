@@ -20,7 +20,7 @@ from .reduction import (
     spread_dims,
     wrap_dims,
 )
-from .shapes import broadcast_shapes, describe, sum_tensor_to, sum_to
+from .shapes import broadcast_shapes, describe, host_only, sum_tensor_to, sum_to
 from .view import view
 from .writing import check_inplace, check_writable, refuse_other_dtype_out
 
@@ -45,6 +45,7 @@ __all__ = [
     "describe",
     "elementwise",
     "floating_dtype",
+    "host_only",
     "looks_at",
     "primitive",
     "rebase",

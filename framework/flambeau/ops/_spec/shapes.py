@@ -79,6 +79,13 @@ def common_device(op: Any, args: Any) -> Any:
     return found[0] if found else "cpu"
 
 
+def host_only(name: str, *tensors: Any) -> None:
+    """Raise NotImplementedError if one of `tensors` is on a device that the op `name`, a composite over arrays, has no code for."""
+    for t in tensors:
+        if isinstance(t, Tensor) and t.is_cuda:
+            raise NotImplementedError(f"{name}: not built for device {t.device} yet. Compute it on the CPU and move the result: x.cpu()")
+
+
 def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     """Undo broadcasting: `grad` (array) added up over the dimensions that were stretched from `shape`."""
     if grad.shape == shape:
