@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flambeau_kernels.cuda import device
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -46,8 +48,12 @@ SESSIONS = [page for page in PAGES if any(">>>" in block for block in blocks(pag
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected in SqrtBackward0")
 @pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
-def test_the_sessions_of_a_page_print_what_it_shows(page, tmp_path, monkeypatch):
+def test_the_sessions_of_a_page_print_what_it_shows(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)  # for the files that a session writes
+    if page.stem == "cuda":
+        monkeypatch.setenv("FLAMBEAU_CUDA_SIMULATOR", "1")
+        device.find.cache_clear()
+        request.addfinalizer(device.find.cache_clear)
     text = "\n".join(block for block in blocks(page, "python") if ">>>" in block)
     test = doctest.DocTestParser().get_doctest(text, {}, page.stem, str(page), 0)
     report: list[str] = []
