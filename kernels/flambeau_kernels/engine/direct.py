@@ -163,16 +163,23 @@ def _text() -> str:
 _RUN = f"""
 declare i64 @llvm.smin.i64(i64, i64)
 
-; Chunk number i of the work {{entry, pointers, elements, elements of a chunk}}.
+; Chunk number i of the work {{entry, pointers, elements, elements of a chunk, of which the first has less, chunks}}.
 define internal void @chunk(i64 %i, ptr %work) {{
 entry:
 {_at("e", "%work", 0, "ptr")}{_at("pointers", "%work", 1, "ptr")}{_at("n", "%work", 2)}{_at("grain", "%work", 3)}
 {_at("arguments", "%e", ARGUMENTS)}{_at("kernel", "%e", KERNEL, "ptr")}
   %strides = getelementptr i64, ptr %e, i64 {STRIDES}
   %here = alloca ptr, i64 {MOST_ARGUMENTS + 1}
-  %from = mul i64 %i, %grain
-  %rest = sub i64 %n, %from
-  %size = call i64 @llvm.smin.i64(i64 %rest, i64 %grain)
+{_at("less", "%work", 4)}{_at("chunks", "%work", 5)}
+  %first = icmp eq i64 %i, 0
+  %begin = mul i64 %i, %grain
+  %early = sub i64 %begin, %less
+  %from = select i1 %first, i64 0, i64 %early
+  %i1 = add i64 %i, 1
+  %last = icmp eq i64 %i1, %chunks
+  %end = add i64 %early, %grain
+  %to = select i1 %last, i64 %n, i64 %end
+  %size = sub i64 %to, %from
   br label %operand
 operand:
   %k = phi i64 [0, %entry], [%knext, %operand]
@@ -217,8 +224,25 @@ entry:
   %x2 = sub i64 %x1, 1
   %chunks = udiv i64 %x2, %grain
 {journal.ir("j", "%e", "%chunks")}
-  %work = alloca i64, i64 4
+  ; Stores that cross cache lines cost more than loads that do: later chunks begin where a line of the result does.
+{_at("arguments", "%e", ARGUMENTS)}
+  %o.at = getelementptr ptr, ptr %pointers, i64 %arguments
+  %o = load ptr, ptr %o.at
+  %o.place = ptrtoint ptr %o to i64
+  %o.away = and i64 %o.place, {plan.LINE - 1}
+  %o2 = mul i64 %arguments, 2
+  %o.slot = add i64 %o2, {STRIDES}
+  %o.item.at = getelementptr i64, ptr %e, i64 %o.slot
+  %o.item = load i64, ptr %o.item.at
+  %o.less = udiv i64 %o.away, %o.item
+  %whole = icmp eq i64 %chunks, 1
+  %less = select i1 %whole, i64 0, i64 %o.less
+  %work = alloca i64, i64 6
   store ptr %e, ptr %work
+  %w.less = getelementptr i64, ptr %work, i64 4
+  store i64 %less, ptr %w.less
+  %w.chunks = getelementptr i64, ptr %work, i64 5
+  store i64 %chunks, ptr %w.chunks
   %w.pointers = getelementptr i64, ptr %work, i64 1
   store ptr %pointers, ptr %w.pointers
   %w.n = getelementptr i64, ptr %work, i64 2
