@@ -246,3 +246,52 @@ def test_a_function_of_ones_own_names_both_lines():
 
     with pytest.raises(RuntimeError, match=r"SquareBackward.* at .*# saves x saved .*# overwrites x overwrote"):
         y.sum().backward()
+
+
+def test_of_hooks_inside_hooks_the_innermost_packs():
+    outer, inner = [], []
+    x = leaf(1.0, 2.0)
+    with graph.saved_tensors_hooks(lambda t: (outer.append(t), t)[1], lambda t: t):
+        y = x.exp()
+        with graph.saved_tensors_hooks(lambda t: (inner.append(t), t)[1], lambda t: t):
+            y = y.sin()
+    y.sum().backward()
+
+    assert (len(outer), len(inner)) == (1, 1)
+
+
+def test_hooks_leave_alone_what_was_recorded_before():
+    packed = []
+    y = leaf(1.0, 2.0).exp()
+    with graph.saved_tensors_hooks(lambda t: packed.append(t), lambda t: t):
+        assert y.contiguous() is y
+
+    assert not packed
+
+
+def test_a_graph_with_hooks_is_freed_by_backward():
+    x = leaf(1.0)
+    with graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        y = x.exp()
+    y.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+def test_custom_operations_under_hooks_can_be_differentiated_twice():
+    class Square(fb.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, None)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * ctx.saved_tensors[0] * grad
+
+    x = leaf(3.0)
+    with graph.saved_tensors_hooks(lambda t: t.numpy(), fb.from_numpy):
+        y = Square.apply(x)
+    (first,) = fb.autograd.grad(y, x, create_graph=True)
+
+    assert fb.autograd.grad(first, x)[0].item() == 2.0

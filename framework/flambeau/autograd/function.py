@@ -90,8 +90,10 @@ class FunctionNode(Node):
             )
         made = []
         for value, record, parent, hook in self.saved:
+            source = self if parent is _OUTPUT else parent[0]() if type(parent) is tuple else parent
             if hook is not None:
-                made.append(hook(value))
+                t = hook(value)
+                made.append(wrap(t._a, source) if isinstance(t, Tensor) and t._n is None and source is not None else t)
                 continue
             if value is None:
                 made.append(None)
@@ -102,7 +104,6 @@ class FunctionNode(Node):
                     f"{self.name()} at {tape.shown_line(self.made_at())} saved a tensor of shape {list(value.shape)}, and "
                     f"{tape.shown_writer(record)} overwrote it. Use the out-of-place form there, or clone() what is modified"
                 )
-            source = self if parent is _OUTPUT else parent[0]() if type(parent) is tuple else parent
             t = wrap(value, source)
             t._v = record
             made.append(t)
@@ -311,18 +312,21 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
             saved.append((None, None, None, None))
             continue
         output = next((m for m in made if isinstance(m, Tensor) and m._v is t._v and m._a is t._a), None)
+        maker: Any = t._n
+        if output is not None and output._n is not None:
+            maker = _OUTPUT if output._n is node else (weakref.ref(output._n),)
         if hooks:
             pack, unpack = hooks[-1]
-            saved.append((pack(t), None, None, unpack))
-        elif output is not None and output._n is not None:
-            saved.append((t._a, t._v, _OUTPUT if output._n is node else (weakref.ref(output._n),), None))
+            alone = wrap(t._a)
+            alone._v = t._v
+            saved.append((pack(alone), None, maker, unpack))
         else:
-            saved.append((t._a, t._v, t._n, None))
+            saved.append((t._a, t._v, maker, None))
     node.saved = tuple(saved)
     node.versions = (None,) * len(saved)
     ctx.to_save = ()
     ctx._node = weakref.proxy(node)
-    node.seq = max(node.seq, *(s[1][tape.STAMP] for s in node.saved if s[1] is not None)) if saved else node.seq
+    node.seq = max([node.seq, *(s[1][tape.STAMP] for s in node.saved if s[1] is not None)])
 
 
 def _forward_mode(cls: Any, ctx: _Context, args: Any, made: list[Any]) -> None:

@@ -71,17 +71,20 @@ class _Packing:
     kind = "saved_tensors_hooks"
 
     def __init__(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Any]) -> None:
-        self.pack, self.unpack = pack, unpack
+        self.pack, self.unpack = self.hooks = pack, unpack
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        if op.kind == "composite":
+        # Of regions inside each other the innermost has the say.
+        if op.kind == "composite" or not _local.saved_hooks or _local.saved_hooks[-1] is not self.hooks:
             return NotImplemented
+        begin = _state.next_seq()
         result = _slow.interpret(op, args, out, inplace)
         for r in result if isinstance(result, tuple) else (result,):
             node = r._n if isinstance(r, Tensor) else None
             if type(node) is OutputNode:
                 node = node.parents[0]
-            if node is not None and type(node.saved if node.parents else None) is tuple:
+            # An op that answers with its own operand hands on a node that is not of this region.
+            if node is not None and node.seq > begin and type(node.saved if node.parents else None) is tuple:
                 self.pack_node(node)
         return result
 
@@ -90,12 +93,12 @@ class _Packing:
 
     def pack_node(self, node: Node) -> None:
         """Replace the arrays `node` saved; they come back while its backward runs."""
-        if "packed" in node.__dict__ or not any(holds_arrays(v) for v in node.saved):
+        if "unpacked_from" in node.__dict__ or not any(holds_arrays(v) for v in node.saved):
             return
         records = node.versions or (None,) * len(node.saved)
         with _quiet():
             packed = tuple(self._packed(v, r) for v, r in zip(node.saved, records, strict=True))
-        node.__dict__["packed"] = packed
+        node.__dict__["unpacked_from"] = None
         node.saved, node.versions = packed, (None,) * len(packed)
         ref = weakref.ref(node)
         add_hook(node, "pre", lambda grads: _restore(ref()))
@@ -125,9 +128,13 @@ def _quiet() -> Iterator[None]:
 
 
 def _restore(node: Any) -> None:
-    packed = node.__dict__["packed"]
+    if not isinstance(node.saved, tuple):  # freed; the engine says so
+        return
+    # A backward that failed has left its values in place of what they were unpacked from.
+    packed = node.__dict__["unpacked_from"] or node.saved
     with _quiet():
         values, records = zip(*(_unpacked(p) for p in packed), strict=True)
+    node.__dict__["unpacked_from"] = packed
     node.saved, node.versions = values, records
 
 
@@ -145,7 +152,7 @@ def _unpacked(p: Any) -> tuple[Any, Any]:
 
 
 def _put_away(node: Any) -> None:
-    packed = node.__dict__["packed"]
+    packed, node.__dict__["unpacked_from"] = node.__dict__["unpacked_from"], None
     node.saved, node.versions = packed, (None,) * len(packed)
 
 
@@ -163,7 +170,7 @@ class saved_tensors_hooks:  # PyTorch's name
         if forbidden is not None:
             raise RuntimeError(forbidden)
         self.packing = _Packing(self.pack_hook, self.unpack_hook)
-        _local.saved_hooks.append((self.pack_hook, self.unpack_hook))
+        _local.saved_hooks.append(self.packing.hooks)
         _slow.push(self.packing)
 
     def __exit__(self, *_: object) -> None:
