@@ -170,8 +170,15 @@ def _summarised(array: np.ndarray, options: PrintOptions) -> tuple[np.ndarray, l
     for dim, is_cut in enumerate(cut):
         if is_cut:
             ends = np.r_[0:edge, array.shape[dim] - edge:array.shape[dim]]
-            array = array.take(ends, axis=dim)
+            array = array.take(ends, axis=dim) if isinstance(array, np.ndarray) else _taken_there(array, ends, dim)
     return array, cut
+
+
+def _taken_there(array: Any, ends: np.ndarray, dim: int) -> Any:
+    """`take` on the device of `array`, so that only the elements to show are copied."""
+    from .cuda.arrays import bits
+
+    return bits(array).take(ends.tolist(), axis=dim).view(array.dtype)
 
 
 def _printable(array: Any) -> np.ndarray:

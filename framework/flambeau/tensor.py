@@ -651,7 +651,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __reduce_ex__(self, protocol: int) -> Any:
         return rebuild, (
             type(self),
-            None if type(self._a) is MetaArray else np.ascontiguousarray(self._a).tobytes(),
+            None if type(self._a) is MetaArray else np.ascontiguousarray(_on_host(self._a)).tobytes(),
             self.dtype,
             tuple(self._a.shape),
             self._a.dtype.itemsize and self.stride() if _arrays.is_dense(self._a) else None,
@@ -801,10 +801,15 @@ def _single(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def _on_host(array: Any) -> Any:
+    """`array`, copied from its device if it has one."""
+    return array if isinstance(array, ndarray) else array.get()
+
+
 def _plain(array: Any) -> Any:
     """`array` on the host in a dtype whose items are Python numbers."""
     if type(array) is not ndarray:
-        array = array.get()
+        array = _on_host(array)
     if array.dtype.isbuiltin == 1:
         return array
     return array.astype(np.complex64 if from_numpy_dtype(array.dtype).is_complex else np.float32)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flambeau_kernels.cuda import device, simulator
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `beside` and `registry`
 
 
 def _has_device() -> bool:

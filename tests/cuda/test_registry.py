@@ -6,11 +6,9 @@ listed. ``python tests/cuda/test_registry.py`` writes it anew.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 import registry
 
 RATCHET = Path(__file__).parent / "works.txt"

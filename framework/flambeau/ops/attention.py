@@ -79,7 +79,7 @@ def _weights(query: Tensor, key: Tensor, mask: Any, scale: float, causal: bool) 
     scores = (query @ key.transpose(-2, -1)) * scale
     if causal:
         queries, keys = np.ogrid[: query.shape[-2], : key.shape[-2]]
-        scores = scores.where(wrap(keys <= queries), -math.inf)
+        scores = scores.where(wrap(keys <= queries).to(query.device), -math.inf)
     if mask is not None:
         scores = scores.where(mask, -math.inf) if mask.dtype is dtypes.bool else scores + mask
     if not scores.shape[-1]:

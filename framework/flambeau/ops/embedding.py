@@ -13,7 +13,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, composite, describe, host_only, primitive
+from ._spec import FUNCTION, OPS, composite, describe, host_only, primitive
 from .index import recorded
 from .select import I8
 
@@ -136,6 +136,13 @@ def _padding(padding_idx: int | None, rows: int) -> int:
 
 def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` that `indices` name and whose norm exceeds `max_norm` down to it, in place."""
+    if weight.is_cuda:
+        at = wrap(indices).reshape(-1)
+        rows = weight.detach()[at]
+        norms = OPS["linalg.vector_norm"].function(rows, norm_type, 1, True)
+        # A row that is named twice is written twice, with the same numbers.
+        weight.detach()[at] = rows * OPS["where"].function(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
+        return
     kernels.check_indices(indices, weight.shape[0])
     if not indices.size:
         return

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, OUT, composite
+from ._spec import FUNCTION, METHOD, OUT, composite, host_only
 from .join import cat, stack
 
 
@@ -135,6 +135,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
         counts = repeats if input is None else input
         if not isinstance(counts, Tensor):
             raise TypeError(f"repeat_interleave(): argument 'repeats' must be Tensor, not {type(counts).__name__}")
+        host_only("repeat_interleave", counts)
         _check_repeats(counts)
         found = np.repeat(np.arange(counts.numel(), dtype=counts._a.dtype), counts._a.reshape(-1))
         _check_total(found.size, output_size)
@@ -143,6 +144,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
     d = 0 if dim is None else wrap_dim(dim, input.ndim)
     n = x.shape[d]
     if isinstance(repeats, Tensor):
+        host_only("repeat_interleave", repeats)
         _check_repeats(repeats)
         if repeats.numel() != 1 and repeats.numel() != n:
             raise RuntimeError(

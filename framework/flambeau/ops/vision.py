@@ -426,7 +426,7 @@ def affine_grid(theta, size, align_corners=None):
     points = wrap(
         _base_grid(sizes[2:], bool(align_corners), theta._a.dtype if theta.is_cpu else np.dtype(np.float32))
     )
-    made = points.to(theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
+    made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
 
 

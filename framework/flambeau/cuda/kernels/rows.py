@@ -37,6 +37,16 @@ def log_softmax(a: Any, dim: int) -> Any:
     return (shifted - (powers.sum(dim, True) if a.ndim else powers).log()).to(wrap(a).dtype)._a
 
 
+@on_cuda("attend")
+def attend(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
+    from ...ops.attention import _repeated, _weights
+
+    query, heads = wrap(q), q.shape[1]
+    keys, values = _repeated(wrap(k), heads), _repeated(wrap(v), heads)
+    weights = _weights(query, keys, None if mask is None else wrap(mask), scale, causal)
+    return (weights @ values).to(query.dtype)._a, None
+
+
 class Picked:
     """What `nll` keeps: the weight of each score in the result, as an array."""
 

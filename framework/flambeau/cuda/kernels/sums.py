@@ -70,6 +70,13 @@ def norm(a: Any, order: Any, dims: Any, keepdim: bool) -> Any:
     return made.to(x.dtype.to_real())._a
 
 
+@on_cuda("length_along")
+def length(a: Any, p: float, dim: int, shared: bool) -> Any:
+    if not a.ndim or not a.size:
+        return (wrap(a).abs() if not a.ndim else wrap(a).abs().sum(dim, True))._a
+    return norm(a, inf if p == inf else p, (wrap_dim(dim, a.ndim),), True)
+
+
 @on_cuda("logsumexp_over")
 def logsumexp(a: Any, dims: Any, keepdim: bool) -> Any:
     x = wrap(a)
