@@ -15,6 +15,7 @@ import flambeau as fb
 import flambeau_kernels
 from flambeau_kernels.cpu import matmul as product
 from flambeau_kernels.engine import get_num_threads, llvm, set_num_threads
+from flambeau_kernels.vocabulary import sigmoid, where
 
 DTYPES = {"float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "int8": np.int8,
           "uint8": np.uint8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "complex64": np.complex64,
@@ -326,3 +327,98 @@ def _loops(assembly):
         parts = x.replace(",", " ").split()
         if parts and parts[-1] in labels and labels[parts[-1]] < i:
             yield lines[labels[parts[-1]] : i]
+
+
+# -- products with what follows them -------------------------------------------------------------------------------------
+
+
+def _rectified(made):
+    return where(made < 0, 0, made)
+
+
+def _swish(made):
+    return made * sigmoid(made)
+
+
+def _added(made, beside):
+    return beside + made
+
+
+def _swish_added(made, beside):
+    return beside + made * sigmoid(made)
+
+
+FOLLOWING = {f.__name__: flambeau_kernels.Formula(f) for f in (_rectified, _swish, _added, _swish_added)}
+# From less than a compiled loop takes to several blocks and several steps along k, and products with few rows and one column.
+FOLLOWED = [(3, 5, 7), (40, 33, 50), (130, 257, 801), (5, 300, 512), (300, 1, 64), (256, 256, 1200)]
+
+
+def followed(a, b, formula, bias, beside):
+    """What `matmul_then` is to give: the product, then the formula, as two operations."""
+    made = product.matmul(a, b, bias=bias)
+    flambeau_kernels.launch(formula, (made,) if beside is None else (made, beside), (made,), made.dtype)
+    return made
+
+
+@pytest.mark.parametrize(("formula", "name"), [
+    ("_added", "complex64"), *itertools.product(FOLLOWING, ("float32", "float64", "bfloat16", "float16"))])  # fmt: skip
+def test_product_and_formula_have_the_bits_of_one_after_the_other(formula, name):
+    for m, n, k in FOLLOWED:
+        a, b, bias = random((m, k), DTYPES[name]), random((k, n), DTYPES[name], transposed=True), random((n,), DTYPES[name])
+        wide = random((m, n + 3), DTYPES[name], seed=1)
+        for beside in (wide[:, :n].copy(), wide[:, 3:], np.asfortranarray(wide[:, :n])) if "added" in formula else (None,):
+            for b_or_none in (bias, None):
+                got = product.matmul_then(a, b, FOLLOWING[formula], bias=b_or_none, beside=beside)
+
+                assert got.tobytes() == followed(a, b, FOLLOWING[formula], b_or_none, beside).tobytes()
+
+
+def test_product_and_formula_are_what_float64_says():
+    a, b, beside = random((200, 300), np.float32), random((300, 150), np.float32), random((200, 150), np.float32, seed=1)
+
+    got = product.matmul_then(a, b, FOLLOWING["_swish_added"], bias=b[0], beside=beside)
+
+    z = a.astype(np.float64) @ b.astype(np.float64) + b[0]
+    np.testing.assert_allclose(got, beside + z / (1 + np.exp(-z)), rtol=1e-5, atol=2e-4)
+
+
+def test_rectified_product_keeps_nan():
+    a = random((100, 300), np.float32)
+    a[7, 3] = np.nan
+
+    got = product.matmul_then(a, random((300, 70), np.float32), FOLLOWING["_rectified"])
+
+    assert np.isnan(got[7]).all()
+    assert (np.delete(got, 7, 0) >= 0).all()
+
+
+def test_product_and_formula_on_any_number_of_threads():
+    a, b, beside = random((300, 500), np.float32), random((500, 400), np.float32), random((300, 400), np.float32, seed=1)
+    made = []
+    for threads in (1, 2, 4):
+        set_num_threads(threads)
+        made.append(product.matmul_then(a, b, FOLLOWING["_swish_added"], bias=b[0], beside=beside).tobytes())
+
+    assert made[0] == made[1] == made[2]
+
+
+@compiled
+def test_product_and_formula_make_one_plan(monkeypatch):
+    """No second pass over the result where our own kernels make it; that the values agree would not show one."""
+    a, b, beside = random((300, 500), np.float32), random((500, 400), np.float32), random((300, 400), np.float32, seed=1)
+    monkeypatch.setattr(flambeau_kernels, "launch", None)
+
+    assert product.matmul_then(a, b, flambeau_kernels.Formula(_swish_added), beside=beside).shape == (300, 400)
+
+
+def test_product_and_formula_by_numpy_agree_with_the_compiled_ones():
+    a, b, beside = random((100, 300), np.float32), random((300, 90), np.float32), random((100, 90), np.float32, seed=1)
+    got = product.matmul_then(a, b, FOLLOWING["_swish_added"], beside=beside)
+    before = flambeau_kernels.backend()
+    flambeau_kernels.set_backend("numpy")
+    try:
+        want = product.matmul_then(a, b, FOLLOWING["_swish_added"], beside=beside)
+    finally:
+        flambeau_kernels.set_backend(before)
+
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)

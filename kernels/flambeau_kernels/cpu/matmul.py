@@ -15,6 +15,10 @@ order on one thread, so results do not depend on the number of threads. With `se
 the one general kernel, in which an element is summed in an order that depends on the length of the sum only: a row of the result
 has the same bits whatever other rows there are.
 
+`matmul_then` is a product and an elementwise formula of its elements, and perhaps of a matrix beside it. Our own kernels send
+finished rows through the formula's compiled loop (`engine/loops.py`, the very loop that the formula alone runs) while they are in
+the first cache; the kernels themselves stay one for all formulas. Everywhere else the formula is a pass of its own.
+
 Loops, outermost first (`gemm/driver.py`, `gemm/block.py`, `gemm/micro.py`): matrices of the batch and blocks of the result, in
 chunks that threads take; steps of up to 384 along k, for which B is packed; rows by tile, for which A is packed; columns by tile;
 k, one fused multiply-add for each of the up to 14 x 32 sums held in registers.
@@ -33,8 +37,9 @@ import numpy as np
 
 import flambeau_kernels
 import flambeau_kernels.memory
+from flambeau_kernels import Formula
 
-__all__ = ["dot", "matmul", "plan_for", "set_invariant"]
+__all__ = ["dot", "matmul", "matmul_then", "plan_for", "set_invariant"]
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
 SMALL, SMALL_VECTOR = flambeau_kernels.small.MOST_PRODUCTS, flambeau_kernels.small.MOST_THIN_PRODUCTS
@@ -48,7 +53,7 @@ CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
 # Binary logarithm of the side of a cube that is worth cutting, which then has as many pieces as its side is longer.
 PIECES_FROM = 5
 
-Run = Callable[[Any, Any, Any, Any], None]
+Run = Callable[..., None]                              # of a, b, out and bias
 _plans: dict[Any, Run] = {}
 # Rows for which it pays to leave the other operand, contiguous along k, as it lies; fewer where pairs are multiplied twice as fast.
 FEW, FEW_PAIRS = 48, 12
@@ -94,6 +99,30 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
     return out
 
 
+def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any = None) -> Any:
+    """``then(a @ b + bias)`` or ``then(a @ b + bias, beside)`` of matrices, elementwise, in a new array.
+
+    The bits are those of the product followed by the formula, but blocks of the product go through the formula as soon as they
+    are finished, while they are in the cache.
+
+    Args:
+        then: computes in the dtype of `a`; halves are rounded before it, as between two operations.
+        beside: an array of the shape and dtype of the result.
+    """
+    out = np.empty(_result_shape(a.shape, b.shape), a.dtype)
+    key = (then, a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, None if bias is None else bias.shape,
+           None if beside is None else (beside.dtype, beside.shape, beside.strides), flambeau_kernels._backend)  # fmt: skip
+    run = _plans.get(key)
+    if run is None:
+        run = _choose_then(a, b, out, bias, then, beside)
+        with _lock:
+            if len(_plans) >= _MOST_PLANS:
+                _plans.clear()
+            _plans[key] = run
+    run(a, b, out, bias, beside)
+    return out
+
+
 def dot(a: Any, b: Any) -> Any:
     """The sum of products of two vectors, 0-d; halves are summed in float32."""
     wide = _wide(a.dtype)
@@ -118,8 +147,8 @@ def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 # -- choosing --------------------------------------------------------------------------------------------------------------
 
 
-def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run:
-    """How products like this one are computed."""
+def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None) -> Run:
+    """How products like this one are computed, and with them what `then` says if it can be."""
     if out.nbytes >= KEPT_FROM:
         flambeau_kernels.memory.keep_freed()
     m, k = a.shape[-2:]
@@ -141,7 +170,45 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run:
         return general
     if a.dtype.kind == "c":
         return _by_blas(a, b, out, bias, accumulate) or general
-    return _by_own(a, b, out, bias, accumulate) or _by_blas(a, b, out, bias, accumulate) or general
+    return _by_own(a, b, out, bias, accumulate, then) or _by_blas(a, b, out, bias, accumulate) or general
+
+
+def _choose_then(a: Any, b: Any, out: Any, bias: Any, then: Formula, beside: Any) -> Callable[..., None]:
+    """As `_choose`, for `matmul_then`."""
+    later = _Then(then, beside)
+    run = _choose(a, b, out, bias, False, later)
+    if later.attached:
+        return run
+    alone = beside is None
+
+    def whole(a: Any, b: Any, out: Any, bias: Any, beside: Any) -> None:
+        run(a, b, out, bias)
+        flambeau_kernels.launch(then, (out,) if alone else (out, beside), (out,), out.dtype)
+
+    return whole
+
+
+class _Then:
+    """What is to be done to a product's elements, and whether its plan does it."""
+
+    def __init__(self, formula: Formula, beside: Any) -> None:
+        self.formula, self.beside, self.attached = formula, beside, False
+
+    def attach(self, plan: Any, out: Any) -> None:
+        """Have the plan do it, if there is code for it and whole arrays of that size are left to that code too."""
+        from flambeau_kernels.engine import elementwise
+
+        from .gemm import driver
+
+        beside = out if self.beside is None else self.beside
+        rows = beside.ndim == 2 and beside.shape == out.shape and beside.dtype == out.dtype and beside.strides[1] == out.itemsize
+        if out.ndim != 2 or not rows or not _plain(beside) or out.size < flambeau_kernels.COMPILED_FROM:
+            return
+        inputs = (out.dtype.name,) * (1 if self.beside is None else 2)
+        loop = elementwise.row_loop(self.formula, inputs, out.dtype.name, out.dtype)
+        if loop is not None:
+            driver.set_then(plan, loop, beside.strides[0], out.itemsize)
+            self.attached = True
 
 
 def _plain(x: Any) -> bool:
@@ -211,14 +278,14 @@ def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | Non
 
     def run(a: Any, b: Any, out: Any, bias: Any) -> None:
         with guard:
-            start(plan, a, b, out, out)
+            start(plan, a, b, out, out, out)
         if bias is not None:
             np.add(out, bias, out=out)
 
     return run
 
 
-def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None:
+def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None) -> Run | None:
     from .gemm import block, driver, spread, tiles, vectors
 
     kind = tiles.kind(a.dtype.name, out.dtype.name)
@@ -253,6 +320,8 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None
         packed = (not direct & block.A_DIRECT, not direct & block.B_DIRECT)
         driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed))
         block.prepare(plan, kind)
+        if then is not None and not turned:
+            then.attach(plan, out)
     else:
         rows = min(m, max(CHUNK // (2 * k * n), vectors.TOGETHER if way == "dots" else 1024))
         driver.set_grid(plan, rows, n, max(CHUNK // (2 * rows * n * k + ITEM), 1))
@@ -289,7 +358,7 @@ def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None, c
 
     copy_a, copy_b = copies
 
-    def run(a: Any, b: Any, out: Any, bias: Any) -> None:
+    def run(a: Any, b: Any, out: Any, bias: Any, beside: Any = None) -> None:
         if copy_a is not None:
             a = copy_a(a)
         if copy_b is not None:
@@ -298,7 +367,8 @@ def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None, c
             a, b = b, a
         if vector is not None:
             b = np.ascontiguousarray(b, vector)
-        start(plan, a, b, out, out if bias is None else np.ascontiguousarray(bias, sums))
+        bias = out if bias is None else np.ascontiguousarray(bias, sums)
+        start(plan, a, b, out, bias, out if beside is None else beside)
 
     return run
 

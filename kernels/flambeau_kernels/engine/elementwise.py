@@ -134,6 +134,21 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
     return native.runner(table), account
 
 
+def row_loop(formula: Formula, inputs: tuple[str, ...], out: str, compute: np.dtype) -> int | None:
+    """Address of the loop (see `loops.py`) that runs `formula` over rows without gaps; None where there is no code for it.
+
+    The loop is the one that `launch` runs on whole arrays without gaps, so results have the same bits. `inputs` and `out` are
+    names of dtypes.
+    """
+    if llvm.available() is not None:
+        return None
+    try:
+        kernel = _kernel_for(formula, tuple(Operand(dtype, "c") for dtype in (*inputs, out)), len(inputs), compute)
+        return llvm.compile_ir(kernel.text, kernel.symbol)
+    except (Unsupported, RuntimeError):                # launch says what LLVM refused
+        return None
+
+
 def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | None:
     shape = outs[0].shape
     if any(o.shape != shape for o in outs):
@@ -168,13 +183,18 @@ def _does_not_pay(formula: Formula, elements: int, cost: int, compute: np.dtype,
 def _kernel(formula: Formula, where: plan.Layout, inputs: list[np.ndarray], outs: list[np.ndarray],
             compute: np.dtype) -> loops.Kernel:
     arrays = (*inputs, *outs)
-    operands = [Operand(a.dtype.name, access) for a, access in zip(arrays, where.access, strict=True)]
+    operands = tuple(Operand(a.dtype.name, access) for a, access in zip(arrays, where.access, strict=True))
+    return _kernel_for(formula, operands, len(inputs), compute)
+
+
+def _kernel_for(formula: Formula, operands: tuple[Operand, ...], count: int, compute: np.dtype) -> loops.Kernel:
+    """The loop over operands, the first `count` of which are inputs."""
     kind = "float32" if compute.name in _HALF else compute.name
     kernels = _made(formula).kernels
     key = (kind, *operands)
     if key not in kernels:
         try:
-            kernels[key] = _trace(formula, operands, len(inputs), kind)
+            kernels[key] = _trace(formula, operands, count, kind)
         except Unsupported as unsupported:
             kernels[key] = str(unsupported)
     found = kernels[key]
@@ -183,7 +203,7 @@ def _kernel(formula: Formula, where: plan.Layout, inputs: list[np.ndarray], outs
     return found
 
 
-def _trace(formula: Formula, operands: list[Operand], count: int, compute: str) -> loops.Kernel:
+def _trace(formula: Formula, operands: tuple[Operand, ...], count: int, compute: str) -> loops.Kernel:
     inputs, outs = tuple(operands[:count]), tuple(operands[count:])
     try:
         return loops.kernel(formula.name, formula.bind(WORDS), inputs, outs, compute, llvm.machine().scales)

@@ -128,7 +128,7 @@ def block(dtype: str) -> int:
 
 
 def _text(name: str, letter: str) -> str:
-    f = Function(f"void @{name}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")
+    f = Function(f"void @{name}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")
     size = {"s": 4, "d": 8, "c": 8, "z": 16}[letter]
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (A_M, A_K, B_K, B_N, C_M))
     layouts, lengths = [], []

@@ -3,6 +3,7 @@
 For every DEPTH places along k the block's part of B is packed whole, in panels as wide as a tile; it is small enough for the
 second cache. Then, panel by panel of rows, A is packed and multiplied with all of B's panels while it lies in the first cache.
 An operand whose strides suit tiles is not packed but read where it lies.
+Rows that are finished go through the plan's elementwise loop, if there is one, while they are in the first cache.
 The sums of all but the last DEPTH places are kept in the result itself, or beside it where the result is narrower than they are.
 """
 
@@ -98,11 +99,12 @@ def text(kind: Kind) -> str:
 
 
 def _block(kind: Kind) -> Function:
-    f = Function(f"void @{kind.name}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")
+    f = Function(f"void @{kind.name}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")
     k, deep, flags = (f.field("%plan", slot) for slot in (driver.K, driver.DEPTH, driver.FLAGS))
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (driver.A_M, driver.A_K, driver.B_K, driver.B_N, driver.C_M))
     direct = f.field("%plan", driver.DIRECT)
     a_direct, b_direct = f.bit(direct, A_DIRECT), f.bit(direct, B_DIRECT)
+    then, operands = f.field("%plan", driver.THEN, "ptr"), f.variable("[3 x ptr]")
     panel, pack = f.at("%scratch", f.field("%plan", driver.PANEL)), f.field("%plan", driver.PACK, "ptr")
     part, part_row = "%c", c_m
     if kind.written != kind.sum:
@@ -126,7 +128,8 @@ def _block(kind: Kind) -> Function:
                 vectors = f.let(f"select i1 {columns.narrow}, i64 1, i64 {kind.machine.vectors}")
                 f.do(f"call void {pack}(ptr {columns.source}, i64 {b_n}, i64 {b_k}, i64 {columns.width}, i64 {here}, "
                      f"ptr {columns.packed}, i64 {vectors})")  # fmt: skip
-        state = _state(f, flags, k0, f.compare("sge", f.add(k0, deep), k))
+        last = f.compare("sge", f.add(k0, deep), k)
+        state, follows = _state(f, flags, k0, last), f.both(last, f.let(f"icmp ne ptr {then}, null"))
         with f.loop(0, "%m", kind.machine.rows) as i:
             height = f.least(kind.machine.rows, f.sub("%m", i))
             start = f.at(f.at("%a", f.mul(k0, a_k)), f.mul(i, a_m))
@@ -145,6 +148,11 @@ def _block(kind: Kind) -> Function:
                      f"i64 {columns.step()}, ptr {f.at(row, f.mul(j, kind.written_size))}, i64 {c_m}, i64 {height}, "
                      f"i64 {columns.width}, i64 {state}, ptr {f.at(part_start, f.mul(j, kind.sum_size))}, i64 {part_row}, "
                      f"ptr {f.at(bias, f.mul(j, bias_n))}, i64 {bias_m}, i64 {bias_n})")  # fmt: skip
+            with f.when(follows):
+                beside = f.at("%beside", f.mul(i, f.field("%plan", driver.THEN_STRIDES + 3)))
+                for argument, place in enumerate((row, beside, row)):       # those of the loop, then its result
+                    f.store("ptr", place, f.at(operands, argument, "ptr"))
+                f.do(f"call void {then}(ptr {operands}, i64 %n, i64 {height}, ptr {f.at('%plan', driver.THEN_STRIDES, 'i64')})")
     f.do("ret void")
     return f
 

@@ -7,11 +7,14 @@ many threads there are or which of them was faster.
 
 What computes a block is a native function in the plan, ours (`block.py`) or BLAS (`blas.py`):
 
-    void block(ptr plan, ptr a, ptr b, ptr c, ptr bias, i64 m, i64 n, ptr scratch)
+    void block(ptr plan, ptr a, ptr b, ptr c, ptr bias, ptr beside, i64 m, i64 n, ptr scratch)
 
 It computes ``m`` rows and ``n`` columns from the addresses of their first operands, over the whole inner dimension,
 needs no interpreter lock, and may use SCRATCH bytes of memory. Other native code can call it in the same way, with
 a plan of its own made by `new_plan`.
+
+A plan may name an elementwise loop (`engine/loops.py`) that results are sent through while they are in the cache: see
+`set_then`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from flambeau_kernels.engine import llvm, pool, pyabi
 # n), of the bias along m and n.
 (M, N, K, A_M, A_K, B_K, B_N, C_M, C_N, BIAS_M, BIAS_N,
  ROWS, COLUMNS, GRID_M, GRID_N, ITEMS, GROUP, CHUNKS, DEPTH, FLAGS, SCRATCH, DIRECT, PANEL, PARTIAL, BLOCK, ROUTINE,
- PACK, RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, DIMS, BATCH) = range(36)  # fmt: skip
+ PACK, RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, THEN, DIMS, THEN_STRIDES) = range(37)  # fmt: skip
+BATCH = THEN_STRIDES + 6
 # From BATCH on, for each batch dimension, innermost first: its length and the strides of A, B and C.
 
 ACCUMULATE, ADD_BIAS = 1, 2                           # flags
@@ -62,9 +66,22 @@ def set_grid(plan: np.ndarray, rows: int, columns: int, group: int) -> None:
     plan[ITEMS], plan[GROUP], plan[CHUNKS] = items, group, -(-items // group)
 
 
+def set_then(plan: np.ndarray, loop: int, beside_row: int, size: int) -> None:
+    """Have `block.py` send finished rows of C, contiguous along n, through a loop: ``c = f(c)`` or ``c = f(c, beside)``.
+
+    Args:
+        loop: address of a kernel of `engine/loops.py` whose operands are contiguous along rows.
+        beside_row: bytes between rows of `beside`; those of C for a loop without it, which is given C itself.
+        size: bytes of an element of either.
+    """
+    down = int(plan[C_M])
+    plan[THEN] = loop
+    plan[THEN_STRIDES:BATCH] = size, down, size, beside_row, size, down
+
+
 @functools.cache
 def runner() -> Callable[..., None]:
-    """A callable ``run(plan, a, b, c, bias)`` of arrays; bias is any array where the plan adds none."""
+    """A callable ``run(plan, a, b, c, bias, beside)`` of arrays; the last two are any where the plan reads none."""
     if pyabi.problem() is not None:
         return _run_by_ctypes
     return pyabi.new_builtins({"run_product": _code()["run"]}, None)["run_product"]
@@ -75,8 +92,8 @@ def _run_by_ctypes(plan: np.ndarray, *arrays: np.ndarray) -> None:
 
 
 def execute(plan: np.ndarray, addresses: Sequence[int]) -> None:
-    """Run the plan on the data at four addresses: a, b, c and bias. The interpreter lock is released."""
-    _execute()(plan.ctypes.data, (ctypes.c_void_p * 4)(*addresses))
+    """Run the plan on the data at five addresses: a, b, c, bias and beside. The interpreter lock is released."""
+    _execute()(plan.ctypes.data, (ctypes.c_void_p * 5)(*addresses))
 
 
 @functools.cache
@@ -129,8 +146,10 @@ def _item() -> Function:
     a, b, c, bias = (f.at(f.field("%pointers", i, "ptr"), f.load("i64", offset)) for i, offset in enumerate(offsets))
     m = f.least(rows, f.sub(f.field("%plan", M), row))
     n = f.least(columns, f.sub(f.field("%plan", N), column))
+    right, down = f.field("%plan", THEN_STRIDES + 2), f.field("%plan", THEN_STRIDES + 3)
+    beside = f.at(f.field("%pointers", 4, "ptr"), f.add(f.mul(row, down), f.mul(column, right)))
     block = f.field("%plan", BLOCK, "ptr")
-    f.do(f"call void {block}(ptr %plan, ptr {a}, ptr {b}, ptr {c}, ptr {bias}, i64 {m}, i64 {n}, ptr %scratch)",
+    f.do(f"call void {block}(ptr %plan, ptr {a}, ptr {b}, ptr {c}, ptr {bias}, ptr {beside}, i64 {m}, i64 {n}, ptr %scratch)",
          "ret void")  # fmt: skip
     return f
 
@@ -167,11 +186,11 @@ def _execution() -> Function:
 
 
 def _builtin() -> Function:
-    """The Python builtin: its arguments are the numpy array that holds the plan and four arrays."""
+    """The Python builtin: its arguments are the numpy array that holds the plan and five arrays."""
     f = Function("ptr @run(ptr %self, ptr %args, i64 %nargs)")
     plan = f.load("ptr", f.at(f.field("%args", 0, "ptr"), pyabi.DATA))
-    pointers = f.variable("[4 x ptr]")
-    for i in range(4):
+    pointers = f.variable("[5 x ptr]")
+    for i in range(5):
         array = f.field("%args", 1 + i, "ptr")
         f.store("ptr", f.load("ptr", f.at(array, pyabi.DATA)), f.at(pointers, i, "ptr"))
     long = f.compare("ne", f.field(plan, RELEASE), 0)

@@ -36,7 +36,7 @@ def spread(x: Any) -> Callable[[Any], Any]:
         memory = np.empty(rows * stride + LINE, np.uint8)
         first = -memory.ctypes.data % LINE
         made = np.ndarray((rows, columns), x.dtype, memory, first, (stride, x.itemsize))
-        start(plan, x, x, made, x)
+        start(plan, x, x, made, x, x)
         return made.T if turned else made
 
     return run
@@ -45,7 +45,7 @@ def spread(x: Any) -> Callable[[Any], Any]:
 @functools.cache
 def _copy() -> int:
     """Address of the block function of `driver.py` that copies `m` rows of `n` bytes from A to C."""
-    f = Function("void @copy_rows(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")
+    f = Function("void @copy_rows(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")
     a_m, c_m = f.field("%plan", driver.A_M), f.field("%plan", driver.C_M)
     with f.loop(0, "%m") as i:
         f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {f.at('%c', f.mul(i, c_m))}, ptr {f.at('%a', f.mul(i, a_m))}, i64 %n, i1 false)")

@@ -78,7 +78,8 @@ def _plus(kind: Kind) -> str:
 
 
 def _dots(kind: Kind) -> Function:
-    f = Function(f"void @dots_{kind.dtype}_{kind.out}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")
+    f = Function(f"void @dots_{kind.dtype}_{kind.out}"
+                 "(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")  # fmt: skip
     for first_row, end_row, rows in _groups(f, "%m"):
         with f.loop(first_row, end_row, rows) as i:
             for first_column, end_column, columns in _groups(f, "%n"):
@@ -171,7 +172,7 @@ def _write_one(f: Function, kind: Kind, i: str, j: str, value: str) -> None:
 def _combinations(kind: Kind) -> Function:
     """The rows of the block, `SUMS` at a time: sums of the steps along k, in `scratch`, and of the steps before, behind them."""
     f = Function(f"void @combinations_{kind.dtype}_{kind.out}"
-                 "(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, i64 %m, i64 %n, ptr %scratch)")  # fmt: skip
+                 "(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")  # fmt: skip
     lanes, size = _lanes(kind), kind.sum_size
     k, deep, a_k = (f.field("%plan", slot) for slot in (driver.K, driver.DEPTH, driver.A_K))
     before = f.at("%scratch", f.field("%plan", driver.PARTIAL))
