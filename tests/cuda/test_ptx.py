@@ -111,3 +111,11 @@ def test_every_capability_compiles(capability: tuple[int, int]) -> None:
 
     assert ".target sm_{}{}".format(*capability) in text
     assemble(text, "sm_{}{}".format(*capability))
+
+
+def test_the_ptx_of_a_formula_is_printed_when_asked_for(fresh_python: Any) -> None:
+    program = "import sys, flambeau as fb; sys.stderr = sys.stdout; fb.ones(4, device='cuda').exp(); fb.ones(5, device='cuda').exp()"
+
+    said = fresh_python("-c", program, FLAMBEAU_CUDA_SIMULATOR="1", FLAMBEAU_SHOW_KERNELS="exp")
+
+    assert said.count(".visible .entry exp_float32(") == 1

@@ -352,7 +352,7 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
             *(f"    {line}" for line in finish),
         ]
     else:
-        fits = "(d is F4 or d is F8) and a.size < LARGE"
+        fits = "(d is F4 or d is F8) and a.size < LARGE and a.__class__ is ndarray"
         fits += " and b.dtype is d and b.size < LARGE" if "b" in operands else " and a.ndim" if len(operands) == 2 else ""
         lines = [
             "d = a.dtype",

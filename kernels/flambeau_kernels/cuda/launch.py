@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ MOST_BLOCKS = 1 << 14
 
 _HALF = frozenset(("float16", "bfloat16"))
 _plans: dict[Any, Any] = {}
+_shown: set[Program] = set()  # whose text FLAMBEAU_SHOW_KERNELS has had printed
 _kernels: dict[Any, Any] = {}  # by all that decides the text
 flambeau_kernels.plans_kept_elsewhere.append(_plans.clear)
 
@@ -88,6 +90,9 @@ def _prepare(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> Any
     except Unsupported as unsupported:
         return f"no code for {unsupported}"
     kernel = Kernel.of(program)
+    if llvm.is_shown(formula.name) and program not in _shown:
+        _shown.add(program)
+        print(f"; kernel {formula.name} for CUDA\n{ptx.compile_ptx(device_text(program))}", file=sys.stderr)
     blocks = min(-(-outs[0].size // THREADS), MOST_BLOCKS)
 
     def run(inputs: Any, outs: Any) -> None:
@@ -223,7 +228,7 @@ class Kernel:
         function = module.get_function(program.symbol)
 
         def run(blocks: int, arguments: list[int]) -> None:
-            function((blocks,), (program.threads,), tuple([np.uint64(a & 0xFFFFFFFFFFFFFFFF) for a in arguments]))
+            function((blocks, 1, 1), (program.threads, 1, 1), tuple([np.uint64(a & 0xFFFFFFFFFFFFFFFF) for a in arguments]))
 
         self.by_device[at] = run
         return run
