@@ -58,6 +58,16 @@ def test_a_subclass_may_define_what_tensor_lacks():
     assert fb.ones(2).as_subclass(Named).qscheme == "affine"
 
 
+def test_a_star_import_brings_every_function_and_no_module() -> None:
+    scope: dict[str, object] = {}
+
+    exec("from flambeau import *", scope)
+
+    for name in ("zeros", "randn", "add", "relu_", "float32", "Tensor", "FloatTensor", "LongStorage", "manual_seed", "pi", "load"):
+        assert scope[name] is getattr(fb, name)
+    assert not {"nn", "optim", "Any", "TYPE_CHECKING"} & set(scope)
+
+
 @pytest.mark.parametrize(
     ("module", "name"),
     [

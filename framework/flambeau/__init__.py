@@ -120,6 +120,8 @@ _HOME = {
 if TYPE_CHECKING:
     from ._functions import *  # noqa: F403  # generated: what the registry derives
 
+    _NAMES_HERE: list[str]
+
 
 def _is_offered(name: str) -> bool:
     """Whether a name that starts with an underscore is one that PyTorch's programs use."""
@@ -132,6 +134,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _NUMBERS:
         found: Any = _NUMBERS[name]
+    elif name == "__all__":
+        return _star()
     elif name.startswith("_") and not _is_offered(name) or name == "ops":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     elif name in _SUBMODULES and find_spec(f"{__name__}.{name}") is not None:
@@ -156,6 +160,21 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+def _star() -> list[str]:
+    """What ``from flambeau import *`` brings: as of PyTorch, every function, dtype and typed tensor, and no submodule."""
+    from importlib.util import find_spec
+
+    from .ops import _derive
+
+    at_home = {name for name, home in _HOME.items() if find_spec(f"{__name__}.{home}") is not None}
+    legacy = ("Bool", "Byte", "Char", "Double", "Float", "Int", "Long", "Short")
+    typed = {name + kind for name in legacy for kind in ("Tensor", "Storage")}
+    functions = {*_derive.function_names(""), *_derive.plain_functions()}
+    functions.update([name + "_" for name in functions if _derive.lookup("", name + "_") is not None])
+    names = {*_NAMES_HERE, *_NUMBERS, *at_home, *typed, *functions}
+    return sorted(name for name in names if name[0] != "_")
+
+
 def __dir__() -> list[str]:
     from .ops import _derive
 
@@ -176,3 +195,6 @@ __all__ = [
     "set_default_dtype", "set_grad_enabled", "short", "sparse_bsc", "sparse_bsr", "sparse_coo", "sparse_csc", "sparse_csr",
     "strided", "tensor", "uint16", "uint32", "uint64", "uint8",
 ]  # fmt: skip
+if not TYPE_CHECKING:
+    # The whole list needs every op; `__getattr__` makes it for those who ask.
+    _NAMES_HERE = globals().pop("__all__")

@@ -111,3 +111,13 @@ def test_the_old_names_of_division_and_reversed_subtraction():
     assert fb.rsub(x, 5).tolist() == [3.0, 1.0]
     with pytest.raises(TypeError, match="argument 'input' must be Tensor"):
         fb.rsub(2, x)
+
+
+@pytest.mark.parametrize("shape", [(), (2,)], ids=str)
+def test_derivatives_by_integers_are_not_computed_in_float32(shape):
+    three = fb.full(shape, 3)
+    x = fb.ones(2, dtype=fb.float64, requires_grad=True)
+    (kept,) = fb.autograd.grad((x / three).sum(), x, create_graph=True)
+    _, tangent = fb.func.jvp(lambda x: x / three, (x.detach(),), (fb.ones_like(x),))
+
+    assert kept.tolist() == tangent.tolist() == [1 / 3, 1 / 3]

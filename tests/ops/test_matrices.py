@@ -306,3 +306,13 @@ def test_gradients_of_matrices_with_contiguous_columns(turned, dtype):
     for one, other, t in zip(rows, columns, turned, strict=True):
         assert dtype.is_complex or other.grad.is_contiguous()
         assert fb.allclose(one.grad, other.grad.mT if t else other.grad)
+
+
+def test_matrix_exp_keeps_its_precision_in_forward_mode():
+    generator = fb.Generator().manual_seed(0)
+    a, direction = (fb.randn(5, 5, generator=generator, dtype=fb.float64) for _ in range(2))
+    a = 8 * a
+    _, tangent = fb.func.jvp(fb.matrix_exp, (a,), (direction,))
+
+    want = scipy.linalg.expm_frechet(a.numpy(), direction.numpy(), compute_expm=False)
+    assert abs(tangent.numpy() - want).max() < 1e-12 * abs(want).max()

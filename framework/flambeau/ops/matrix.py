@@ -223,11 +223,19 @@ def _matrix_exp_shape(input):
 
 @matrix_exp.vjp
 def _matrix_exp_vjp(grad, input):
-    # exp([[A, G], [0, A]]) has the derivative of exp at A in the direction G in its corner.
-    back, n = adjoint(input), input.shape[-1]
-    cat = OPS["cat"].function
-    whole = cat([cat([back, grad], -1), cat([back * 0, back], -1)], -2)
-    return (matrix_exp(whole)[..., :n, n:],)
+    return (_exp_derivative(adjoint(input), grad),)
+
+
+@matrix_exp.jvp
+def _matrix_exp_jvp(args, tangents, out):
+    return _exp_derivative(args[0], tangents[0])
+
+
+def _exp_derivative(a, direction):
+    """The derivative of exp at `a` in `direction`: the corner of ``exp([[a, direction], [0, a]])``."""
+    n, cat = a.shape[-1], OPS["cat"].function
+    whole = cat([cat([a, direction], -1), cat([a * 0, a], -1)], -2)
+    return matrix_exp(whole)[..., :n, n:]
 
 
 # -- products ------------------------------------------------------------------------------------------------------------------

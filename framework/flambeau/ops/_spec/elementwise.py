@@ -420,7 +420,7 @@ class ElementwiseOp(Op):
         if constant is not None:
             result = grad if constant == 1 else grad * constant
         else:
-            values = [saved_tensor(node, r) for r in reads]
+            values = _as_floats([saved_tensor(node, r) for r in reads], grad)
             result = formula.bind(tensor_words())(grad, *values)
             if result._n is None:
                 result = constant_along(result, values)
@@ -441,16 +441,23 @@ class ElementwiseOp(Op):
                 continue
             formula, reads, constant = self.gradient(i)
             if self.params[i] in self.vjps:
-                term = formula.bind(tensor_words())(tangent, *(values[r] for r in reads))
+                term = formula.bind(tensor_words())(tangent, *_as_floats([values[r] for r in reads], tangent))
             elif constant is not None:
                 term = tangent if constant == 1 else tangent * constant
             else:
                 partial = Formula(self.partials[self.params[i]]).bind(tensor_words())
-                term = tangent * partial(*(values[r] for r in reads))
+                term = tangent * partial(*_as_floats([values[r] for r in reads], tangent))
             total = term if total is None else total + term
         if total is not None and total._a.shape != out._a.shape:
             total = total.expand(out.shape)
         return total
+
+
+def _as_floats(values: list[Any], grad: Tensor) -> list[Any]:
+    """`values` with integers as float64 where `grad` is of double precision; divisions among them would be in float32."""
+    if grad.dtype not in (dtypes.float64, dtypes.complex128):
+        return values
+    return [v.double() if isinstance(v, Tensor) and v._a.dtype.kind in "iu" else v for v in values]
 
 
 MOVES = frozenset(("abs", "choose", "overwrite", "positive", "identity", "piecewise_constant"))
