@@ -9,7 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import registry
+
+import flambeau as fb
+from flambeau.ops._spec import OPS, primitive
 
 RATCHET = Path(__file__).parent / "works.txt"
 
@@ -32,6 +37,31 @@ def test_most_ops_are_asked(xp: Any) -> None:
     found = outcomes()
 
     assert sum(o == "unknown" for o in found.values()) < len(found) / 6
+
+
+def test_a_kernel_is_declared_for_one_device_or_any(xp: Any) -> None:
+    @primitive(surface=0)
+    def half_of(input):
+        """Half of `input`."""
+
+    try:
+        half_of.kernel(lambda a: np.divide(a, 2))
+        with pytest.raises(NotImplementedError, match=r"half_of: not built for device cuda yet"):
+            half_of.function(fb.ones(3, device="cuda"))
+
+        @half_of.kernel(device="cuda")
+        def _(a: Any) -> Any:
+            return a * 0.5
+
+        assert half_of.function(fb.ones(3, device="cuda")).tolist() == [0.5] * 3
+
+        @half_of.kernel(device="any")
+        def _(a: Any) -> Any:
+            return a / 2
+
+        assert half_of.function(fb.ones(3)).tolist() == half_of.function(fb.ones(3, device="cuda")).tolist() == [0.5] * 3
+    finally:
+        del OPS["half_of"]
 
 
 if __name__ == "__main__":
