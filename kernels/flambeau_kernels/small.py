@@ -145,6 +145,10 @@ def refuse(*args: Any) -> None:
     """Stands for a launcher that only saves steps: the caller has its own way with numpy."""
 
 
+def refuse_and_count(*args: Any) -> None:
+    """As `refuse`, for operations that a program may call without any of the others."""
+
+
 numpy_add, numpy_sub, numpy_mul, numpy_div = map(_of_two, (np.add, np.subtract, np.multiply, np.true_divide))
 numpy_neg, numpy_sqrt = map(_of_one, (np.negative, np.sqrt))
 numpy_relu = _of_one(lambda a: np.where(a < 0, a.dtype.type(0), a))  # nan and -0.0 stay
@@ -155,6 +159,7 @@ _BY_NUMPY: dict[str, Call] = {
     "relu": numpy_relu,    "add_": numpy_add_, "sub_": numpy_sub_, "mul_": numpy_mul_, "div_": numpy_div_, "matmul": numpy_matmul,
     "matmul_nt": numpy_matmul_nt, "matmul_tn": numpy_matmul_tn, "linear": numpy_linear, "sum": numpy_sum,
     "mul_grad": refuse, "tanh_grad": refuse, "relu_grad": refuse,
+    "cat": refuse_and_count, "stack": refuse_and_count, "view": refuse_and_count,
 }  # fmt: skip
 
 
@@ -245,4 +250,7 @@ sum: Call  # used as an attribute of this module
 mul_grad: Call
 tanh_grad: Call
 relu_grad: Call
+cat: Call
+stack: Call
+view: Call
 start_over()

@@ -226,6 +226,86 @@ def test_linear_keeps_leading_dimensions(dtype, shape):
         check_equal(found, (x.reshape(-1, 4) @ w.T + b).reshape(*shape[:-1], 5))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("shape", [(1,), (5,), (4, 4), (3, 1), (2, 3, 4), (2, 3, 1, 5)])
+def test_joining_puts_arrays_one_after_another(dtype, count, shape):
+    arrays = [(random(*shape, seed=k) * 100).astype(dtype) for k in range(count)]
+    kept = [a.copy() for a in arrays]
+    for d in range(-len(shape), len(shape)):
+        check_equal(CALL["cat"](arrays, d), np.concatenate(arrays, d))
+        uneven = [*arrays[:-1], np.ascontiguousarray(np.repeat(arrays[-1], 3, d))]
+        check_equal(CALL["cat"](uneven, d), np.concatenate(uneven, d))
+    for d in range(-len(shape) - 1, len(shape) + 1):
+        check_equal(CALL["stack"](arrays, d), np.stack(arrays, d))
+    for array, before in zip(arrays, kept, strict=True):
+        np.testing.assert_array_equal(array, before)
+
+
+def test_numbers_are_stacked_but_not_joined():
+    numbers = [np.array(k, np.float64) for k in (1, 2)]
+
+    check_equal(CALL["stack"](numbers, 0), np.array([1.0, 2.0]))
+    assert CALL["stack"](numbers, 1) is CALL["cat"](numbers, 0) is None
+
+
+def test_joins_numpy_must_do():
+    a, most = random(3, 4), np.zeros(2**14, np.float32)
+    for name in ("cat", "stack"):
+        call = CALL[name]
+        unfit = [[], [a] * 9, (a, a), a, [a, a.astype(np.float64)], [a, a[:, :, None]], [a, a.T],
+                 [a[:0], a[:0]], [a, None], [a.view(Subclass), a], [a, a.view(Subclass)], [a.astype(np.int32)] * 2,
+                 [np.array([a, None], object)] * 2, [most, most[:1]], [np.zeros((300, 2), np.float32)] * 2]
+        for arrays in unfit:
+            assert call(arrays, 1) is None, arrays
+        assert call([a, a[:2].copy()], 1) is None
+        for dim in (3, -4, True, 0.0, None, 2**63, -2**63, 2**63 - 1, np.int64(0)):
+            assert call([a, a], dim) is None
+        assert call([a, a]) is call(a, a) is call([a, a], 0, 0) is None
+    assert CALL["cat"]([a, random(4)], 0) is CALL["cat"]([a, a], 2) is CALL["cat"]([most, most], 0) is None
+    assert CALL["cat"]([most], 0) is not None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.bool_, np.complex128, object, ">f4"])
+def test_a_view_has_the_memory_the_flags_and_the_owner_that_reshape_gives(dtype):
+    owner = np.arange(24).astype(dtype)
+    frozen = owner[:]
+    frozen.flags.writeable = False
+    whole = owner.reshape(4, 6)
+    whole.flags.writeable = True
+    for a in (owner, whole, owner[12:].reshape(3, 4), frozen, np.asfortranarray(owner), owner[:1].reshape(())):
+        for sizes in ((a.size,), (1, a.size), (-1,), (-1, 1, 1), (2, -1), (a.size // 2, 2), (a.size, 1, 1), (-1, a.size)):
+            try:
+                expected = a.reshape(sizes)
+            except ValueError:
+                assert CALL["view"](a, sizes) is None
+                continue
+            found = CALL["view"](a, sizes)
+            assert (found.dtype, found.shape, found.strides) == (a.dtype, expected.shape, expected.strides)
+            assert found.base is expected.base
+            assert found.flags.num == expected.flags.num
+            assert found.ctypes.data == a.ctypes.data
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_views_numpy_must_make():
+    a = random(3, 4)
+    sizes = [(), (5,), (-1, -1), (-2, 6), (-12,), (0, 12), (-1, 5), (True, 12), (12.0,), (2**63,), (2**32, 2**32), (-2**63,),
+             (2**62, 2), [12], 12, None, (np.int64(12),), (1,) * 65, ((3, 4),)]
+    for shape in sizes:
+        assert CALL["view"](a, shape) is None, shape
+    for other in (a.T, a[:, ::2], a[:0], a.view(Subclass), None, 1, [a]):
+        assert CALL["view"](other, (12,)) is None
+
+
+def test_a_view_keeps_its_memory():
+    made = CALL["view"](random(3, 4), (2, 6))
+    others = [random(3, 4, seed=k) for k in range(50)]
+
+    check_equal(made.copy(), random(3, 4).reshape(2, 6))
+    assert len(others) == 50
+
+
 # --- refusals -----------------------------------------------------------------------------------------------
 
 class Subclass(np.ndarray):
@@ -343,7 +423,9 @@ def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls():
     bias, zero = random(4), np.zeros((), np.float32)
     calls = [(CALL["add"], a, b), (CALL["add"], a, 1.5), (CALL["add"], a, 7), (CALL["add"], a, zero),
              (CALL["add"], a, w), (CALL["add_"], a, 0.0), (CALL["exp"], a), (CALL["mul_grad"], a, a, b),
-             (CALL["sum"], a), (CALL["column_sum"], a), (CALL["full_like"], a, zero)]
+             (CALL["sum"], a), (CALL["column_sum"], a), (CALL["full_like"], a, zero), (CALL["cat"], [a, b], 1),
+             (CALL["cat"], [a, w], 1), (CALL["cat"], [a, w], 0), (CALL["stack"], [a, b], 0), (CALL["view"], a, (3, 2)),
+             (CALL["view"], a, (3, -1)), (CALL["view"], a, (4, 2))]
     calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias)] if pyabi.has_gemm() else []
     objects = [a, b, w, bias, zero, np.dtype(np.float32), np.ndarray, None, float, int]
     for call, *args in calls:
@@ -427,7 +509,7 @@ def test_a_new_process_loads_the_cached_object_without_writing_its_text(fresh_py
 
 # --- the interpreter's objects ------------------------------------------------------------------------------
 
-OFFSETS = ("TYPE", "FLOAT_VALUE", "DATA", "NDIM", "SHAPE", "STRIDES", "DTYPE", "FLAGS")
+OFFSETS = ("TYPE", "FLOAT_VALUE", "LENGTH", "LIST_ITEMS", "TUPLE_ITEMS", "DATA", "NDIM", "SHAPE", "STRIDES", "DTYPE", "FLAGS")
 
 
 @pytest.mark.parametrize("field", OFFSETS)

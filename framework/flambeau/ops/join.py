@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
+
 from .. import _arrays
 from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
@@ -80,19 +82,23 @@ def _cat_fast(tensors, dim):
             if x._n is not None or x.__class__ is not Tensor:
                 return None
             arrays.append(x._a)
-        if dim.__class__ is not int or tensors.__class__ is Tensor:
+        if tensors.__class__ is Tensor:
             return None
-        first = arrays[0]
-        made = _joined_at_once(arrays, dim) if first.size >= _LARGE else None
+        made = small.cat(arrays, dim)
         if made is None:
-            made = _concatenate(arrays, dim)
-            if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
+            if dim.__class__ is not int:
                 return None
-            d = made.dtype
-            # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
-            # And int16 with float16 is float32 to it, so the first has to be what numpy makes.
-            if first.dtype is not d or (d is not F4 and d is not F8 and any([a.dtype is not d for a in arrays])):  # noqa: C419
-                return None
+            first = arrays[0]
+            made = _joined_at_once(arrays, dim) if first.size >= _LARGE else None
+            if made is None:
+                made = _concatenate(arrays, dim)
+                if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
+                    return None
+                d = made.dtype
+                # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
+                # And int16 with float16 is float32 to it, so the first has to be what numpy makes.
+                if first.dtype is not d or (d is not F4 and d is not F8 and any([a.dtype is not d for a in arrays])):  # noqa: C419
+                    return None
     # not tensors; no arrays; none at all; 1-d empties, shapes or dims that do not fit
     except (AttributeError, ValueError, TypeError, IndexError):
         return None
@@ -215,15 +221,22 @@ def _stack_fast(tensors, dim):
     arrays = []
     try:
         first = tensors[0]._a
-        shape, d = first.shape, first.dtype
         for x in tensors:
-            a = x._a
-            if x._n is not None or a.shape != shape or a.dtype is not d or x.__class__ is not Tensor:
+            if x._n is not None or x.__class__ is not Tensor:
                 return None
-            arrays.append(a)
+            arrays.append(x._a)
+        if tensors.__class__ is Tensor:
+            return None
+        made = small.stack(arrays, dim)
+        if made is not None:
+            return wrap(made)
+        shape, d = first.shape, first.dtype
+        for a in arrays:
+            if a.shape != shape or a.dtype is not d:
+                return None
     except (AttributeError, TypeError, IndexError, KeyError):  # not tensors, or none at all
         return None
-    if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1 or tensors.__class__ is Tensor:
+    if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1:
         return None
     n, ndim = len(arrays), len(shape)
     if not -1 - ndim <= dim <= ndim:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flambeau_kernels import small
+
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
 from ..devices import Size
@@ -149,10 +151,14 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         a = self._a
         try:
             # `view(2, 8)` first; a sequence of sizes and everything unusual takes the longer way.
-            made = a.reshape(size)
-            base = made.base
-            # A reshape that had to copy looks at neither of these. Nothing to infer: numpy takes any negative size for -1.
-            if (base is a or (base is not None and base is a.base)) and made.shape == size and a.__class__ is ndarray:
+            made = small.view(a, size)
+            if made is None and (len(size) != 1 or size[0].__class__ is int):
+                made = a.reshape(size)
+                base = made.base
+                # A reshape that had to copy looks at neither of these. Nothing to infer: numpy takes any negative size for -1.
+                if not ((base is a or (base is not None and base is a.base)) and made.shape == size and a.__class__ is ndarray):
+                    made = None
+            if made is not None:
                 # This is `view_shape.of`, written out: the call would be a tenth of the time.
                 t = _new(Tensor)
                 t._a = made
@@ -182,6 +188,9 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         except (ValueError, TypeError, IndexError, AttributeError):  # said better below; or a dtype, a sequence, a meta tensor
             pass
         if a.__class__ is ndarray and len(size) == 1 and size[0].__class__ is not int:
+            made = small.view(a, size[0])
+            if made is not None:
+                return view_shape.of(self, made, size)
             try:
                 made = a.reshape(size[0])
                 base = made.base

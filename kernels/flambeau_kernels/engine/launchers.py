@@ -49,6 +49,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
     Others: sum mean (array) to 0-d, of up to 4,096 elements; column_sum (array) over all dimensions but the
         last; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D, stored by rows or by columns;
         linear (x, weight, bias). Products of one row or column are refused.
+        cat stack (list of arrays, dim), of up to 64 kB; view (array, tuple of sizes), of any dtype.
     All but exp, log, tanh, sigmoid and column_sum have the bits of numpy's functions.
     """
     global _loaded, _failure
@@ -125,12 +126,18 @@ _NEED_BLAS = (*_PRODUCTS, "linear")
 
 def _names() -> list[str]:
     return [*_ELEMENTWISE, *(f"{name}_" for name in _ALSO_IN_PLACE), *_IN_PLACE, *_PRODUCTS,
-            "sum", "mean", "column_sum", "linear"]
+            "sum", "mean", "column_sum", "linear", "cat", "stack", "view"]
 
 
 def module_text(scales: bool = False) -> str:
     """All launchers as one LLVM module; `scales` as for `symbols.Block`."""
-    from flambeau_kernels.engine import builtins_elementwise, builtins_products, builtins_sums, fastcall
+    from flambeau_kernels.engine import (
+        builtins_elementwise,
+        builtins_products,
+        builtins_shapes,
+        builtins_sums,
+        fastcall,
+    )
     from flambeau_kernels.formula import Formula
     from flambeau_kernels.scalar.words import READING
 
@@ -146,6 +153,9 @@ def module_text(scales: bool = False) -> str:
     builtins_sums.total(module, "mean", mean=True)
     builtins_sums.column_sum(module, "column_sum")
     builtins_products.linear(module, "linear")
+    builtins_shapes.join(module, "cat", new_dimension=False)
+    builtins_shapes.join(module, "stack", new_dimension=True)
+    builtins_shapes.view(module, "view")
     return module.text()
 
 
@@ -218,7 +228,11 @@ def _runs_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool
         return False
     if not add(a, a[0]) is add(a, "2") is add_(a, a[:1]) is None:
         return False
-    made = (add(a, a), mul(a, 2.0), mul(a, 2), *pair)
-    expected = (a + a, a + a, a + a, a * a, a * a)
+    cat, stack, view = (launchers[name] for name in ("cat", "stack", "view"))
+    shaped = view(a, (-1, 2))
+    if shaped is None or shaped.base is not (a if a.base is None else a.base) or shaped.ctypes.data != a.ctypes.data:
+        return False
+    made = (add(a, a), mul(a, 2.0), mul(a, 2), *pair, cat([a, a], -1), stack([a, a], 0), shaped)
+    expected = (a + a, a + a, a + a, a * a, a * a, np.concatenate((a, a), -1), np.stack((a, a)), a.reshape(3, 2))
     return all(type(m) is np.ndarray and m.dtype is a.dtype and np.array_equal(m, e)
                for m, e in zip(made, expected, strict=True))

@@ -18,6 +18,7 @@ from flambeau_kernels.engine.lasting import lasting
 # Byte offsets in CPython's objects, without debug builds and free threading, and in numpy 2's PyArrayObject.
 TYPE = 8
 FLOAT_VALUE = 16
+LENGTH, LIST_ITEMS, TUPLE_ITEMS = 16, 24, 24          # a list has the address of its items there, a tuple the items
 DATA, NDIM, SHAPE, STRIDES, DTYPE, FLAGS = 16, 24, 32, 40, 56, 64
 
 # numpy's array flags
@@ -25,7 +26,7 @@ C_CONTIGUOUS, F_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x2, 0x100, 0x400
 MOST_DIMS = 64                                        # NPY_MAXDIMS
 
 # Positions in numpy's table of C functions; they are part of numpy's stable interface.
-_C_VERSION, _NDARRAY, _NEW_FROM_DESCR = 0, 2, 94
+_C_VERSION, _NDARRAY, _NEW_FROM_DESCR, _SET_BASE = 0, 2, 94, 282
 _LAST_FUNCTION = 305                                  # used here; the table is longer
 _NUMPY_2 = 0x02000000
 
@@ -33,7 +34,7 @@ _NUMPY_2 = 0x02000000
 _GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPACK$ILP64")
 
 SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref",
-         "int_value", "new_tuple", "set_item", "sgemm", "dgemm")
+         "int_value", "new_tuple", "set_item", "sgemm", "dgemm", "list", "tuple", "int64", "set_base")
 
 
 def slot(name: str) -> int:
@@ -53,6 +54,7 @@ def table() -> np.ndarray:
         "int_value": address_of(python.PyLong_AsLongLongAndOverflow),
         "new_tuple": address_of(python.PyTuple_New), "set_item": address_of(python.PyTuple_SetItem),
         "sgemm": _gemm("s"), "dgemm": _gemm("d"),
+        "list": id(list), "tuple": id(tuple), "int64": id(np.dtype(np.int64)), "set_base": _numpy_functions()[_SET_BASE],
     }
     return np.array([addresses[name] for name in SLOTS], np.uint64)
 
@@ -118,6 +120,9 @@ def _wrong_offset() -> str | None:
             return "Python floats are laid out differently"
     if _pointer(7, TYPE) != id(int):
         return "Python integers are laid out differently"
+    listed, held = [1.5, None, "a"], (None, 2.5)
+    if not _holds(listed, _pointer(listed, LIST_ITEMS)) or not _holds(held, id(held) + TUPLE_ITEMS):
+        return "Python lists and tuples are laid out differently"
     base = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     frozen = np.zeros(3)
     frozen.flags.writeable = False
@@ -139,6 +144,15 @@ def _wrong_array_field(array: np.ndarray) -> str | None:
         "flags": _read(ctypes.c_int, array, FLAGS) == array.flags.num,
     }
     return next((name for name, right in fields.items() if not right), None)
+
+
+def _holds(items: list[Any] | tuple[Any, ...], place: int) -> bool:
+    """Whether these are the items at `place`, and their number is where it is looked for."""
+    if _read(ctypes.c_ssize_t, items, LENGTH) != len(items) or _pointer(items, TYPE) != id(type(items)):
+        return False
+    if place < 1 << 16:                               # a number, not an address
+        return False
+    return tuple((ctypes.c_void_p * len(items)).from_address(place)) == tuple(map(id, items))
 
 
 def _read(kind: type, item: object, offset: int) -> Any:
