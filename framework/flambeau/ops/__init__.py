@@ -6,7 +6,7 @@ from importlib import import_module
 
 FAMILIES = (
     "unary", "binary", "ternary", "reduce", "shape", "join", "repeat", "parts", "index", "linalg", "create", "convert",
-    "random", "activation", "attention", "recurrent", "embedding", "distance", "logarithm", "functional", "norm",
+    "random", "activation", "fused", "attention", "recurrent", "embedding", "distance", "logarithm", "functional", "norm",
     "loss", "margin", "ctc", "conv", "pool", "vision", "select", "rows", "mask", "put", "scan",
     "sort", "count", "triangle", "grid", "contract", "compare", "special", "fft", "matrix", "solve",
     "decompose", "lu", "spectral", "norms", "windows", "misc",

@@ -15,9 +15,12 @@ from typing import Any
 
 import flambeau as fb
 
+from ... import _state
 from .. import functional as F
 from .. import init
+from . import module as modules
 from ._attention import additive_mask
+from ._trail import note_module
 from .activation import MultiheadAttention
 from .container import ModuleList
 from .dropout import Dropout
@@ -63,10 +66,15 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     return F.relu if activation == "relu" else F.gelu
 
 
+# What can be computed together with the product before it.
+_FUSED = {F.relu: "relu", fb.relu: "relu", F.gelu: "gelu", F.silu: "silu", fb.sigmoid: "sigmoid", fb.tanh: "tanh"}
+
+
 class _Layer(Module):
     """The feed-forward half that encoder and decoder layers share."""
 
     __constants__ = ["norm_first"]
+    _last_dropout: str  # the name of the dropout behind the feed-forward network
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -74,6 +82,33 @@ class _Layer(Module):
 
     def _feed(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        return getattr(self, self._last_dropout)(self._feed(x))
+
+    def _fed(self, x: Tensor, normalized: Tensor) -> Tensor:
+        """``x + self._ff_block(normalized)``; where nobody could tell, without passes of their own for activation and sum."""
+        if not self._is_plain():
+            return x + self._ff_block(normalized)
+        hidden = _linear(self.linear1, normalized, _FUSED[self.activation], None)
+        return _linear(self.linear2, hidden, None, x)
+
+    def _is_plain(self) -> bool:
+        """Whether the feed-forward network is in evaluation and just what its constructor made it, without hooks."""
+        if self.training or _state.SLOW or _state.grad_enabled() or modules._watching_all:
+            return False
+        for method, own in ((self._ff_block, _Layer._ff_block), (self._feed, _Layer._feed)):
+            if getattr(method, "__func__", None) is not own:
+                return False
+        parts = self._modules
+        for kind, name in ((Linear, "linear1"), (Linear, "linear2"), (Dropout, "dropout"), (Dropout, self._last_dropout)):
+            part = parts.get(name)
+            if type(part) is not kind or part._watched or part.training or "forward" in part.__dict__:
+                return False
+        try:
+            return self.activation in _FUSED
+        except TypeError:  # not hashable
+            return False
 
 
 class TransformerEncoderLayer(_Layer):
@@ -91,6 +126,8 @@ class TransformerEncoderLayer(_Layer):
         bias: whether linear layers and layer norms have one.
     Shapes: ``(S, N, E)`` or ``(S, E)``, unchanged; with `batch_first` N comes first.
     """
+
+    _last_dropout = "dropout2"
 
     def __init__(
         self,
@@ -133,9 +170,9 @@ class TransformerEncoderLayer(_Layer):
         x = src
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), mask, padding, is_causal)
-            return x + self._ff_block(self.norm2(x))
+            return self._fed(x, self.norm2(x))
         x = self.norm1(x + self._sa_block(x, mask, padding, is_causal))
-        return self.norm2(x + self._ff_block(x))
+        return self.norm2(self._fed(x, x))
 
     def _sa_block(
         self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
@@ -151,9 +188,6 @@ class TransformerEncoderLayer(_Layer):
         )
         return self.dropout1(attended)
 
-    def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout2(self._feed(x))
-
 
 class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to `memory`, then a feed-forward network, each added to its input.
@@ -162,6 +196,8 @@ class TransformerDecoderLayer(_Layer):
     part.
     Shapes: ``(T, N, E)``, `memory` ``(S, N, E)`` -> ``(T, N, E)``; with `batch_first` N comes first.
     """
+
+    _last_dropout = "dropout3"
 
     def __init__(
         self,
@@ -211,10 +247,10 @@ class TransformerDecoderLayer(_Layer):
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), *own)
             x = x + self._mha_block(self.norm2(x), memory, *other)
-            return x + self._ff_block(self.norm3(x))
+            return self._fed(x, self.norm3(x))
         x = self.norm1(x + self._sa_block(x, *own))
         x = self.norm2(x + self._mha_block(x, memory, *other))
-        return self.norm3(x + self._ff_block(x))
+        return self.norm3(self._fed(x, x))
 
     def _sa_block(
         self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
@@ -249,8 +285,16 @@ class TransformerDecoderLayer(_Layer):
         )
         return self.dropout2(attended)
 
-    def _ff_block(self, x: Tensor) -> Tensor:
-        return self.dropout3(self._feed(x))
+
+def _linear(layer: Linear, x: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
+    """``residual + activation(layer(x))``; an error names the layer, as a call of it would."""
+    from ...ops.fused import linear_activation
+
+    try:
+        return linear_activation.run(x, layer.weight, layer.bias, activation, residual)
+    except Exception as error:
+        note_module(error, layer)
+        raise
 
 
 def _copies(module: Module, count: int) -> ModuleList:
