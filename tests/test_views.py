@@ -261,14 +261,27 @@ def test_expanded_memory_is_not_written_to() -> None:
         fb.zeros(3, 1).expand(3, 4).add_(1)
 
 
-def test_overlapping_writes_see_the_values_from_before() -> None:
-    x = fb.arange(5.0)
-    x[1:] = x[:-1]
-    y = fb.arange(4.0)
-    y[1:].add_(y[:-1])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.int64], ids=str)
+def test_writes_that_overlap_what_they_read_are_refused(dtype: Any) -> None:
+    x = fb.arange(6, dtype=dtype)
 
-    assert x.tolist() == [0.0, 0.0, 1.0, 2.0, 3.0]
-    assert y.tolist() == [0.0, 1.0, 3.0, 5.0]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x[1:] = x[:-1]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x[1:].copy_(x[:-1])
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x[:4].view(2, 2).addcmul_(x[:4].view(2, 2).t(), x[:4].view(2, 2))
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_writes_beside_and_onto_what_they_read_are_not_refused() -> None:
+    x = fb.arange(6.0)
+    x[:2] = x[4:]
+    x[2:4] = x[2:4]
+    x[::2].copy_(x[1::2])
+    x.addcmul_(x, x)
+
+    assert x.tolist() == [30.0, 30.0, 12.0, 12.0, 30.0, 30.0]
 
 
 def test_overwriting_what_backward_needs_is_told() -> None:

@@ -83,3 +83,12 @@ def test_out_must_not_overlap_itself(name):
         getattr(fb, name)(
             fb.ones(4), *([0] if name in ("cumsum", "softmax") else []), out=(out, fb.empty(4, dtype=fb.int64)) if name == "sort" else out
         )
+
+
+@pytest.mark.parametrize("name", ["abs", "sign", "round", "trunc", "neg", "clamp", "nan_to_num", "signbit"])
+def test_an_out_of_another_dtype_is_refused_where_there_is_nothing_to_promote(name):
+    args = (fb.ones(3), 0, 1) if name == "clamp" else (fb.ones(3),)
+
+    with pytest.raises(RuntimeError, match=f"{name}.*Expected out tensor to have dtype"):
+        getattr(fb, name)(*args, out=fb.empty(3, dtype=fb.float64))
+    assert fb.abs(fb.ones(3, dtype=fb.complex64), out=fb.empty(3)).tolist() == [1, 1, 1]

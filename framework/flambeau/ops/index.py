@@ -570,7 +570,9 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
     if d is not F4 and d is not F8:
         return False
     kind = value.__class__
+    related = False
     if kind is Tensor and value._n is None and value._a.dtype is d and value._a.__class__ is ndarray:
+        related = value._v is self._v
         value = value._a
     elif kind is not float and kind is not int:
         return False
@@ -586,6 +588,8 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
     else:
         return False
     if there is None or not a.flags.writeable or 0 in a.strides:
+        return False
+    if related and np.may_share_memory(a[there], value):  # it may overlap, which is told elsewhere
         return False
     if value.__class__ is not ndarray and a.size >= _SMALL and _is_whole_mask(there, a):
         scatter.fill_masked_into(a, there[0], d.type(value))

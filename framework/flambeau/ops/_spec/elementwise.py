@@ -21,7 +21,15 @@ from .._promote import NUMBERS, Rule, common
 from .base import EVERYWHERE, OPS, Op
 from .history import check_versions, rebase
 from .shapes import broadcast_shapes, common_device, describe, sum_tensor_to, sum_to
-from .writing import _overlaps, check_out, check_view, check_writable, resize_out
+from .writing import (
+    OF_ITS_DTYPE,
+    _overlaps,
+    check_out,
+    check_view,
+    check_writable,
+    raise_other_dtype,
+    resize_out,
+)
 
 _new = object.__new__
 
@@ -251,6 +259,8 @@ class ElementwiseOp(Op):
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
         check_out(self, out, result, device_of(out._a) if place == "cpu" and not out.is_meta else place_of(place), with_grad)
         check_writable(self, out)
+        if out.dtype is not result and self.qualified in OF_ITS_DTYPE:
+            raise_other_dtype(self, result, out)
         from .. import _overlap
 
         _overlap.refuse_partly_shared(self, out, args)
@@ -267,7 +277,8 @@ class ElementwiseOp(Op):
         elif type(out) is not ndarray:
             kernels.store(out, on_other_device(self, arrays, compute, result, out.shape))
         else:
-            arrays = tuple(np.array(a) if self._collides(a, out) else a for a in arrays)
+            if any(self._collides(a, out) for a in arrays):
+                arrays = self._apart(target, args, arrays)
             if result.numpy == out.dtype:
                 self.launch(arrays, out, compute.numpy)
                 if self._same_by_dtypes(arrays) and out.size >= kernels.SEVERAL_COMPILED_FROM:
@@ -277,6 +288,13 @@ class ElementwiseOp(Op):
                 self.launch(arrays, made, compute.numpy)
                 out[...] = kernels.cast(made, out.dtype)
         bump(target)
+
+    def _apart(self, target: Tensor, args: Any, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """`arrays` with copies of those that `target` overlaps. Raises: RuntimeError where PyTorch refuses such operands."""
+        from .. import _overlap
+
+        _overlap.refuse_partly_shared(self, target, args)
+        return tuple(np.array(a) if self._collides(a, target._a) else a for a in arrays)
 
     @staticmethod
     def _collides(a: Any, out: ndarray) -> bool:

@@ -76,8 +76,10 @@ def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
 
 
 # Ops whose ``out`` has to have the dtype of the result; others convert to that of `out`, where promotion allows it.
-_OF_ITS_DTYPE = frozenset(
+OF_ITS_DTYPE = frozenset(
     """
+    abs bitwise_not ceil clamp clamp_max clamp_min conj_physical floor frac isneginf isposinf nan_to_num neg round sgn sign
+    signbit trunc where
     mm bmm dot vdot mv addmm addmv baddbmm addbmm matmul inner tensordot chain_matmul linalg.multi_dot index_select
     take_along_dim argmax argmin sort msort topk kthvalue max min median nanmedian mode cummax cummin tril triu diag histc
     bucketize isin nonzero quantile nanquantile norm linalg.norm linalg.vector_norm linalg.matrix_norm amax amin all any
@@ -85,7 +87,7 @@ _OF_ITS_DTYPE = frozenset(
     log_softmax linalg.inv inverse linalg.det linalg.solve linalg.cholesky linalg.qr linalg.eigh linalg.eigvalsh linalg.svdvals
     linalg.matrix_power linalg.lu linalg.lu_factor linalg.slogdet slogdet linalg.vecdot qr svd triangular_solve lu_solve
     frexp heaviside float_power narrow_copy unbind_copy view_copy nn.functional.avg_pool2d nn.functional.linear
-    """.split()
+    """.split()  # noqa: SIM905  # a list of words reads better
 )
 
 
@@ -102,7 +104,7 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
         raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
     check_writable(op, out)
-    if out.dtype is not result.dtype and op.qualified in _OF_ITS_DTYPE:
+    if out.dtype is not result.dtype and op.qualified in OF_ITS_DTYPE:
         raise_other_dtype(op, result.dtype, out)
     if args:
         from .. import _overlap
