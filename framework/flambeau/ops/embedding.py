@@ -297,6 +297,8 @@ def embedding_bag(
     if max_norm is not None:
         _renormalize(weight, indices, max_norm, norm_type)
     at = wrap(np.ascontiguousarray(indices))
+    if padding < 0:
+        at._v = input._v  # so that overwriting the indices before the gradient is noticed
     if samples is None and mode != "max":
         made = bags_of_rows.function(weight, at, wrap(starts), scale_grad_by_freq)
         return made if mode == "sum" else made / _sizes(made, starts)

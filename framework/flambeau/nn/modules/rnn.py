@@ -27,6 +27,10 @@ def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tens
     return tensor.index_select(dim, permutation)
 
 
+def _is_under_autocast(input: Tensor) -> bool:
+    return input.device.type != "meta" and fb.is_autocast_enabled(input.device.type)
+
+
 class RNNBase(Module):
     """What RNN, LSTM and GRU share: arguments, weights, and running over padded or packed sequences.
 
@@ -161,8 +165,8 @@ class RNNBase(Module):
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """Raises ValueError for a wrong dtype, RuntimeError for a wrong number of dimensions or features."""
         weight = getattr(self, self._all_weights[0][0])
-        # Under autocast, one of the unusual modes, the products convert both.
-        if input.dtype != weight.dtype and not _state.SLOW:
+        # Under autocast the products convert both.
+        if input.dtype != weight.dtype and not (_state.SLOW and _is_under_autocast(input)):
             raise ValueError(
                 f"{self.mode}: input is {input.dtype}, the weights are {weight.dtype}; convert one with .to()"
             )
