@@ -332,10 +332,6 @@ def _loops(assembly):
 # -- products with what follows them -------------------------------------------------------------------------------------
 
 
-def _rectified(made):
-    return where(made < 0, 0, made)
-
-
 def _swish(made):
     return made * sigmoid(made)
 
@@ -348,7 +344,8 @@ def _swish_added(made, beside):
     return beside + made * sigmoid(made)
 
 
-FOLLOWING = {f.__name__: flambeau_kernels.Formula(f) for f in (_rectified, _swish, _added, _swish_added)}
+FOLLOWING = {f.__name__: flambeau_kernels.Formula(f) for f in (_swish, _added, _swish_added)}
+FOLLOWING |= {"rectified": product.RECTIFIED, "rectified_too": flambeau_kernels.Formula(lambda made: where(made < 0, 0, made))}
 # From less than a compiled loop takes to several blocks and several steps along k, and products with few rows and one column.
 FOLLOWED = [(3, 5, 7), (40, 33, 50), (130, 257, 801), (5, 300, 512), (300, 1, 64), (256, 256, 1200)]
 
@@ -361,7 +358,8 @@ def followed(a, b, formula, bias, beside):
 
 
 @pytest.mark.parametrize(("formula", "name"), [
-    ("_added", "complex64"), *itertools.product(FOLLOWING, ("float32", "float64", "bfloat16", "float16"))])  # fmt: skip
+    ("_added", "complex64"), ("_added", "int32"), ("rectified", "int64"),
+    *itertools.product(FOLLOWING, ("float32", "float64", "bfloat16", "float16"))])  # fmt: skip
 def test_product_and_formula_have_the_bits_of_one_after_the_other(formula, name):
     for m, n, k in FOLLOWED:
         a, b, bias = random((m, k), DTYPES[name]), random((k, n), DTYPES[name], transposed=True), random((n,), DTYPES[name])
@@ -386,10 +384,21 @@ def test_rectified_product_keeps_nan():
     a = random((100, 300), np.float32)
     a[7, 3] = np.nan
 
-    got = product.matmul_then(a, random((300, 70), np.float32), FOLLOWING["_rectified"])
+    got = product.matmul_then(a, random((300, 70), np.float32), product.RECTIFIED)
 
     assert np.isnan(got[7]).all()
     assert (np.delete(got, 7, 0) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["float32", "float16"])
+def test_rectified_product_keeps_the_sign_of_zero(name):
+    a, b = np.full((40, 300), 2.0**-14, DTYPES[name]), np.full((300, 70), -(2.0**-24) if name == "float16" else -0.0, DTYPES[name])
+
+    got = product.matmul_then(a, b, product.RECTIFIED, bias=np.full(70, -0.0, DTYPES[name]))
+
+    want = product.matmul(a, b, bias=np.full(70, -0.0, DTYPES[name]))
+    assert np.array_equal(np.signbit(got), np.signbit(want))
+    assert not got.any()
 
 
 def test_product_and_formula_on_any_number_of_threads():
@@ -406,8 +415,10 @@ def test_product_and_formula_on_any_number_of_threads():
 def test_product_and_formula_make_one_plan(monkeypatch):
     """No second pass over the result where our own kernels make it; that the values agree would not show one."""
     a, b, beside = random((300, 500), np.float32), random((500, 400), np.float32), random((300, 400), np.float32, seed=1)
+    product._plans.clear()
     monkeypatch.setattr(flambeau_kernels, "launch", None)
 
+    assert product.matmul_then(a, b, product.RECTIFIED).shape == (300, 400)
     assert product.matmul_then(a, b, flambeau_kernels.Formula(_swish_added), beside=beside).shape == (300, 400)
 
 

@@ -78,7 +78,7 @@ def _formula(activation: str | None, doubles: bool, added: bool) -> Formula:
     if op is act.gelu:
         op = act.gelu_doubling if doubles else act.gelu_exact
     if not added:
-        return op.formula
+        return kernel.RECTIFIED if op is act.relu else op.formula
     function = op.formula.fn
     return Formula(lambda made, beside: beside + function(made), f"{op.name}_added")
 

@@ -17,7 +17,8 @@ has the same bits whatever other rows there are.
 
 `matmul_then` is a product and an elementwise formula of its elements, and perhaps of a matrix beside it. Our own kernels send
 finished rows through the formula's compiled loop (`engine/loops.py`, the very loop that the formula alone runs) while they are in
-the first cache; the kernels themselves stay one for all formulas. Everywhere else the formula is a pass of its own.
+the first cache; the kernels themselves stay one for all formulas. `RECTIFIED`, the cheapest, is applied before sums leave the
+registers. Everywhere else the formula is a pass of its own.
 
 Loops, outermost first (`gemm/driver.py`, `gemm/block.py`, `gemm/micro.py`): matrices of the batch and blocks of the result, in
 chunks that threads take; steps of up to 384 along k, for which B is packed; rows by tile, for which A is packed; columns by tile;
@@ -38,8 +39,9 @@ import numpy as np
 import flambeau_kernels
 import flambeau_kernels.memory
 from flambeau_kernels import Formula
+from flambeau_kernels.vocabulary import where
 
-__all__ = ["dot", "matmul", "matmul_then", "plan_for", "set_invariant"]
+__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "set_invariant"]
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
 SMALL, SMALL_VECTOR = flambeau_kernels.small.MOST_PRODUCTS, flambeau_kernels.small.MOST_THIN_PRODUCTS
@@ -52,6 +54,9 @@ SMALL_OF_MANY = 1 << 9
 CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
 # Binary logarithm of the side of a cube that is worth cutting, which then has as many pieces as its side is longer.
 PIECES_FROM = 5
+
+# The one formula that our own kernels apply to sums in registers.
+RECTIFIED = Formula(lambda made: where(made < 0, 0, made), "relu")
 
 Run = Callable[..., None]                              # of a, b, out and bias
 _plans: dict[Any, Run] = {}
@@ -194,7 +199,7 @@ class _Then:
     def __init__(self, formula: Formula, beside: Any) -> None:
         self.formula, self.beside, self.attached = formula, beside, False
 
-    def attach(self, plan: Any, out: Any) -> None:
+    def attach(self, plan: Any, out: Any, written_as_summed: bool) -> None:
         """Have the plan do it, if there is code for it and whole arrays of that size are left to that code too."""
         from flambeau_kernels.engine import elementwise
 
@@ -203,6 +208,11 @@ class _Then:
         beside = out if self.beside is None else self.beside
         rows = beside.ndim == 2 and beside.shape == out.shape and beside.dtype == out.dtype and beside.strides[1] == out.itemsize
         if out.ndim != 2 or not rows or not _plain(beside) or out.size < flambeau_kernels.COMPILED_FROM:
+            return
+        # Halves are rounded first: what vanishes then keeps its sign.
+        if self.formula is RECTIFIED and written_as_summed and out.dtype.kind == "f":
+            plan[driver.FLAGS] |= driver.RECTIFY
+            self.attached = True
             return
         inputs = (out.dtype.name,) * (1 if self.beside is None else 2)
         loop = elementwise.row_loop(self.formula, inputs, out.dtype.name, out.dtype)
@@ -321,7 +331,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed))
         block.prepare(plan, kind)
         if then is not None and not turned:
-            then.attach(plan, out)
+            then.attach(plan, out, kind.sum == kind.written)
     else:
         rows = min(m, max(CHUNK // (2 * k * n), vectors.TOGETHER if way == "dots" else 1024))
         driver.set_grid(plan, rows, n, max(CHUNK // (2 * rows * n * k + ITEM), 1))

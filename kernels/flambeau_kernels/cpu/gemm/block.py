@@ -186,9 +186,10 @@ def _state(f: Function, flags: str, k0: str, last: str) -> str:
     later = f.compare("ne", k0, 0)
     more = f.let(f"or i1 {later}, {f.bit(flags, driver.ACCUMULATE)}")
     bias = f.both(last, f.bit(flags, driver.ADD_BIAS))
-    words = ((more, micro.ADD_PART), (bias, micro.ADD_BIAS), (last, micro.LAST))
+    rectify = f.both(last, f.bit(flags, driver.RECTIFY))
+    words = ((more, micro.ADD_PART), (bias, micro.ADD_BIAS), (last, micro.LAST), (rectify, micro.RECTIFY))
     chosen = [f.let(f"select i1 {condition}, i64 {word}, i64 0") for condition, word in words]
-    return f.add(f.add(chosen[0], chosen[1]), chosen[2])
+    return functools.reduce(f.add, chosen)
 
 
 def _tile_for(f: Function, kind: Kind, height: str, vectors: int, a_direct: str) -> str:

@@ -37,7 +37,7 @@ from flambeau_kernels.engine import llvm, pool, pyabi
 BATCH = THEN_STRIDES + 6
 # From BATCH on, for each batch dimension, innermost first: its length and the strides of A, B and C.
 
-ACCUMULATE, ADD_BIAS = 1, 2                           # flags
+ACCUMULATE, ADD_BIAS, RECTIFY = 1, 2, 4               # flags; RECTIFY: what is below 0 becomes 0
 
 
 def new_plan(sizes: Sequence[int], strides: Sequence[int], batch: Sequence[Sequence[int]] = ()) -> np.ndarray:

@@ -6,9 +6,9 @@
 `a` has a lane for each row, `a_row` bytes apart, and for each step along k, `a_step` bytes apart; `b` has the tile's columns
 side by side for each step, `b_step` bytes apart. Both may be packed panels (`pack.py`) or lie in the operands themselves. Each sum
 runs over k in order, by one fused multiply-add per element, whatever the size of the tile and the place in it; so a result does not
-depend on the tiles it was cut into. When that is done, `part` (the sums of earlier steps along k) is added, then the bias, and the
-result is written: to `c` in the result's dtype if these were the last steps, else to `part`. Only the first `rows` and `columns` of a
-tile are read from `a`, added to or written; all columns of `b` are read.
+depend on the tiles it was cut into. When that is done, `part` (the sums of earlier steps along k) is added, then the bias, what is
+below 0 becomes 0 if RECTIFY says so, and the result is written: to `c` in the result's dtype if these were the last steps, else to
+`part`. Only the first `rows` and `columns` of a tile are read from `a`, added to or written; all columns of `b` are read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flambeau_kernels.cpu.gemm.text import Function
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import load_masked, mask, narrow, splat, store_masked
 
-ADD_PART, ADD_BIAS, LAST = 1, 2, 4                    # flags
+ADD_PART, ADD_BIAS, LAST, RECTIFY = 1, 2, 4, 8        # flags
 SIGNATURE = ("(i64 %steps, ptr %a, i64 %a_row, i64 %a_step, ptr %b, i64 %b_step, ptr %c, i64 %c_row, i64 %rows, i64 %columns, "
              "i64 %flags, ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)")  # fmt: skip
 
@@ -37,7 +37,7 @@ def tile(kind: Kind, height: int, vectors: int, packed: bool = False) -> Functio
     _run_over_k(f, kind, sums, vectors, packed)
 
     # Whole tiles of sums are written from the registers; where results are narrower, `part` is theirs for all but the last steps.
-    others = ADD_BIAS if kind.sum == kind.written else ADD_BIAS | LAST
+    others = ADD_BIAS | RECTIFY if kind.sum == kind.written else ADD_BIAS | LAST
     whole = f.both(f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
     final = f.both(whole, f.compare("eq", f.let(f"and i64 %flags, {others}"), 0))
     with f.when(f.both(final, f.bit("%flags", ADD_PART))):
@@ -137,6 +137,12 @@ def finish(kind: Kind, vectors: int) -> Function:
                 bias = splat(f, kind.sum, f.load(kind.sum, f.at("%bias", f.mul("%bias_m", r)), size), lanes)
                 for place in values:
                     add(place, bias)
+        if kind.sum in ("float", "double"):
+            with f.when(f.bit("%flags", RECTIFY)):
+                for place in values:
+                    value = f.load(total, place)
+                    below = f.let(f"fcmp olt {total} {value}, zeroinitializer")
+                    f.store(total, f.let(f"select <{lanes} x i1> {below}, {total} zeroinitializer, {total} {value}"), place)
         with f.when(last):
             start = f.at("%c", f.mul("%c_row", r))
             for v, place in enumerate(values):
