@@ -16,7 +16,7 @@ import numpy as np
 from .formula import Formula
 from .reference import WORDS_READ
 
-__all__ = ["Formula", "backend", "launch", "set_backend", "small"]
+__all__ = ["Formula", "backend", "cpu_backend", "launch", "set_backend", "small"]
 
 # What narrow types compute in; keyed by dtype, whose hash is cheap where its name is not.
 _WIDE = {np.dtype(narrow): np.dtype(np.float32) for narrow in (
@@ -33,7 +33,7 @@ _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 # Called when another backend is chosen, by those who keep what `planned` returned.
 plans_kept_elsewhere: list[Any] = []
 
-_backend = os.environ.get("FLAMBEAU_BACKEND", "numba")  # 'cuda' becomes 'numba' below, once a device was found
+_chosen = os.environ.get("FLAMBEAU_BACKEND", "numba")
 # A formula that is one cheap ufunc reads and writes memory just as numpy does, until threads share the work.
 UFUNC_COMPILED_FROM = 32768
 _CHEAP_UFUNCS = frozenset((np.add, np.subtract, np.multiply, np.true_divide, np.negative))
@@ -42,7 +42,12 @@ _compiled: Any = None  # the engine's launch, once something large enough has as
 
 
 def backend() -> str:
-    """The name of the backend whose kernels run: 'numba' (the compiled tiers of CPU and CUDA), 'numpy', or a plug-in's."""
+    """The name of the backend that was chosen: 'numba' (the compiled tiers of CPU and CUDA), 'numpy', 'cuda' or a plug-in's."""
+    return _chosen
+
+
+def cpu_backend() -> str:
+    """The name of the backend whose kernels compute arrays of the CPU: under 'cuda' that is 'numba'."""
     return _backend
 
 
@@ -52,8 +57,9 @@ def set_backend(name: str) -> None:
     'cuda' is 'numba' where there is a CUDA device.
     Raises: ValueError for a name nobody provides; RuntimeError, saying what is missing, for 'cuda' without a device.
     """
-    global _backend, _compiled
+    global _chosen, _backend, _compiled
     _backend, _compiled = _checked_name(name), None
+    _chosen = name
     small.start_over()
     forget_plans()
 
@@ -65,7 +71,7 @@ def forget_plans() -> None:
 
 
 def _checked_name(name: str) -> str:
-    """The backend that `name` stands for. Refuses one that is not there, before anything is changed."""
+    """What `cpu_backend` is under the backend `name`. Refuses one that is not there, before anything is changed."""
     if name in ("numba", "numpy") or name in plugin_names():
         return name
     if name == "cuda":
@@ -264,6 +270,6 @@ def _into_float8(array: Any, name: str) -> Any:
     return array
 
 
-_backend = _checked_name(_backend)
+_backend = _checked_name(_chosen)
 
 from . import small  # noqa: E402  # needs the names above

@@ -75,7 +75,7 @@ def test_cuda_is_the_compiled_tier_where_a_device_is(fresh_python: Any) -> None:
 
     said = fresh_python("-c", program, FLAMBEAU_BACKEND="cuda", FLAMBEAU_CUDA_SIMULATOR="1")
 
-    assert said.split() == ["numba", "10000.0", "2.0"]
+    assert said.split() == ["cuda", "10000.0", "2.0"]
 
 
 def test_numpy_computes_cuda_tensors_by_expressions(fresh_python: Any) -> None:

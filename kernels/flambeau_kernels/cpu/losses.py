@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import backend, launch
+from .. import cpu_backend, launch
 from ..formula import Formula
 from .softmax import COMPILED_FROM, compiled_module, narrow, widen
 
@@ -22,7 +22,7 @@ def compiled_rows() -> Any:
 
 def likelihood_rows(x: np.ndarray) -> Any:
     """The compiled cross entropy, where it takes rows of scores `x`, or None."""
-    if x.size < COMPILED_FROM or x.ndim != 2 or backend() != "numba" or not x.flags.c_contiguous:
+    if x.size < COMPILED_FROM or x.ndim != 2 or cpu_backend() != "numba" or not x.flags.c_contiguous:
         return None
     return compiled_module("likelihood_rows")
 
@@ -34,7 +34,7 @@ SUMS_COMPILED_FROM = 16384
 
 def squared_error_sum(a: np.ndarray, b: np.ndarray) -> float:
     """The sum of ``(a - b) ** 2``."""
-    if a.size >= SUMS_COMPILED_FROM and backend() == "numba" and a.flags.c_contiguous and b.flags.c_contiguous:
+    if a.size >= SUMS_COMPILED_FROM and cpu_backend() == "numba" and a.flags.c_contiguous and b.flags.c_contiguous:
         sums = compiled_module("error_sums")
         if sums is not None:
             return sums.squared(a, b)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import backend, launch
+from .. import cpu_backend, launch
 from ..formula import Formula
 from .conv import is_half
 
@@ -41,7 +41,7 @@ def _compiler_missing() -> bool:
 
 def _compiled(x: Any) -> bool:
     """Whether `x` goes to the compiled loops."""
-    return x.size >= COMPILED_FROM and backend() == "numba" and not _compiler_missing()
+    return x.size >= COMPILED_FROM and cpu_backend() == "numba" and not _compiler_missing()
 
 
 class Moments:
@@ -66,7 +66,7 @@ def _kind(dtype: np.dtype) -> np.dtype:
 
 
 def _blocks(count: int, bytes_each: int) -> Any:
-    step = max(1, BLOCK_BYTES.get(backend(), COMPILED_BLOCK_BYTES) // max(bytes_each, 1))
+    step = max(1, BLOCK_BYTES.get(cpu_backend(), COMPILED_BLOCK_BYTES) // max(bytes_each, 1))
     return (slice(i, min(i + step, count)) for i in range(0, count, step))
 
 

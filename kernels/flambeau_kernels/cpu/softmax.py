@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import backend
+from .. import cpu_backend
 
 __all__ = ["log_softmax", "log_softmax_grad", "logsumexp", "narrow", "softmax", "softmax_grad", "widen"]
 
@@ -36,7 +36,7 @@ def compiled_module(name: str) -> Any:
 
 def _compiled(a: np.ndarray) -> Any:
     """The compiled loops, where they take `a`."""
-    if a.size < COMPILED_FROM or backend() != "numba" or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
+    if a.size < COMPILED_FROM or cpu_backend() != "numba" or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
         return None
     return compiled_module("softmax_loops")
 
