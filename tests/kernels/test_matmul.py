@@ -433,3 +433,15 @@ def test_product_and_formula_by_numpy_agree_with_the_compiled_ones():
         flambeau_kernels.set_backend(before)
 
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_rows_of_a_spread_result_are_not_whole_pages_apart(name):
+    n = 4096 // np.dtype(DTYPES[name]).itemsize
+    a, b, beside = random((70, 90), DTYPES[name]), random((90, n), DTYPES[name]), random((70, n), DTYPES[name], seed=1)
+    for formula, operands in ((product.RECTIFIED, {}), (FOLLOWING["_swish_added"], {"beside": beside})):
+        got = product.matmul_then(a, b, formula, spread=True, **operands)
+
+        assert got.strides == (4096 + 64, got.itemsize)
+        assert got.tobytes() == product.matmul_then(a, b, formula, **operands).tobytes()
+    assert product.matmul_then(a, b[:, 1:], product.RECTIFIED, spread=True).flags.c_contiguous

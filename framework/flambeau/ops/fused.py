@@ -27,7 +27,7 @@ ACTIVATIONS = {"relu": act.relu, "gelu": act.gelu, "gelu_tanh": act.gelu_tanh, "
 
 
 @composite(surface=0)
-def linear_activation(input, weight, bias=None, activation=None, residual=None):
+def linear_activation(input, weight, bias=None, activation=None, residual=None, spread=False):
     """``residual + f(input @ weight.T + bias)`` over the last dimension: ``(*, in), (out, in), (out), (*, out) -> (*, out)``.
 
     Where no gradient is recorded, large results are finished row by row while they are in the cache. They have the bits of
@@ -36,8 +36,9 @@ def linear_activation(input, weight, bias=None, activation=None, residual=None):
     Args:
         activation: ``f``, a key of `ACTIVATIONS`; None for the identity.
         residual: what the result is added to, if anything.
+        spread: for a result that only another product reads: its rows may have gaps between them, which makes that one faster.
     """
-    made = _in_one_pass(input, weight, bias, activation, residual)
+    made = _in_one_pass(input, weight, bias, activation, residual, spread)
     if made is not None:
         return made
     made = linear.function(input, weight, bias)
@@ -46,7 +47,7 @@ def linear_activation(input, weight, bias=None, activation=None, residual=None):
     return made if residual is None else residual + made
 
 
-def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | None, residual: Any) -> Tensor | None:
+def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | None, residual: Any, spread: bool) -> Tensor | None:
     """The result where arrays are all there is to it: CPU tensors of one floating dtype, and nobody watches; else None."""
     if _state.SLOW or activation is None and residual is None:
         return None
@@ -65,7 +66,7 @@ def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | Non
     rows = a.reshape(-1, w.shape[1])
     beside = None if residual is None else residual._a.reshape(-1, w.shape[0])
     then = _formula(activation, d is F4 or d == _HALVES[0], residual is not None)
-    made = kernel.matmul_then(rows, w.T, then, bias=None if bias is None else bias._a, beside=beside)
+    made = kernel.matmul_then(rows, w.T, then, bias=None if bias is None else bias._a, beside=beside, spread=spread)
     return wrap(made.reshape(shape))
 
 

@@ -64,6 +64,8 @@ _plans: dict[Any, Run] = {}
 FEW, FEW_PAIRS = 48, 12
 # Columns (or rows) of the other operand for which it pays to copy a matrix whose rows are whole pages apart.
 SPREAD_FOR = 96
+# Bytes of a line of the cache; lines a page apart share few places in it.
+LINE, PAGE = 64, 4096
 # Bytes of a result from which its memory is worth keeping for the next one.
 KEPT_FROM = 1 << 16
 _MOST_PLANS = 4096
@@ -104,7 +106,7 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
     return out
 
 
-def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any = None) -> Any:
+def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any = None, spread: bool = False) -> Any:
     """``then(a @ b + bias)`` or ``then(a @ b + bias, beside)`` of matrices, elementwise, in a new array.
 
     The bits are those of the product followed by the formula, but blocks of the product go through the formula as soon as they
@@ -113,9 +115,12 @@ def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any 
     Args:
         then: computes in the dtype of `a`; halves are rounded before it, as between two operations.
         beside: an array of the shape and dtype of the result.
+        spread: leave gaps between rows that would lie whole pages apart, which a product that reads them would have to copy.
     """
-    out = np.empty(_result_shape(a.shape, b.shape), a.dtype)
-    key = (then, a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, None if bias is None else bias.shape,
+    shape = _result_shape(a.shape, b.shape)
+    gap = LINE // a.itemsize if spread and shape[1] * a.itemsize % PAGE == 0 else 0
+    out = np.empty((shape[0], shape[1] + gap), a.dtype)[:, : shape[1]]
+    key = (then, a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, gap, None if bias is None else bias.shape,
            None if beside is None else (beside.dtype, beside.shape, beside.strides), flambeau_kernels._backend)  # fmt: skip
     run = _plans.get(key)
     if run is None:

@@ -90,8 +90,8 @@ class _Layer(Module):
         """``x + self._ff_block(normalized)``; where nobody could tell, without passes of their own for activation and sum."""
         if not self._is_plain():
             return x + self._ff_block(normalized)
-        hidden = _linear(self.linear1, normalized, _FUSED[self.activation], None)
-        return _linear(self.linear2, hidden, None, x)
+        hidden = _linear(self.linear1, normalized, _FUSED[self.activation], spread=True)
+        return _linear(self.linear2, hidden, residual=x)
 
     def _is_plain(self) -> bool:
         """Whether the feed-forward network is in evaluation and just what its constructor made it, without hooks."""
@@ -286,12 +286,14 @@ class TransformerDecoderLayer(_Layer):
         return self.dropout2(attended)
 
 
-def _linear(layer: Linear, x: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
+def _linear(
+    layer: Linear, x: Tensor, activation: str | None = None, residual: Tensor | None = None, spread: bool = False
+) -> Tensor:
     """``residual + activation(layer(x))``; an error names the layer, as a call of it would."""
     from ...ops.fused import linear_activation
 
     try:
-        return linear_activation.run(x, layer.weight, layer.bias, activation, residual)
+        return linear_activation.run(x, layer.weight, layer.bias, activation, residual, spread)
     except Exception as error:
         note_module(error, layer)
         raise
