@@ -439,9 +439,9 @@ def test_product_and_formula_by_numpy_agree_with_the_compiled_ones():
 def test_rows_of_a_spread_result_are_not_whole_pages_apart(name):
     n = 4096 // np.dtype(DTYPES[name]).itemsize
     a, b, beside = random((70, 90), DTYPES[name]), random((90, n), DTYPES[name]), random((70, n), DTYPES[name], seed=1)
-    for formula, operands in ((product.RECTIFIED, {}), (FOLLOWING["_swish_added"], {"beside": beside})):
-        got = product.matmul_then(a, b, formula, spread=True, **operands)
+    for formula, other in ((product.RECTIFIED, None), (FOLLOWING["_swish_added"], beside)):
+        got = product.matmul_then(a, b, formula, beside=other, spread=True)
 
         assert got.strides == (4096 + 64, got.itemsize)
-        assert got.tobytes() == product.matmul_then(a, b, formula, **operands).tobytes()
+        assert got.tobytes() == product.matmul_then(a, b, formula, beside=other).tobytes()
     assert product.matmul_then(a, b[:, 1:], product.RECTIFIED, spread=True).flags.c_contiguous
