@@ -22,6 +22,7 @@ SOURCES = ROOT / "framework" / "flambeau"
 
 # Parameters that need no mention, and why.
 EXEMPT = {
+    "torch.utils.checkpoint.CheckpointPolicy": "an Enum, whose parameters are those of Python's Enum",
     "torch.serialization.LoadEndianness": "an Enum, whose parameters are those of Python's Enum",
     "torch.xpu": "functions that only say there is no such device",
     "torch.mtia": "functions that only say there is no such device",
