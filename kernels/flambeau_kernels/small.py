@@ -160,6 +160,7 @@ _BY_NUMPY: dict[str, Call] = {
     "matmul_nt": numpy_matmul_nt, "matmul_tn": numpy_matmul_tn, "linear": numpy_linear, "sum": numpy_sum,
     "mul_grad": refuse, "tanh_grad": refuse, "relu_grad": refuse,
     "cat": refuse_and_count, "stack": refuse_and_count, "view": refuse_and_count,
+    "normals": refuse_and_count,
 }  # fmt: skip
 
 
@@ -253,4 +254,5 @@ relu_grad: Call
 cat: Call
 stack: Call
 view: Call
+normals: Call
 start_over()

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from flambeau_kernels import small
+from flambeau_kernels.cpu import random_stream
 from flambeau_kernels.engine import launchers, llvm, pyabi
 
 if not launchers.available()[0]:
@@ -306,6 +308,52 @@ def test_a_view_keeps_its_memory():
     assert len(others) == 50
 
 
+@pytest.fixture
+def stream(monkeypatch):
+    made = random_stream.MT19937Stream(5)
+    made.clone().few_normals(np.empty(16, np.float32))  # the kernel's table is there from the first draw on
+    monkeypatch.setattr(small, "normals", CALL["normals"])
+    return made
+
+
+def test_normals_are_those_the_stream_draws_and_counts(stream):
+    other = stream.clone()
+    for sizes in ((16,), (4, 4), (2, 8, 1), (4096,), (1, 1, 304), (304,), (16,), (624,), (608,), (16,), (2, 312), (5, 16)):
+        expected = np.empty(sizes, np.float32)
+        other.few_normals(expected)
+
+        check_equal(stream.normals(sizes), expected)
+        np.testing.assert_array_equal(stream.get_state(), other.get_state())
+
+
+def test_sizes_that_normals_are_not_drawn_for(stream):
+    before = stream.get_state()
+    sizes = [(), (0,), (15,), (4112,), (16, 257), (-4, -4), (True, 16), (16.0,), [16], 16, None, (2**63,), (2**32, 2**32),
+             ((4, 4),), (1,) * 64 + (16,)]
+    for unfit in sizes:
+        assert stream.normals(unfit) is None, unfit
+    np.testing.assert_array_equal(stream.get_state(), before)
+
+
+def test_threads_that_draw_normals_get_each_number_once(stream):
+    other, found, lengths = stream.clone(), [], (16, 640)
+
+    def work():
+        for k in range(500):
+            made = stream.normals((16,)) if k % 5 else stream.words(np.empty(lengths[1], np.uint32))
+            found.append(len(made))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    other.random32(sum(found))
+
+    assert (found.count(16), found.count(640)) == (1600, 400)
+    np.testing.assert_array_equal(stream.get_state(), other.get_state())
+
+
 # --- refusals -----------------------------------------------------------------------------------------------
 
 class Subclass(np.ndarray):
@@ -418,14 +466,15 @@ def test_linear_refuses_what_does_not_fit_together():
 
 # --- references, threads, processes -------------------------------------------------------------------------
 
-def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls():
+def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream):
     a, b, w = random(2, 3), random(2, 3, seed=1), random(4, 3)
     bias, zero = random(4), np.zeros((), np.float32)
     calls = [(CALL["add"], a, b), (CALL["add"], a, 1.5), (CALL["add"], a, 7), (CALL["add"], a, zero),
              (CALL["add"], a, w), (CALL["add_"], a, 0.0), (CALL["exp"], a), (CALL["mul_grad"], a, a, b),
              (CALL["sum"], a), (CALL["column_sum"], a), (CALL["full_like"], a, zero), (CALL["cat"], [a, b], 1),
              (CALL["cat"], [a, w], 1), (CALL["cat"], [a, w], 0), (CALL["stack"], [a, b], 0), (CALL["view"], a, (3, 2)),
-             (CALL["view"], a, (3, -1)), (CALL["view"], a, (4, 2))]
+             (CALL["view"], a, (3, -1)), (CALL["view"], a, (4, 2)),
+             (CALL["normals"], random_stream._table, stream._state, 16, (4, 4)), (stream.normals, (4, 4))]
     calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias)] if pyabi.has_gemm() else []
     objects = [a, b, w, bias, zero, np.dtype(np.float32), np.ndarray, None, float, int]
     for call, *args in calls:

@@ -17,6 +17,10 @@ from ..tensor import Tensor, bump, wrap
 from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, host_only, refuse_other_dtype_out
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, refuse_names
 
+SLOW = _state.SLOW
+_state.share(globals())                               # keeps it as it is there
+_new = object.__new__
+
 
 def _kernels() -> Any:
     """The functions that draw: those of the device that `_draw_on_device` is at, else the CPU's."""
@@ -53,6 +57,17 @@ def _streams() -> Any:
     from ..random import stream_of
 
     return stream_of
+
+
+def _default_generator() -> Any:
+    global _default
+    from ..random import default_generator
+
+    _default = default_generator
+    return default_generator
+
+
+_default: Any = None
 
 
 def _stream(generator: Any) -> Any:
@@ -248,9 +263,18 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     """
     if names is not None:
         refuse_names(names)
-    if generator is None is size and out is None is dtype and layout is None is device and not (requires_grad or pin_memory):
-        made = _few_normals(sizes)
-        if made is not None:
+    if (
+        generator is None is size and out is None is dtype and layout is None is device and not (requires_grad or pin_memory or SLOW)
+        and dtypes._default is dtypes.float32 and _state._global_device is None and not _state.local.devices
+    ):  # fmt: skip
+        array = (_default or _default_generator())._stream.normals(sizes)
+        if array is None:
+            array = _few_normals(sizes)
+        if array is not None:
+            made = _new(Tensor)                       # `wrap`, written out
+            made._a = array
+            made._n = made._b = None
+            made._v = [0, 0, None, None]
             return made
     return _make(
         lambda a: _kernels().normal(_stream(generator), a),
@@ -258,25 +282,27 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     )
 
 
-def _few_normals(size: tuple[Any, ...]) -> Tensor | None:
+def _few_normals(size: tuple[Any, ...]) -> Any:
     """A few float32 numbers from the default generator of the CPU, which one kernel makes; None where that is not what is asked for."""
+    stream = _default_generator()._stream
     if len(size) == 1 and size[0].__class__ is tuple:
         size = size[0]
+        array = stream.normals(size)
+        if array is not None:
+            return array
     count = 1
     for n in size:
         if n.__class__ is not int:
             return None
         count *= n
-    if not 0 < count <= 4096 or count % 16 or _state.SLOW or dtypes._default is not dtypes.float32 or not compiles():
-        return None
-    if _state.default_device() is not None:
+    if not 0 < count <= 4096 or count % 16 or not compiles():
         return None
     try:
         array = np.empty(size, F4)
     except ValueError:  # two negative sizes
         return None
-    _streams()(None).few_normals(array)
-    return wrap(array)
+    stream.few_normals(array)
+    return array
 
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import small
 from .tier import compiles
 
 __all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
@@ -120,6 +121,20 @@ class MT19937Stream:
             self._position = (self._position + count - 1) % BLOCK + 1
             self._untouched = False
 
+    def normals(self, sizes: tuple[Any, ...]) -> np.ndarray | None:
+        """A new float32 array of what `few_normals` fills it with; None where the launcher is not made for `sizes`, or missing."""
+        lock = self._lock                             # `with` would take as long again
+        lock.acquire()
+        try:
+            made = small.normals(_table, self._state, self._position, sizes)
+            if made is not None:
+                position = self._position + made.size
+                self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
+                self._untouched = False
+        finally:
+            lock.release()
+        return made
+
     def _draw_by_numpy(self, out: np.ndarray) -> None:
         twister = np.random.MT19937(0)
         twister.state = {"bit_generator": "MT19937", "state": {"key": self._state[:BLOCK], "pos": self._position}}
@@ -199,12 +214,16 @@ def loops() -> Any:
 
 
 _few: dict[bool, Any] = {}
+_table: Any = None                                    # behind the callable for standard normals, once there is one
 
 
 def _few_normals(scaled: bool) -> Any:
     """`random_loops.few_normals` as it is called, kept in `_few`."""
     types = (np.dtype(np.uint32), np.dtype(np.float32), int, int, float, float)
+    global _table
     made = _few[scaled] = loops().few_normals.form(types, {"SCALED": scaled})
+    if not scaled:
+        _table = getattr(made, "__self__", None)      # of the builtin; interpreters without it have no launchers either
     return made
 
 

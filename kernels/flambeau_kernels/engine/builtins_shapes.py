@@ -15,18 +15,18 @@ def join(module: Module, name: str, new_dimension: bool) -> None:
 
     The arrays are of one dtype, in C order, none of them empty, and of one shape but for the length of `dim`.
     """
-    code = _start(name)
+    code = start(name)
     overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
     listing, number = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
-    _require_type(code, listing, "list")
-    _require_type(code, number, "int")
+    require_type(code, listing, "list")
+    require_type(code, number, "int")
     n = code.field(listing, pyabi.LENGTH, "i64")
     code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {n}, 1')}, {MOST_JOINED}"))
     items = code.field(listing, pyabi.LIST_ITEMS, "ptr")
-    wanted = _integer(code, number, overflow)
+    wanted = integer(code, number, overflow)
 
     first = code.element(items, 0, "ptr")
-    _require_type(code, first, "ndarray")
+    require_type(code, first, "ndarray")
     dtype = code.field(first, pyabi.DTYPE, "ptr")
     same = {k: code.let(f"icmp eq ptr {dtype}, {code.slot(k)}") for k in _EIGHT + _FOUR}
     eight = code.let(f"or i1 {same[_EIGHT[0]]}, {same[_EIGHT[1]]}")
@@ -64,11 +64,11 @@ def view(module: Module, name: str) -> None:
 
     One size may be -1, which is worked out.
     """
-    code = _start(name)
+    code = start(name)
     overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
     array, sizes = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
-    _require_type(code, sizes, "tuple")
-    _require_type(code, array, "ndarray")
+    require_type(code, sizes, "tuple")
+    require_type(code, array, "ndarray")
     flags = code.field(array, pyabi.FLAGS, "i32")
     ordered = code.let(f"and i32 {flags}, {pyabi.C_CONTIGUOUS}")
     code.require(code.let(f"icmp ne i32 {ordered}, 0"))
@@ -85,8 +85,8 @@ def view(module: Module, name: str) -> None:
     code.do("%i = phi i64 [0, %sizes], [%i.next, %size.done]", "%product = phi i64 [1, %sizes], [%product.next, %size.done]",
             "%open = phi i64 [-1, %sizes], [%open.next, %size.done]")
     item = code.element(items, "%i", "ptr")
-    _require_type(code, item, "int")
-    given = _integer(code, item, overflow)
+    require_type(code, item, "int")
+    given = integer(code, item, overflow)
     unknown = code.let(f"icmp eq i64 {given}, -1")
     length = code.let(f"select i1 {unknown}, i64 1, i64 {given}")
     code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, 1')}, {count}"))
@@ -128,18 +128,20 @@ def view(module: Module, name: str) -> None:
     module.functions.append(code.text())
 
 
-def _start(name: str) -> Code:
+def start(name: str, arguments: int = 2) -> Code:
+    """The exported function `fb_<name>` up to the check of the number of arguments."""
     code = Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
     code.do(f"%table.at = getelementptr i8, ptr %self, i64 {pyabi.DATA}", "%table = load ptr, ptr %table.at")
-    code.require(code.let("icmp eq i64 %nargs, 2"))
+    code.require(code.let(f"icmp eq i64 %nargs, {arguments}"))
     return code
 
 
-def _require_type(code: Code, item: str, name: str) -> None:
+def require_type(code: Code, item: str, name: str) -> None:
+    """`item` must be exactly of the type of that name."""
     code.require(code.let(f"icmp eq ptr {code.field(item, pyabi.TYPE, 'ptr')}, {code.slot(name)}"))
 
 
-def _integer(code: Code, item: str, overflow: str) -> str:
+def integer(code: Code, item: str, overflow: str) -> str:
     """The value of a Python int, which must be one of 64 bits."""
     value = code.let(f"call i64 {code.slot('int_value')}(ptr {item}, ptr {overflow})")
     code.require(code.let(f"icmp eq i32 {code.let(f'load i32, ptr {overflow}')}, 0"))

@@ -50,6 +50,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         last; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D, stored by rows or by columns;
         linear (x, weight, bias). Products of one row or column are refused.
         cat stack (list of arrays, dim), of up to 64 kB; view (array, tuple of sizes), of any dtype.
+        normals (a kernel's table, state, position, tuple of sizes) for `cpu.random_stream`.
     All but exp, log, tanh, sigmoid and column_sum have the bits of numpy's functions.
     """
     global _loaded, _failure
@@ -126,12 +127,13 @@ _NEED_BLAS = (*_PRODUCTS, "linear")
 
 def _names() -> list[str]:
     return [*_ELEMENTWISE, *(f"{name}_" for name in _ALSO_IN_PLACE), *_IN_PLACE, *_PRODUCTS,
-            "sum", "mean", "column_sum", "linear", "cat", "stack", "view"]
+            "sum", "mean", "column_sum", "linear", "cat", "stack", "view", "normals"]
 
 
 def module_text(scales: bool = False) -> str:
     """All launchers as one LLVM module; `scales` as for `symbols.Block`."""
     from flambeau_kernels.engine import (
+        builtins_draws,
         builtins_elementwise,
         builtins_products,
         builtins_shapes,
@@ -156,6 +158,7 @@ def module_text(scales: bool = False) -> str:
     builtins_shapes.join(module, "cat", new_dimension=False)
     builtins_shapes.join(module, "stack", new_dimension=True)
     builtins_shapes.view(module, "view")
+    builtins_draws.normals(module, "normals")
     return module.text()
 
 
@@ -198,7 +201,7 @@ def compile_ahead() -> None:
 def _sources() -> str:
     """Digest of every file that has a part in the text of the launchers."""
     engine = pathlib.Path(__file__).parent
-    own = [engine / name for name in ("launchers.py", "fastcall.py", "pyabi.py")]
+    own = [engine / name for name in ("launchers.py", "fastcall.py", "pyabi.py", "call.py", "journal.py")]
     files = [*own, *sorted(engine.glob("builtins_*.py")), *sorted((engine.parent / "scalar").glob("*.py"))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 

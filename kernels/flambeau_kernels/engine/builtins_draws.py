@@ -1,0 +1,59 @@
+"""The builtin that makes an array of a few random numbers: sizes, memory and the kernel's call at once."""
+from __future__ import annotations
+
+from flambeau_kernels.engine import call, journal, pyabi
+from flambeau_kernels.engine.builtins_shapes import integer, require_type, start
+from flambeau_kernels.engine.fastcall import Module
+
+MOST = 4096                                           # numbers drawn while the interpreter lock is held
+BLOCK = 16                                            # the kernel makes as many at a time
+
+
+def normals(module: Module, name: str) -> None:
+    """Add the builtin ``(table, state, position, tuple of sizes) -> float32 array``.
+
+    `table` is that of the compiled `random_loops.few_normals`, which gets its arguments: the words in `state`, of which
+    `position` are used up. The caller sees to it that nobody else draws from them, and counts on.
+    """
+    code = start(name, 4)
+    overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
+    slots = code.let("alloca [6 x i64]")
+    table, state, place, sizes = (code.element("%args", k, "ptr") for k in range(4))
+    for item, kind in ((table, "ndarray"), (state, "ndarray"), (place, "int"), (sizes, "tuple")):
+        require_type(code, item, kind)
+    n = code.field(sizes, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {n}, 1')}, {pyabi.MOST_DIMS}"))
+    position = integer(code, place, overflow)
+    items = code.let(f"getelementptr i8, ptr {sizes}, i64 {pyabi.TUPLE_ITEMS}")
+    code.do("br label %sizes")
+    code.label("sizes")
+    code.do("br label %size")
+    code.label("size")
+    code.do("%i = phi i64 [0, %sizes], [%i.next, %size.done]", "%count = phi i64 [1, %sizes], [%count.next, %size.done]")
+    item = code.element(items, "%i", "ptr")
+    require_type(code, item, "int")
+    length = integer(code, item, overflow)
+    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, 1')}, {MOST}"))
+    code.do(f"%count.next = mul i64 %count, {length}")
+    code.require(code.let(f"icmp ule i64 %count.next, {MOST}"))
+    code.do(f"store i64 {length}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 %i')}", "br label %size.done")
+    code.label("size.done")
+    code.do("%i.next = add nuw nsw i64 %i, 1", f"%more = icmp slt i64 %i.next, {n}",
+            "br i1 %more, label %size, label %counted, !llvm.loop !0")
+    code.label("counted")
+    code.require(code.let(f"icmp eq i64 {code.let(f'and i64 %count.next, {BLOCK - 1}')}, 0"))
+
+    dims = code.let(f"trunc i64 {n} to i32")
+    made = code.let(f"call ptr @new_array(ptr %table, ptr {code.slot('float32')}, i32 {dims}, ptr {shape})")
+    code.return_null_if_null(made)
+    plan = code.field(table, pyabi.DATA, "ptr")
+    code.do(f"%jring = load ptr, ptr {code.let(f'getelementptr i64, ptr {plan}, i64 {call.RING}')}",
+            *(line.strip() for line in journal.ir("j", plan, "1").strip().splitlines()))
+    # The slots of `call`: state, out, position, count, mean, std.
+    given = ((f"ptr {code.field(state, pyabi.DATA, 'ptr')}"), f"ptr {code.field(made, pyabi.DATA, 'ptr')}", f"i64 {position}",
+             "i64 %count.next", "double 0.0", "double 1.0")
+    for k, value in enumerate(given):
+        code.do(f"store {value}, ptr {code.let(f'getelementptr i64, ptr {slots}, i64 {k}')}")
+    kernel = code.let(f"load ptr, ptr {code.let(f'getelementptr i64, ptr {plan}, i64 {call.FUNCTION}')}")
+    code.do(f"call void {kernel}(i64 0, ptr {slots})", f"ret ptr {made}")
+    module.functions.append(code.text())
