@@ -67,8 +67,7 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own. Arguments as for `{name}`."
-    method = METHOD if name == "narrow" else 0  # the only one that is a method too
-    return composite(surface=FUNCTION | OUT | method)(made)
+    return composite(surface=FUNCTION | OUT)(made)
 
 
 def _caller(source: Any) -> Any:
@@ -89,12 +88,25 @@ def _copies(xs: Any) -> Any:
 
 
 for _name, _view in (
-    ("as_strided", shape.as_strided), ("diagonal", parts.diagonal), ("expand", shape.expand_shape), ("narrow", shape.narrow),
+    ("as_strided", shape.as_strided), ("diagonal", parts.diagonal), ("expand", shape.expand_shape),
     ("permute", shape.permute), ("select", shape.select), ("squeeze", shape.squeeze), ("t", shape.t),
     ("transpose", shape.transpose), ("unfold", parts.unfold), ("unsqueeze", shape.unsqueeze),
     ("view_as_real", parts.view_as_real), ("view_as_complex", parts.view_as_complex), ("view", shape.view_shape),
 ):  # fmt: skip
     _copy_form(_name, _view)
+
+
+@composite(surface=FUNCTION | METHOD | OUT)
+def narrow_copy(input, dim, start, length):
+    """`narrow`, in memory of its own. Arguments as for `narrow`.
+
+    Raises: as `narrow`, but RuntimeError for a `dim` past the last.
+    """
+    if isinstance(dim, int) and dim >= max(input.ndim, 1):
+        raise RuntimeError(f"narrow_copy(): dim is {dim}, but input of shape {list(input.shape)} has {input.ndim} dimensions")
+    return _copy(_caller(shape.narrow)(input, dim, start, length))
+
+
 _copy_form("unbind", "unbind", several=True)
 _copy_form("split_with_sizes", "split_with_sizes", several=True)
 
