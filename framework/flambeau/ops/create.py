@@ -20,6 +20,8 @@ from ..tensor import Tensor, bump, wrap
 from ._promote import NUMBERS
 from ._spec import FUNCTION, METHOD, OUT, composite, refuse_other_dtype_out
 
+_new = object.__new__
+
 
 def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
     """The shape in ``zeros(2, 3)``, ``zeros((2, 3))`` and ``zeros(size=(2, 3))``. Raises: TypeError if it is missing."""
@@ -165,10 +167,18 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     """
     if names is not None:
         refuse_names(names)
-    if dtype is None and device is None and out is None and layout is None and not requires_grad and _state.plain_device():
+    if (
+        dtype is None is device and out is None is layout and size is None and not requires_grad
+        and _state._global_device is None and not _state.local.devices
+    ):  # fmt: skip
         try:
             if sizes and sizes[0] is not True and sizes[0] is not False:
-                return wrap(np.zeros(sizes if len(sizes) != 1 else sizes[0], dtypes._default.numpy))
+                array = np.zeros(sizes if len(sizes) != 1 else sizes[0], dtypes._default.numpy)
+                made = _new(Tensor)                   # `wrap`, written out
+                made._a = array
+                made._n = made._b = None
+                made._v = [0, 0, None, None]
+                return made
         except (TypeError, ValueError):
             pass  # said better below
     if out is not None:
