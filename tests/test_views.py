@@ -270,6 +270,10 @@ def test_writes_that_overlap_what_they_read_are_refused(dtype: Any) -> None:
     with pytest.raises(RuntimeError, match="single memory location"):
         x[1:].copy_(x[:-1])
     with pytest.raises(RuntimeError, match="single memory location"):
+        x[1:].add_(x[:-1])
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x[:4].view(2, 2).mul_(x[:4].view(2, 2).t())
+    with pytest.raises(RuntimeError, match="single memory location"):
         x[:4].view(2, 2).addcmul_(x[:4].view(2, 2).t(), x[:4].view(2, 2))
     assert x.tolist() == [0, 1, 2, 3, 4, 5]
 

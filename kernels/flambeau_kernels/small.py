@@ -77,7 +77,9 @@ def _of_one(ufunc: Any) -> Call:
 
 def _in_place(ufunc: Any) -> Call:
     def run(a: Any, b: Any) -> Any:
-        if not _fit(a, b) or not a.flags.carray or (b.__class__ is ndarray and b.shape != a.shape):
+        if not _fit(a, b) or not a.flags.carray:
+            return None
+        if b.__class__ is ndarray and (b.shape != a.shape or b is not a and np.may_share_memory(a, b)):
             return None
         with contextlib.suppress(RuntimeWarning):  # raised when everything is written
             ufunc(a, b, a)
