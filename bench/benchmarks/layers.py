@@ -116,3 +116,28 @@ class Attention:
 
     def peakmem_with_gradients(self, package: str, name: str) -> None:
         self.step()
+
+
+class Encoder:
+    """Seconds and memory of a transformer encoder layer in evaluation: batch 8, 128 positions, 256 features, 1024 hidden."""
+
+    params: ClassVar[Any] = [["flambeau", "torch"], ["relu", "gelu"]]
+    param_names: ClassVar[Any] = ["package", "activation"]
+
+    def setup(self, package: str, activation: str) -> None:
+        T = load(package)
+        layer = T.nn.TransformerEncoderLayer(256, 8, 1024, activation=activation, batch_first=True).eval()
+        x = T.from_numpy(normal(8, 128, 256))
+
+        def forward() -> None:
+            with T.no_grad():
+                layer(x)
+
+        self.forward = forward
+        self.forward()
+
+    def time_evaluation(self, package: str, activation: str) -> None:
+        self.forward()
+
+    def peakmem_evaluation(self, package: str, activation: str) -> None:
+        self.forward()
