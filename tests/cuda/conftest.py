@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import flambeau_kernels as kernels
 from flambeau_kernels.cuda import device, simulator
+from flambeau_kernels.engine import llvm
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `beside` and `registry`
 
@@ -23,6 +25,13 @@ def _has_device() -> bool:
         return cupy.cuda.runtime.getDeviceCount() > 0
     except cupy.cuda.runtime.CUDARuntimeError:
         return False
+
+
+@pytest.fixture(autouse=True)
+def compiled() -> None:
+    """Kernels of our own are what is tested here; `test_backends` has what runs by cupy's expressions."""
+    if kernels.backend() == "numpy" or llvm.available() is not None:
+        pytest.skip("nothing is compiled under this backend")
 
 
 @pytest.fixture(params=["simulator", pytest.param("device", marks=pytest.mark.cuda)])

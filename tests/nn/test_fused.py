@@ -12,6 +12,7 @@ import flambeau.nn.functional as F
 from flambeau import nn
 from flambeau.ops import fused
 from flambeau.ops.fused import linear_activation
+from flambeau_kernels.engine import llvm
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,8 @@ def count(monkeypatch):
     """How many products were finished in one pass; the op falls back without a word."""
     calls = []
     original = fused._in_one_pass
+    if fb.kernels.backend() == "numpy" or llvm.available() is not None:
+        pytest.skip("nothing is compiled here, so nothing is fused")
     monkeypatch.setattr(fused, "_in_one_pass", lambda *args: calls.append(original(*args)) or calls[-1])
     return lambda: sum(made is not None for made in calls)
 

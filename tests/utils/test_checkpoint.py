@@ -365,6 +365,7 @@ def test_a_sequential_model_gets_the_same_gradients(use_reentrant):
 
 
 @BOTH
+@pytest.mark.skipif(fb.kernels.backend() == "numpy", reason="memory is counted by the compiled backend")
 def test_peak_memory_falls(use_reentrant):
     layers = [lambda x: x.sin().exp().tanh().sigmoid() for _ in range(8)]
 
