@@ -134,7 +134,7 @@ def exp2(input):
     return exp2(input)
 
 
-@elementwise(dtype=floating, aliases=("special.expm1",), partials={"input": lambda out: out + 1})
+@elementwise(dtype=floating, ufunc=np.expm1, aliases=("special.expm1",), partials={"input": lambda out: out + 1})
 def expm1(input):
     """``exp(input) - 1``, accurate near 0."""
     return expm1(input)
@@ -146,19 +146,20 @@ def log(input):
     return log(input)
 
 
-@elementwise(dtype=floating, partials={"input": lambda input: 1 / (input * LN2)}, samples=(0.1, 4.0))
+@elementwise(dtype=floating, ufunc=np.log2, partials={"input": lambda input: 1 / (input * LN2)}, samples=(0.1, 4.0))
 def log2(input):
     """The logarithm to base 2: -inf at 0, nan below. Integers give the default floating dtype."""
     return log2(input)
 
 
-@elementwise(dtype=floating, partials={"input": lambda input: 1 / (input * LN10)}, samples=(0.1, 4.0))
+@elementwise(dtype=floating, ufunc=np.log10, partials={"input": lambda input: 1 / (input * LN10)}, samples=(0.1, 4.0))
 def log10(input):
     """The logarithm to base 10: -inf at 0, nan below. Integers give the default floating dtype."""
     return log10(input)
 
 
-@elementwise(dtype=floating, aliases=("special.log1p",), partials={"input": lambda input: 1 / (input + 1)}, samples=(-0.5, 4.0))
+@elementwise(dtype=floating, ufunc=np.log1p, aliases=("special.log1p",),
+             partials={"input": lambda input: 1 / (input + 1)}, samples=(-0.5, 4.0))  # fmt: skip
 def log1p(input):
     """``log(1 + input)``, accurate near 0: -inf at -1, nan below. Integers give the default floating dtype."""
     return log1p(input)
@@ -182,31 +183,33 @@ def tan(input):
     return tan(input)
 
 
-@elementwise(dtype=floating, aliases=("arcsin",), partials={"input": lambda input: rsqrt(1 - input * input)}, samples=(-0.9, 0.9))
+@elementwise(dtype=floating, ufunc=np.arcsin, aliases=("arcsin",),
+             partials={"input": lambda input: rsqrt(1 - input * input)}, samples=(-0.9, 0.9))  # fmt: skip
 def asin(input):
     """The angle in radians whose sine is `input`, in [-pi / 2, pi / 2]; nan outside [-1, 1]."""
     return asin(input)
 
 
-@elementwise(dtype=floating, aliases=("arccos",), partials={"input": lambda input: -rsqrt(1 - input * input)}, samples=(-0.9, 0.9))
+@elementwise(dtype=floating, ufunc=np.arccos, aliases=("arccos",),
+             partials={"input": lambda input: -rsqrt(1 - input * input)}, samples=(-0.9, 0.9))  # fmt: skip
 def acos(input):
     """The angle in radians whose cosine is `input`, in [0, pi]; nan outside [-1, 1]."""
     return acos(input)
 
 
-@elementwise(dtype=floating, aliases=("arctan",), partials={"input": lambda input: 1 / (input * input + 1)})
+@elementwise(dtype=floating, ufunc=np.arctan, aliases=("arctan",), partials={"input": lambda input: 1 / (input * input + 1)})
 def atan(input):
     """The angle in radians whose tangent is `input`, in [-pi / 2, pi / 2]; see `atan2` for all four quadrants."""
     return atan(input)
 
 
-@elementwise(dtype=floating, partials={"input": lambda input: cosh(input)})
+@elementwise(dtype=floating, ufunc=np.sinh, partials={"input": lambda input: cosh(input)})
 def sinh(input):
     """The hyperbolic sine."""
     return sinh(input)
 
 
-@elementwise(dtype=floating, partials={"input": lambda input: sinh(input)})
+@elementwise(dtype=floating, ufunc=np.cosh, partials={"input": lambda input: sinh(input)})
 def cosh(input):
     """The hyperbolic cosine."""
     return cosh(input)
@@ -218,20 +221,22 @@ def tanh(input):
     return tanh(input)
 
 
-@elementwise(dtype=floating, surface=NO_FOREACH, aliases=("arcsinh",), partials={"input": lambda input: rsqrt(input * input + 1)})
+@elementwise(dtype=floating, ufunc=np.arcsinh, surface=NO_FOREACH, aliases=("arcsinh",),
+             partials={"input": lambda input: rsqrt(input * input + 1)})  # fmt: skip
 def asinh(input):
     """The inverse hyperbolic sine."""
     return asinh(input)
 
 
-@elementwise(dtype=floating, surface=NO_FOREACH, aliases=("arccosh",),
+@elementwise(dtype=floating, ufunc=np.arccosh, surface=NO_FOREACH, aliases=("arccosh",),
              partials={"input": lambda input: rsqrt(input - 1) * rsqrt(input + 1)}, samples=(1.1, 4.0))  # fmt: skip
 def acosh(input):
     """The inverse hyperbolic cosine; nan below 1."""
     return acosh(input)
 
 
-@elementwise(dtype=floating, surface=NO_FOREACH, aliases=("arctanh",), partials={"input": lambda input: 1 / (1 - input * input)},
+@elementwise(dtype=floating, ufunc=np.arctanh, surface=NO_FOREACH, aliases=("arctanh",),
+             partials={"input": lambda input: 1 / (1 - input * input)},
              samples=(-0.9, 0.9))  # fmt: skip
 def atanh(input):
     """The inverse hyperbolic tangent; infinite at -1 and 1, nan outside."""
@@ -285,19 +290,19 @@ def _rounding(op: Any, args: Any) -> Any:
     return d, d
 
 
-@elementwise(dtype=_rounding, vjp={"input": lambda grad: grad * 0})
+@elementwise(dtype=_rounding, ufunc=np.floor, vjp={"input": lambda grad: grad * 0})
 def floor(input):
     """The largest integer not above `input`."""
     return floor(input)
 
 
-@elementwise(dtype=_rounding, vjp={"input": lambda grad: grad * 0})
+@elementwise(dtype=_rounding, ufunc=np.ceil, vjp={"input": lambda grad: grad * 0})
 def ceil(input):
     """The smallest integer not below `input`."""
     return ceil(input)
 
 
-@elementwise(dtype=_rounding, aliases=("fix",), vjp={"input": lambda grad: grad * 0})
+@elementwise(dtype=_rounding, ufunc=np.trunc, aliases=("fix",), vjp={"input": lambda grad: grad * 0})
 def trunc(input):
     """`input` without its fraction."""
     return trunc(input)
