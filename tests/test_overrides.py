@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 
 import pytest
 
 import flambeau as fb
 from flambeau import overrides
+from flambeau.ops import _derive
 
 F = fb.nn.functional
 
@@ -206,16 +208,44 @@ def test_pytrees_come_apart_and_together():
         spec.unflatten([1])
 
 
-def test_a_class_that_is_gone_costs_nothing():
+def test_only_living_instances_put_operations_on_the_slow_path():
     from flambeau import _state
 
-    gc.collect()  # classes of earlier tests that are garbage already
-    before = _state._slow_reasons
+    gc.collect()  # instances of earlier tests that are garbage already
+    before = set(_state._asking)
 
     class Passing(fb.Tensor):
         pass
 
-    assert _state._slow_reasons == before + 1
-    del Passing
+    assert set(_state._asking) == before
+    made = fb.ones(2).as_subclass(Passing)
+    copied, result = copy.deepcopy(made), made + 1
+    assert type(copied) is type(result) is Passing
+    assert set(_state._asking) - before == {id(made), id(copied), id(result)}
+    assert _state.SLOW
+    assert _derive._scope["SLOW"]
+    del made, copied, result
     gc.collect()
-    assert _state._slow_reasons == before
+    assert set(_state._asking) == before
+    assert bool(before) is _state.SLOW or _state._slow_reasons
+
+
+def test_stand_ins_are_asked_in_a_process_without_subclasses(fresh_python):
+    fresh_python("-c", """
+import flambeau as fb
+class Stand:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__
+F = fb.nn.functional
+x = fb.ones(2)
+calls = [fb.add(Stand(), 2), fb.add(x, Stand()), x * Stand(), fb.cat([x, Stand()]), fb.sum(Stand()), F.gelu(Stand()), x.add_(Stand()),
+         F.mse_loss(x, Stand()), fb.where(x > 0, Stand(), x), fb.matmul(x, Stand())]
+assert calls == ["add", "add", "mul", "cat", "sum", "gelu", "add_", "mse_loss", "where", "matmul"], calls
+try:
+    fb.add("a", 2)
+except TypeError as error:
+    assert "must be Tensor" in str(error)
+else:
+    raise AssertionError
+""")  # fmt: skip

@@ -1,12 +1,14 @@
 """Flags that every op consults, and the thread-local state behind them.
 
 Generated entry points read two plain globals: `SLOW` (some unusual mode is on: take the slow path) and `GRAD` (no thread
-has switched recording off, so there is no need to ask which thread this is). `share` gives a namespace its copy of both.
+has switched recording off, so there is no need to ask which thread this is). Functions that make tensors read `PLACED`
+(some thread has a default device). `share` gives a namespace its copy of all three.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from itertools import count
 from typing import Any
 
@@ -14,9 +16,11 @@ next_seq = count(1).__next__
 
 SLOW = False
 GRAD = True
+PLACED = False
 _slow_reasons = 0
 _grad_off = 0
-_lock = threading.Lock()
+_lock = threading.RLock()  # the collector may end an instance's life, and come here, while this thread holds it
+_asking: dict[int, Any] = {}  # the living instances of classes that want a say: weak references by id
 _namespaces: list[dict[str, Any]] = [globals()]
 
 
@@ -39,8 +43,8 @@ local = _Local()
 
 
 def share(namespace: dict[str, Any]) -> None:
-    """Keep `SLOW` and `GRAD` in `namespace` equal to the flags here."""
-    namespace["SLOW"], namespace["GRAD"] = SLOW, GRAD
+    """Keep `SLOW`, `GRAD` and `PLACED` in `namespace` equal to the flags here."""
+    namespace["SLOW"], namespace["GRAD"], namespace["PLACED"] = SLOW, GRAD, PLACED
     _namespaces.append(namespace)
 
 
@@ -54,7 +58,29 @@ def add_slow(change: int) -> None:
     global _slow_reasons
     with _lock:
         _slow_reasons += change
-        _publish("SLOW", _slow_reasons > 0)
+        _settle()
+
+
+def _settle() -> None:
+    """Publish whether there is a reason; again if the last instance went meanwhile."""
+    with _lock:
+        while (_slow_reasons > 0 or bool(_asking)) is not SLOW:
+            _publish("SLOW", _slow_reasons > 0 or bool(_asking))
+
+
+def watch(instance: Any) -> None:
+    """Take the slow path as long as `instance` lives, whose class wants a say in every operation on it."""
+    key = id(instance)
+    _asking[key] = weakref.ref(instance, lambda _: unwatch(key))
+    if not SLOW:
+        _settle()
+
+
+def unwatch(key: int) -> None:
+    """End what `watch` began for the instance of that id."""
+    _asking.pop(key, None)
+    if not _asking:
+        _settle()
 
 
 def grad_enabled() -> bool:
@@ -78,12 +104,24 @@ def set_grad(mode: bool) -> bool:
 # -- default device ------------------------------------------------------------------------------------------------------
 
 
+_pushed = 0                                           # default devices of threads
+
+
 def push_default_device(device: Any) -> None:
     local.devices.append(device)
+    _note_devices(1)
 
 
 def pop_default_device() -> None:
     local.devices.pop()
+    _note_devices(-1)
+
+
+def _note_devices(change: int) -> None:
+    global _pushed
+    with _lock:
+        _pushed += change
+        _publish("PLACED", _pushed > 0 or _global_device is not None)
 
 
 def default_device() -> Any:
@@ -94,14 +132,10 @@ def default_device() -> Any:
 _global_device: Any = None
 
 
-def plain_device() -> bool:
-    """Whether new tensors go to the CPU unless told otherwise."""
-    return _global_device is None and not local.devices
-
-
 def set_default_device(device: Any) -> None:
     global _global_device
     _global_device = device
+    _note_devices(0)
 
 
 # -- uninitialised memory -----------------------------------------------------------------------------------------------

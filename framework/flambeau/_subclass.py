@@ -1,8 +1,9 @@
 """Subclasses of Tensor, and what makes all of a tensor's interface overridable by `__torch_function__`.
 
-Ops ask operands' classes themselves, on the slow path. The rest of the interface - properties, methods that are no ops,
-functions that create tensors - does not look at classes, so that plain tensors pay nothing; here it is wrapped where
-somebody wants a say: methods and properties on the subclass, functions in the package's namespace.
+Ops ask operands' classes themselves, on the slow path, which all take while an instance of such a class lives. The rest
+of the interface - properties, methods that are no ops, functions that create tensors - does not look at classes, so that
+plain tensors pay nothing; here it is wrapped where somebody wants a say: methods and properties on the subclass, functions
+in the package's namespace.
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ _installed = False
 
 def creation_functions() -> dict[str, Any]:
     """The public functions of the package that are no ops, by name."""
-    from .ops import create, misc, random
+    from .ops import create, misc, random, ranges
 
-    return {**create.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS}
+    return {**create.FUNCTIONS, **ranges.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS}
 
 
 def install_functions() -> None:
@@ -116,6 +117,8 @@ def install_functions() -> None:
 def _asking_function(fn: Any) -> Any:
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
+        if not _state.SLOW:
+            return fn(*args, **kwargs)
         from .ops import _slow
 
         classes = _slow.overriding_classes((*args, *kwargs.values()))

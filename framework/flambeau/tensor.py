@@ -6,10 +6,13 @@ kept on the class.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from flambeau_kernels import small
 
 from . import _arrays, _state, _warn, dtypes
 from ._arrays import MetaArray
@@ -42,6 +45,14 @@ def _no_attribute(name: str, owner: Any) -> AttributeError:
         # Probes of protocols, Python's and notebooks', are no questions about PyTorch.
         return AttributeError(f"torch.Tensor has no attribute {name!r}", name=name, obj=owner)
     return _missing.attribute_error("torch.Tensor", name, owner)
+
+
+def _instance(cls: type) -> Any:
+    """A new `cls`, whose slots are to be filled. While one that wants a say in operations lives, they ask."""
+    made = _new(cls)
+    if cls._asks:  # pyright: ignore[reportAttributeAccessIssue]  # a class of tensors
+        _state.watch(made)
+    return made
 
 
 class TensorMeta(type):
@@ -88,6 +99,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     _b: Any  # for a view: (base, op, args, link of the view it was taken from)
 
     __array_priority__ = 1000
+    _asks = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
     names_ = None
     is_quantized = False
     is_sparse = False
@@ -110,9 +122,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__module__.partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
-            # As long as the class lives an operand may want a say in every operation.
-            _state.add_slow(1)
-            weakref.finalize(cls, _state.add_slow, -1).atexit = False
+            cls._asks = not getattr(cls, "_plain_operand", False)
             from ._subclass import make_overridable
 
             make_overridable(cls)
@@ -134,7 +144,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @staticmethod
     def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:  # PyTorch's signature
         """A `cls` over the memory of `data`, without its history."""
-        made = _new(cls)
+        made = _instance(cls)
         made._a, made._v, made._g, made._b = data._a, data._v, None, None
         made._n = None
         if require_grad:
@@ -143,7 +153,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def as_subclass(self, cls: Any) -> Any:
         """The same values, memory and history as an instance of `cls`."""
-        made = _new(cls)
+        made = _instance(cls)
         made._a, made._v, made._n, made._b, made._g = self._a, self._v, self._n, self._b, None
         return made
 
@@ -192,15 +202,17 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         __getitem__: Any
         __setitem__: Any
 
-    @property
-    def shape(self) -> Size:
-        """The sizes of the dimensions, a `Size`, which is a tuple."""
-        return tuple.__new__(Size, self._a.shape)
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> Size:
+            """The sizes of the dimensions; `_bind` makes it."""
+            ...
 
     @property
     def dtype(self) -> dtype:
         """The type of the elements."""
-        return from_numpy_dtype(self._a.dtype)
+        return _DTYPE_OF.get(self._a.dtype) or from_numpy_dtype(self._a.dtype)
 
     @property
     def device(self) -> device:
@@ -221,15 +233,19 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the extent of dimension `dim`. Raises: IndexError when there is no such dimension."""
         if dim is None:
-            return tuple.__new__(Size, self._a.shape)
+            return self.shape
         shape = self._a.shape
+        if dim.__class__ is int and -len(shape) <= dim < len(shape):
+            return shape[dim]
         return shape[wrap_dim(dim, len(shape))] if shape else shape[wrap_dim(dim, 0)]
 
     def stride(self, dim: int | None = None) -> Any:
         """Steps in memory between neighbours along each dimension, in elements."""
         a = self._a
-        step = a.itemsize
-        strides = tuple(s // step for s in (a.strides if a.size else _arrays.contiguous_strides(a.shape, step)))
+        strides = small.steps(a)
+        if strides is None:
+            step = a.itemsize
+            strides = tuple([s // step for s in (a.strides if a.size else _arrays.contiguous_strides(a.shape, step))])
         return strides if dim is None else strides[wrap_dim(dim, len(strides))]
 
     def storage_offset(self) -> int:
@@ -241,15 +257,17 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return (a.data.ptr - a.data.mem.ptr) // a.itemsize
         if not a.size:
             return self.__dict__.get("_empty_offset", 0)
-        return (_arrays.address(a) - _arrays.address(storage_buffer(self))) // a.itemsize
+        buffer = self._v[tape.BUFFER]
+        return (small.address(a) - small.address(buffer if buffer.__class__ is ndarray else storage_buffer(self))) // a.itemsize
 
     def data_ptr(self) -> int:
         """Address of the first element, in bytes."""
-        return _arrays.address(self._a) if self._a.size else 0
+        a = self._a
+        return (small.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
     def numel(self) -> int:
         """Number of elements."""
-        return int(self._a.size)
+        return self._a.size
 
     nelement = numel
 
@@ -271,17 +289,17 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Whether elements lie in memory in the order of `memory_format` (row-major by default) without gaps."""
         a = self._a
         if memory_format is None or memory_format.name == "contiguous_format":
-            return _arrays.is_c_contiguous(a)
+            return a.flags.c_contiguous if a.__class__ is ndarray else _arrays.is_c_contiguous(a)
         order = channels_last_order(memory_format, a.ndim)
         return order is not None and _arrays.strides_follow(a.shape, a.strides, a.itemsize, order)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating: float64, float32, or one of the halves and smaller."""
-        return self.dtype.is_floating_point
+        return (_DTYPE_OF.get(self._a.dtype) or self.dtype).is_floating_point
 
     def is_complex(self) -> bool:
         """Whether the dtype is complex."""
-        return self.dtype.is_complex
+        return (_DTYPE_OF.get(self._a.dtype) or self.dtype).is_complex
 
     def is_signed(self) -> bool:
         """Whether the dtype has negative values."""
@@ -369,7 +387,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
                     f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
                 )
             self._n = tape.leaf_node(self)
-            self._g = self.grad
+            self._g = getattr(self, "_g", None)
         return self
 
     @property
@@ -394,14 +412,16 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def grad(self) -> Tensor | None:
         """The gradient that `backward` has added up, or None; of a leaf, or after `retain_grad`."""
         try:
-            return self._g
-        except AttributeError:  # what operations make has no gradient, and saves storing that
-            if self._n is not None and type(self._n) is not tape.Leaf and not self.retains_grad:
-                _warn.warn(
-                    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
-                    "populated during autograd.backward(); call .retain_grad() on it before, or use the leaf"
-                )
-            return None
+            grad = self._g
+        except AttributeError:  # what operations make has no gradient, and may save storing that
+            grad = self._g = None
+        node = self._n
+        if grad is None and node is not None and type(node) is not tape.Leaf and not self.retains_grad:
+            _warn.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+                "populated during autograd.backward(); call .retain_grad() on it before, or use the leaf"
+            )
+        return grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -530,6 +550,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def item(self) -> Any:
         """The only element, as a Python number. Raises: RuntimeError unless there is exactly one."""
         a = self._a
+        if a.__class__ is ndarray and a.size == 1:
+            value = a.item()
+            if value.__class__ in _PYTHONS:
+                return value
         if a.size != 1:
             raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
         if type(a) is MetaArray:
@@ -590,6 +614,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def __bool__(self) -> bool:
         a = self._a
+        if a.__class__ is ndarray and a.size == 1 and a.dtype.isbuiltin == 1:
+            return bool(a.item())
         if a.size == 1:
             return bool(self.item())
         if a.size == 0:
@@ -597,9 +623,19 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous; use any() or all()")
 
     def __int__(self) -> int:
+        a = self._a
+        if a.__class__ is ndarray and a.size == 1:
+            value = a.item()
+            if value.__class__ in _REALS:
+                return int(value)
         return int(self._real_number("int"))
 
     def __float__(self) -> float:
+        a = self._a
+        if a.__class__ is ndarray and a.size == 1:
+            value = a.item()
+            if value.__class__ in _REALS:
+                return float(value)
         return float(self._real_number("float"))
 
     def __complex__(self) -> complex:
@@ -661,7 +697,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         )
 
     def __copy__(self) -> Any:
-        made = _new(type(self))
+        made = _instance(type(self))
         made._a, made._v, made._b, made._g, made._n = self._a, self._v, None, None, None
         if self.requires_grad:
             made.requires_grad_(True)
@@ -677,7 +713,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             )
         from copy import deepcopy
 
-        made = _new(type(self))
+        made = _instance(type(self))
         memo[id(self)] = made
         made._a, made._v = _copy_storage(self, memo)
         made._b = None
@@ -764,6 +800,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
 
 _LATE = frozenset(("_g", "_b", "_n"))
+_DTYPE_OF = dtypes._OF_NUMPY
+_REALS = frozenset((float, int, bool))
+_PYTHONS = _REALS | {complex}                         # what an array of a dtype of numpy's own has for items
 Tensor.__module__ = "flambeau"
 
 
@@ -778,6 +817,27 @@ def wrap(array: Any, node: Any = None) -> Tensor:
 
 
 engine._wrap = wrap
+
+
+def _shape(tensor: Tensor) -> Size:
+    """The sizes of the dimensions, a `Size`, which is a tuple."""
+    return tuple.__new__(Size, tensor._a.shape)
+
+
+def _bind() -> None:
+    """Let `Tensor.shape` be what reads it soonest: the launcher, while there is one.
+
+    Those who override functions know properties by themselves, so once they are about, it stays the one it is.
+    """
+    if "flambeau.ops._slow" in sys.modules or "flambeau.overrides" in sys.modules:
+        return
+    Tensor.shape = property(small.sizes_of, doc=_shape.__doc__)  # pyright: ignore[reportAttributeAccessIssue]  # made here
+
+
+small.of_class(
+    small.Objects(Tensor, {"array": "_a", "record": "_v", "node": "_n", "link": "_b", "grad": "_g"}, Size, _shape, _bind),
+    wrap,
+)
 
 
 def without_history(tensor: Tensor) -> Tensor:
@@ -867,7 +927,7 @@ def rebuild(cls: Any, data: Any, dtype: Any, shape: Any, stride: Any, place: str
             order = sorted(range(len(shape)), key=lambda d: -stride[d])
             array = _arrays.strided_empty(tuple(shape), dtype.numpy, order)
             array[...] = values
-    made = _new(cls)
+    made = _instance(cls)
     made._a, made._n, made._v, made._g, made._b = array, None, [0, 0, None, None], None, None
     if place.startswith("cuda"):
         made = made.to(place)

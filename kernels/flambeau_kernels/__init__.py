@@ -27,6 +27,11 @@ _WIDE = {np.dtype(narrow): np.dtype(np.float32) for narrow in (
 COMPILED_FROM = 1024
 # The same for formulas that are several numpy calls, with their temporaries.
 SEVERAL_COMPILED_FROM = 256
+# Calls of an op on small operands after which its formula is compiled for them, if the numpy tier gives the same bits.
+TAUGHT_AFTER = 24
+
+# Dtypes whose small arrays numpy's ufuncs compute at full speed.
+_UFUNCS_OF = {np.dtype(np.float32), np.dtype(np.float64)}
 
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 
@@ -116,9 +121,20 @@ def _load_compiled() -> Any:
     return _compiled
 
 
-def smallest_compiled(formula: Formula) -> int:
-    """Elements from which the compiled tier is asked to run `formula`."""
-    return COMPILED_FROM if formula.ufunc is not None else SEVERAL_COMPILED_FROM
+def smallest_compiled(formula: Formula, compute: np.dtype) -> int:
+    """Elements from which the compiled tier is asked to run `formula` in `compute`.
+
+    Where tiers differ in the last bit the answer must not depend on what has run before, so one of them has all sizes, or
+    the size decides: numpy's own loops for functions of small float32 and float64 arrays, compiled ones else.
+    """
+    if has_one_answer(formula, compute):
+        return COMPILED_FROM if formula.ufunc is not None else SEVERAL_COMPILED_FROM
+    return COMPILED_FROM if formula.ufunc is not None and compute in _UFUNCS_OF else 1
+
+
+def has_one_answer(formula: Formula, compute: np.dtype) -> bool:
+    """Whether all tiers give the same bits for `formula`."""
+    return compute.kind != "c" and formula.exact
 
 
 def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
@@ -129,7 +145,8 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
         outs: one allocated array per result of the formula; results are converted to its dtype.
         compute: dtype to calculate in; for half types float32 is used and only results are rounded.
     """
-    if outs[0].size >= (COMPILED_FROM if formula.ufunc is not None else SEVERAL_COMPILED_FROM):  # written out for speed
+    size = outs[0].size
+    if size >= SEVERAL_COMPILED_FROM or size and smallest_compiled(formula, compute) == 1:
         run = _compiled
         if run is None and not _is_numpys(formula, inputs, outs, compute):
             run = _load_compiled()
@@ -161,7 +178,7 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
 
     None where the compiled tier does not take them. Numbers among `inputs` are to be 0-d arrays.
     """
-    if outs[0].size < smallest_compiled(formula) or _compiled is None and _is_numpys(formula, inputs, outs, compute):
+    if outs[0].size < smallest_compiled(formula, compute) or _compiled is None and _is_numpys(formula, inputs, outs, compute):
         return None
     run = _compiled or _load_compiled()
     plan = getattr(run, "planned", None)
@@ -175,7 +192,7 @@ def teach(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype
         inputs: arrays and numbers, as for `launch`.
         out: an array of the result's dtype, which like `compute` must follow from the formula and the dtypes of `inputs`.
     """
-    teach_it = getattr(_compiled, "teach", None)
+    teach_it = getattr(_compiled or _load_compiled(), "teach", None)
     if teach_it is not None:
         teach_it(formula, inputs, out, compute)
 
@@ -221,7 +238,10 @@ def store(out: Any, a: Any) -> None:
             if transpose.copy(out, a):
                 return
         compute = _computed_for_copy(a.dtype, out.dtype)
-        if compute is not None and not (a.flags.c_contiguous and a.dtype == out.dtype and out.flags.c_contiguous):
+        # A plain copy of few elements is quickest as a call of the C library; of many, all threads take part, and copies to
+        # an address a little further on in its page do not stall.
+        plain = a.dtype == out.dtype and a.flags.c_contiguous and out.flags.c_contiguous
+        if compute is not None and not (plain and out.size < UFUNC_COMPILED_FROM):
             run = _compiled or _load_compiled()
             if run(_SAME, (a,), (out,), compute):
                 if a.dtype != out.dtype:
@@ -238,6 +258,17 @@ def store(out: Any, a: Any) -> None:
 def converted(a: Any, dtype: np.dtype) -> Any:
     """A new array of what `store` makes of `a` as another `dtype`, if this has been done to arrays like it; or None."""
     return _conversion(dtype).direct(a)
+
+
+def learn_conversion(a: Any, made: Any) -> None:
+    """Let `converted` take arrays like `a`, of which `made` is the conversion, if it would give the same bits."""
+    old, new = a.dtype, made.dtype
+    whole = old.kind in "biu"
+    if old.kind == "c" or new.kind == "c" or new.kind in "biu" and not whole:
+        return                                            # numpy says what becomes of parts and fractions
+    if new in _HALVES and old != np.float32 or old.kind == "V" and old not in _HALVES or new.kind == "V" and new not in _HALVES:
+        return                                            # rounding twice is not rounding once
+    teach(_conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new)
 
 
 @functools.cache

@@ -9,6 +9,12 @@ from typing import Any
 from . import vocabulary
 
 _WORDS = frozenset((*vocabulary.WORDS, *vocabulary.HOST_WORDS))
+# Words whose value in real numbers leaves no choice: IEEE 754 or whole numbers say every bit.
+_EXACT_WORDS = frozenset((
+    "abs", "sqrt", "rsqrt", "floor", "ceil", "trunc", "nearbyint", "copysign", "where", "minimum", "maximum", "fmin", "fmax",
+    "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "signbit", "sign", "real", "imag",
+    "conj", "bit_not", "fmod", "remainder", "floor_divide",
+))  # fmt: skip
 
 
 def refuse(*operands: Any) -> None:
@@ -27,7 +33,7 @@ class Formula:
         ufunc: a numpy ufunc that computes exactly `fn`, used by the numpy tier to spare the temporaries.
     """
 
-    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "__weakref__", "compiled", "direct", "direct_")
+    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "_exact", "__weakref__", "compiled", "direct", "direct_")
 
     def __init__(self, fn: Callable[..., Any], name: str | None = None, ufunc: Any = None) -> None:
         if not isinstance(fn, FunctionType):
@@ -37,6 +43,7 @@ class Formula:
         self.ufunc = ufunc
         self._bound: dict[int, Callable[..., Any]] = {}
         self._key: str | None = None
+        self._exact: bool | None = None
         self.compiled: Any = None  # whatever the engine keeps for it
         self.direct: Callable[..., Any] = refuse
         self.direct_: Callable[..., Any] = refuse
@@ -55,6 +62,13 @@ class Formula:
         if bound is None:
             bound = self._bound[id(words)] = rebind(self.fn, words, {})
         return bound
+
+    @property
+    def exact(self) -> bool:
+        """Whether every reading gives the same bits for real numbers: it is made of arithmetic, comparisons and choices alone."""
+        if self._exact is None:
+            self._exact = _is_exact(self.fn, set())
+        return self._exact
 
     @property
     def key(self) -> str:
@@ -89,6 +103,31 @@ def rebind(fn: Callable[..., Any], words: Mapping[str, Any], done: dict[int, Any
 
 def names_of(fn: FunctionType) -> tuple[str, ...]:
     return fn.__code__.co_names
+
+
+def _is_exact(fn: Any, seen: set[int]) -> bool:
+    """Whether `fn`, a function or constant that a formula refers to, rounds in one way only."""
+    if not isinstance(fn, FunctionType):
+        return isinstance(fn, (int, float))
+    if id(fn) in seen:
+        return True
+    seen.add(id(fn))
+    if _has_powers(fn.__code__.co_code):
+        return False
+    for name in names_of(fn):
+        if name not in _EXACT_WORDS and (name in _WORDS or name not in fn.__globals__ or not _is_exact(fn.__globals__[name], seen)):
+            return False
+    return all(_is_exact(cell.cell_contents, seen) for cell in fn.__closure__ or ())
+
+
+def _has_powers(code: bytes) -> bool:
+    import opcode
+
+    operation = opcode.opmap["BINARY_OP"]
+    return any(op == operation and arg in _POWERS for op, arg in zip(code[::2], code[1::2], strict=True))
+
+
+_POWERS = (8, 21)  # CPython's NB_POWER and NB_INPLACE_POWER, the arguments of BINARY_OP for ** and **=
 
 
 def _cell(value: Any) -> Any:

@@ -64,6 +64,10 @@ def _sign(x: Any) -> Any:
     return np.sign(np.where(np.isnan(x), 0, x)).astype(x.dtype, copy=False) if x.dtype.kind == "f" else np.sign(x)
 
 
+def _nearbyint(x: Any) -> Any:
+    return x if x.dtype.kind in "biu" else np.rint(x)  # which takes integers by way of float64
+
+
 def _pow(x: Any, y: Any) -> Any:
     kind = np.result_type(x, y).kind
     if kind == "c":
@@ -117,8 +121,9 @@ WORDS_READ: dict[str, Any] = {
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _scipy("erf"),
-    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "ndtr": _scipy("ndtr"), "sigmoid": _sigmoid, "pow": _pow, "lgamma": _lgamma,
-    "digamma": _scipy("psi"), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": np.rint,
+    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "ndtr": _scipy("ndtr"), "ndtr_near": _scipy("ndtr"),
+    "sigmoid": _sigmoid, "pow": _pow, "lgamma": _lgamma,
+    "digamma": _scipy("psi"), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": _nearbyint,
     "copysign": np.copysign, "fmod": np.fmod, "remainder": _remainder, "floor_divide": np.floor_divide, "where": np.where,
     "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin, "fmax": np.fmax, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite, "logical_not": np.logical_not, "logical_and": np.logical_and, "logical_or": np.logical_or,

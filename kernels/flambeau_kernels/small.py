@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ Call = Callable[..., Any]
 # Multiplications of the largest product of matrices computed here, and of a matrix and a vector: up to them OpenBLAS works on
 # one thread. More go to `cpu/matmul.py`.
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = 1 << 18, 1 << 13
+MOST_PRODUCTS_OF_MANY = 1 << 9                        # of each product of a batch that numpy goes through
 
 # Calls after which cached launchers are loaded (35 ms with LLVM's library), and after which missing ones are compiled
 # (two seconds of another thread, which the end of the process waits for). Without a cache every process would pay that.
@@ -143,6 +144,11 @@ def numpy_sum(a: Any) -> Any:
         return None
 
 
+def numpy_address(a: ndarray) -> int:
+    """Where the first element of `a` is."""
+    return a.__array_interface__["data"][0]
+
+
 def refuse(*args: Any) -> None:
     """Stands for a launcher that only saves steps: the caller has its own way with numpy."""
 
@@ -161,9 +167,40 @@ _BY_NUMPY: dict[str, Call] = {
     "relu": numpy_relu,    "add_": numpy_add_, "sub_": numpy_sub_, "mul_": numpy_mul_, "div_": numpy_div_, "matmul": numpy_matmul,
     "matmul_nt": numpy_matmul_nt, "matmul_tn": numpy_matmul_tn, "linear": numpy_linear, "sum": numpy_sum,
     "mul_grad": refuse, "tanh_grad": refuse, "relu_grad": refuse,
-    "cat": refuse_and_count, "stack": refuse_and_count, "view": refuse_and_count,
-    "normals": refuse_and_count,
+    "cat": refuse_and_count, "stack": refuse_and_count, "view": refuse_and_count, "expand": refuse_and_count,
+    "unsqueeze": refuse_and_count, "steps": refuse, "address": numpy_address, "restrided": refuse_and_count, "normals": refuse_and_count,
+    "draws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
+    "pick_along": refuse_and_count, "put_along": refuse_and_count, "add_along": refuse_and_count, "put_slices": refuse_and_count,
+    "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "over": refuse, "view_of": refuse, "sizes_of": refuse,
 }  # fmt: skip
+
+
+# -- objects around arrays -------------------------------------------------------------------------------------------------
+
+
+class Objects(NamedTuple):
+    """The class that `over` and `view_of` make objects of, and `sizes_of` reads; see `engine/builtins_objects.py`."""
+
+    cls: type
+    slots: dict[str, str]                             # names of the slots meant by array, record, node, link and grad
+    sizes: type                                       # a class of tuples
+    other_sizes: Call                                 # what `sizes_of` answers where the builtin is not made for it
+    bound: Call                                       # called when launchers take the names, or give them back
+
+
+objects: Objects | None = None
+
+
+def of_class(given: Objects, by_python: Call) -> None:
+    """Let the launchers make objects of a class; until there are any, `over` is `by_python`."""
+    global objects
+    objects = given
+    _BY_NUMPY.update(over=by_python, sizes_of=given.other_sizes)
+    _UNCOUNTED.update((by_python, given.other_sizes))
+    start_over()
+
+
+_UNCOUNTED: set[Call] = {refuse, numpy_address}                      # what comes along with other calls
 
 
 # -- by launchers, once there are some -----------------------------------------------------------------------------------
@@ -194,6 +231,8 @@ def _look_for_launchers() -> None:
         found = launchers.load(compile=False) if launchers.available()[0] else {}
         if found:
             globals().update({name: found.get(name, fn) for name, fn in _BY_NUMPY.items()} | _refused)
+            if objects is not None:
+                objects.bound()
         elif not launchers.available()[0] or (_compiler is not None and not _compiler.is_alive()):
             globals().update(_BY_NUMPY | _refused)
         elif _turn == LOAD_AFTER:
@@ -219,13 +258,15 @@ def start_over() -> None:
     """Begin with numpy's functions again; for a new choice of backend."""
     global _turn, _calls
     _calls, _turn = count(1).__next__, LOAD_AFTER
-    globals().update({name: fn if fn is refuse else _counted(fn) for name, fn in _BY_NUMPY.items()} | _refused)
+    globals().update({name: fn if fn in _UNCOUNTED else _counted(fn) for name, fn in _BY_NUMPY.items()} | _refused)
+    if objects is not None:
+        objects.bound()
 
 
 def refuse_products(on: bool) -> None:
     """Leave all matrix products to the general way, or stop doing so."""
     global _refused
-    _refused = dict.fromkeys((*_PRODUCTS, "matmul", "matmul_nt", "matmul_tn", "linear"), refuse) if on else {}
+    _refused = dict.fromkeys((*_PRODUCTS, "matmul", "matmul_nt", "matmul_tn", "linear", "bmm"), refuse) if on else {}
     globals().update(_PRODUCTS)
     start_over()
 
@@ -256,5 +297,23 @@ relu_grad: Call
 cat: Call
 stack: Call
 view: Call
+expand: Call
+unsqueeze: Call
+restrided: Call
+steps: Call  # of an array, in elements
+address: Call  # of an array's first element
+over: Call
+view_of: Call
+sizes_of: Call
 normals: Call
+bmm: Call
+outer: Call
+pick_along: Call
+put_along: Call
+add_along: Call
+put_slices: Call
+add_slices: Call
+pick_pairs: Call
+draws: Call
+same: Call  # whether all elements are
 start_over()

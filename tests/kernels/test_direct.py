@@ -10,6 +10,9 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
+from flambeau import _arrays
+from flambeau.ops import _derive
+from flambeau.ops._spec import OPS, ElementwiseOp
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.formula import Formula
 
@@ -72,11 +75,77 @@ def test_what_it_was_not_taught_is_refused():
     a = array("int64")
     assert formula.direct(a, 5) is not None
     refused = [(a,), (a, 5, 5), (a, a), (a, 5.0), (a, True), (a, 1 << 60), (a, -(1 << 70)), (a, "5"), (a, np.int64(5)), (5, a),
-               (a.astype("int32"), 5), (a[::2], 5), (a[:20], 5), (a[:0], 5), (np.asfortranarray(a[:70_000].reshape(7, -1)), 5),
-               (a.view(type("Sub", (np.ndarray,), {})), 5), (fb.from_numpy(a), 5), (np.array(1), 5), ()]  # fmt: skip
+               (a.astype("int32"), 5), (a[::2], 5), (a[:0], 5), (np.asfortranarray(a[:70_000].reshape(7, -1)), 5),
+               (a.view(type("Sub", (np.ndarray,), {})), 5), (fb.from_numpy(a), 5), (), (a[:20][::2], 5)]  # fmt: skip
     assert [args for args in refused if formula.direct(*args) is not None] == []
     two, _ = taught(lambda a, b: a - b, (a, a), "int64", "int64")
     assert two.direct(a, a[1:]) is two.direct(a[:70_000], a[:70_000].reshape(7, -1)) is None
+
+
+def shapes_that_broadcast(r):
+    """Two arrays of up to four dimensions, with strides of all sorts."""
+    shape = tuple(r.integers(1, 5, r.integers(0, 5)))
+
+    def one():
+        lengths = [n if r.random() < 0.8 else 1 for n in shape[r.integers(0, len(shape) + 1) if r.random() < 0.4 else 0 :]]
+        a = r.standard_normal([2 * n for n in lengths]).astype("float32")
+        a = np.asarray(a[tuple(slice(0, 2 * n, 2) if r.random() < 0.3 else slice(0, n) for n in lengths)])
+        kind = r.integers(0, 4)
+        return np.ascontiguousarray(a) if kind == 0 and a.ndim else np.asfortranarray(a) if kind == 1 else a
+
+    return one(), one()
+
+
+def test_small_operands_of_any_strides_are_broadcast():
+    formula, _ = taught(lambda a, b: a * b + a, (array("float32", 0, (4, 4)), array("float32", 1, (4,))), "float32", "float32")
+    out = np.empty((4, 2), "float32")
+    kernels.teach(formula, (array("float32", 0, (4, 4))[:, ::2],) * 2, out, np.dtype("float32"))
+    r, taken = np.random.default_rng(0), 0
+    for _ in range(4000):
+        a, b = shapes_that_broadcast(r)
+        expected = a * b + a
+        made = formula.direct(a, b)
+        if made is not None:
+            taken += 1
+            laid_out = _arrays.empty_like_layout(expected.shape, a.dtype, [a, b])
+            assert made.shape == expected.shape
+            assert all(s == t for s, t, n in zip(made.strides, laid_out.strides, made.shape, strict=True) if n > 1)
+            np.testing.assert_array_equal(made, expected)
+        target = a.copy(order="K")
+        written = formula.direct_(target, b)
+        if written is not None:
+            assert written is target
+            np.testing.assert_array_equal(target, expected)
+        else:
+            np.testing.assert_array_equal(target, a)
+        assert (written is None) or target.shape == expected.shape
+    assert taken > 3500
+
+
+def test_what_overlaps_in_part_is_not_written():
+    formula, _ = taught(lambda a, b: a + b, (array("float32", 0, (4, 4)), array("float32", 1, (4,))), "float32", "float32")
+    kernels.teach(formula, (array("float32", 0, (4, 4))[:, ::2],) * 2, np.empty((4, 2), "float32"), np.dtype("float32"))
+    a = np.arange(64, dtype="float32").reshape(8, 8)
+    assert formula.direct_(a[:, ::2], a[:, ::2]) is not None
+    before = a.copy()
+    once = np.lib.stride_tricks.as_strided(a, (4, 4), (0, 4))
+    rows = np.lib.stride_tricks.as_strided(a, (4, 4), (8, 4))
+    frozen = a[:, ::2]
+    frozen.flags.writeable = False
+    for target, other in [(a, a[0]), (a[:, :4], a[:, 4:]), (a[1:, ::2], a[:-1, ::2]), (a[:4, :4].T, a[:4, :4]), (once, a[7, :4]),
+                          (rows, a[7, :4]), (frozen, a[7, :4]), (a[0], a)]:  # fmt: skip
+        assert formula.direct_(target, other) is None
+    np.testing.assert_array_equal(a, before)
+    assert formula.direct_(a[:4], a[7]) is not None
+
+
+def test_dtypes_are_promoted_only_where_all_have_dimensions_or_none():
+    formula, _ = taught(lambda a, b: a + b, (array("float32", 0, (4, 4)), array("float64", 0, (4, 4))), "float64", "float64")
+    kernels.teach(formula, (array("float32", 0, (4, 4)), array("float64", 0, (4,))), np.empty((4, 4)), np.dtype("float64"))
+    a = array("float32", 0, (4, 4))
+    assert formula.direct(a, array("float64", 0, (4,))).dtype == "float64"
+    assert formula.direct(a, np.array(2.0)) is formula.direct(np.array(1, "float32"), np.ones(3)) is None
+    assert formula.direct(np.array(1, "float32"), np.array(2.0)) == 3
 
 
 def test_in_place_it_refuses_what_must_not_be_written_and_overlaps():
@@ -119,7 +188,7 @@ def test_another_backend_forgets():
         kernels.set_backend(before)
 
 
-OPS = {
+PROGRAMS = {
     "add": lambda x, y, c: x + y, "sub with alpha": lambda x, y, c: fb.sub(x, y, alpha=2), "scaled": lambda x, y, c: x * 3,
     "divided": lambda x, y, c: x / 7, "subtracted from": lambda x, y, c: 2 - x, "greater": lambda x, y, c: x > y,
     "where": lambda x, y, c: fb.where(c, x, y), "maximum": lambda x, y, c: fb.maximum(x, y),
@@ -130,13 +199,13 @@ OPS = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int32", "int64", "uint8"])
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", PROGRAMS)
 def test_later_calls_of_ops_give_what_the_first_one_gave(op, dtype):
     d = getattr(fb, dtype)
     x, y = (fb.from_numpy(np.abs(array("float32", seed))).to(d) for seed in (0, 1))
     c = fb.from_numpy(array("float32", 2) > 0)
     kernels.forget_plans()
-    first, *later = [OPS[op](x, y, c) for _ in range(3)]
+    first, *later = [PROGRAMS[op](x, y, c) for _ in range(3)]
     for made in later:
         assert made.dtype is first.dtype
         np.testing.assert_array_equal(made.to(fb.float64).numpy(), first.to(fb.float64).numpy())
@@ -187,3 +256,53 @@ def test_larger_and_smaller_keep_nan_and_choose_among_zeros_as_numpy_does(op, dt
     if op != "clamp":
         kept = ~np.isnan(wanted)
         np.testing.assert_array_equal(np.signbit(made[kept]), np.signbit(wanted[kept]))
+
+
+def _settled_ops():
+    _derive.load_all()
+    found = {id(op): op for op in OPS.values() if isinstance(op, ElementwiseOp) and op.formula.exact and len(op.params) <= 4}
+    return sorted(found.values(), key=lambda op: op.qualified)
+
+
+def _values(dtype, seed):
+    d, r = np.dtype(dtype), np.random.default_rng(seed)
+    if d.kind == "b":
+        return r.random(300) < 0.5
+    if d.kind in "iu":
+        info = np.iinfo(d)
+        ends = [max(info.min, -9), info.max, info.min, 1, 2, info.max // 2]
+        return np.concatenate([r.integers(max(info.min, -9), 9, 294), ends]).astype(d)
+    usual = r.normal(size=240) * 10.0 ** r.integers(-6, 6, 240)
+    odd = np.resize([0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 1e30, -1e30, np.inf, -np.inf, np.nan, 3e-39, 1.0, -1.0], 60)
+    with np.errstate(over="ignore"):
+        return r.permutation(np.concatenate([usual, odd])).astype(d)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("op", _settled_ops(), ids=lambda op: op.qualified)
+def test_formulas_that_are_said_to_have_one_answer_have_the_bits_of_the_numpy_tier(op, dtype):
+    # The number of earlier calls decides which tier takes small operands of these.
+    d = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+    arrays = tuple(_values(d, seed) for seed in range(len(op.params)))
+    if op.check_looks_at == "integers" and d.kind in "biu":
+        pytest.skip("integers are checked for zeros first")
+    if dtype == "bool" and op.name in ("neg", "sub", "interpolate_between"):
+        pytest.skip("refused for truth values")
+    if "shift" in op.name:
+        arrays = (arrays[0], np.clip(arrays[1], 0, 5))
+    try:
+        compute, result = op.dtype_rule(op, tuple(fb.empty(2, dtype=getattr(fb, dtype)) for _ in op.positional))
+    except (TypeError, RuntimeError, NotImplementedError):
+        pytest.skip("not defined for this dtype")
+    formula = Formula(op.formula.fn, op.name)
+    assert kernels.has_one_answer(formula, compute.numpy)
+    expected, out = np.empty(300, result.numpy), np.empty(300, result.numpy)
+    kernels.reference_launch(formula, arrays, (expected,), compute.numpy)
+    kernels.teach(formula, arrays, out, compute.numpy)
+    made = formula.direct(*arrays)
+    if made is None:
+        pytest.skip("the numpy tier computes it")
+    assert made.dtype == expected.dtype
+    same = made.view(np.uint8).reshape(300, -1) == expected.view(np.uint8).reshape(300, -1)
+    wrong = ~same.all(1) & ~((made != made) & (expected != expected))
+    assert not wrong.any(), [tuple(a[wrong][:3] for a in arrays), made[wrong][:3], expected[wrong][:3]]

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import flambeau  # noqa: F401  # says which class objects are of
 from flambeau_kernels import small
-from flambeau_kernels.cpu import random_stream
-from flambeau_kernels.engine import launchers, llvm, pyabi
+from flambeau_kernels.cpu import random_sample, random_stream, random_uniform
+from flambeau_kernels.engine import builtins_objects, launchers, llvm, pyabi
 
 if not launchers.available()[0]:
     pytest.skip(launchers.available()[1], allow_module_level=True)
@@ -206,6 +207,35 @@ def test_matrix_products_read_either_memory_order(dtype, sizes, name, by_columns
 
 
 @pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(1, 2, 2, 2), (2, 4, 4, 4), (7, 3, 5, 8), (16, 7, 9, 8), (3, 2, 100, 2)])
+def test_products_of_batches_have_numpys_bits(dtype, sizes):
+    count, m, k, n = sizes
+    a, b = random(count, m, k, dtype=dtype), random(count, k, n, dtype=dtype, seed=1)
+
+    check_equal(CALL["bmm"](a, b), np.matmul(a, b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_products_of_two_vectors_have_numpys_bits(dtype):
+    a, b = random(5, dtype=dtype), np.array([0.0, -0.0, np.inf, np.nan, 1e-30, 3.0], dtype)
+
+    check_equal(CALL["outer"](a, b), a[:, None] * b)
+    check_equal(CALL["outer"](a[:0], b), a[:0, None] * b)
+    for other in (b[::-1], b[None], b[0], b.astype(np.float16), random(820, dtype=dtype), None, 2.0):
+        assert CALL["outer"](a, other) is None
+
+
+@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+def test_what_products_of_batches_refuse():
+    a = random(2, 4, 4)
+    for m, k, n in ((1, 4, 4), (4, 1, 4), (4, 4, 1), (0, 4, 4), (4, 0, 4), (8, 8, 8)):
+        assert CALL["bmm"](random(2, m, k), random(2, k, n)) is None
+    for other in (a, a[:1], a[0], random(2, 3, 4), a.astype(np.float64), a[:, :, ::-1], random(3, 4, 4), random(2, 4, 4, 1), None):
+        assert CALL["bmm"](a, other) is None
+
+
+@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
 @pytest.mark.parametrize("sizes", [(1, 4, 4), (4, 4, 1), (1, 4, 1), (0, 4, 4), (4, 0, 4)])
 def test_products_that_numpy_computes_by_another_routine_are_refused(sizes):
     m, k, n = sizes
@@ -300,6 +330,200 @@ def test_views_numpy_must_make():
         assert CALL["view"](other, (12,)) is None
 
 
+def as_numpy_has_it(a, shape, strides, skip=0):
+    flat = a.ravel()[skip // a.itemsize:] if skip else a
+    return np.lib.stride_tricks.as_strided(flat, shape, strides)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.complex128, object, ">f4"])
+def test_expanded_and_unsqueezed_arrays_have_the_strides_of_pytorch(dtype):
+    whole = np.arange(24).astype(dtype).reshape(4, 6)
+    frozen = whole.copy()
+    frozen.flags.writeable = False
+    for a in (whole, frozen, whole.T, whole[::2, 1:], whole[:0], whole[0, 0, ...], whole[:1], whole[:, :1]):
+        for dim in range(-a.ndim - 1, a.ndim + 1):
+            at = dim % (a.ndim + 1)
+            step = a.shape[at] * a.strides[at] if at < a.ndim else a.itemsize
+            made = CALL["unsqueeze"](a, dim)
+            assert (made.shape, made.strides) == ((*a.shape[:at], 1, *a.shape[at:]), (*a.strides[:at], step, *a.strides[at:]))
+            assert (made.dtype, made.flags.writeable, made.base) == (a.dtype, a.flags.writeable, a if a.base is None else a.base)
+            np.testing.assert_array_equal(made, np.expand_dims(a, at))
+        for sizes in ((3, *a.shape), (-1,) * a.ndim, (2, 0, *a.shape), tuple(5 if n == 1 else n for n in a.shape)):
+            made = CALL["expand"](a, sizes)
+            expected = np.broadcast_to(a, [n if k == -1 else k for k, n in zip(sizes[::-1], a.shape[::-1], strict=False)][::-1]
+                                       if len(sizes) == a.ndim else sizes)
+            assert (made.shape, made.flags.writeable, made.base) == (expected.shape, a.flags.writeable, a if a.base is None else a.base)
+            np.testing.assert_array_equal(made, expected)
+
+
+def test_a_restrided_array_is_what_as_strided_makes():
+    a = random(4, 6)
+    for shape, strides, skip in (((2, 3), (24, 8), 0), ((), (), 20), ((3,), (0,), 4), ((0, 2), (4, 4), 8), ((4, 2, 5), (24, 4, 4), 0)):
+        made, expected = CALL["restrided"](a, shape, strides, skip), as_numpy_has_it(a, shape, strides, skip)
+        assert (made.shape, made.strides, made.base is a) == (shape, strides, True)
+        assert made.flags.num & 0x503 == expected.flags.num & 0x503
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.complex128, ">f4"])
+def test_steps_and_addresses_are_those_of_the_array(dtype):
+    whole = np.arange(24).astype(dtype).reshape(4, 6)
+    for a in (whole, whole.T, whole[1:, ::2], whole[2, 3, ...], np.broadcast_to(whole, (2, 4, 6))):
+        assert CALL["steps"](a) == tuple(s // a.itemsize for s in a.strides)
+        assert CALL["address"](a) == a.ctypes.data == small.numpy_address(a)
+    assert CALL["steps"](whole[:0]) is CALL["steps"]([1]) is CALL["address"](whole.view(Subclass)) is None
+
+
+def test_what_expand_unsqueeze_and_restrided_refuse():
+    a = random(3, 4)
+    for sizes in ((4,), (2, 4), (3, 5), (-1, 3, 4), (-2, 4), (3, -2), (3.0, 4), (True, 4), [3, 4], None, (2**63, 3, 4), (1,) * 63 + (3, 4)):
+        assert CALL["expand"](a, sizes) is None, sizes
+    for dim in (3, -4, 1.0, True, None, 2**63, "0", np.int64(0)):
+        assert CALL["unsqueeze"](a, dim) is None, dim
+    assert CALL["unsqueeze"](np.empty((1,) * 64), 0) is None
+    for wrong in (((2,), (4, 4), 0), ([2], (4,), 0), ((2,), [4], 0), ((2,), (4,), 0.0), ((2.0,), (4,), 0), ((1,) * 65, (4,) * 65, 0)):
+        assert CALL["restrided"](a, *wrong) is None, wrong
+    for other in (a.view(Subclass), [a], None):
+        assert CALL["expand"](other, (3, 4)) is CALL["unsqueeze"](other, 0) is CALL["restrided"](other, (1,), (4,), 0) is None
+
+
+# --- elements at places ---------------------------------------------------------------------------------------
+
+def assert_same(made, expected):
+    assert type(made) is np.ndarray
+    assert (made.dtype, made.shape, made.flags.carray) == (expected.dtype, expected.shape, True)
+    assert made.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize(("shape", "dim", "length"), [((5,), 0, 7), ((4, 3), 0, 6), ((4, 3), 1, 2), ((2, 5, 3), 1, 9), ((2, 3, 4), -1, 1)])
+def test_elements_are_picked_stored_and_added_along_a_dimension_as_by_numpy(dtype, shape, dim, length):
+    rng = np.random.default_rng(3)
+    a = (rng.normal(size=shape) * 100).astype(dtype)
+    wanted = [*shape]
+    wanted[dim] = length
+    index = rng.integers(0, shape[dim], wanted)
+    values = (rng.normal(size=wanted) * 100).astype(dtype)
+    places = [*np.indices(wanted)]
+    places[dim] = index
+    key = tuple(places)
+    stored, added = a.copy(), a.copy()
+    stored[key] = values
+    np.add.at(added, key, values)
+    other = a.copy()
+
+    assert_same(CALL["pick_along"](a, dim, index), a[key])
+    assert CALL["put_along"](other, dim, index, values) is other
+    assert_same(other, stored)
+    other[...] = a
+    assert CALL["add_along"](other, dim, index, values) is other
+    assert_same(other, added)
+
+    vector = rng.integers(0, shape[dim], length)
+    rows = (*[slice(None)] * (dim % len(shape)), vector)
+    other[...] = stored[...] = added[...] = a
+    stored[rows] = values
+    np.add.at(added, rows, values)
+    assert CALL["put_slices"](other, dim, vector, values) is other
+    assert_same(other, stored)
+    other[...] = a
+    assert CALL["add_slices"](other, dim, vector, values) is other
+    assert_same(other, added)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (1, 1, 1), ()])
+def test_pairs_of_a_matrix_may_count_from_the_end(dtype, shape):
+    rng = np.random.default_rng(4)
+    a = (rng.normal(size=(4, 6)) * 100).astype(dtype)
+    rows, columns = np.asarray(rng.integers(-4, 4, shape)), np.asarray(rng.integers(-6, 6, shape))
+
+    assert_same(CALL["pick_pairs"](a, rows, columns), np.asarray(a[rows, columns]))
+
+
+def test_what_picking_and_storing_refuse():
+    a, k = random(3, 4), np.zeros((3, 4), np.int64)
+    v = random(3, 4, seed=1)
+    kept = a.copy()
+    frozen = a.copy()
+    frozen.flags.writeable = False
+    wrong = [np.full((3, 4), 3), np.full((3, 4), -1), k.astype(np.int32), k.T.copy(), k[0], k[:, :0], np.zeros((2, 3, 4), np.int64), None]
+    for index in (*wrong, np.full((3, 4), 2**62), np.zeros((3, 8), np.int64)[:, ::2]):
+        assert CALL["pick_along"](a, 0, index) is CALL["put_along"](a, 0, index, v) is CALL["add_along"](a, 0, index, v) is None, index
+    for dim in (2, -3, True, 0.0, None, 2**63):
+        assert CALL["pick_along"](a, dim, k) is CALL["put_along"](a, dim, k, v) is CALL["add_slices"](a, dim, k[:, 0], v) is None, dim
+    for values in (v.astype(np.float64), v[:2], v.T, v.view(Subclass), None, a, a[::-1]):
+        assert CALL["put_along"](a, 0, k, values) is CALL["add_along"](a, 0, k, values) is None
+        assert CALL["put_slices"](a, 0, k[:, 0].copy(), values) is CALL["add_slices"](a, 0, k[:, 0].copy(), values) is None
+    for target in (frozen, a.astype(np.float16), a.T, np.asfortranarray(a), a.view(Subclass), [a]):
+        assert CALL["put_along"](target, 0, k, v) is CALL["add_along"](target, 0, k, v) is None
+    for index in (np.array([0, 1, 3]), np.array([0, 1, -1]), np.array([0, 1]), k, np.zeros((), np.int64)):
+        assert CALL["put_slices"](a, 0, index, v) is CALL["add_slices"](a, 0, index, v) is None
+    places = np.arange(12).reshape(3, 4) % 3            # which may not be written to while they are read
+    assert CALL["put_along"](places, 0, places, k) is CALL["add_along"](places, 0, k, v) is None
+    line = k[0]
+    short = line.astype(np.int32)
+    for rows, columns in ((line, line + 4), (line - 4, line), (line, line[:2]), (short, line), (line, None), (k[:0], k[:0])):
+        assert CALL["pick_pairs"](a, rows, columns) is None
+    for other in (a[0], a[None], a.T, a.astype(np.int32)):
+        assert CALL["pick_pairs"](other, line, line) is None
+    assert CALL["pick_along"](np.zeros(2049), 0, np.zeros(2049, np.int64)) is None
+    assert np.array_equal(a, kept)
+
+
+# --- objects around arrays ------------------------------------------------------------------------------------
+
+@pytest.fixture
+def of_objects():
+    if small.objects is None:
+        pytest.skip("nobody said which class objects are of")
+    return small.objects.cls, *(CALL[name] for name in launchers._OF_OBJECTS)
+
+
+def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
+    cls, over, _, sizes_of = of_objects
+    a = random(2, 3)
+    made = over(a)
+
+    assert type(made) is cls
+    assert made._a is a
+    assert made._v == [0, 0, None, None]
+    assert made._n is made._b is None
+    assert over(None) is over([a]) is over(a.view(Subclass)) is over() is None
+    assert (type(sizes_of(made)), sizes_of(made)) == (small.objects.sizes, (2, 3))
+    assert sizes_of(over(np.array(1.0))) == ()
+
+
+def test_a_view_of_an_object_is_linked_and_listed(of_objects):
+    _, over, view_of, _ = of_objects
+    base = over(random(2, 3))
+    views = [view_of(base, random(3), "op", (k,), True) for k in range(builtins_objects.MOST_VIEWS)]
+
+    assert [v() for v in base._v[3]] == views
+    assert all(v._b == (base, "op", (k,), None) and v._v is base._v and v._n is None for k, v in enumerate(views))
+    assert view_of(base, random(3), "op", (), True) is None            # the list is full: somebody has to look through it
+    further = view_of(views[0], random(3), "then", (), False)
+    assert further._b == (base, "then", (), views[0]._b)
+    assert view_of(random(3), random(3), "op", (), True) is None
+    del views[1:]
+    assert [v() for v in base._v[3]] == [views[0]] + [None] * (builtins_objects.MOST_VIEWS - 1)
+
+
+def test_objects_are_freed(of_objects):
+    _, over, view_of, sizes_of = of_objects
+    a, op = random(2, 3), object()
+    base = over(a)
+    before = [sys.getrefcount(item) for item in (a, op, base, small.objects.sizes, small.objects.cls, 0, None, True)]
+    for _ in range(20_000):
+        view_of(base, a, op, (1,), True)
+        view_of(view_of(base, a, op, (), False), a, op, (), False)
+        sizes_of(over(a))
+        base._v[3] = None
+    after = [sys.getrefcount(item) for item in (a, op, base, small.objects.sizes, small.objects.cls, 0, None, True)]
+
+    assert all(abs(m - n) < 50 for m, n in zip(after, before, strict=True)), (before, after)
+
+
 def test_a_view_keeps_its_memory():
     made = CALL["view"](random(3, 4), (2, 6))
     others = [random(3, 4, seed=k) for k in range(50)]
@@ -354,6 +578,89 @@ def test_threads_that_draw_normals_get_each_number_once(stream):
     np.testing.assert_array_equal(stream.get_state(), other.get_state())
 
 
+DRAWS = {
+    "float32": (lambda s, sizes: random_uniform.uniforms(s, sizes, np.empty(0, np.float32)),
+                lambda s, sizes: random_uniform.uniform(s, np.empty(sizes, np.float32))),
+    "float64": (lambda s, sizes: random_uniform.uniforms(s, sizes, np.empty(0, np.float64)),
+                lambda s, sizes: random_uniform.uniform(s, np.empty(sizes, np.float64))),
+    "integers": (lambda s, sizes: random_uniform.integers(s, sizes, -3, 60),
+                 lambda s, sizes: random_uniform.randint(s, np.empty(sizes, np.int64), -3, 60)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    for _, fill in DRAWS.values():
+        fill(random_stream.MT19937Stream(5), (2,))       # a kernel's table is there from the first draw on
+    random_sample.randperm(random_stream.MT19937Stream(5), 3)
+    monkeypatch.setattr(small, "draws", CALL["draws"])
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_those_the_stream_draws_and_counts(name, draws):
+    make, fill = DRAWS[name]
+    stream, other = random_stream.MT19937Stream(5), random_stream.MT19937Stream(5)
+    for sizes in ((1,), (4, 4), (2, 8, 1), (1024,), (1, 1, 304), (303,), (16,), (624,), (312,), (608,), (16,), (5, 7)):
+        expected = fill(other, sizes)
+
+        made = make(stream, sizes)
+
+        assert made.dtype is expected.dtype
+        assert made.shape == sizes
+        assert made.tobytes() == expected.tobytes()
+        np.testing.assert_array_equal(stream.get_state(), other.get_state())
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_sizes_that_are_not_drawn_for(name, draws):
+    stream = random_stream.MT19937Stream(5)
+    before = stream.get_state()
+    for unfit in ((), (0,), (1025,), (-4, -4), (True, 16), (16.0,), [16], 16, None, (2**63,), (2**32, 2**32), ((4, 4),), (1,) * 65):
+        assert DRAWS[name][0](stream, unfit) is None, unfit
+    np.testing.assert_array_equal(stream.get_state(), before)
+
+
+def test_integers_of_wide_or_empty_ranges_are_not_drawn(draws):
+    stream = random_stream.MT19937Stream(5)
+    before = stream.get_state()
+    for low, high in ((0, 1 << 28), (-(1 << 27), 1 << 27), (2, 2), (3, 2), (-(2**70), 0), (0, 2**63)):
+        assert random_uniform.integers(stream, (4,), low, high) is None, (low, high)
+    np.testing.assert_array_equal(stream.get_state(), before)
+
+
+def test_permutations_are_the_same_with_and_without_launchers(draws, monkeypatch):
+    lengths = (1, 2, 3, 10, 1024, 625, 624, 1, 2, 1025)
+    stream, other = random_stream.MT19937Stream(5), random_stream.MT19937Stream(5)
+    made = [random_sample.randperm(stream, n) for n in lengths]
+    monkeypatch.setattr(small, "draws", small.refuse)
+
+    for n, order in zip(lengths, made, strict=True):
+        np.testing.assert_array_equal(order, random_sample.randperm(other, n))
+    np.testing.assert_array_equal(stream.get_state(), other.get_state())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (4, 4), (3, 1, 5), (257,)])
+def test_whether_arrays_are_the_same(shape, dtype):
+    a = random(*shape).astype(dtype) if shape else np.asarray(1.5, dtype)
+    for k in {0, a.size // 2, a.size - 1} if a.size else ():
+        for value in (np.nan, -np.inf, 7.0, 0.0):
+            b = a.copy()
+            b.reshape(-1)[k] = value
+            assert CALL["same"](a, b) == 0
+            assert CALL["same"](b, b.copy()) == CALL["same"](b, b) == int(value == value)
+            c = b.copy()
+            c.reshape(-1)[k] = -value
+            assert CALL["same"](b, c) == int(value == -value)
+    assert CALL["same"](a, a) == CALL["same"](a, a.copy()) == 1
+
+
+def test_arrays_that_are_not_compared():
+    a = random(4, 4)
+    for b in (a.astype(np.float64), a[:2], a.reshape(2, 8), a.T, a.reshape(-1), 1.0, None, a.view(np.int32), a.view(Subclass)):
+        assert CALL["same"](a, b) is CALL["same"](b, a) is None
+
+
 # --- refusals -----------------------------------------------------------------------------------------------
 
 class Subclass(np.ndarray):
@@ -400,7 +707,7 @@ def test_anything_else_is_refused_and_nothing_written(kind, name):
 def test_every_launcher_refuses_an_unfit_first_argument(kind):
     takes_columns = ("matmul", "matmul_nt", "matmul_tn") if kind == "columns first" else ()
     for name, call in CALL.items():
-        if name not in takes_columns:
+        if name not in takes_columns and name not in (*launchers._OF_OBJECTS, *launchers._OF_ANY_DTYPE):
             for others in ((), (GOOD,), (GOOD, GOOD), (1.0,), (GOOD, 1.0)):
                 assert call(UNFIT[kind], *others) is None, name
 
@@ -466,16 +773,22 @@ def test_linear_refuses_what_does_not_fit_together():
 
 # --- references, threads, processes -------------------------------------------------------------------------
 
-def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream):
+def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream, draws):
     a, b, w = random(2, 3), random(2, 3, seed=1), random(4, 3)
-    bias, zero = random(4), np.zeros((), np.float32)
+    bias, zero, places = random(4), np.zeros((), np.float32), np.array([[0, 1, 1], [1, 0, 0]])
     calls = [(CALL["add"], a, b), (CALL["add"], a, 1.5), (CALL["add"], a, 7), (CALL["add"], a, zero),
              (CALL["add"], a, w), (CALL["add_"], a, 0.0), (CALL["exp"], a), (CALL["mul_grad"], a, a, b),
              (CALL["sum"], a), (CALL["column_sum"], a), (CALL["full_like"], a, zero), (CALL["cat"], [a, b], 1),
              (CALL["cat"], [a, w], 1), (CALL["cat"], [a, w], 0), (CALL["stack"], [a, b], 0), (CALL["view"], a, (3, 2)),
-             (CALL["view"], a, (3, -1)), (CALL["view"], a, (4, 2)),
-             (CALL["normals"], random_stream._table, stream._state, 16, (4, 4)), (stream.normals, (4, 4))]
-    calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias)] if pyabi.has_gemm() else []
+             (CALL["view"], a, (3, -1)), (CALL["view"], a, (4, 2)), (CALL["expand"], a, (5, 2, 3)), (CALL["expand"], a, (2, 4)),
+             (CALL["unsqueeze"], a, 1), (CALL["unsqueeze"], a, 3), (CALL["restrided"], a, (3,), (4,), 4),
+             (CALL["steps"], a), (CALL["address"], a), (CALL["pick_along"], a, 0, places), (CALL["pick_along"], a, 0, places + 1),
+             (CALL["put_along"], a, 0, places, b), (CALL["add_slices"], a, 0, places[0, :2].copy(), b),
+             (CALL["pick_pairs"], a, places, places),
+             (CALL["normals"], random_stream._table, stream._state, 16, (4, 4)), (stream.normals, (4, 4)),
+             (random_uniform.uniforms, stream, (4, 4), a), (random_uniform.integers, stream, (4, 4), 0, 5),
+             (CALL["same"], a, a), (CALL["same"], a, b), (CALL["same"], a, w)]
+    calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias), (CALL["bmm"], a[None], a.T[None].copy())] if pyabi.has_gemm() else []
     objects = [a, b, w, bias, zero, np.dtype(np.float32), np.ndarray, None, float, int]
     for call, *args in calls:
         before = [sys.getrefcount(item) for item in objects]
@@ -553,7 +866,7 @@ def test_a_new_process_loads_the_cached_object_without_writing_its_text(fresh_py
     program = IMPORT + (
         "import sys; print(len(l.load(compile=False)), 'flambeau_kernels.engine.fastcall' in sys.modules)")
 
-    assert fresh_python("-c", program).strip() == f"{len(CALL)} False"
+    assert fresh_python("-c", program).strip() == f"{len(launchers._names())} False"
 
 
 # --- the interpreter's objects ------------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import norm, norm_planes, norm_rows
+from flambeau_kernels.cpu import norm, norm_few, norm_planes, norm_rows, twins
+from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -204,3 +207,19 @@ def test_column_moments_are_those_of_the_whole():
 
     close(mean[0], wide(x).mean(0), np.float32)
     close(variance[0], wide(x).var(0), np.float32)
+
+
+@pytest.mark.skipif(not compiles(), reason="the backend compiles nothing")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("centred", [True, False])
+def test_few_rows_have_the_bits_of_numpy(dtype, centred, monkeypatch):
+    monkeypatch.setattr(twins, "COMPILE_AFTER", 2)
+    for n, d, affine in itertools.product((1, 2, 5), (1, 3, 7, 8, 9, 16, 23, 127), (False, True)):
+        parameters = (drawn(d, dtype, 1), drawn(d, dtype, 2)) if affine else (None, None)
+        run = norm_few.planned(n, d, np.dtype(dtype), (n, d), EPS, centred, affine, affine)
+        for seed in range(6):  # the third call and those after it run the kernel
+            x = drawn((n, d), dtype, seed)
+            expected = norm_few.normalize(x, *parameters, EPS, centred)
+            assert [m.tobytes() for m in run(x, *parameters)] == [e.tobytes() for e in expected]
+        (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
+        assert kernel is not None

@@ -107,7 +107,7 @@ def test_few_elements_have_the_bits_of_numpy():
     assert reduce(SUM, a, (0,), False, SINGLE, SINGLE) == np.add.reduce(a)
 
 
-@pytest.mark.parametrize("size", [10, 10_000])
+@pytest.mark.parametrize("size", [10, 10_000, 300_000])
 def test_nan_wins_over_every_number_and_infinity(size):
     a = values((size,), SINGLE)
     a[3], a[-1], a[size // 2] = inf, -inf, nan

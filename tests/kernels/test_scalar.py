@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+import flambeau as fb
 import flambeau_kernels
 from flambeau_kernels import engine
 from flambeau_kernels.engine import llvm, loops
@@ -29,7 +30,8 @@ LIMITS = {
     "log1p": (0.55, 1.3), "sin": (0.6, 0.9), "cos": (0.6, 0.9), "tan": (0.7, 2.0), "asin": (0.55, 1.8),
     "acos": (0.55, 1.3), "atan": (0.55, 2.2), "asinh": (0.55, 2.0), "acosh": (0.55, 2.0), "atanh": (0.55,
                                                                                                     1.9),
-    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 4.0), "ndtr": (9.0, 5.0), "lgamma": (1.5, 5.5), "digamma": (0.6, 6.0),
+    "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 4.0), "ndtr": (9.0, 5.0), "ndtr_near": (9.0, 5.0),
+    "lgamma": (1.5, 5.5), "digamma": (0.6, 6.0),
     "trigamma": (0.55, 4.0), "tetragamma": (0.55, 6.5), "special_erfcx": (0.55, 5.0), "special_log_ndtr": (0.55, 5.0),
     "special_ndtri": (0.8, 4.5), "special_i0": (0.55, 3.5), "special_i0e": (0.55, 3.0), "special_i1": (0.55, 3.5),
     "special_i1e": (0.55, 3.0), "special_modified_bessel_k0": (0.55, 5.5), "special_modified_bessel_k1": (0.55, 5.0),
@@ -64,6 +66,7 @@ def test_coefficients_are_what_the_fits_give():
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e4, -1e4,
            1e30, -1e30]
 BY_SCIPY = {"erf": scipy.special.erf, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv, "ndtr": scipy.special.ndtr,
+           "ndtr_near": scipy.special.ndtr,
             "lgamma": scipy.special.gammaln, "sigmoid": scipy.special.expit,
             "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
             "atanh": np.arctanh, "pow": np.power, "atan2": np.arctan2}  # fmt: skip
@@ -212,3 +215,23 @@ def target_machine(triple, cpu):
     if cpu not in _machines:
         _machines[cpu] = llvm.Machine(triple, cpu, "")
     return _machines[cpu]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("decades", [1, 3, 20, 37])
+def test_remainders_are_exact(dtype, decades):
+    r = np.random.default_rng(decades)
+
+    def values():
+        spread = 10.0 ** r.integers(-decades, decades, 20_000)
+        odd = np.resize(np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-44, 1e-39, 3e38, 1, -1, 0.5], dtype), 2_000)
+        return r.permutation(np.concatenate([(r.normal(size=20_000) * spread).astype(dtype), odd]))
+
+    a, b = values(), values()
+    whole = r.random(len(a)) < 0.3                    # quotients that are whole numbers, or all but
+    with np.errstate(all="ignore"):
+        a = np.where(whole, (b * r.integers(0, 60, len(b))).astype(dtype), a)
+        expected = np.fmod(a, b)
+    made = fb.fmod(fb.from_numpy(a), fb.from_numpy(b)).numpy()
+    same = (made == expected) & (np.signbit(made) == np.signbit(expected)) | (made != made) & (expected != expected)
+    assert same.all(), (a[~same][:3], b[~same][:3], made[~same][:3], expected[~same][:3])

@@ -10,6 +10,8 @@ from scipy import ndimage
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from flambeau.ops._spec import OPS
+from flambeau_kernels.cpu import twins
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 5, 6))
@@ -214,3 +216,32 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         F.pad(x, (6, 0, 0, 0), "reflect")
     with pytest.raises(ValueError, match="bilinear"):
         F.grid_sample(x, fb.zeros(2, 1, 1, 2), "linear")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("align", [False, True, None])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_compiled_look_up_has_the_bits_of_the_general_way(mode: str, padding: str, align: Any, dtype: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(twins, "LOAD_AFTER", 1)
+    monkeypatch.setattr(twins, "COMPILE_AFTER", 2)
+    rng = np.random.default_rng(0)
+    for shape, places in [((2, 3, 8, 8), (5, 7)), ((1, 1, 1, 1), (3, 2)), ((2, 1, 1, 6), (1, 4)), ((3, 40, 4, 5), (30, 20))]:
+        x = rng.standard_normal(shape).astype(dtype)
+        points = rng.uniform(-1.5, 1.5, (shape[0], *places, 2)).astype(dtype)
+        points[0, 0, 0], points[0, -1, -1] = (np.nan, -1), (np.inf, 1)
+        points[0, 0, 1], points[-1, -1, 0] = (-np.inf, 1e30), (-1, 0)
+        x[0, 0, 0, 0] = np.inf
+        for values in (x, x.transpose(0, 1, 3, 2)):
+            given = fb.tensor(np.ascontiguousarray(values)), fb.tensor(points)
+            general = OPS["nn.functional.grid_sample"].run(*given, mode, padding, align)
+            for _ in range(2):  # plans of the first call have loops from the second on
+                made = F.grid_sample(*given, mode, padding, align)
+            assert (made.shape, made.dtype, made.stride()) == (general.shape, general.dtype, general.stride())
+            np.testing.assert_array_equal(made.numpy(), general.numpy())
+            assert made.isnan().sum() or made.numpy().tobytes() == general.numpy().tobytes()
+    leaf = fb.tensor(x, requires_grad=True)
+    assert F.grid_sample(leaf, fb.tensor(points), mode, padding, align).requires_grad
+    for wrong in (points[:1], points[..., :1], np.zeros(points.shape, np.float16)):
+        with pytest.raises(RuntimeError, match="expected"):
+            F.grid_sample(leaf, fb.tensor(wrong), mode, padding, align)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -119,13 +118,6 @@ class Buffer(Tensor, metaclass=_BufferMeta):
         return marked
 
 
-def _watched(made: Any) -> Any:
-    """`made`, and all operations watched while it has no values, so that one that needs them can say so."""
-    _state.add_slow(1)
-    made._stop_watching = weakref.finalize(made, _state.add_slow, -1)
-    return made
-
-
 # What a tensor without a shape can do: be looked at, moved, and filled by loading.
 _ALLOWED_UNINITIALIZED = frozenset(
     {
@@ -160,6 +152,7 @@ class UninitializedTensorMixin:
     __slots__ = ()
     cls_to_become: type = Tensor
     _plain_operand = False
+    _asks = True  # all operations ask, so that one that needs values can say that there are none
     # Of the Tensor that the class is mixed with:
     device: Any
     dtype: Any
@@ -174,8 +167,7 @@ class UninitializedTensorMixin:
         )
         self.data = data
         self.__class__ = self.cls_to_become
-        # Runs what was to run at the end of the tensor's life, once.
-        self.__dict__.pop("_stop_watching")()
+        _state.unwatch(id(self))
 
     @property
     def shape(self) -> Any:
@@ -220,7 +212,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     def __new__(
         cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
     ) -> UninitializedParameter:
-        return _watched(Tensor._make_subclass(cls, fb.empty(0, device=device, dtype=dtype), requires_grad))
+        return Tensor._make_subclass(cls, fb.empty(0, device=device, dtype=dtype), requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
         if id(self) in memo:
@@ -241,7 +233,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         made = Tensor._make_subclass(cls, fb.empty(0, device=device, dtype=dtype), requires_grad)
         made.persistent = persistent
         made._is_buffer = True
-        return _watched(made)
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
         if id(self) not in memo:

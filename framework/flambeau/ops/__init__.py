@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 FAMILIES = (
-    "unary", "binary", "ternary", "reduce", "shape", "join", "repeat", "parts", "index", "linalg", "create", "convert",
+    "unary", "binary", "ternary", "reduce", "shape", "join", "repeat", "parts", "index", "linalg", "create", "ranges", "convert",
     "random", "activation", "fused", "attention", "recurrent", "embedding", "distance", "logarithm", "functional", "norm",
     "loss", "margin", "ctc", "conv", "pool", "vision", "select", "rows", "mask", "put", "scan",
     "sort", "count", "triangle", "grid", "contract", "compare", "special", "fft", "matrix", "solve",

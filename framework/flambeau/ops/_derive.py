@@ -15,12 +15,14 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels import small
+from flambeau_kernels.cpu import tier
 from flambeau_kernels.formula import rebind
 
 from .. import _state
 from .._arrays import address, ndarray
 from ..autograd import tape
-from ..dtypes import F4, F8
+from ..devices import Size, device
+from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
 from . import _index, _spec
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
@@ -54,6 +56,7 @@ _SMALL_GRADS = {"mul": ("mul_grad", ("input", "other")), "tanh": ("tanh_grad", (
 def accept_on_fast_path(parameter_class: type) -> None:
     """Let the generated entry points treat `parameter_class` as they treat Tensor."""
     _scope["Parameter"] = parameter_class
+    _scope["PLAIN"].add(parameter_class)
 
 
 def _slow(op: Op, args: tuple[Any, ...], out: Any = None) -> Any:
@@ -68,7 +71,20 @@ def _slow_inplace(op: Op, args: tuple[Any, ...]) -> Any:
     return slow_path.call_inplace(op, args)
 
 
-_scope["slow"], _scope["slow_inplace"] = _slow, _slow_inplace
+def _asked(op: Op, args: tuple[Any, ...], out: Any, otherwise: Any = None) -> Any:
+    """Give operands' classes their say; if none wants it, `otherwise`, or the error that is being handled."""
+    from . import _slow as slow_path
+
+    if slow_path.overriding_classes(args):
+        return slow_path.call_inplace(op, args) if out is not None and out is args[0] else slow_path.call(op, args, out)
+    if otherwise is not None:
+        return otherwise(*args)
+    raise  # noqa: PLE0704  # the caller handles one
+
+
+_scope["slow"], _scope["slow_inplace"], _scope["asked"] = _slow, _slow_inplace, _asked
+# Classes of arguments that leave operations to us.
+_scope["PLAIN"] = {Tensor, int, float, bool, complex, str, type(None), list, tuple, Size, dtype, device}
 
 
 def _large(formula: Any, kind: Any, a: Any, b: Any = None) -> Any:
@@ -224,7 +240,7 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
     given = ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only))) if call == "fn" else args
     trailing = "," if len(op.params) == 1 else ""
     lines = [
-        f"def make(OP, run, fn, fast, ufunc, FORMULA, Node, plans, {', '.join(constants)}):",
+        f"def make(OP, run, fn, fast, of, kernel, ufunc, FORMULA, WHOLE, Node, {', '.join(constants)}):",
         f"    def {name}({params}):",
     ]
     body = _gather(op)
@@ -235,27 +251,57 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
         )
     else:
         body += f"        if SLOW:\n            return slow(OP, ({args}{trailing}))\n"
-    if isinstance(op, ElementwiseOp) and (op.ufunc is not None and len(op.positional) <= 2 or op.small or _small_name(op)):
-        body += _fast_elementwise(op)
-    elif isinstance(op, ElementwiseOp) and op.check_looks_at != "values":
-        body += _planned_elementwise(op)
-    if op.fast_rule is not None:
-        body += f"        made = fast({given})\n        if made is not None:\n            return made\n"
-    body += f"        return {call}({given})\n    return {name}\n"
+    if isinstance(op, ElementwiseOp):
+        body += _short_way(op)
+    body += "".join(f"        {line}\n" for line in op.short_way(given, _is_tensor))
+    if call == "fn":
+        # What is no Tensor may want a say too; of a composition, before it is taken apart.
+        operands = [n for n in op.positional if op.defaults.get(n) is None and n != op.spread]
+        strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in operands)
+        if strange:
+            body += f"        if {strange}:\n            return asked(OP, ({args}{trailing}), {'out' if with_out else None}, run)\n"
+        body += f"        return fn({given})\n    return {name}\n"
+    else:
+        body += _asking_on_errors(f"run({given})", f"({args}{trailing}), {'out' if with_out else None}") + f"    return {name}\n"
     constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, Node=op.node_class)
-    constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op), plans=getattr(op, "_plans", None))
+    constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
+    constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
     return "\n".join(lines) + "\n" + body, name, constants
 
 
+def _asking_on_errors(call: str, arguments: str) -> str:
+    """Text that returns `call`; operands that are refused may be of classes that want a say, which nobody has asked yet."""
+    return (
+        f"        try:\n            return {call}\n"
+        f"        except (TypeError, AttributeError):\n            return asked(OP, {arguments})\n"
+    )
+
+
+def _short_way(op: ElementwiseOp) -> str:
+    """The common case: Tensors and numbers that the formula has been taught to take, keyword-only arguments left alone."""
+    text = ""
+    if not op.keyword_only or op.short is not None:
+        text = _fast_elementwise(op) if len(op.positional) <= 2 else _text(_direct(op))
+    if op.keyword_only and len(op.params) <= _MOST_DIRECT:
+        # The whole formula, with keyword-only arguments that are given.
+        text += _text(_direct(op, "WHOLE", op.params))
+    return text
+
+
+def _text(lines: list[str]) -> str:
+    return "".join(f"        {line}\n" for line in lines)
+
+
+_MOST_DIRECT = 4  # arguments that `Formula.direct` takes
+
+
 def _fast_elementwise(op: ElementwiseOp) -> str:
-    """The common case of a ufunc: Tensors (or a Tensor and a number) of one floating dtype, few elements."""
+    """The common case of one or two operands, with its node: Tensors, or a Tensor and a number."""
     first, *rest = op.positional
     guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
     to_bool = op.dtype_rule.__name__ == "to_bool"
     differentiable = op.differentiable and not to_bool
-    own = f"({first}.__class__ is Tensor or {first}.__class__ is Parameter)"
-    if op.keyword_only and op.short is None:
-        return ""
+    own = _is_tensor(first)
     if not rest:
         lines = [
             f"if {own}{guard}:",
@@ -270,59 +316,37 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
             f"    a = {first}._a",
             f"    b = {second}._a",
             *_compute(op, ("a", "b"), _finish_fast(op, (first, second), differentiable)),
-            f"elif {_plain_number(second)} and {own}{guard}:",
-            f"    a = {first}._a",
-            *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=1)),
         ]
+        if getattr(op.check, "__name__", "") != "check_tensors":
+            lines += [
+                f"elif (kind is float or kind is int) and {own}{guard}:",
+                f"    a = {first}._a",
+                *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=1)),
+            ]
     return "".join(f"        {line}\n" for line in lines)
 
 
-def _planned_elementwise(op: ElementwiseOp) -> str:
-    """A formula of one Tensor, with floats or other Tensors beside it, that ran on such operands before: `_run_again`."""
-    first, *rest = op.positional
-    guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
-    if op.keyword_only and op.short is None or len(rest) > 2:
-        return ""
-    arrays = ("a", "b", "c")[: len(rest) + 1]
-    lines = []
-    if op.check_looks_at == "dtypes" or not rest:
-        key = "".join(f", {n}.__class__" for n in rest)
-        test = "".join(f" and {n}.__class__ is float" for n in rest)
-        of_numbers = "".join(f"asarray({n}), " for n in rest)
-        lines += [f"if {_is_tensor(first)}{test}{guard}:", *_planned(op, (first,), ("a",), rest, key, of_numbers)]
-    if rest:
-        test = " and ".join(_is_tensor(n) for n in op.positional)
-        key = "".join(f", {x}.dtype, {x}.shape, {x}.strides" for x in arrays[1:])
-        others = "".join(f"{x}, " for x in arrays[1:])
-        lines += [f"{'el' if lines else ''}if {test}{guard}:", *_planned(op, tuple(op.positional), arrays, arrays[1:], key, others)]
-    return "".join(f"        {line}\n" for line in lines)
+def _direct(op: ElementwiseOp, formula: str = "FORMULA", operands: tuple[str, ...] | None = None) -> list[str]:
+    """Lines for several operands, the first of them a Tensor."""
+    if len(operands or op.positional) > _MOST_DIRECT:
+        return []
+    first, *rest = operands or op.positional
+    guard = "" if operands else "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
+    given = ", ".join(("a", *(f"{n}._a if {_is_tensor(n)} else {n}" for n in rest)))
+    lines = [f"if {_is_tensor(first)}{guard}:", f"    a = {first}._a", f"    o = {formula}.direct({given})", "    if o is not None:"]
+    lines += [f"        {line}" for line in _wrap_lines()]
+    if op.differentiable:
+        others = "".join(f" or {_is_tensor(n)} and {n}._n is not None" for n in op.positional[1:])
+        lines += [f"        if {first}._n is not None{others}:", f"            OP.record(t, ({', '.join(op.params)},))"]
+    return [*lines, "        return t"]
+
+
+def _wrap_lines() -> list[str]:
+    return ["t = new(Tensor)", "t._a = o", "t._v = [0, 0, None, None]", "t._b = t._n = None"]
 
 
 def _is_tensor(name: str) -> str:
     return f"({name}.__class__ is Tensor or {name}.__class__ is Parameter)"
-
-
-def _planned(op: ElementwiseOp, tensors: tuple[str, ...], arrays: tuple[str, ...], others: Any, key: str, rest: str) -> list[str]:
-    """Lines that answer for `tensors`, whose arrays are called `arrays`, and `others` beside the first."""
-    exact = " and ".join(f"{x}.__class__ is ndarray" for x in arrays)
-    lines = [
-        *(f"{x} = {name}._a" for x, name in zip(arrays, tensors, strict=True)),
-        f"o = FORMULA.direct({', '.join(('a', *others))})",
-        "if o is None:",
-        f"    found = plans.get((a.dtype, a.shape, a.strides{key}))",
-        f"    if found is not None and {exact}:",
-        "        o = empty(found[1], found[2])",
-        f"        found[0](a, {rest}o)",
-        "if o is not None:",
-        "    t = new(Tensor)",
-        "    t._a = o",
-        "    t._v = [0, 0, None, None]",
-        "    t._b = t._n = None",
-    ]
-    if op.differentiable:
-        history = " or ".join(f"{name}._n is not None" for name in tensors)
-        lines += [f"    if {history}:", f"        OP.record(t, ({', '.join(op.params)},))"]
-    return [f"    {line}" for line in (*lines, "    return t")]
 
 
 def _plain_formula(op: Op) -> Any:
@@ -330,33 +354,51 @@ def _plain_formula(op: Op) -> Any:
     return (op.short if op.keyword_only else op.formula) if isinstance(op, ElementwiseOp) else None
 
 
+_NEAR = (-16777216, 16777216)  # integers between these are exact in float32
+
+
 def _plain_number(name: str) -> str:
     """Text that tests for a number which is exact, or rounded once, in every floating dtype; `kind` is its class."""
-    return f"(kind is float or kind is int and -16777216 <= {name} <= 16777216)"
+    return f"(kind is float or kind is int and {_NEAR[0]} <= {name} <= {_NEAR[1]})"
 
 
 def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) -> list[str]:
     """Lines that make the array `o` of small `operands` and go on with `finish`, or fall through."""
     name = _small_name(op)
     args = _SMALL_OF_ONE[op.qualified][1] if op.qualified in _SMALL_OF_ONE else ", ".join(operands)
+    number = operands[1] if len(operands) == 2 and operands[1] != "b" else None
     if name:
+        # Launchers and numpy convert integers by way of other types; `direct` looks at them itself.
+        near = f" if kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]} else None" if number else ""
         lines = [
-            f"o = small.{name}({args})",
+            f"o = small.{name}({args}){near}",
             "if o is None:",
             f"    o = FORMULA.direct({', '.join(operands)})",
-            "    if o is None:",
+            f"    if o is None{near and f' and (kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]})'}:",
             f"        o = small.numpy_{name}({args})",
             "        if o is None:",
             f"            o = large(FORMULA, None, {', '.join(operands)})",
             "if o is not None:",
             *(f"    {line}" for line in finish),
         ]
-    else:
-        fits = "(d is F4 or d is F8) and a.size < LARGE and a.__class__ is ndarray"
-        fits += " and b.dtype is d and b.size < LARGE" if "b" in operands else " and a.ndim" if len(operands) == 2 else ""
+    elif op.ufunc is None and not op.small:
         lines = [
+            f"o = FORMULA.direct({args})",
+            "if o is not None:",
+            *(f"    {line}" for line in finish),
+        ]
+    else:
+        # Until the formula is taught, and where numpy rounds in its own way for as long as there are few elements.
+        fits = "(d is F4 or d is F8) and a.size < LARGE and a.__class__ is ndarray"
+        if "b" in operands:
+            fits += " and b.dtype is d and b.size < LARGE"
+        elif number:
+            fits += f" and a.ndim and (kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]})"
+        direct = [f"o = FORMULA.direct({args})"]
+        if op.differentiable and not number and not op.formula.exact:
+            direct += ["if o is None:", f"    o = large(FORMULA, None, {args})"]
+        by_numpy = [
             "d = a.dtype",
-            "o = None",
             f"if {fits}:",
             "    try:",
             f"        o = {op.small or f'ufunc({args})'}",
@@ -365,11 +407,20 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
             "    except (ValueError, TypeError, RuntimeWarning):  # the general path says what is wrong",
             "        pass",
         ]
-        lines += ["else:", f"    o = FORMULA.direct({args})"]
-        if op.differentiable:
-            lines += ["    if o is None:", f"        o = large(FORMULA, None, {args})"]
+        if op.formula.exact:
+            lines = [*direct, "if o is None:", *(f"    {line}" for line in _mostly(by_numpy))]
+        else:
+            lines = ["o = None", *by_numpy, "else:", *(f"    {line}" for line in direct)]
         lines += ["if o is not None:", *(f"    {line}" for line in finish)]
     return [f"    {line}" for line in lines]
+
+
+def _mostly(lines: list[str]) -> list[str]:
+    """`lines`, which now and then give up: the general way may then teach the formula to answer directly.
+
+    Twice in a row, as an operator that gives up asks the function.
+    """
+    return ["n = OP._small_calls = OP._small_calls + 1", "if (n & 31) > 1:", *(f"    {line}" for line in lines)]
 
 
 def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool, number: int | None = None) -> list[str]:
@@ -478,26 +529,35 @@ def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], consta
         return [f"if p{i} is not None:", "    return general(self, grad)", f"g{i} = None"]
     reads = [names.index(r) for r in op.reads_of(name)]
     args = ", ".join(f"v{r}" for r in reads)
-    constants[f"f{i}"] = rebind(rule, real_words(), {})
-    lines = [f"if p{i} is None:", f"    g{i} = None", "else:"]
-    for r in reads:
-        lines += [
-            f"    kind = v{r}.__class__",
-            f"    if kind is ndarray and v{r}.dtype is not d or kind not in plain:",
-            "        return general(self, grad)",
-        ]
-    lines += [f"    if kinds[{i}] is not d:", "        return general(self, grad)"]
-    if name in op.vjps:
-        lines += [f"    g{i} = f{i}({', '.join(['grad', *(f'v{r}' for r in reads)])})"]
-    elif not reads and rule() == 1:
+    formula, _, constant = op.gradient(i)
+    lines = [f"if p{i} is None:", f"    g{i} = None", "else:", f"    if kinds[{i}] is not d:", "        return general(self, grad)"]
+    if constant is not None and constant == 1:
         lines += [f"    g{i} = grad"]
     else:
+        constants[f"F{i}"], constants["OP"] = formula, op
+        lines += [f"    g{i} = F{i}.direct({', '.join(['grad', *(f'v{r}' for r in reads)])})", f"    if g{i} is None:"]
+        # Until the formula is taught, by numpy where that gives the same bits; where nothing compiles it never is.
+        constants["compiles"], constants[f"f{i}"] = tier.compiles, rebind(rule, real_words(), {})
         lines += [
-            f"    factor = f{i}({args})",
-            f"    g{i} = small.mul(grad, factor)",
-            f"    if g{i} is None:",
-            f"        g{i} = grad * factor",
+            "        n = OP._small_calls = OP._small_calls + 1",
+            f"        if {'not n & 31' if formula.exact else 'compiles()'}:",
+            "            return general(self, grad)",
         ]
+        for r in reads:
+            lines += [
+                f"        kind = v{r}.__class__",
+                f"        if kind is ndarray and v{r}.dtype is not d or kind not in plain:",
+                "            return general(self, grad)",
+            ]
+        if name in op.vjps:
+            lines += [f"        g{i} = f{i}({', '.join(['grad', *(f'v{r}' for r in reads)])})"]
+        else:
+            lines += [
+                f"        factor = f{i}({args})",
+                f"        g{i} = small.mul(grad, factor)",
+                f"        if g{i} is None:",
+                f"            g{i} = grad * factor",
+            ]
     return [
         *lines,
         f"    if g{i}.__class__ is not ndarray:",
@@ -537,27 +597,17 @@ def make_inplace(op: Op) -> Any:
     params, constants = signature(op, False)
     args = ", ".join(op.params)
     trailing = "," if len(op.params) == 1 else ""
-    fast = ""
-    if isinstance(op, ElementwiseOp) and op.dtype_rule.__name__ != "to_bool":
-        if op.ufunc is not None:
-            fast = _fast_inplace(op)
-        if len(op.params) == 1 and op.check_looks_at == "dtypes":
-            first = op.positional[0]
-            fast += (
-                f"        if {first}._n is None and ({first}._b is None or {first}._b[0]._n is None) and (\n"
-                f"            FORMULA.direct_({first}._a) is not None or large_(FORMULA, {first}._a)\n        ):\n"
-                f"            v = {first}._v\n            v[0] += 1\n            v[1] = next_seq()\n            return {first}\n"
-            )
+    fast = _fast_inplace(op) if isinstance(op, ElementwiseOp) and op.dtype_rule.__name__ != "to_bool" else ""
     text = (
-        f"def make(OP, run, ufunc, FORMULA, {', '.join(constants)}):\n"
+        f"def make(OP, run, FORMULA, WHOLE, {', '.join(constants)}):\n"
         f"    def {op.name}_({params}):\n"
         f"{_gather(op)}"
         f"        if SLOW:\n            return slow_inplace(OP, ({args}{trailing}))\n"
         f"{fast}"
-        f"        return run({args})\n"
-        f"    return {op.name}_\n"
+        + _asking_on_errors(f"run({args})", f"({args}{trailing}), {op.params[0]}")
+        + f"    return {op.name}_\n"
     )
-    constants.update(OP=op, run=op.run_inplace, ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op))
+    constants.update(OP=op, run=op.run_inplace, FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
     fn = compile_text(text, f"{op.name}_", constants)
     fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
     fn.flambeau_op = op
@@ -565,30 +615,44 @@ def make_inplace(op: Op) -> Any:
 
 
 def _fast_inplace(op: ElementwiseOp) -> str:
-    """Two plain tensors of one shape, or a tensor and a number, where nothing is recorded."""
-    name = _small_name(op)
-    if len(op.positional) != 2 or not name:
+    """Plain tensors and numbers, where nothing is recorded."""
+    if len(op.params) > _MOST_DIRECT:
         return ""
-    first, second = op.positional
-    guard = "".join(f"{n} == {op.defaults[n]!r} and " for n in op.keyword_only)
-    done = ["    v = {}._v", "    v[0] += 1", "    v[1] = next_seq()", "    return {}"]
-    done = [line.format(first) for line in done]
+    first, *rest = op.positional
+    name = _small_name(op) if len(rest) == 1 else None
+    letters = ("b", "c", "d")[: len(rest)]
+    given = ", ".join(("a", *letters))
+    ways = [f"FORMULA.direct_({given}) is not None"]
+    if name or not rest and op.check_looks_at == "dtypes":
+        ways.append(f"large_(FORMULA, {given})")
+    if name:
+        ways.insert(0, f"small.{name}_({given}) is not None")
+    test = " or ".join(ways)
+    if op.keyword_only and op.short is None:
+        test = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
+    elif op.keyword_only:
+        usual = " and ".join(f"{n} == {op.defaults[n]!r}" for n in op.keyword_only)
+        whole = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
+        test = f"({test}) if {usual} else {whole}"
     lines = [
-        f"kind = {second}.__class__",
-        f"if {guard}{first}._n is None and ({first}._b is None or {first}._b[0]._n is None):",
-        "    if kind is Tensor:",
-        f"        if {second}._n is None and (",
-        f"            small.{name}_({first}._a, {second}._a) is not None or FORMULA.direct_({first}._a, {second}._a) is not None",
-        f"            or large_(FORMULA, {first}._a, {second}._a)",
-        "        ):",
-        *(f"        {line}" for line in done),
-        f"    elif {_plain_number(second)} and (",
-        f"        small.{name}_({first}._a, {second}) is not None or FORMULA.direct_({first}._a, {second}) is not None",
-        f"        or large_(FORMULA, {first}._a, {second})",
-        "    ):",
-        *(f"    {line}" for line in done),
+        f"if {_is_tensor(first)}:",
+        "    quiet = not (GRAD or local.grad)",
+        f"    if quiet or {first}._n is None and ({first}._b is None or {first}._b[0]._n is None):",
+        f"        a = {first}._a",
     ]
-    return "".join(f"        {line}\n" for line in lines)
+    for letter, n in zip(letters, rest, strict=True):
+        tensor = f"{_is_tensor(n)} and (quiet or {n}._n is None)"
+        # A launcher converts integers by way of float64.
+        number = f"{n} if {_plain_number(n)} else None" if name else n
+        lines += [f"        kind = {n}.__class__", f"        {letter} = {n}._a if {tensor} else {number}"]
+    lines += [
+        f"        if {test}:",
+        f"            v = {first}._v",
+        "            v[0] += 1",
+        "            v[1] = next_seq()",
+        f"            return {first}",
+    ]
+    return _text(lines)
 
 
 # -- methods and operators -----------------------------------------------------------------------------------------------
@@ -811,9 +875,11 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     fast = ""
     if swapped:
         first, second = "other", "self"
-        if isinstance(op, ElementwiseOp) and op.name in _SMALL.values():
+        if op_name == "div":                          # which takes a rounding mode too
+            op = OPS["true_divide"]
+        if isinstance(op, ElementwiseOp):
             first, second = op.positional
-            constants.update(ufunc=op.ufunc, FORMULA=_plain_formula(op), Node=op.node_class)
+            constants.update(OP=op, ufunc=op.ufunc, FORMULA=_plain_formula(op), Node=op.node_class)
             constants.update({n: op.defaults[n] for n in op.keyword_only})
             fast = _fast_swapped(op)
     text = (
@@ -831,15 +897,19 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
 
 
 def _fast_swapped(op: ElementwiseOp) -> str:
-    """The common case of a number before a Tensor of a floating dtype."""
+    """The common case of a number before a Tensor."""
     number, tensor = op.positional
+    by_numpy = []
+    if op.ufunc is not None:
+        by_numpy = ["    if o is None:", *(f"        {line}" for line in _mostly([f"o = of_number(FORMULA, ufunc, {number}, b)"]))]
     lines = [
         f"kind = {number}.__class__",
         f"if {_plain_number(number)} and ({tensor}.__class__ is Tensor or {tensor}.__class__ is Parameter) and not SLOW:",
         f"    b = {tensor}._a",
-        f"    o = of_number(FORMULA, ufunc, {number}, b)",
+        f"    o = FORMULA.direct({number}, b)",
+        *by_numpy,
         "    if o is not None:",
-        *(f"        {line}" for line in _finish_fast(op, op.positional, True, number=0)),
+        *(f"        {line}" for line in _finish_fast(op, op.positional, op.differentiable, number=0)),
     ]
     return "".join(f"        {line}\n" for line in lines)
 
@@ -849,7 +919,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     fast = ""
     constants = {"fn": fn, "operand": _is_operand, "OP": op, "run": op.run, "Node": op.node_class, "ufunc": None,
                  "FORMULA": _plain_formula(op)}  # fmt: skip
-    if isinstance(op, ElementwiseOp) and op.ufunc is not None and len(op.positional) == 2:
+    if isinstance(op, ElementwiseOp) and len(op.positional) == 2:
         constants["ufunc"] = op.ufunc
         extras = {n: op.defaults[n] for n in op.keyword_only}
         fast = _fast_elementwise(op)
@@ -934,7 +1004,7 @@ def rebuild_return_type(name: str, fields: tuple[str, ...], values: tuple[Any, .
 
 _OTHER_NAMES = {
     "nearbyint": "round", "igamma": "special.gammainc", "igammac": "special.gammaincc", "lgamma": "lgamma", "bit_not": "bitwise_not",
-    "ndtr": "special.ndtr",
+    "ndtr": "special.ndtr", "ndtr_near": "special.ndtr",
 }  # fmt: skip
 
 

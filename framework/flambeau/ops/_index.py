@@ -35,10 +35,10 @@ _FAMILIES = {
     "put": "as_strided_scatter diagonal_scatter put select_scatter slice_scatter take unravel_index",
     "random": "bernoulli binomial multinomial poisson",
     "recurrent": "recurrent_layer",
-    "reduce": "all amax amin aminmax any argmax argmin count_nonzero max max_along mean min min_along nanmean nansum prod root std std_mean sum var var_mean variance",
+    "reduce": "all amax amin aminmax any argmax argmin count_nonzero deviation max max_along mean min min_along nanmean nansum prod std std_mean sum var var_mean variance",
     "repeat": "flip fliplr flipud repeat roll rot90 tile",
     "rows": "index_add index_combine index_copy index_fill index_fill_number index_fill_tensor index_reduce index_select",
-    "scan": "cummax cummin cumprod cumsum cumulative_trapezoid diff gradient logcumsumexp trapezoid trapz",
+    "scan": "cummax cummin cumprod cumsum cumulative_trapezoid diff differences gradient logcumsumexp trapezoid trapz",
     "select": "gather scatter scatter_add scatter_combine scatter_reduce scatter_src scatter_value take_along_dim",
     "shape": "adjoint as_strided broadcast_tensors broadcast_to expand expand_as expand_shape flatten moveaxis movedim narrow permute ravel reshape reshape_as select slice_dim squeeze squeeze_dims swapaxes swapdims t transpose unflatten unsqueeze view_as view_dtype view_shape",
     "solve": "cholesky_inverse cholesky_solve inverse inverse_of least_squares linalg.inv linalg.inv_ex linalg.lstsq linalg.pinv linalg.solve linalg.solve_ex linalg.solve_triangular linalg.tensorinv linalg.tensorsolve pinverse pseudo_inverse solution_of triangular_solution triangular_solve",
@@ -61,10 +61,11 @@ _LATE = {
     "ternary": "where",
 }
 _PLAIN = {
-    "create": "arange as_tensor asarray empty empty_like empty_strided eye fill_ from_dlpack from_numpy frombuffer full full_like linspace logspace ones ones_like range scalar_tensor tensor to_dlpack zero_ zeros zeros_like",
+    "create": "as_tensor asarray empty empty_like empty_strided fill_ from_dlpack from_numpy frombuffer full full_like ones ones_like scalar_tensor tensor to_dlpack zero_ zeros zeros_like",
     "join": "atleast_1d atleast_2d atleast_3d",
     "misc": "empty_permuted resize_as_",
     "random": "normal rand rand_like randint randint_like randn randn_like randperm",
+    "ranges": "arange eye linspace logspace range",
     "shape": "broadcast_shapes",
 }
 _METHODS = "abs absolute=abs acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint all allclose amax amin aminmax angle any arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arctan2=atan2 arctanh=atanh argmax argmin argsort argwhere as_strided as_strided_scatter asin asinh atan atan2 atanh baddbmm bernoulli bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to ceil cholesky cholesky_inverse cholesky_solve chunk clamp clamp_max clamp_min clip=clamp clone conj conj_physical contiguous copysign corrcoef cos cosh count_nonzero cov cpu cross cuda cummax cummin cumprod cumsum deg2rad det diag diag_embed diagflat diagonal diagonal_scatter diff digamma dist div divide=div dot dsplit eq equal erf erfc erfinv exp exp2 expand expand_as expm1 fill fix=trunc flatten flip fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp gather gcd ge geqrf ger=outer greater=gt greater_equal=ge gt hardshrink heaviside histc histogram hsplit hypot i0 identity igamma igammac index_add index_copy index_fill index_put index_reduce index_select inner inverse isclose isfinite isinf isnan isneginf isposinf isreal istft kron kthvalue lcm ldexp le lerp less=lt less_equal=le lgamma log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logdet logical_and logical_not logical_or logical_xor logit logsumexp lt lu lu_solve masked_fill masked_scatter masked_select matmul matrix_exp matrix_power max maximum mean median min minimum mm mode moveaxis movedim msort mul multinomial multiply=mul mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow narrow_copy ne neg negative=neg nextafter nonzero nonzero_static norm not_equal=ne orgqr ormqr outer permute pinverse polygamma=Tensor.polygamma positive pow prelu prod put qr quantile rad2deg ravel reciprocal relu remainder renorm repeat repeat_interleave reshape reshape_as resolve_conj=Tensor.resolve_conj resolve_neg roll rot90 round rsqrt scatter scatter_add scatter_reduce select select_scatter sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort split split_with_sizes sqrt square squeeze std stft sub subtract=sub sum sum_to_size svd swapaxes=transpose swapdims=transpose t take take_along_dim tan tanh tensor_split tile topk trace transpose triangular_solve tril triu true_divide trunc type_as unbind unflatten unfold unique unique_consecutive unsafe_chunk unsafe_split unsqueeze var vdot view_as vsplit xlogy"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.quiet import hush, unhush
+
 from .. import dtypes
-from ..tensor import Tensor
+from .._arrays import ndarray
+from ..tensor import Tensor, wrap
 from ._spec import describe
 
 
@@ -25,6 +29,8 @@ def check_floating(name: str, *operands: Any, half: bool = False) -> None:
     """Raise TypeError or RuntimeError unless all are Tensors of one dtype LAPACK works in."""
     first = operands[0]
     for x in operands:
+        if isinstance(x, Tensor) and x._a.dtype.char in "fdFD" and x._a.dtype is first._a.dtype:
+            continue
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}: argument must be Tensor, not {type(x).__name__}")
         d = x.dtype
@@ -53,6 +59,8 @@ def check_square(name: str, x: Tensor, label: str = "A") -> None:
 
 def raise_singular(name: str, info: Any, what: str) -> None:
     """Raise LinAlgError for the first matrix whose `info` is not zero; `what` has a place for that number."""
+    if not np.ndim(info) and not info:
+        return
     flat = np.asarray(info).reshape(-1)
     bad = np.flatnonzero(flat)
     if bad.size:
@@ -66,6 +74,8 @@ def raise_singular(name: str, info: Any, what: str) -> None:
 def each(a: Any, *more: Any) -> Any:
     """The matrices of a batch, one by one, with the matching matrices of `more`."""
     shape = a.shape[:-2]
+    if not shape:
+        return iter(((a, *more),))
     rows = [x.reshape(prod(shape), *x.shape[len(shape) :]) for x in (a, *more)]
     return zip(*rows, strict=True)
 
@@ -74,14 +84,107 @@ def stacked(parts: list[Any], batch: Any, shape: Any, dtype: Any) -> Any:
     """Results of `each` as one array; `shape` and `dtype` are of one result, for when there are none."""
     if not parts:
         return np.zeros((*batch, *shape), dtype)
+    if not batch:
+        return np.asarray(parts[0], dtype, order="C").reshape(shape)
     return np.stack(parts).reshape((*batch, *shape)).astype(dtype, copy=False)
 
 
 def routine(name: str, a: Any) -> Any:
     """scipy's wrapper of the LAPACK routine `name` in the precision of `a`."""
+    return _routine(name, a.dtype.char)
+
+
+@functools.cache
+def _routine(name: str, char: str) -> Any:
     from scipy.linalg import get_lapack_funcs
 
-    return get_lapack_funcs((name,), (a,))[0]
+    return get_lapack_funcs((name,), (np.empty(0, char),))[0]
+
+
+# -- numpy's loops -----------------------------------------------------------------------------------------------------------
+
+
+def _loop(name: str) -> Any:
+    """numpy's loop over matrices behind a function of `numpy.linalg`, without the 5 to 10 us of that; None if there is none."""
+    return getattr(getattr(np.linalg, "_umath_linalg", None), name, None)
+
+
+_INV, _SOLVE, _DET, _SLOGDET, _EIG, _EIGVALS = map(_loop, ("inv", "solve", "det", "slogdet", "eig", "eigvals"))
+_CHOLESKY = {False: _loop("cholesky_lo"), True: _loop("cholesky_up")}
+_EIGH = {("L", True): _loop("eigh_lo"), ("U", True): _loop("eigh_up"), ("L", False): _loop("eigvalsh_lo"),
+         ("U", False): _loop("eigvalsh_up")}  # fmt: skip
+_SVD = {(True, True): _loop("svd_f"), (False, True): _loop("svd_s"), (False, False): _loop("svd"), (True, False): _loop("svd")}
+_QR = tuple(map(_loop, ("qr_r_raw", "qr_reduced", "qr_complete")))
+
+
+def _square_sum(a: Any) -> Any:
+    """The sum of squares of all elements, which is nan if one of them is, and not finite unless all are."""
+    flat = a.reshape(-1)
+    return flat.dot(flat)
+
+
+def all_finite(a: Any) -> bool:
+    """Whether no element is infinite or nan."""
+    s = _square_sum(a)
+    return s - s == 0 or bool(np.isfinite(a).all())
+
+
+def _tried(loop: Any, *args: Any) -> Any:
+    """What a loop makes of its arguments, or None where it failed: numpy tells of failures by nan."""
+    if loop is None or not args[0].size or args[0].dtype.char not in "fdFD":
+        return None
+    token = hush()
+    try:
+        made = loop(*args)
+        first = made[0] if made.__class__ is tuple else made  # a failure fills all of them
+        s = first if first.__class__ is not np.ndarray else _square_sum(first)
+        if s != s:
+            return None
+    finally:
+        unhush(token)
+    return made
+
+
+def det(a: Any) -> Any:
+    made = _tried(_DET, a)
+    return np.asarray(np.linalg.det(a) if made is None else made, a.dtype)
+
+
+def slogdet(a: Any) -> tuple[Any, Any]:
+    """Sign and logarithm of the magnitude of determinants."""
+    sign, log = _tried(_SLOGDET, a) or np.linalg.slogdet(a)
+    return np.asarray(sign, a.dtype), np.asarray(log, a.real.dtype)
+
+
+def qr(a: Any, mode: Any) -> tuple[Any, Any]:
+    """Q and R, for the modes 'reduced' and 'complete'."""
+    raw, reduced, complete = _QR
+    if a.ndim != 2 or None in _QR or not a.size or a.dtype.char not in "fdFD":
+        return np.linalg.qr(a, mode=mode)
+    m, n = a.shape
+    token = hush()
+    try:
+        packed = a.astype(_DOUBLE[a.dtype.char])       # the only precision that these loops have
+        tau = raw(packed)
+        if mode == "complete" and m > n:
+            q, k = complete(packed, tau), m
+        else:
+            k = min(m, n)
+            q = reduced(packed, tau)
+    finally:
+        unhush(token)
+    r = packed[:k]
+    np.putmask(r, _below(k, n), 0)
+    return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)
+
+
+_DOUBLE = {"f": np.float64, "d": np.float64, "F": np.complex128, "D": np.complex128}
+
+
+@functools.lru_cache(64)
+def _below(m: int, n: int) -> Any:
+    """Where a matrix is below its diagonal."""
+    return np.tri(m, n, -1, np.bool_)
 
 
 # -- factorizations ----------------------------------------------------------------------------------------------------------
@@ -120,6 +223,9 @@ def row_order(pivots: Any, rows: int) -> Any:
 
 def cholesky(a: Any, upper: bool) -> tuple[Any, Any]:
     """``(factor, info)``; info is the order of the first leading minor that is not positive, or 0."""
+    made = _tried(_CHOLESKY[upper], a)
+    if made is not None:
+        return made, np.zeros(a.shape[:-2], np.int32)
     try:
         return np.linalg.cholesky(a, upper=upper), np.zeros(a.shape[:-2], np.int32)
     except np.linalg.LinAlgError:
@@ -133,6 +239,9 @@ def cholesky(a: Any, upper: bool) -> tuple[Any, Any]:
 
 def solve(a: Any, b: Any) -> tuple[Any, Any]:
     """``(X, info)`` with ``a @ X == b``; info is the first zero pivot, or 0."""
+    made = _tried(_SOLVE, a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
+    if made is not None:
+        return made, np.zeros(a.shape[:-2], np.int32)
     try:
         return np.linalg.solve(a, b), np.zeros(a.shape[:-2], np.int32)
     except np.linalg.LinAlgError:
@@ -145,6 +254,9 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
 
 def inverse(a: Any) -> tuple[Any, Any]:
     """``(inverse, info)``."""
+    made = _tried(_INV, a)
+    if made is not None:
+        return made, np.zeros(a.shape[:-2], np.int32)
     return solve(a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape))
 
 
@@ -168,26 +280,34 @@ def _solve_one(x: Any, y: Any, upper: bool, unit: bool) -> Any:
 
 def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
     """Singular values, and with `vectors` ``(U, S, Vh)``. Raises: LinAlgError if the iteration does not converge."""
-    if not np.isfinite(a).all():
+    made = _tried(_SVD[full_matrices, vectors], a)
+    if made is not None:
+        return made
+    if not all_finite(a):
         raise LinAlgError(f"{name}: The algorithm failed to converge because the input matrix contained non-finite values.")
     return _converging(name, np.linalg.svd, a, full_matrices, vectors)
 
 
 def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
     """Eigenvalues of Hermitian matrices, and with `vectors` ``(L, V)``. Raises: LinAlgError without convergence."""
-    if not np.isfinite(a).all():
+    if not all_finite(a):
         bad = np.full(a.shape[:-1], np.nan, a.real.dtype)
         return (bad, np.full_like(a, np.nan)) if vectors else bad
+    made = _tried(_EIGH[uplo, vectors], a)
+    if made is not None:
+        return made
     return _converging(name, np.linalg.eigh if vectors else np.linalg.eigvalsh, a, uplo)
 
 
 def eig(name: str, a: Any, vectors: bool) -> Any:
     """Eigenvalues of square matrices, and with `vectors` ``(L, V)``, complex. Raises: LinAlgError, RuntimeError for nan."""
-    if not np.isfinite(a).all():
+    if not all_finite(a):
         raise RuntimeError(f"{name}: input tensor should not contain infs or NaNs.")
     wide = np.result_type(a.dtype, np.complex64)
-    made = _converging(name, np.linalg.eig if vectors else np.linalg.eigvals, a)
-    return (made[0].astype(wide), made[1].astype(wide)) if vectors else made.astype(wide)
+    made = _tried(_EIG if vectors else _EIGVALS, a)
+    if made is None:
+        made = _converging(name, np.linalg.eig if vectors else np.linalg.eigvals, a)
+    return (made[0].astype(wide, copy=False), made[1].astype(wide, copy=False)) if vectors else made.astype(wide, copy=False)
 
 
 def _converging(name: str, rule: Any, *args: Any) -> Any:
@@ -195,3 +315,96 @@ def _converging(name: str, rule: Any, *args: Any) -> Any:
         return rule(*args)
     except np.linalg.LinAlgError as error:
         raise LinAlgError(f"{name}: The algorithm failed to converge: {error}") from None
+
+
+# -- short ways ------------------------------------------------------------------------------------------------------------
+
+
+def plain(x: Any, square: bool = False) -> Any:
+    """The array of a Tensor without history that holds matrices LAPACK works on, of at least one element; None for others."""
+    a = x._a
+    if x._n is not None or a.__class__ is not ndarray or a.ndim < 2 or not a.size or a.dtype.char not in "fdFD":
+        return None
+    return None if square and a.shape[-1] != a.shape[-2] else a
+
+
+def short_way(compute: Any, square: bool = False, returns: Any = None) -> Any:
+    """The short way of an op of matrices whose result ``compute(array, *options)`` is without history.
+
+    `compute` returns an array, a tuple of them for `returns`, or None where the general way is better.
+    """
+
+    def run(A: Any, *options: Any, **named: Any) -> Any:
+        try:
+            a = plain(A, square)
+            made = None if a is None else compute(a, *options, **named)
+        except (AttributeError, TypeError, ValueError, KeyError, RuntimeError):  # the general way says what is wrong
+            return None
+        if made is None:
+            return None
+        return wrap(made) if returns is None else returns([wrap(x) for x in made])
+
+    return run
+
+
+def inverse_now(a: Any) -> Any:
+    """The inverses, or None if a matrix has none, or numpy has no loop for that."""
+    return _tried(_INV, a)
+
+
+def cholesky_now(a: Any, upper: Any) -> Any:
+    return _tried(_CHOLESKY[bool(upper)], a)
+
+
+def solve_now(a: Any, b: Any) -> Any:
+    """``X`` with ``a @ X == b``, matrices or a matrix and a vector; or None."""
+    if b.dtype is not a.dtype:
+        return None
+    if b.ndim == 1 and a.ndim == 2:
+        made = _tried(_SOLVE, a, b[:, None])
+        return None if made is None else made[:, 0]
+    return _tried(_SOLVE, a, b) if b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1] and b.size else None
+
+
+def eigh_now(a: Any, uplo: Any, vectors: bool) -> Any:
+    return _tried(_EIGH[uplo, vectors], a) if all_finite(a) else None
+
+
+def triangular_now(a: Any, b: Any, upper: Any, unit: Any) -> Any:
+    """``X`` with ``triangle(a) @ X == b`` for one matrix; or None."""
+    if a.ndim != 2 or b.ndim != 2 or b.shape[0] != a.shape[0] or b.dtype is not a.dtype or not b.size:
+        return None
+    made, info = routine("trtrs", a)(a, b, not upper, 0, bool(unit))
+    return np.ascontiguousarray(made) if info == 0 else None
+
+
+def lu_now(a: Any) -> Any:
+    """``(LU, pivots)`` of one matrix that is not singular; or None."""
+    if a.ndim != 2:
+        return None
+    packed, pivots, info = routine("getrf", a)(a)
+    return (np.ascontiguousarray(packed), (pivots + 1).astype(np.int32, copy=False)) if info == 0 else None
+
+
+@functools.lru_cache(64)
+def identity(n: int, char: str) -> Any:
+    """The identity matrix, which is nobody's to write in."""
+    made = np.eye(n, dtype=char)
+    made.flags.writeable = False
+    return made
+
+
+def above(a: Any) -> Any:
+    """A copy of the matrix `a` with zeros below its diagonal."""
+    made = a.copy()
+    np.putmask(made, _below(*a.shape), 0)
+    return made
+
+
+def unit_below(a: Any) -> Any:
+    """A copy of the matrix `a`, of no more columns than rows, with ones on its diagonal and zeros above."""
+    m, n = a.shape
+    made = a.copy()
+    np.putmask(made, _below(n, m).T, 0)
+    made.reshape(-1)[: n * n : n + 1] = 1
+    return made

@@ -6,7 +6,7 @@ SAID: dict[str, str] = {
     "adaptive_mean": "adaptive_avg_pool", "attend": "scaled_dot_product_attention", "bags_of_rows": "embedding_bag",
     "basic_index": "index", "cholesky_of": "linalg.cholesky", "clamp_above": "clamp", "clamp_below": "clamp", "clamp_both": "clamp",
     "conjugate": "conj", "cross_along": "linalg.cross", "cross_entropy_rows": "cross_entropy", "ctc": "ctc_loss",
-    "det_of": "linalg.det", "eig_of": "linalg.eig", "eigh_of": "linalg.eigh", "eigvals_of": "linalg.eigvals",
+    "det_of": "linalg.det", "deviation": "std", "eig_of": "linalg.eig", "eigh_of": "linalg.eigh", "eigvals_of": "linalg.eigvals",
     "eigvalsh_of": "linalg.eigvalsh", "expand_shape": "expand", "floor_quotient": "div", "fold_columns": "fold",
     "gather_columns": "unfold", "gelu_doubling": "gelu", "gelu_exact": "gelu", "gelu_tanh": "gelu", "geqrf_of": "geqrf",
     "getitem_op": "index", "imag_part": "imag", "index_fill_number": "index_fill", "index_fill_tensor": "index_fill",

@@ -11,11 +11,22 @@ import numpy as np
 
 from flambeau_kernels.cpu import moments
 from flambeau_kernels.cpu import softmax as softmax_kernels
-from flambeau_kernels.vocabulary import exp, expm1, log1p, maximum, minimum, ndtr, sigmoid, tanh, where
+from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.vocabulary import (
+    exp,
+    expm1,
+    log1p,
+    maximum,
+    minimum,
+    ndtr,
+    ndtr_near,
+    sigmoid,
+    tanh,
+    where,
+)
 
 from .. import _state, dtypes
 from .._arrays import ndarray
-from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._promote import like_input, only, refuse
@@ -25,10 +36,14 @@ from ._spec import (
     INPLACE,
     METHOD,
     OUT,
+    aligned,
     composite,
     describe,
     elementwise,
     primitive,
+    reduced_shape,
+    spread_dims,
+    wrap_dims,
 )
 
 _new = object.__new__
@@ -192,7 +207,7 @@ def rrelu_with_noise(input, noise):
 
 
 def _gelu_slope(input):
-    return ndtr(input) + input * (INV_SQRT_TAU * exp(-0.5 * input * input))
+    return ndtr_near(input) + input * (INV_SQRT_TAU * exp(-0.5 * input * input))
 
 
 @elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_slope(input)}, title="GeluBackward0")
@@ -211,7 +226,7 @@ def gelu_doubling(input):
     Beyond half of the largest float32 that is infinite, and at infinity itself it is nan.
     """
     doubled = input + input
-    return where(input > _HALF_OF_LARGEST, doubled - (input - input), input * ndtr(input))
+    return where(input > _HALF_OF_LARGEST, doubled - (input - input), input * ndtr_near(input))
 
 
 def _doubles(a: Any) -> bool:
@@ -408,28 +423,27 @@ def _softmax_kernel(a, dim):
     return softmax_kernels.softmax(a, dim)
 
 
-def _small_along(op: Any, compute: Any) -> Any:
-    """The short cut of `op` for few elements of one floating dtype."""
+def _small_along(op: Any, along: Any, compute: Any) -> Any:
+    """The short cut of `op` for few elements of one floating dtype: by the kernel `along`, or by what `compute` does."""
 
     def fast(input, dim):
         try:
             a = input._a
-            d, n = a.dtype, a.ndim
-            if (d is not F4 and d is not F8) or not -n <= dim < n or not 0 < a.size < _SMALL or type(a) is not ndarray:
-                return None
-            made = wrap(compute(a, dim))
+            out = along.call(a, dim)
+            if out is None:
+                d, n = a.dtype, a.ndim
+                if (d is not F4 and d is not F8) or not -n <= dim < n or not 0 < a.size < _SMALL or type(a) is not ndarray:
+                    return None
+                out = compute(a, dim)
         except (AttributeError, TypeError, RuntimeWarning):  # no tensor, no dimension; not finite, with warnings as errors
             return None
-        parent = input._n
-        if parent is not None and (_state.GRAD or _state.local.grad):
-            node = made._n = _new(op.node_class)
-            node.seq = _state.next_seq()
-            node.where = users_place()
-            node.parents = (parent,)
-            node.hooks = None
-            node.saved = (made._a, dim % n)
-            node.versions = (made._v, None)
-            node.shape = 0
+        made = _new(Tensor)
+        made._a, made._v, made._b = out, [0, 0, None, None], None
+        parent = made._n = input._n
+        if parent is not None:
+            made._n = None
+            if _state.GRAD or _state.local.grad:
+                op.history(made, None, input, dim % a.ndim)
         return made
 
     return op.fast(fast)
@@ -437,7 +451,7 @@ def _small_along(op: Any, compute: Any) -> Any:
 
 _SMALL = 1 << 15  # elements; beyond, the calls saved do not show
 
-_small_along(softmax_along, softmax_kernels.softmax)
+_small_along(softmax_along, softmax_kernels.shares, softmax_kernels.softmax)
 
 
 @softmax_along.shape
@@ -469,7 +483,7 @@ def _log_softmax_kernel(a, dim):
     return softmax_kernels.log_softmax(a, dim)
 
 
-_small_along(log_softmax_along, softmax_kernels.log_softmax)
+_small_along(log_softmax_along, softmax_kernels.log_shares, softmax_kernels.log_softmax)
 
 
 @log_softmax_along.shape
@@ -507,6 +521,11 @@ def softmax(input, dim, dtype=None):
     return softmax_along.function(_converted("softmax", input, dtype), dim)
 
 
+@softmax.fast
+def _softmax_short(input, dim, dtype):
+    return softmax_along.fast_rule(input, dim) if dtype is None else None
+
+
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",))
 def log_softmax(input, dim, dtype=None):
     """``log(softmax(input))`` along `dim`, without the overflow of computing it that way.
@@ -516,6 +535,11 @@ def log_softmax(input, dim, dtype=None):
     Raises: RuntimeError unless the dtype is floating; IndexError when there is no dimension `dim`.
     """
     return log_softmax_along.function(_converted("log_softmax", input, dtype), dim)
+
+
+@log_softmax.fast
+def _log_softmax_short(input, dim, dtype):
+    return log_softmax_along.fast_rule(input, dim) if dtype is None else None
 
 
 @primitive(surface=0, tensors=("input",))
@@ -533,15 +557,34 @@ def _logsumexp_kernel(a, dims, keepdim):
 
 @logsumexp_over.shape
 def _logsumexp_shape(input, dims, keepdim):
-    from ._spec import reduced_shape
-
     return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype
+
+
+@logsumexp_over.fast
+def _logsumexp_short(input, dims, keepdim):
+    found = softmax_kernels.small_logsumexp(input._a, dims, keepdim) if isinstance(input, Tensor) else None
+    if found is None:
+        return None
+    made = wrap(found)
+    if input._n is not None:
+        logsumexp_over.history(made, None, input, wrap_dims("logsumexp", dims, input._a.ndim), keepdim)
+    return made
+
+
+@logsumexp_over.raw
+def _logsumexp_raw(grad, out, input, dims, keepdim):
+    if input.dtype is not F4 and input.dtype is not F8:
+        return None
+    top = aligned(out, input.shape, dims, keepdim)
+    token = hush()
+    made = np.asarray(np.exp(input - np.where(top == -np.inf, 0, top)))
+    made *= aligned(grad, input.shape, dims, keepdim)
+    unhush(token)
+    return (made,)
 
 
 @logsumexp_over.vjp
 def _logsumexp_vjp(grad, out, input, dims, keepdim):
-    from ._spec import spread_dims
-
     shape = tuple(input.shape)
     top = spread_dims(out, shape, dims, keepdim)
     if not input.is_complex():
@@ -559,8 +602,9 @@ def logsumexp(input, dim, keepdim=False):
     >>> fb.logsumexp(fb.tensor([1000.0, 1000.0]), dim=0)
     tensor(1000.6932)
     """
-    from ._spec import wrap_dims
-
     if input.dtype.category < dtypes.FLOATING:
         input = input.to(dtypes.get_default_dtype())
     return logsumexp_over.function(input, wrap_dims("logsumexp", dim, input.ndim), keepdim)
+
+
+logsumexp.fast(_logsumexp_short)

@@ -12,6 +12,7 @@ from flambeau_kernels.cpu import attention as kernels
 
 from .. import dtypes
 from ..tensor import Tensor, wrap
+from ._plans import Plan, planned
 from ._spec import composite, describe, primitive, sum_tensor_to
 
 F = "nn.functional"
@@ -146,14 +147,35 @@ def scaled_dot_product_attention(
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf) if scale is None else scale
     if not value.shape[-1] or 0 in value.shape[:-2]:
         attn_mask = None                                 # nothing comes out, whatever its shape
-    if query.ndim == key.ndim == value.ndim == 4 and query.shape[0] == key.shape[0] == value.shape[0] and dropout_p == 0:
-        heads = query.shape[1]
-        groups = key.shape[1]
-        fit = groups == value.shape[1] and (heads == groups or enable_gqa and groups and heads % groups == 0)
-        if fit and query.shape[2] and key.shape[2]:
-            mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
-            return attend.function(query, key, value, mask, scale, is_causal)
+    if dropout_p == 0 and _heads_fit(query, key, value, enable_gqa):
+        mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
+        return attend.function(query, key, value, mask, scale, is_causal)
     return _of_any_shape(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _heads_fit(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
+    """Whether these are batches of heads that `attend` takes as they are."""
+    if not query.ndim == key.ndim == value.ndim == 4 or not query.shape[0] == key.shape[0] == value.shape[0]:
+        return False
+    heads, groups = query.shape[1], key.shape[1]
+    fit = groups == value.shape[1] and (heads == groups or enable_gqa and groups and heads % groups == 0)
+    return bool(fit and query.shape[2] and key.shape[2])
+
+
+@planned(scaled_dot_product_attention, ("query", "key", "value"), strided=True)
+def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
+    if attn_mask is not None or dropout_p or not query.shape[-1] or not _heads_fit(query, key, value, enable_gqa):
+        return None
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    run = kernels.planned(query._a, key._a, value._a, scale, is_causal)
+    if run is None:
+        return None
+    return Plan(
+        lambda q, k, v: run(q, k, v, None)[0],
+        lambda q, k, v: run(q, k, v, None),
+        lambda made, logs, q, k, v: attend.history(made, logs, q, k, v, None, scale, is_causal),
+    )
 
 
 def _of_any_shape(

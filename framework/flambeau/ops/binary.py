@@ -11,8 +11,9 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, where
 
 from .. import dtypes
+from .._arrays import ndarray
 from ..dtypes import F4, F8
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from ._promote import (
     common,
     floating,
@@ -153,6 +154,7 @@ def run_op(op: Any, *args: Any) -> Any:
     return op.function(*args)
 
 
+@looks_at("integers")
 def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
     if result_type((input, other)).category < 2:
         zero = not other if not isinstance(other, Tensor) else other.is_cpu and not other._a.all()
@@ -197,6 +199,36 @@ def trunc_quotient_of_integers(input, other):
     return where((quotient < 0) & (quotient * other != input), quotient + 1, quotient)
 
 
+def _by_integers(op: ElementwiseOp) -> None:
+    """Give `op`, whose formula has no value for a divisor of 0, a short way for integers: it looks at the divisor first."""
+    formula = Formula(op.fn, f"{op.name}_by_integers")
+
+    def fast(input: Any, other: Any) -> Tensor | None:
+        if input.__class__ is not Tensor or input._a.dtype.kind not in "iu":
+            return None
+        a = input._a
+        if other.__class__ is Tensor:
+            b = other._a
+            if b.dtype is not a.dtype or b.__class__ is not ndarray or not b.all():
+                return None
+        elif other.__class__ is int and other and (-128 < other < 128 if a.dtype.kind == "i" else 0 < other < 256):
+            b = other
+        else:
+            return None
+        made = formula.direct(a, b)
+        if made is None and a.__class__ is ndarray:
+            made = np.empty(np.broadcast_shapes(a.shape, np.shape(b)), a.dtype)
+            kernels.launch(formula, (a, b), (made,), a.dtype)
+            op.learn(formula, (a, b), made, a.dtype)
+        return None if made is None else wrap(made)
+
+    op.fast(fast)
+
+
+_by_integers(floor_divide)
+_by_integers(trunc_quotient_of_integers)
+
+
 @elementwise(
     surface=NO_FOREACH,
     dtype=real_common,
@@ -218,6 +250,10 @@ def remainder(input, other):
 def fmod(input, other):
     """``input - other * trunc(input / other)``: the remainder with the sign of `input`."""
     return fmod(input, other)
+
+
+_by_integers(remainder)
+_by_integers(fmod)
 
 
 @elementwise(surface=0, dtype=like_input, vjp={"input": lambda grad: grad, "of": lambda grad: grad * 0})
@@ -274,6 +310,7 @@ def ge(input, other):
 # -- powers --------------------------------------------------------------------------------------------------------------
 
 
+@looks_at("dtypes")
 def check_pow(op: Any, input: Any, exponent: Any) -> None:
     negative = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0
     if negative and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
@@ -315,7 +352,7 @@ def _cube_gradient(i: int, node: Any, grad: Any) -> Any:
 cube.grad_tensor = _cube_gradient
 
 
-# Of real floating values, PyTorch computes these powers in fewer steps, which decides their last bits and their infinities.
+# Of floating and complex values, PyTorch computes these powers in fewer steps, which decides their last bits and their infinities.
 _SHORT_POWERS = {
     2: Formula(lambda input: input * input, "pow_2"),
     3: Formula(lambda input: input * input * input, "pow_3"),
@@ -326,14 +363,26 @@ _SHORT_POWERS = {
 }
 
 
+_POWER_BY_NUMBER = Formula(lambda input, exponent: pow(input, exponent), "pow_by_number")
+
+
 def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
     input, exponent = arrays
-    if exponent.__class__ in (int, float) and compute.kind != "c" and dtypes.from_numpy_dtype(compute).category == dtypes.FLOATING:
-        short = _SHORT_POWERS.get(exponent)
-        if short is not None:
-            kernels.launch(short, (input,), (out,), compute)
-            return
-    ElementwiseOp.launch(pow, arrays, out, compute)
+    if exponent.__class__ not in (int, float):
+        ElementwiseOp.launch(pow, arrays, out, compute)
+        if input.__class__ in (int, float) and (compute is F4 or compute is F8):
+            pow.learn(pow.formula, arrays, out, compute)
+        return
+    if compute.kind == "c" and exponent == 0:             # also of 0, unlike an exponent that is an array of zeros
+        out.fill(1)
+        return
+    formula = None
+    if dtypes.from_numpy_dtype(compute).category >= dtypes.FLOATING:
+        formula = _SHORT_POWERS.get(exponent)
+    formula, operands = (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
+    kernels.launch(formula, operands, (out,), compute)
+    if compute is F4 or compute is F8:
+        pow.learn(formula, operands, out, compute)
 
 
 pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op runs its formula
@@ -341,12 +390,22 @@ pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how t
 
 @pow.fast
 def _pow_fast(input: Any, exponent: Any) -> Any:
-    """Squares and cubes of floating tensors, whose derivatives are short too."""
-    if (exponent.__class__ is int or exponent.__class__ is float) and exponent in (2, 3) and isinstance(input, Tensor):
-        d = input._a.dtype
-        if d is F4 or d is F8:
-            return (OPS["square"] if exponent == 2 else cube).function(input)
-    return None
+    """Powers of floating tensors by a number; squares and cubes have short derivatives too."""
+    if (exponent.__class__ is not int and exponent.__class__ is not float) or not isinstance(input, Tensor):
+        return None
+    a = input._a
+    if a.dtype is not F4 and a.dtype is not F8:
+        return None
+    if exponent in (2, 3):
+        return (OPS["square"] if exponent == 2 else cube).function(input)
+    short = _SHORT_POWERS.get(exponent)
+    made = _POWER_BY_NUMBER.direct(a, exponent) if short is None else short.direct(a)
+    if made is None:
+        return None
+    made = wrap(made)
+    if input._n is not None:
+        pow.record(made, (input, exponent))
+    return made
 
 
 @looks_at("dtypes")

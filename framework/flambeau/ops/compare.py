@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import COMPILED_FROM, small
+from flambeau_kernels.cpu.along import ALL, Along
 from flambeau_kernels.cpu.softmax import widen
+from flambeau_kernels.quiet import hush, unhush
 
 from .. import dtypes
-from .._arrays import MetaArray
+from .._arrays import MetaArray, ndarray
 from ..tensor import Tensor, wrap
 from ._spec import FUNCTION, METHOD, OUT, composite, primitive
 
@@ -44,10 +47,55 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     return close | (error.isfinite() & (error <= atol + (rtol * other).abs()))
 
 
+_EXACT = frozenset(np.dtype(name) for name in ("bool", "int8", "uint8", "int16", "int32", "int64"))
+_COMPARED = _EXACT | {np.dtype(np.float32), np.dtype(np.float64)}
+
+
+def _few_close(input: Any, other: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
+    """The array that is `isclose` of few numbers of one dtype and shape, by numpy; None for all others."""
+    try:
+        a, b = input._a, other._a
+    except AttributeError:
+        return None
+    if a.__class__ is not ndarray or b.__class__ is not ndarray or rtol.__class__ is not float or atol.__class__ is not float:
+        return None
+    d = a.dtype
+    if d is not b.dtype or a.shape != b.shape or a.size >= COMPILED_FROM or not a.ndim or d not in _COMPARED or equal_nan:
+        return None
+    if not (rtol > 0 <= atol or rtol == 0 < atol):
+        return None
+    if d in _EXACT:
+        a, b = a.astype(np.float64), b.astype(np.float64)
+    token = hush()
+    try:
+        error = np.subtract(a, b)
+        np.abs(error, error)
+        bound = np.multiply(b, rtol)
+        np.abs(bound, bound)
+        close = error <= np.add(bound, atol, bound)
+        close &= np.isfinite(error)
+        close |= a == b
+    finally:
+        unhush(token)
+    return close
+
+
+@isclose.fast
+def _isclose_fast(input, other, rtol, atol, equal_nan):
+    close = _few_close(input, other, rtol, atol, equal_nan)
+    return None if close is None else wrap(close)
+
+
 @composite(surface=FUNCTION | METHOD)
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether all elements are close, as `isclose` says: a Python bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all().item())
+
+
+@allclose.fast
+def _allclose_fast(input, other, rtol, atol, equal_nan):
+    close = _few_close(input, other, rtol, atol, equal_nan)
+    return None if close is None else 0 not in close.tobytes()
 
 
 @composite(surface=FUNCTION | METHOD)
@@ -63,6 +111,23 @@ def equal(input, other):
     if input._a.dtype == other._a.dtype and type(input._a) is np.ndarray:
         return bool(np.asarray(input._a == other._a).all())
     return bool((input == other).all().item())
+
+
+@equal.fast
+def _equal_fast(input, other):
+    try:
+        a, b = input._a, other._a
+        same = small.same(a, b)
+        if same is not None:
+            return same == 1
+        d = a.dtype
+        if a.__class__ is not ndarray or b.__class__ is not ndarray or b.dtype is not d or a.shape != b.shape:
+            return None
+        if d in _EXACT:
+            return a.tobytes() == b.tobytes() if a.size < COMPILED_FROM else None
+        return 0 not in np.equal(a, b).tobytes() if a.size < COMPILED_FROM else None
+    except (AttributeError, RuntimeWarning):
+        return None
 
 
 @primitive(surface=0, tensors=("elements", "test_elements"))
@@ -103,3 +168,22 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
         if isinstance(x, Tensor) and (x.dtype is dtypes.bool or x.is_complex()):
             raise RuntimeError(f"isin: Unsupported input type encountered for isin(): {x.dtype}")
     return is_member.function(_as_tensor(elements, test_elements), _as_tensor(test_elements, elements), bool(invert))
+
+
+_MEMBERS = {invert: Along("members", invert, dims=ALL, takes_array=True, most_beside=64) for invert in (False, True)}
+
+
+@isin.fast
+def _isin_short(elements, test_elements, assume_unique, invert):
+    if invert.__class__ is not bool or not isinstance(elements, Tensor):
+        return None
+    a = elements._a
+    if isinstance(test_elements, Tensor):
+        among = test_elements._a
+    elif test_elements.__class__ is int and a.__class__ is np.ndarray and a.dtype.char == "l":
+        among = np.array(test_elements)
+    else:
+        return None
+    found = _MEMBERS[invert](a, None, False, among)
+    return None if found is None else wrap(found)
+

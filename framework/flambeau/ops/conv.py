@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor
+from ._plans import Plan, planned
 from ._spec import FUNCTION, composite, describe, primitive
 
 Ints = tuple[int, ...]
@@ -513,6 +515,36 @@ def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_paddi
     return _convolve_transposed(
         "conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation
     )
+
+
+def _planned_convolution(
+    op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
+    transposed: bool = False, output_padding: Any = 0,
+) -> Plan | None:  # fmt: skip
+    """The plan of a convolution of a batch."""
+    from flambeau_kernels.cpu import conv as kernels
+    from flambeau_kernels.cpu.layout import is_last
+
+    x, batched = _batched(op, input, weight, n)
+    if not batched or isinstance(padding, str) or is_last(x._a) or is_last(weight._a):
+        return None
+    settings = _check_anew(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)[3:]
+    made = _convolution_shape(x, weight, bias, *settings)[0][2:]
+    run = kernels.planned(x._a, weight._a, made, *settings[:3], groups, transposed)
+    if run is None:
+        return None
+    return Plan(
+        run, lambda *arrays: (run(*arrays), None), lambda made, _, *tensors: convolution.history(made, None, *tensors, *settings)
+    )
+
+
+def _planned_transposed(op, n, input, weight, bias, stride, padding, output_padding, groups, dilation):
+    return _planned_convolution(op, n, input, weight, bias, stride, padding, dilation, groups, True, output_padding)
+
+
+for _n, _ops in enumerate(((conv1d, conv_transpose1d), (conv2d, conv_transpose2d), (conv3d, conv_transpose3d)), 1):
+    for _op, _plan in zip(_ops, (_planned_convolution, _planned_transposed), strict=True):
+        planned(_op, ("input", "weight", "bias"))(partial(_plan, _op.name, _n))
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.conv_tbc",), autocast="lower")

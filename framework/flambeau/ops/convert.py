@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import numpy as np
 import flambeau_kernels as kernels
 
 from .. import _arrays, _state, devices, dtypes
-from .._arrays import MetaArray
+from .._arrays import MetaArray, ndarray
 from .._warn import warn_once
 from ..devices import device, memory_format
 from ..dtypes import dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
-from ._spec import FUNCTION, INPLACE, METHOD, composite, primitive
+from ._spec import FUNCTION, INPLACE, METHOD, OPS, composite, primitive
 
 
 def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
@@ -57,6 +58,18 @@ def clone(input, *, memory_format=None):
 @clone.kernel
 def _clone(a, format):
     return _arranged(a, a.dtype, format)
+
+
+@clone.short
+def _clone_short(a, format):
+    if a.size >= kernels.STORE_COMPILED_FROM:             # where rearranging goes by tiles
+        return None
+    if a.flags.c_contiguous and format in _IN_ROWS or format is devices.contiguous_format:
+        return a.copy()
+    return a.copy("F") if a.flags.f_contiguous and a.ndim == 2 and (format is None or format is devices.preserve_format) else None
+
+
+_IN_ROWS = (None, devices.preserve_format, devices.contiguous_format)
 
 
 @clone.shape
@@ -164,6 +177,9 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return to_copy(input, d, place, format)
 
 
+_conversions = count()
+
+
 def _converted(input: Tensor, d: dtype) -> Tensor:
     """`input` as `d`: what `to` does most often, in a third of the time."""
     a = input._a
@@ -175,6 +191,9 @@ def _converted(input: Tensor, d: dtype) -> Tensor:
     made = kernels.converted(a, target)
     if made is None:
         made = _arranged(a, target, None)
+        # numpy gives the same bits: only programs that convert often load a compiler for it.
+        if next(_conversions) > kernels.TAUGHT_AFTER:
+            kernels.learn_conversion(a, made)
     if input._n is None:
         return wrap(made)
     if d.category < dtypes.FLOATING or from_numpy_dtype(a.dtype).category < dtypes.FLOATING:
@@ -297,13 +316,26 @@ def contiguous(self, memory_format=devices.contiguous_format):
     return self if self.is_contiguous(memory_format=memory_format) else clone(self, memory_format=memory_format)
 
 
+@contiguous.fast
+def _contiguous_fast(self, memory_format):
+    a = getattr(self, "_a", None)
+    return self if a.__class__ is ndarray and memory_format is _ROWS and a.flags.c_contiguous else None
+
+
+_ROWS = devices.contiguous_format
+
+
 def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     """Store `source`, broadcast and converted, in `target`; gradients flow to both. Returns `target`.
 
     `non_blocking` has no effect between arrays of one device.
     """
-    from . import _spec
-
+    if source.__class__ is Tensor and not _state.SLOW:
+        recorded = target._n is not None or source._n is not None or target._b is not None and target._b[0]._n is not None
+        formula = OPS["Tensor.overwrite"].formula
+        if not (recorded and _state.grad_enabled()) and formula.direct_(target._a, source._a) is not None:
+            bump(target)
+            return target
     if not isinstance(source, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
     if source.is_meta is not target.is_meta and _broadcasts(source._a.shape, target._a.shape):
@@ -320,8 +352,8 @@ def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tenso
     if _state.SLOW:
         from . import _slow
 
-        return _slow.call_inplace(_spec.OPS["Tensor.overwrite"], (target, source))
-    return _spec.OPS["Tensor.overwrite"].run_inplace(target, source)
+        return _slow.call_inplace(OPS["Tensor.overwrite"], (target, source))
+    return OPS["Tensor.overwrite"].run_inplace(target, source)
 
 
 def _broadcasts(shape: Any, target: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu import sort as kernel
+from flambeau_kernels.cpu.along import ALL, MOST, Along
 from flambeau_kernels.cpu.softmax import widen
 
-from .. import dtypes
+from .. import _state, dtypes
 from .._arrays import MetaArray
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, METHOD, OUT, composite, host_only, primitive
@@ -94,10 +96,49 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     return _distinct_results(input, False, return_inverse, return_counts, dim)
 
 
+_SORTED = Along("ordered", False, True, True, most_along=64)
+
+
+def _first_of_runs(a: np.ndarray, with_counts: bool) -> Any:
+    """The first of each run of equal neighbours in a vector, and how long the runs are."""
+    starts = np.empty(a.size, np.bool_)
+    starts[0] = True
+    np.not_equal(a[1:], a[:-1], starts[1:])
+    if not with_counts:
+        return wrap(a[starts])
+    at = np.empty(a.size + 1, np.int64)
+    first = starts.nonzero()[0]
+    at[: first.size] = first
+    at[first.size] = a.size
+    end = first.size + 1
+    return wrap(a[first]), wrap(at[1:end] - at[: end - 1])
+
+
+@unique.fast
+def _unique_short(input, sorted, return_inverse, return_counts, dim):
+    if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not isinstance(input, Tensor):
+        return None
+    a = input._a
+    if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
+        return None
+    found = _SORTED(a.reshape(-1), 0)
+    return None if found is None else _first_of_runs(found[0], return_counts)
+
+
 @composite(surface=FUNCTION | METHOD)
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """`input` with each run of equal neighbours replaced by one of them; results as of `unique`."""
     return _distinct_results(input, True, return_inverse, return_counts, dim)
+
+
+@unique_consecutive.fast
+def _consecutive_short(input, return_inverse, return_counts, dim):
+    if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not isinstance(input, Tensor):
+        return None
+    a = input._a
+    if a.__class__ is not np.ndarray or a.dtype.char not in "fdlib" or not 0 < a.size <= MOST or not a.flags.c_contiguous:
+        return None
+    return _first_of_runs(a.reshape(-1), return_counts)
 
 
 # -- places in sorted sequences ------------------------------------------------------------------------------------------------
@@ -180,6 +221,35 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     return places_in_sorted.function(sorted_sequence.detach(), values, out_int32, bool(right or side == "right"), sorter)
 
 
+_SEARCHES = {right: Along("places_in_sorted", right, dims=ALL, takes_array=True) for right in (False, True)}
+
+
+def _search_short(sequence, values, out_int32, right):
+    """Places of a few values, or one number, in a sorted vector."""
+    if out_int32 is not False or right.__class__ is not bool or not isinstance(sequence, Tensor):
+        return None
+    s = sequence._a
+    if s.ndim != 1 or s.__class__ is not np.ndarray:
+        return None
+    if isinstance(values, Tensor):
+        a = values._a
+    elif values.__class__ is float and s.dtype.kind == "f":
+        a, s = np.array(values), s.astype(np.float64)  # as numbers are compared with
+    elif values.__class__ is int and s.dtype.char == "l":
+        a = np.array(values)
+    else:
+        return None
+    found = _SEARCHES[right](a, None, False, s)
+    return None if found is None else wrap(found)
+
+
+@searchsorted.fast
+def _searchsorted_short(sorted_sequence, input, out_int32, right, side, sorter):
+    if side is not None or sorter is not None:
+        return None
+    return _search_short(sorted_sequence, input, out_int32, right)
+
+
 _general_search = searchsorted.run_out
 
 
@@ -208,6 +278,11 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
         raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
     _check_search("bucketize", boundaries, input, None)
     return places_in_sorted.function(boundaries.detach(), _value_tensor(input, boundaries), out_int32, bool(right), None)
+
+
+@bucketize.fast
+def _bucketize_short(input, boundaries, out_int32, right):
+    return _search_short(boundaries, input, out_int32, right)
 
 
 # -- histograms ----------------------------------------------------------------------------------------------------------------
@@ -240,6 +315,19 @@ def bincount(input, weights=None, minlength=0):
     """
 
 
+@bincount.fast
+def _bincount_short(input, weights, minlength):
+    if weights is not None or not isinstance(input, Tensor) or minlength.__class__ is not int:
+        return None
+    a = input._a
+    if a.__class__ is not np.ndarray or a.dtype.char != "l" or a.ndim != 1 or not 0 < a.size < kernel.COMPILED_FROM:
+        return None
+    try:
+        return wrap(np.bincount(a, None, minlength))
+    except ValueError:  # a negative number, of which the general way says more
+        return None
+
+
 bincount.not_differentiable = "counts are constant, and PyTorch defines no gradient of weights"
 
 
@@ -256,9 +344,13 @@ def _bincount(a, weights, minlength):
 
 
 def _edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
-    from .create import linspace
+    from .ranges import linspace
 
     return widen(linspace(low, high, bins + 1, dtype=dtypes.from_numpy_dtype(dtype))._a)
+
+
+# For those who neither write to them nor hand them out.
+_known_edges = functools.lru_cache(64)(_edges)
 
 
 def _bounds(name: str, x: np.ndarray, low: float, high: float, given: bool) -> tuple[float, float]:
@@ -307,13 +399,31 @@ def histc(input, bins=100, min=0, max=0):  # PyTorch's names
     """
 
 
+_BINS = Along("bins", dims=ALL, takes_array=True)
+
+
+@histc.fast
+def _histc_short(input, bins, min, max):
+    if bins.__class__ is not int or not isinstance(input, Tensor) or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
+        return None
+    a = input._a
+    if not (bins > 0 and -math.inf < min < max < math.inf) or a.__class__ is not np.ndarray or _state.default_device() is not None:
+        return None
+    if a.dtype.char not in "fd":
+        return None
+    found = _BINS(a, None, False, _known_edges(float(min), float(max), bins, a.dtype))
+    return None if found is None else wrap(np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype))
+
+
+_PLAIN = (int, float)
 histc.not_differentiable = "counts are constant almost everywhere"
 
 
 @histc.kernel
 def _histc(a, bins, low, high):
     low, high = _bounds("torch.histc", widen(a), low, high, low != high)
-    return kernel.count_bins(a, _edges(low, high, bins, widen(a[:0] if a.ndim else a).dtype)).astype(a.dtype)
+    edges = (_known_edges if _state.default_device() is None else _edges)(low, high, bins, widen(a[:0] if a.ndim else a).dtype)
+    return kernel.count_bins(a, edges).astype(a.dtype)
 
 
 @histc.shape

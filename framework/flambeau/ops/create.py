@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import small
 from flambeau_kernels.cpu import fill as kernel
+from flambeau_kernels.quiet import hush, unhush
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
 from .._warn import warn, warn_once
 from ..devices import device
-from ..dtypes import dtype, from_numpy_dtype
+from ..dtypes import F4, F8, dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, wrap
 from ._promote import NUMBERS
 from ._spec import FUNCTION, METHOD, OUT, composite, refuse_other_dtype_out
 
-_new = object.__new__
+SLOW, PLACED = _state.SLOW, _state.PLACED
+_state.share(globals())                               # keeps both as they are there
 
 
 def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
@@ -94,6 +96,20 @@ def _dtype(d: Any) -> np.dtype:
     return d.numpy if d.__class__ is dtype else dtypes.as_dtype(d).numpy
 
 
+def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -> Tensor | None:
+    """A tensor in host memory as ``make(shape, numpy dtype)`` fills it; None where arguments take a closer look.
+
+    Without a dtype `d` its numpy dtype is `otherwise`, or the default one.
+    """
+    if not sizes or sizes[0] is True or sizes[0] is False:
+        return None
+    try:
+        plain = d.numpy if d is not None else otherwise or dtypes._default.numpy
+        return small.over(make(sizes if len(sizes) != 1 else sizes[0], plain))
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
 def _check_layout(layout: Any) -> None:
     if layout is not None and layout is not devices.strided:
         raise NotImplementedError(f"creation with layout={layout} is not built yet; make a strided tensor and convert it")
@@ -139,6 +155,10 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if out is layout is size is names is memory_format is None and (device is None and not PLACED or device == "cpu"):
+        made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
+        if made is not None:
+            return made.requires_grad_(True) if requires_grad else made
     _check_layout(layout)
     if names is not None:
         refuse_names(names)
@@ -165,30 +185,24 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if out is layout is size is names is None and (device is None and not PLACED or device == "cpu"):
+        made = _quickly(np.zeros, sizes, dtype)
+        if made is not None:
+            return made.requires_grad_(True) if requires_grad else made
     if names is not None:
         refuse_names(names)
-    if (
-        dtype is None is device and out is None is layout and size is None and not requires_grad
-        and _state._global_device is None and not _state.local.devices
-    ):  # fmt: skip
-        try:
-            if sizes and sizes[0] is not True and sizes[0] is not False:
-                array = np.zeros(sizes if len(sizes) != 1 else sizes[0], dtypes._default.numpy)
-                made = _new(Tensor)                   # `wrap`, written out
-                made._a = array
-                made._n = made._b = None
-                made._v = [0, 0, None, None]
-                return made
-        except (TypeError, ValueError):
-            pass  # said better below
     if out is not None:
         return out.resize_(_sizes(sizes, size)).zero_()
     _check_layout(layout)
     return _allocate(np.zeros, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
-def _ones(shape: tuple[int, ...], d: np.dtype) -> ndarray:
-    return kernel.filled(shape, d, d.type(1))
+def _ones(shape: Any, d: np.dtype) -> ndarray:
+    made = np.empty(shape, d)
+    if made.size < kernel.FILLED_FROM:
+        made.fill(1)
+        return made
+    return kernel.filled(made.shape, d, d.type(1))
 
 
 def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
@@ -199,6 +213,10 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if out is layout is size is names is None and (device is None and not PLACED or device == "cpu"):
+        made = _quickly(_ones, sizes, dtype)
+        if made is not None:
+            return made.requires_grad_(True) if requires_grad else made
     if names is not None:
         refuse_names(names)
     if out is not None:
@@ -213,6 +231,10 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
 
     A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
     """
+    if out is layout is names is None and (device is None and not PLACED or device == "cpu"):
+        made = _filled_quickly(size, fill_value, dtype)
+        if made is not None:
+            return made.requires_grad_(True) if requires_grad else made
     if isinstance(size, int):
         raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     if names is not None:
@@ -229,6 +251,41 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
         return out.resize_(shape).fill_(value)
     _check_layout(layout)
     return _allocate(lambda s, d: kernel.filled(s, d, _as(value, d)), shape, dtype.numpy, _place(device), requires_grad)
+
+
+_HALF_RANGE = 1 << 62
+_PRESERVE = devices.preserve_format
+
+
+def _fits_plainly(value: Any, d: np.dtype) -> bool:
+    """Whether `value`, of exactly Python's float, int or bool, can be stored as `d` without a question."""
+    kind = value.__class__
+    if kind is float:
+        return (d is F4 and -1e38 < value < 1e38) or d is F8
+    if kind is int:
+        return (d is _I8 and -_HALF_RANGE < value < _HALF_RANGE) or ((d is F4 or d is F8) and -16777216 <= value <= 16777216)
+    return kind is bool and d is _B1
+
+
+_I8, _B1 = np.dtype(np.int64), np.dtype(np.bool_)
+
+
+def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
+    """`full` of a few elements in host memory, of the commonest dtypes; None for everything else."""
+    if size.__class__ is not tuple and size.__class__ is not list or True in size and any(n.__class__ is bool for n in size):
+        return None
+    kind = value.__class__
+    try:
+        if d is None:
+            array = np.empty(size, dtypes._default.numpy if kind is float else _I8 if kind is int else _B1)
+        else:
+            array = np.empty(size, d.numpy)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    if array.size >= kernel.FILLED_FROM or not _fits_plainly(value, array.dtype):
+        return None
+    array.fill(value)
+    return small.over(array)
 
 
 def _fill_number(name: str, value: Any) -> Any:
@@ -257,11 +314,30 @@ def _as(value: Any, d: np.dtype) -> Any:
 def _like(make: Any) -> Any:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
              memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> Tensor:  # fmt: skip
+        if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not SLOW:
+            a = input._a
+            if dtype is None and a.__class__ is ndarray and a.flags.c_contiguous:
+                made = small.over(make(a.shape, a.dtype))
+            else:
+                made = _like_quickly(make, a, dtype)
+            if made is not None:
+                return made.requires_grad_(True) if requires_grad else made
         if not isinstance(input, Tensor):
             raise TypeError(f"{like.__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return like_tensor(make, input, dtype, device, requires_grad, memory_format, layout)
 
     return like
+
+
+def _like_quickly(make: Any, a: Any, d: Any) -> Tensor | None:
+    """A tensor as ``make(shape, dtype)`` fills it, in the layout of the host array `a` if that is a plain one; else None."""
+    if a.__class__ is not ndarray or d is not None and d.__class__ is not dtype:
+        return None
+    if a.flags.c_contiguous:
+        return small.over(make(a.shape, a.dtype if d is None else d.numpy))
+    if a.ndim == 2 and a.flags.f_contiguous:
+        return small.over(make(a.shape[::-1], a.dtype if d is None else d.numpy).T)
+    return None
 
 
 def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: bool, memory_format: Any, layout: Any = None) -> Tensor:
@@ -310,7 +386,7 @@ def _like_strides(input: Tensor, target: np.dtype, memory_format: Any) -> tuple[
     return empty_arranged(stand_in, target, memory_format).strides
 
 
-empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(np.ones)
+empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(_ones)
 empty_like.__name__, zeros_like.__name__, ones_like.__name__ = "empty_like", "zeros_like", "ones_like"
 empty_like.__doc__ = "An uninitialised tensor shaped like `input`, with its dtype, device and layout by default."
 zeros_like.__doc__ = "Zeros shaped like `input`, with its dtype, device and layout by default."
@@ -320,12 +396,24 @@ ones_like.__doc__ = "Ones shaped like `input`, with its dtype, device and layout
 def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
               requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """A tensor shaped like `input` filled with `fill_value`."""
+    if (
+        memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not SLOW
+        and _fits_plainly(fill_value, input._a.dtype if dtype is None else dtype.numpy)
+    ):  # fmt: skip
+        made = _like_quickly(np.empty, input._a, dtype)
+        if made is not None:
+            kernel.refill(made._a, fill_value)
+            return made.requires_grad_(True) if requires_grad else made
     value = _fill_number("full_like", fill_value)
     return like_tensor(lambda s, d: np.full(s, _as(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
 
 
-def _new_method(fn: Any, name: str) -> Any:
+def _new_method(fn: Any, name: str, make: Any) -> Any:
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+        if device is None and not options and make is not None and not SLOW and self._a.__class__ is ndarray:
+            made = _quickly(make, size, dtype, self._a.dtype)
+            if made is not None:
+                return made
         if "size" in options:
             size = (options.pop("size"), *size)
         return fn(*size, dtype=dtype or self.dtype, device=self.device if device is None else device, **options)
@@ -335,8 +423,19 @@ def _new_method(fn: Any, name: str) -> Any:
     return new
 
 
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+    """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
+    if device is None and not options and not SLOW and self._a.__class__ is ndarray:
+        made = _filled_quickly(size, fill_value, self.dtype if dtype is None else dtype)
+        if made is not None:
+            return made
+    return full(size, fill_value, dtype=dtype or self.dtype, device=self.device if device is None else device, **options)
+
+
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """A copy of `data` with this tensor's dtype and device by default."""
+    if device is None and self._a.__class__ is ndarray:
+        device = "cpu"
     return tensor(data, dtype=dtype or self.dtype, device=self.device if device is None else device, requires_grad=requires_grad)
 
 
@@ -354,7 +453,11 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
     base = np.empty(need, d)
     if _state.FILL_EMPTY:
         kernel.fill_unset(base)
-    return finish(np.lib.stride_tricks.as_strided(base, shape, tuple(s * d.itemsize for s in steps)), requires_grad, place)
+    strides = tuple([s * d.itemsize for s in steps])
+    array = small.restrided(base, shape, strides, 0) if base.size else None
+    if array is None:
+        array = np.lib.stride_tricks.as_strided(base, shape, strides)
+    return finish(array, requires_grad, place)
 
 
 # -- from values ---------------------------------------------------------------------------------------------------------
@@ -373,6 +476,10 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     tensor([[1.0000, 2.0000],
             [3.0000, 4.5000]])
     """
+    if (device is None and not PLACED or device == "cpu") and (dtype is None or dtype.__class__ is _dtype_class):
+        made = _of_values(data, dtype)
+        if made is not None:
+            return made.requires_grad_(True) if requires_grad else made
     if isinstance(data, Tensor):
         warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -381,6 +488,26 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         made = data.detach().clone().to(device=device or data.device, dtype=dtypes.as_dtype(dtype or data.dtype))
         return made.requires_grad_(True) if requires_grad else made
     return finish(array_of(data, dtype), requires_grad, _place(device))
+
+
+_dtype_class = dtype
+_OF_KIND = {bool: dtypes.bool, int: dtypes.int64}
+
+
+def _of_values(data: Any, d: dtype | None) -> Tensor | None:
+    """A tensor of a Python number, or of lists and tuples of such numbers; None where that takes a closer look."""
+    kind = data.__class__
+    if kind is range:
+        data, kind = list(data), list
+    if kind is list or kind is tuple:
+        if not data:
+            return small.over(np.empty(0, (d or dtypes._default).numpy))
+        array = _of_plain_numbers(data, d)
+        return None if array is None else small.over(array)
+    if kind is not float and kind is not int and kind is not bool:
+        return None
+    plain = (d or _OF_KIND.get(kind) or dtypes._default).numpy
+    return small.over(np.array(data, plain)) if _fits_plainly(data, plain) else None
 
 
 def array_of(data: Any, d: Any) -> ndarray:
@@ -430,28 +557,34 @@ def _element(value: Any, wanted: dtype) -> Any:
 
 def _of_plain_numbers(data: Any, d: Any) -> ndarray | None:
     """What lists and tuples of Python numbers of one class make, where that takes no conversion to look after; else None."""
-    shape, level = [len(data)], data
-    kinds = set(map(type, level))
-    while kinds == {list} or kinds == {tuple}:
-        lengths = set(map(len, level))
+    shape, level = (len(data),), data
+    kinds = {*map(type, level)}
+    while kinds in (_LISTS, _TUPLES):
+        lengths = {*map(len, level)}
         if len(lengths) > 1:
             return None
-        shape += lengths
-        level = list(chain.from_iterable(level))
-        kinds = set(map(type, level))
+        shape = (*shape, *lengths)
+        level = [*chain.from_iterable(level)]
+        kinds = {*map(type, level)}
+    if kinds == _NUMBERS:                             # both together are floats
+        kinds = {float}
     if len(kinds) != 1:
         return None
     (kind,) = kinds
-    wanted = d or (dtypes.of_number(kind()) if kind in (bool, int, float) else None)
+    wanted = d or _OF_KIND.get(kind) or (dtypes._default if kind is float else None)
     if wanted is None or (kind, wanted) not in _UNCONVERTED:
         return None
+    token = hush()
     try:
-        with np.errstate(all="ignore"):
-            return np.array(level, wanted.numpy).reshape(shape)
+        made = np.array(level, wanted.numpy)
     except OverflowError:
         return None
+    finally:
+        unhush(token)
+    return made if len(shape) == 1 else made.reshape(shape)
 
 
+_LISTS, _TUPLES, _NUMBERS = {list}, {tuple}, {int, float}
 _UNCONVERTED = frozenset(
     [(bool, dtypes.bool), (int, dtypes.int64)] + [(kind, d) for kind in (int, float) for d in (dtypes.float32, dtypes.float64)]
 )
@@ -575,7 +708,7 @@ def from_numpy(array: Any) -> Tensor:
         flags = array.flags
         # A dimension of size 1 may have any stride in an array that counts as contiguous.
         if flags.c_contiguous and flags.writeable and array.size and 1 not in array.shape:
-            made = wrap(array)
+            made = small.over(array)
             if array.base is not None:
                 made._v[2] = (array,)
             return made
@@ -704,167 +837,6 @@ def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
     return legacy_tensor(*args, dtype=self.dtype, device=self.device if device is None else device)
 
 
-# -- ranges --------------------------------------------------------------------------------------------------------------
-
-
-def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-           requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
-    """``start, start + step, ...`` up to but not including `end`: ``ceil((end - start) / step)`` elements.
-
-    With one argument, that is the end. All ints give int64, else the default dtype.
-    Raises: RuntimeError for a step of 0 or of the wrong sign.
-
-    >>> fb.arange(1, 2, 0.5)
-    tensor([1.0000, 1.5000])
-    """
-    _check_layout(layout)
-    if end is None:
-        start, end = 0, start
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
-    for x in (start, end, step):
-        if isinstance(x, float) and not math.isfinite(x):
-            raise RuntimeError(f"unsupported range: {start} -> {end}")
-    if step == 0:
-        raise RuntimeError("step must be nonzero")
-    if (step > 0 and start > end) or (step < 0 and start < end):
-        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
-    if out is not None:
-        dtype = dtype or out.dtype
-    if dtype is None:
-        dtype = dtypes.get_default_dtype() if any(isinstance(x, float) for x in (start, end, step)) else dtypes.int64
-    else:
-        dtype = dtypes.as_dtype(dtype)
-    if dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
-        raise NotImplementedError(f"arange: not implemented for {dtype.name}; give an integer or floating dtype")
-    if dtype.category == dtypes.INTEGER:
-        whole = (int(start), int(end), int(step))
-        if whole[2] == 0:
-            raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
-        count = max(0, -(-(whole[1] - whole[0]) // whole[2]))
-        start, step = whole[0], whole[2]
-    else:
-        count = max(0, math.ceil((end - start) / step))
-    made = finish(kernel.counted(count, start, step, dtype.numpy), requires_grad, _place(device))
-    return made if out is None else out.resize_(made.shape).copy_(made)
-
-
-def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
-    """As `arange`, including `end`; deprecated in PyTorch.
-
-    Args:
-        options: `layout`, `device`, `requires_grad`, as everywhere.
-    """
-    warn(
-        "torch.range is deprecated, because its behaviour is inconsistent with Python's range builtin: it includes the end. "
-        "Use torch.arange, which produces values in [start, end)."
-    )
-    if end is None:
-        raise TypeError("range() missing 1 required positional argument: 'end'")
-    if step == 0:
-        raise RuntimeError("step must be nonzero")
-    if (step > 0 and start > end) or (step < 0 and start < end):
-        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    count = int((end - start) / step) + 1
-    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
-    values = start + step * np.arange(count, dtype=np.float64)
-    made = finish(values.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
-    return made if out is None else out.resize_(made.shape).copy_(made)
-
-
-def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
-    """`steps` values evenly spaced from `start` to `end`, both included."""
-    start, end = _endpoints("linspace", start, end)
-    _check_steps("linspace", steps)
-    if steps < 0:
-        raise RuntimeError("number of steps must be non-negative")
-    d = dtype or (out.dtype if out is not None else None)
-    if d is None:
-        d = dtypes.default_complex() if isinstance(start, complex_type) or isinstance(end, complex_type) else dtypes.get_default_dtype()
-    if isinstance(start, complex_type) and not d.is_complex or isinstance(end, complex_type) and not d.is_complex:
-        raise RuntimeError(f"torch.linspace(): inferred dtype complex can't be safely cast to passed dtype {d}")
-    made = finish(_spaced(start, end, steps, d), requires_grad, _place(device))
-    return made if out is None else out.resize_(made.shape).copy_(made)
-
-
-complex_type = complex
-
-
-def _endpoints(name: str, *ends: Any) -> list[Any]:
-    made = []
-    for x in ends:
-        if isinstance(x, Tensor):
-            if x.ndim:
-                raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, got shape {tuple(x.shape)}")
-            x = x.item()
-        made.append(x)
-    return made
-
-
-def _check_steps(name: str, steps: Any) -> None:
-    if not isinstance(steps, (int, np.integer)):
-        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
-
-
-def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
-    """Counted from the nearer end, so that both ends come out exact."""
-    if steps == 1:
-        return np.array([start]).astype(d.numpy)
-    work = np.complex128 if d.is_complex else np.float64
-    if d.category == dtypes.INTEGER:
-        start, end = int(start), int(end)
-    at = np.arange(steps, dtype=np.float64)
-    if d.name == "float32":
-        work = np.float32
-    made = kernel.spaced(steps, start, end, d.numpy) if d.is_floating_point else None
-    if made is not None:
-        return made
-    step = (work(end) - work(start)) / work(max(steps - 1, 1))
-    if d.name == "float32":
-        # The product of two float32 is exact in float64, so each number is rounded once.
-        start, end, step = float(work(start)), float(work(end)), float(step)
-        work = float
-    values = np.where(at < steps // 2, work(start) + step * at, work(end) - step * (steps - 1 - at))
-    return values.astype(d.numpy)
-
-
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
-    """`base` to the powers from `start` to `end`, `steps` of them, evenly spaced.
-
-    Args:
-        options: `layout`, `device`, `requires_grad`, as everywhere.
-
-    >>> fb.logspace(0, 3, steps=4, base=2)
-    tensor([1., 2., 4., 8.])
-    """
-    start, end = _endpoints("logspace", start, end)
-    _check_steps("logspace", steps)
-    if steps < 0:
-        raise RuntimeError("number of steps must be non-negative")
-    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
-    if d.category == dtypes.INTEGER:
-        start, end = int(start), int(end)
-    if steps == 1:
-        powers = np.array([float(base) ** start])
-    else:
-        inner = _spaced(start, end, steps, dtypes.complex128 if d.is_complex else dtypes.float64)
-        powers = np.power(type(inner[0])(base) if steps else base, inner)
-    with np.errstate(all="ignore"):
-        made = finish(powers.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
-    return made if out is None else out.resize_(made.shape).copy_(made)
-
-
-def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-        requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
-    """An ``(n, m)`` matrix with ones on the diagonal."""
-    if n < 0 or (m is not None and m < 0):
-        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
-    d = dtype or (out.dtype if out is not None else None)
-    kind = _dtype(d)
-    made = finish(np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, _place(device))
-    return made if out is None else out.resize_(made.shape).copy_(made)
-
-
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """A 0-d tensor of the default dtype holding `s`."""
     return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
@@ -897,15 +869,20 @@ def fill(input, value):
 
 def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
-    if type(self._a) is not ndarray or not self._a.flags.writeable:
+    if self._a.__class__ is not ndarray or not self._a.flags.writeable:
         return False
-    if _state.SLOW and (type(self) is not Tensor or _state.local.modes or _state.local.interpreters):
+    if SLOW and (type(self) is not Tensor or _state.local.modes or _state.local.interpreters):
         return False
     return self._n is None and (self._b is None or self._b[0]._n is None) or not _state.grad_enabled()
 
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
+    a = self._a
+    if a.__class__ is ndarray and a.size < kernel.FILLED_FROM and _fits_plainly(value, a.dtype) and _written_directly(self):
+        a.fill(value)
+        bump(self)
+        return self
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
@@ -921,22 +898,29 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
     if _written_directly(self):
-        kernel.refill(self._a, 0)
+        if self._a.size < kernel.FILLED_FROM:
+            self._a.fill(0)
+        else:
+            kernel.refill(self._a, 0)
         bump(self)
         return self
     return fill_(self, 0)
 
 
-for _fn, _name in ((empty, "new_empty"), (zeros, "new_zeros"), (ones, "new_ones"), (full, "new_full"),
-                   (empty_strided, "new_empty_strided")):  # fmt: skip
-    setattr(Tensor, _name, _new_method(_fn, _name))
+def _new_empty(shape: Any, d: Any) -> ndarray:
+    return _empty_filled(shape, d) if _state.FILL_EMPTY else np.empty(shape, d)
+
+
+for _fn, _name, _make in ((empty, "new_empty", _new_empty), (zeros, "new_zeros", np.zeros), (ones, "new_ones", _ones),
+                          (empty_strided, "new_empty_strided", None)):  # fmt: skip
+    setattr(Tensor, _name, _new_method(_fn, _name, _make))
 Tensor.new = new  # type: ignore[attr-defined]
-Tensor.new_tensor = new_tensor  # type: ignore[attr-defined]
+Tensor.new_tensor, Tensor.new_full = new_tensor, new_full  # type: ignore[attr-defined]
 Tensor.fill_, Tensor.zero_ = fill_, zero_  # type: ignore[attr-defined]
 
 FUNCTIONS = {
     fn.__name__.rstrip("_"): fn
     for fn in (empty, zeros, ones, full, empty_like, zeros_like, ones_like, full_like, empty_strided, tensor, as_tensor,
-               asarray, from_numpy, frombuffer, from_dlpack, arange, range_, linspace, logspace, eye, scalar_tensor)
+               asarray, from_numpy, frombuffer, from_dlpack, scalar_tensor)
 }  # fmt: skip
 FUNCTIONS["fill_"], FUNCTIONS["zero_"], FUNCTIONS["to_dlpack"] = fill_, zero_, to_dlpack

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
@@ -96,6 +96,9 @@ def cholesky(input, *, upper=False):
     return _cholesky("linalg.cholesky", input, upper)
 
 
+cholesky.fast(_lapack.short_way(lambda a, *, upper: _lapack.cholesky_now(a, upper), square=True))
+
+
 def _old_cholesky(input, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`. Raises: LinAlgError."""
     if isinstance(input, Tensor) and input.ndim >= 2 and not input.numel():
@@ -104,7 +107,7 @@ def _old_cholesky(input, upper=False):
 
 
 _old_cholesky.__name__ = "cholesky"
-composite(surface=FUNCTION | METHOD | OUT)(_old_cholesky)
+composite(surface=FUNCTION | METHOD | OUT)(_old_cholesky).fast(_lapack.short_way(_lapack.cholesky_now, square=True))
 
 
 # -- QR ----------------------------------------------------------------------------------------------------------------------
@@ -122,8 +125,7 @@ qr_of.node_class.title = "LinalgQrBackward0"
 def _qr(a, mode):
     if mode == "r":
         return np.zeros(0, a.dtype), np.linalg.qr(a, mode="r")
-    q, r = np.linalg.qr(a, mode=mode)
-    return q, r
+    return _lapack.qr(a, mode)
 
 
 @qr_of.shape
@@ -179,13 +181,22 @@ def qr(A, mode="reduced"):
     return Qr(_qr_checked(A, mode))
 
 
+def _qr_now(a: Any, mode: Any) -> Any:
+    return _lapack.qr(a, mode) if mode in ("reduced", "complete") else None
+
+
+qr.fast(_lapack.short_way(_qr_now, returns=Qr))
+
+
 def _old_qr(input, some=True):
     """``Q, R`` with ``input == Q @ R``; Q is square unless `some`."""
     return OldQr(_qr_checked(input, "reduced" if some else "complete"))
 
 
 _old_qr.__name__ = "qr"
-composite(surface=FUNCTION | METHOD | OUT)(_old_qr)
+composite(surface=FUNCTION | METHOD | OUT)(_old_qr).fast(
+    _lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr)
+)
 
 
 # -- Householder reflectors ------------------------------------------------------------------------------------------------------
@@ -262,10 +273,30 @@ def householder_product(input, tau):
     return _householder("torch.linalg.householder_product", input, tau)
 
 
+def _householder_fast(input: Any, tau: Any) -> Any:
+    """One real matrix, by LAPACK's routine."""
+    try:
+        a, t = _lapack.plain(input), tau._a
+        if a is None or tau._n is not None or a.ndim != 2 or t.ndim != 1 or t.dtype is not a.dtype or a.dtype.char not in "fd":
+            return None
+        if a.shape[0] < a.shape[1] or not 0 < t.size <= a.shape[1]:
+            return None
+        made, _, info = _lapack.routine("orgqr", a)(a, t)
+    except (AttributeError, TypeError, ValueError):  # said better by the general way
+        return None
+    return wrap(np.ascontiguousarray(made)) if info == 0 else None
+
+
+householder_product.fast(_householder_fast)
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def orgqr(input, tau):
     """The Q of what `geqrf` returns; see `linalg.householder_product`."""
     return _householder("torch.linalg.householder_product", input, tau)
+
+
+orgqr.fast(_householder_fast)
 
 
 @composite(surface=FUNCTION | METHOD | OUT)

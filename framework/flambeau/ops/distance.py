@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import matmul
 from flambeau_kernels.cpu.softmax import narrow, widen
 
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _promote
-from ._spec import FUNCTION, broadcast_shapes, composite, describe, primitive
+from ._plans import few
+from ._spec import FUNCTION, arrays_of, broadcast_shapes, composite, describe, primitive
 
 F = "nn.functional"
 
@@ -89,6 +93,52 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     return made if keepdim else made.squeeze(-1)
 
 
+_total: Any = np.add.reduce  # because numpy's stubs know no positional `keepdims`
+
+
+def distances(a: Any, b: Any, p: float, eps: float, keepdim: bool = False) -> Any:
+    """`pairwise_distance` of order 1 or 2 of arrays of at least one dimension."""
+    apart = a - b
+    apart += eps
+    if p == 2:
+        np.multiply(apart, apart, apart)
+        made = _total(apart, -1, None, None, True)
+        np.sqrt(made, made)
+    else:
+        made = _total(np.abs(apart, apart), -1, None, None, True)
+    return made if keepdim else made[..., 0]
+
+
+@few(pairwise_distance, "x1", "x2")
+def _few_distances(a, b, p, eps, keepdim):
+    return distances(a, b, p, eps, keepdim) if p in (1, 2) and a.shape == b.shape and a.ndim > 1 else None
+
+
+def cosines(a: Any, b: Any, dim: int, eps: float) -> Any:
+    """`cosine_similarity` of arrays of one shape and at least two dimensions."""
+    if dim in (-1, a.ndim - 1):
+        return np.vecdot(directed(a, 2, dim, eps), directed(b, 2, dim, eps))
+    return _total(directed(a, 2, dim, eps) * directed(b, 2, dim, eps), dim)
+
+
+def _row_lengths(a: Any, eps: float) -> Any:
+    """The Euclidean lengths of the rows of real `a`, `eps` at least."""
+    length = np.vecdot(a, a)
+    np.sqrt(length, length)
+    return np.maximum(length, eps, out=length)
+
+
+def directed(a: Any, p: float, dim: int, eps: float) -> Any:
+    """An array over its norms of order 1 or 2 along `dim`, or over `eps` where that is larger."""
+    if p == 2 and dim in (-1, a.ndim - 1):
+        return a / _row_lengths(a, eps)[..., None]
+    length = _total(a * a if p == 2 else np.abs(a), dim, None, None, True)
+    if p == 2:
+        np.sqrt(length, length)
+    np.maximum(length, eps, out=length)
+    return a / length
+
+
 @composite(namespace=F, aliases=("cosine_similarity",))
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along `dim`, in [-1, 1]; norms count as at least `eps`.
@@ -109,6 +159,11 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     x1, x2 = x1.expand(shape), x2.expand(shape)
     at = wrap_dim(dim, len(shape))
     return (_directed(x1, at, eps) * _directed(x2, at, eps)).sum(at if shape else None)
+
+
+@few(cosine_similarity, "x1", "x2", most=8192)
+def _few_cosines(a, b, dim, eps):
+    return cosines(a, b, dim, eps) if a.shape == b.shape and a.ndim > 1 and -a.ndim <= dim < a.ndim else None
 
 
 def _directed(x: Tensor, dim: int, eps: float) -> Tensor:
@@ -159,6 +214,29 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return length_along.function(difference, p, difference.ndim - 1, False).squeeze(-1)
 
 
+@cdist.fast
+def _cdist_fast(x1, x2, p, compute_mode):
+    """A few rows of one real dtype, without history."""
+    try:
+        arrays = arrays_of("fd", x1, x2)
+        if arrays is None or compute_mode != "use_mm_for_euclid_dist_if_necessary":
+            return None
+        a, b = arrays
+        if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1] or a.ndim < 2 or max(a.shape[-2], b.shape[-2]) > 25:
+            return None
+        return _lengths_of(a, p, lambda: a[..., :, None, :] - b[..., None, :, :])
+    except (AttributeError, TypeError, IndexError, RuntimeWarning):  # said better by the checks
+        return None
+
+
+def _lengths_of(a: Any, p: Any, differences: Any) -> Tensor | None:
+    """The lengths of order 1 or 2 of the few vectors that ``differences()`` is; None for those of many elements, or none."""
+    if not 0 < a.size < 1024 or p not in (1, 2):
+        return None
+    d = differences()
+    return wrap(np.sqrt(np.add.reduce(d * d, -1)) if p == 2 else np.add.reduce(np.abs(d), -1))
+
+
 def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
     """Distances from ``|a|^2 + |b|^2 - 2 a.b``, centred first so that less is lost to cancellation."""
     if 0 in x1.shape or 0 in x2.shape:
@@ -188,8 +266,28 @@ def pdist(input, p=2):
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"pdist only supports floating-point dtypes, got {input.dtype}")
     p = _order("pdist", p)
-    first, second = (wrap(i) for i in np.triu_indices(input.shape[0], 1))
+    first, second = (wrap(i) for i in _pairs(input.shape[0]))
     return length_along.function(input[first] - input[second], p, 1, False).squeeze(-1)
+
+
+@functools.lru_cache(64)
+def _pairs(n: int) -> Any:
+    """The first and second rows of all pairs of `n`."""
+    return np.triu_indices(n, 1)
+
+
+@pdist.fast
+def _pdist_fast(input, p):
+    """A few rows of a real dtype, without history."""
+    try:
+        arrays = arrays_of("fd", input)
+        if arrays is None or input.ndim != 2 or input._a.shape[0] > 25:
+            return None
+        (a,) = arrays
+        first, second = _pairs(a.shape[0])
+        return _lengths_of(a, p, lambda: a.take(first, 0) - a.take(second, 0)) if first.size else None
+    except (AttributeError, TypeError, RuntimeWarning):  # said better by the checks
+        return None
 
 
 # -- bilinear ------------------------------------------------------------------------------------------------------------
@@ -216,5 +314,23 @@ def bilinear(input1, input2, weight, bias=None):
     if bias is not None:
         made = made + bias
     return made.reshape(*input1.shape[:-1], outputs)
+
+
+@bilinear.fast
+def _bilinear_fast(input1, input2, weight, bias):
+    """A few rows of one real dtype, without history."""
+    try:
+        arrays = arrays_of("fd", input1, input2, weight, *(() if bias is None else (bias,)))
+        if arrays is None:
+            return None
+        a, b, w, *c = arrays
+        (count, left), (same, right), (outputs, i, j) = a.shape, b.shape, w.shape
+        if same != count or i != left or j != right or not 0 < count * w.size < 4096 or c and c[0].shape != (outputs,):
+            return None
+        forms = matmul.small(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
+        made = matmul.small_batch(forms, b[:, :, None])[..., 0]
+        return wrap(np.add(made, c[0], made) if c else made)
+    except (AttributeError, TypeError, ValueError, RuntimeWarning):  # said better by the checks
+        return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap
 from ._spec import FUNCTION, OPS, composite, describe, host_only, primitive
 from .index import recorded
-from .select import I8
+from .select import I8, has_negative
 
 F = "nn.functional"
 
@@ -312,8 +313,14 @@ def embedding_bag(
 def _embedding_bag_fast(
     input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
 ):  # fmt: skip
-    """Sums of the bags that are the rows of a matrix, of a table on the CPU that stays as it is."""
-    if mode != "sum" or offsets is not None or max_norm is not None or per_sample_weights is not None or padding_idx is not None:
+    """Sums of the bags that are the rows of a matrix, of a table on the CPU that stays as it is; a few rows without history."""
+    if max_norm is not None or per_sample_weights is not None or padding_idx is not None:
+        return None
+    if weight.__class__ is Tensor and weight._n is None and not (sparse or include_last_offset or scale_grad_by_freq):
+        made = _few_bags(input, weight._a, offsets, mode)
+        if made is not None:
+            return made
+    if mode != "sum" or offsets is not None:
         return None
     try:
         table, at = weight._a, input._a
@@ -329,6 +336,34 @@ def _embedding_bag_fast(
         return wrap(made)
     saved = (flat, starts, scale_grad_by_freq, table.shape)
     return recorded(bags_of_rows, made, (weight._n, None, None), saved, (input._v, wrap(starts)._v, None, None))
+
+
+_ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
+
+
+def _few_bags(input: Any, table: Any, offsets: Any, mode: str) -> Tensor | None:
+    """The bags of a few indices, if none is empty: a row each, or from one offset to the next."""
+    try:
+        at = input._a
+        if at.dtype is not I8 or at.size > 64 or table.ndim != 2 or table.dtype.char not in "fd" or has_negative(at):
+            return None
+        picked = table.take(at, 0)
+        if at.ndim == 2 and offsets is None:
+            made = _ALONG[mode].reduce(picked, 1)
+            count: Any = at.shape[1]
+        else:
+            starts = offsets._a
+            bounds = [*starts.tolist(), at.size]
+            if at.ndim != 1 or starts.dtype is not I8 or starts.ndim != 1 or bounds[0] or mode == "max":
+                return None
+            sizes = [b - a for a, b in itertools.pairwise(bounds)]
+            if min(sizes) < 1:
+                return None
+            made = np.add.reduceat(picked, starts, 0)
+            count = np.array(sizes, table.dtype)[:, None] if mode == "mean" else 1
+    except (AttributeError, IndexError, KeyError, TypeError, RuntimeWarning):  # said better by the general way
+        return None
+    return wrap(np.divide(made, count, made) if mode == "mean" else made)
 
 
 @functools.lru_cache(maxsize=64)
@@ -401,3 +436,24 @@ def one_hot(tensor, num_classes=-1):
     elif classes.max() >= num_classes:
         raise RuntimeError(f"one_hot: Class values must be smaller than num_classes, got {classes.max()} for {num_classes} classes")
     return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64))
+
+
+@one_hot.fast
+def _one_hot_fast(tensor, num_classes):
+    """A few classes of which none is negative."""
+    try:
+        at = tensor._a
+        if at.dtype is not I8 or at.__class__ is not ndarray or at.size > 64 or has_negative(at):
+            return None
+        if num_classes == -1:
+            num_classes = max(at.reshape(-1).tolist()) + 1
+        rows = _hot_rows(num_classes) if num_classes.__class__ is int and 0 < num_classes <= 64 else None
+        return None if rows is None else wrap(rows.take(at, 0))
+    except (AttributeError, IndexError):  # said better by the checks
+        return None
+
+
+@functools.lru_cache(maxsize=64)
+def _hot_rows(count: int) -> Any:
+    """The row of each of `count` classes."""
+    return np.eye(count, dtype=np.int64)

@@ -203,6 +203,11 @@ def softmax(input, dim=None, _stacklevel=3, dtype=None):
     return act.softmax.function(input, _implicit_dim("softmax", dim, input.ndim), dtype)
 
 
+@softmax.fast
+def _softmax_short(input, dim, stacklevel, dtype):
+    return act.softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
+
+
 @composite(namespace=F)
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """``log(softmax(input))`` along `dim`, without overflow; `input` is converted to `dtype` first.
@@ -210,6 +215,11 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     Give `dim`: without it a dimension is guessed from the number of them, with a warning.
     """
     return act.log_softmax.function(input, _implicit_dim("log_softmax", dim, input.ndim), dtype)
+
+
+@log_softmax.fast
+def _log_softmax_short(input, dim, stacklevel, dtype):
+    return act.log_softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
 
 
 @composite(namespace=F)

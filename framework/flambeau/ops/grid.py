@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
+
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, OUT, composite, host_only
+from ._spec import FUNCTION, METHOD, OUT, arrays_of, composite, host_only
 from .join import cat, stack
 
 
@@ -162,6 +164,17 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
     return x.index_select(d, _beside(x, at))
 
 
+@repeat_interleave.fast
+def _repeat_interleave_fast(input, repeats, dim, output_size):
+    """As often each, of host tensors that nothing is recorded of."""
+    a = getattr(input, "_a", None)
+    if a.__class__ is not np.ndarray or not a.ndim or input._n is not None or repeats.__class__ is not int or repeats < 0:
+        return None
+    if output_size is not None or dim is not None and (dim.__class__ is not int or not -a.ndim <= dim < a.ndim):
+        return None
+    return small.over(a.repeat(repeats, dim))
+
+
 # -- matrices made of a vector -------------------------------------------------------------------------------------------------
 
 
@@ -193,3 +206,21 @@ def kron(input, other):
     b = [1] * (ndim - other.ndim) + list(other.shape)
     blocks = input.reshape([n for m in a for n in (m, 1)]) * other.reshape([n for m in b for n in (1, m)])
     return blocks.reshape([n * m for n, m in zip(a, b, strict=True)])
+
+
+@kron.fast
+def _kron_fast(input, other):
+    """Small vectors or matrices of one real dtype, without history."""
+    try:
+        arrays = arrays_of("fdil", input, other)
+        if arrays is None:
+            return None
+        a, b = arrays
+        if a.ndim != b.ndim or a.ndim not in (1, 2) or a.size * b.size > 4096:
+            return None
+        if a.ndim == 1:
+            return wrap(np.multiply(a[:, None], b).reshape(-1))
+        (m, n), (i, j) = a.shape, b.shape
+        return wrap(np.multiply(a[:, None, :, None], b[:, None]).reshape(m * i, n * j))
+    except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
+        return None

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
 from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu.softmax import widen
 
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, address, ndarray
 from ..autograd import tape
-from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, INPLACE, METHOD, check_writable, composite, primitive, sum_tensor_to, view
+from ._keys import (
+    B1,
+    I8,
+    SMALL,
+    array_key,
+    basic_key,
+    explain_indices,
+    is_mask,
+    list_index,
+    normalize,
+    places_of,
+    plain_key,
+    tensors_at,
+)
+from ._spec import FUNCTION, INPLACE, METHOD, Op, check_writable, composite, primitive, sum_tensor_to, view
 from .shape import restrided
 
-_INTEGERS = (dtypes.int64, dtypes.int32)
-_I8, _B1 = np.dtype(np.int64), np.dtype(np.bool_)
-_SMALL = 1024
 _new = object.__new__
 
 
@@ -42,6 +54,8 @@ def _basic(a, key):
 
 def _with_steps(made: Any, a: Any, key: Any) -> Any:
     """`made`, ``a[key]``, with the strides `unsqueeze` gives to new dimensions, where numpy writes 0."""
+    if made.size == a.size and a.__class__ is ndarray and a.flags.c_contiguous and a.size:
+        return a.reshape(made.shape)                   # nothing was left out
     strides, at, d = list(made.strides), 0, 0
     for k in key:
         if k is None:
@@ -131,8 +145,11 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         try:
             if kind is int:
                 return basic_index.of(self, self._a[key, ...], ((key,),))
-            keys = key if kind is tuple else (key,)
-            there = _basic_key(keys)
+            if kind is Tensor and not key._a.ndim and key._a.dtype is I8 and key._a.__class__ is ndarray:
+                key = key._a.item()
+                return basic_index.of(self, self._a[key, ...], ((key,),))
+            keys = key if kind is tuple else (list_index(key) if kind is list else key,)
+            there = basic_key(keys)
             if there is not None:
                 made = self._a[there]
                 return basic_index.of(self, made if None not in keys else _with_steps(made, self._a, keys), (keys,))
@@ -142,43 +159,6 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         except IndexError:
             pass  # said better below
     return _getitem(self, key)
-
-
-def _basic_key(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """numpy's form of a `key` of ints, None, Ellipsis and slices that do not go back; None for other keys.
-
-    It holds an Ellipsis, so that numpy answers with an array even where every dimension is selected.
-    """
-    open_ended = True
-    for k in key:
-        kind = k.__class__
-        if kind is slice:
-            if k.step is not None and (k.step.__class__ is not int or k.step <= 0):
-                return None
-        elif k is Ellipsis and open_ended:
-            open_ended = False
-        elif kind is not int and k is not None:
-            return None
-    return (*key, ...) if open_ended else key
-
-
-def _numpy_key(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """`key` as numpy's, if it means the same there: index tensors and masks beside slices and None, but no numbers."""
-    made: list[Any] = []
-    for k in key:
-        kind = k.__class__
-        if kind is Tensor:
-            array = k._a
-            if array.__class__ is not ndarray or not array.ndim:
-                return None
-            if array.dtype is not _I8 and (array.dtype is not _B1 or not array.size):  # numpy lets an empty mask fit anything
-                return None
-            made.append(array)
-        elif k is None or k is Ellipsis or kind is slice and (k.step is None or k.step.__class__ is int and k.step > 0):
-            made.append(k)
-        else:
-            return None
-    return tuple(made)
 
 
 def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) -> Tensor:
@@ -197,16 +177,34 @@ def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) 
 
 
 def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
-    """The copy that a plain key makes, if nothing but integer vectors needs recording."""
-    there = _numpy_key(key)
-    if there is None:
+    """What a key of index vectors, masks, numbers and slices picks; None for another key."""
+    recording = self._n is not None and (_state.GRAD or _state.local.grad)
+    if len(key) == 1 and key[0].__class__ is Tensor:
+        k = key[0]._a
+        if k.__class__ is ndarray and k.ndim and (k.dtype is I8 or k.dtype is B1 and k.size and not recording):
+            made = scatter.pick(self._a, (k,))
+            return recorded(index, made, (self._n,), (self._a.shape, key), (None, None)) if recording else wrap(made)
+    if len(key) == 2 and not recording and key[0].__class__ is Tensor is key[1].__class__:
+        made = small.pick_pairs(self._a, key[0]._a, key[1]._a)
+        if made is not None:
+            return wrap(made)
+    split = plain_key(key)
+    if split is None:
         return None
+    basic, there, dots = split
     a = self._a
-    if self._n is None:
-        return wrap(scatter.pick(a, there))
-    if len(key) != 1 or there[0].dtype is not _I8:
-        return None
-    return recorded(index, scatter.pick(a, there), (self._n,), (a.shape, key), (None, None))
+    if basic is not None:
+        basic = (*basic, ...) if dots < 0 else basic
+    if not recording:
+        return wrap(scatter.pick(a if basic is None else a[basic], there))
+    if basic is not None:
+        if None in basic:
+            return None
+        self = basic_index.of(self, a[basic], (basic,))
+        a = self._a
+    places = places_of(there, dots, a.ndim)
+    indices = tuple([None if k is None else wrap(k) for k in places])
+    return recorded(index, scatter.pick(a, there), (self._n,), (a.shape, indices), (None, None))
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
@@ -248,58 +246,6 @@ def getitem_op(input, key):
 # -- keys ----------------------------------------------------------------------------------------------------------------
 
 
-def normalize(key: Any) -> tuple[Any, ...]:
-    """`key` as a tuple of ints, slices, None, Ellipsis and Tensors; bools and masks are Tensors of bools."""
-    if isinstance(key, list):
-        # A list is one index tensor, unless it holds slices, sequences and the like, when it stands for a tuple.
-        nested = any(k is None or k is Ellipsis or isinstance(k, (slice, Tensor, list, tuple, ndarray)) for k in key)
-        key = tuple(key) if nested else (_index_tensor(key),)
-    return tuple(_normal(k) for k in (key if isinstance(key, tuple) else (key,)))
-
-
-def _normal(k: Any) -> Any:
-    if k is None or k is Ellipsis:
-        return k
-    if isinstance(k, (bool, np.bool_)):
-        return wrap(np.array(bool(k)))
-    if isinstance(k, int):
-        return int(k)
-    if isinstance(k, slice):
-        return slice(_bound(k.start), _bound(k.stop), _bound(k.step))
-    if isinstance(k, Tensor):
-        return int(k._a) if not k._a.ndim and k.dtype in _INTEGERS and type(k._a) is ndarray else k
-    if isinstance(k, ndarray):
-        return _normal(wrap(k))
-    if isinstance(k, (list, tuple, range)):
-        return _index_tensor(k)
-    if isinstance(k, (str, bytes)):
-        raise TypeError(f"a tensor cannot be indexed with {type(k).__name__} {k!r}; use ints, slices, None, ... or tensors")
-    if hasattr(k, "__index__"):
-        return k.__index__()
-    raise IndexError(
-        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
-        f"{type(k).__name__})"
-    )
-
-
-def _index_tensor(values: Any) -> Tensor:
-    """A list of ints or bools, possibly nested, as the index it stands for; numbers with a fraction lose it."""
-    from .create import tensor
-
-    if len(values) == 0:
-        return wrap(np.zeros((0,), np.int64))
-    made = tensor(list(values) if isinstance(values, range) else values)
-    return made.to(dtypes.int64) if made.dtype.category == dtypes.FLOATING else made
-
-
-def _bound(x: Any) -> Any:
-    return int(x) if isinstance(x, Tensor) else x
-
-
-def _is_mask(k: Any) -> bool:
-    return isinstance(k, Tensor) and (k.dtype is dtypes.bool or k.dtype is dtypes.uint8)
-
-
 def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
     """The view that the basic part of a normal `key` takes, and one index tensor (or None) per dimension of it.
 
@@ -307,7 +253,7 @@ def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ..
     Raises: IndexError for too many indices, masks that do not fit and index dtypes that are none.
     """
     shape = self._a.shape
-    taken = sum(k._a.ndim if _is_mask(k) else k is not None and k is not Ellipsis for k in key)
+    taken = sum(k._a.ndim if is_mask(k) else k is not None and k is not Ellipsis for k in key)
     if taken > len(shape):
         raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
     rest = len(shape) - taken
@@ -321,10 +267,10 @@ def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ..
             d += rest
             rest = 0
         elif isinstance(k, Tensor):
-            places = _places(k, shape, d)
-            basic += [None] if _is_mask(k) and not k._a.ndim else [slice(None)] * len(places)
+            places = tensors_at(k, shape, d)
+            basic += [None] if is_mask(k) and not k._a.ndim else [slice(None)] * len(places)
             indices += places
-            d += k._a.ndim if _is_mask(k) else 1
+            d += k._a.ndim if is_mask(k) else 1
         else:
             basic.append(k)
             if k.__class__ is not int:
@@ -333,51 +279,6 @@ def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ..
     _check_slices(basic)
     trivial = len(basic) == len(shape) and all(k.__class__ is slice and k == slice(None) for k in basic)
     return self if trivial else _view_at(self, tuple(basic)), tuple(indices)
-
-
-def _places(k: Tensor, shape: Any, d: int) -> list[Tensor]:
-    """The index tensors that an index or mask at dimension `d` stands for."""
-    if not _is_mask(k):
-        if k.dtype not in _INTEGERS:
-            raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {k.dtype}")
-        return [k]
-    if type(k._a) is MetaArray:
-        raise NotImplementedError("indexing with a mask on the meta device: the shape of the result depends on its values")
-    for i, n in enumerate(k._a.shape):
-        if shape[d + i] != n:
-            raise IndexError(
-                f"The shape of the mask {list(k.shape)} at index {i} does not match the shape of the indexed tensor "
-                f"{list(shape)} at index {d + i}"
-            )
-    if not k._a.ndim:
-        return [wrap(np.zeros((1,) if k._a else (0,), np.int64))]
-    if k._a.__class__ is not ndarray:
-        from ._spec import OPS
-
-        return list(OPS["nonzero"].function(k, as_tuple=True))
-    return [wrap(x) for x in scatter.nonzero(k._a)]
-
-
-def array_key(indices: Any) -> tuple[Any, ...]:
-    """numpy's form of one index (array or None) per dimension."""
-    return tuple(slice(None) if k is None else k._a if isinstance(k, Tensor) else k for k in indices)
-
-
-def _explain_indices(shape: Any, indices: Any) -> IndexError:
-    """What is wrong with indices that numpy refused."""
-    shapes = []
-    for d, k in enumerate(indices):
-        if k is None:
-            continue
-        k = k._a if isinstance(k, Tensor) else k
-        n = shape[d]
-        bad = k[(k >= n) | (k < -n)].reshape(-1)
-        if bad.size:
-            return IndexError(f"index {bad[0]} is out of bounds for dimension {d} with size {n}")
-        shapes.append(list(k.shape))
-    return IndexError(
-        f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(map(str, shapes))}"
-    )
 
 
 # -- picking -------------------------------------------------------------------------------------------------------------
@@ -393,7 +294,7 @@ def _index(a, indices):
     try:
         return scatter.pick(a, array_key(indices))
     except IndexError:
-        raise _explain_indices(a.shape, indices) from None
+        raise explain_indices(a.shape, indices) from None
 
 
 @index.shape
@@ -417,7 +318,7 @@ def _index_raw(grad, input_shape, indices):
 
 def add_at(target: Any, key: Any, values: Any) -> None:
     """``target[key] += values``, counting repeated places, in row-major order of `values` (so the same bits every time)."""
-    if target.size < _SMALL or not target.flags.c_contiguous:
+    if target.size < SMALL or not target.flags.c_contiguous:
         if target.dtype.isbuiltin == 1 and target.dtype.char != "e":
             np.add.at(target, key, values)
             return
@@ -426,7 +327,7 @@ def add_at(target: Any, key: Any, values: Any) -> None:
         target[...] = wide.astype(target.dtype)
         return
     # One-dimensional accumulation is several times faster: the same sums at the same places, numbered.
-    if len(key) == target.ndim and all(type(k) is np.ndarray and k.dtype is _I8 for k in key):
+    if len(key) == target.ndim and all(type(k) is np.ndarray and k.dtype is I8 for k in key):
         places = _numbered(target.shape, key)
     else:
         places = np.arange(target.size).reshape(target.shape)[key]
@@ -457,7 +358,7 @@ def _check_put(input, indices, values, accumulate):
         if k is None:
             expanded.append(None)
         else:
-            expanded += _places(k, input._a.shape, len(expanded))
+            expanded += tensors_at(k, input._a.shape, len(expanded))
     if len(expanded) > input.ndim:
         raise IndexError(f"too many indices for tensor of dimension {input.ndim} (got {len(expanded)})")
     if values.dtype is not input.dtype:
@@ -485,7 +386,7 @@ def _store(target: Any, indices: Any, values: Any, accumulate: bool) -> None:
         else:
             target[key] = values
     except IndexError:
-        raise _explain_indices(target.shape, indices) from None
+        raise explain_indices(target.shape, indices) from None
     except ValueError:
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape "
@@ -513,7 +414,7 @@ def _index_put_vjp(grad, indices, values_shape, accumulate):
     return (kept, lambda: sum_tensor_to(index.function(grad, indices), values_shape))
 
 
-_recorded_put = index_put.run_inplace
+_recorded_put = partial(Op.run_inplace, index_put)
 
 
 def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = False) -> Tensor:
@@ -534,7 +435,21 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
     return target
 
 
-index_put.run_inplace = _put_in_place  # pyright: ignore[reportAttributeAccessIssue]  # on purpose
+index_put.inplace_rule = _put_in_place
+
+
+@index_put.stores(order="K")
+def _index_put_short(a, indices, values, accumulate):
+    if indices.__class__ is not tuple or values.dtype is not a.dtype:
+        return False
+    key = tuple([k._a for k in indices])
+    for k in key:
+        if k.dtype is not I8 or k.size >= SMALL:
+            return False
+    if accumulate:
+        return scatter.combine_few(a, key, values, "sum")
+    a[key] = values
+    return True
 
 
 def needs_history(self: Tensor, value: Tensor) -> bool:
@@ -564,35 +479,52 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
 
 def _stored(self: Tensor, key: Any, value: Any) -> bool:
-    """Whether this was a plain assignment without history to a float tensor, which is done then."""
+    """Whether this was a plain assignment without history, which is done then."""
     a = self._a
     d = a.dtype
-    if d is not F4 and d is not F8:
-        return False
     kind = value.__class__
     related = False
-    if kind is Tensor and value._n is None and value._a.dtype is d and value._a.__class__ is ndarray:
+    if kind is Tensor:
+        if value._n is not None or value._a.__class__ is not ndarray:
+            return False
+        own = value._a.dtype
+        if own is not d and (own.char, d.char) not in _STORED_AS:
+            return False
         related = value._v is self._v
         value = value._a
-    elif kind is not float and kind is not int:
+    elif kind is float and d.char in "eE":
+        value = _number_tensor(self, value)._a
+    elif d.char not in (_FLOATS if kind is float else _NUMBERS if kind is int else ""):
         return False
     kind = key.__class__
     if kind is int:
         there: Any = (key, ...)
-    elif kind is tuple:
-        there = _basic_key(key) or _numpy_key(key)
-    elif kind is Tensor:
-        there = _numpy_key((key,))
-    elif kind is slice:
-        there = _basic_key((key,))
+    elif key is Ellipsis:
+        there = (...,)
+    elif kind is list:
+        key = list_index(key)
+        return key.__class__ is Tensor and _stored(self, key, value if value.__class__ is not ndarray else wrap(value))
+    elif kind is Tensor and key._a.__class__ is ndarray and key._a.ndim and (key._a.dtype is I8 or key._a.dtype is B1 and key._a.size):
+        there = (key._a,)
     else:
-        return False
-    if there is None or not a.flags.writeable or 0 in a.strides:
+        keys = key if kind is tuple else (key,)
+        there = basic_key(keys)
+        if there is None:
+            split = plain_key(keys)
+            if split is None:
+                return False
+            basic, there, dots = split
+            if basic is not None:
+                a = a[(*basic, ...) if dots < 0 else basic]
+    if not a.flags.writeable or 0 in a.strides:
         return False
     if related and np.may_share_memory(a[there], value):  # it may overlap, which is told elsewhere
         return False
-    if value.__class__ is not ndarray and a.size >= _SMALL and _is_whole_mask(there, a):
-        scatter.fill_masked_into(a, there[0], d.type(value))
+    if (value.__class__ is not ndarray or not value.ndim) and _is_whole_mask(there, a):
+        if a.size >= SMALL:
+            scatter.fill_masked_into(a, there[0], value if value.__class__ is ndarray else d.type(value))
+        else:
+            np.putmask(a, there[0], value)
     else:
         a[there] = value
     record = self._v
@@ -601,9 +533,14 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
     return True
 
 
+_FLOATS, _NUMBERS = "fd", "fdlihbB"
+# Pairs of dtypes, of a value and of what it is stored in, that numpy converts between as `copy_` does.
+_STORED_AS = frozenset({("f", "d"), ("d", "f"), ("l", "d"), ("l", "f"), ("i", "l"), ("?", "f"), ("?", "d"), ("?", "l")})
+
+
 def _is_whole_mask(key: Any, a: Any) -> bool:
     """Whether the numpy key is one mask of the shape of `a`."""
-    return len(key) == 1 and key[0].__class__ is ndarray and key[0].dtype is _B1 and key[0].shape == a.shape
+    return len(key) == 1 and key[0].__class__ is ndarray and key[0].dtype is B1 and key[0].shape == a.shape
 
 
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
@@ -614,7 +551,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         part = _view_at(self, _checked(key))
         part.copy_(_fit(value, part._a.shape))
         return
-    if value.dtype is not self.dtype and not value.ndim and len(key) == 1 and _is_mask(key[0]):
+    if value.dtype is not self.dtype and not value.ndim and len(key) == 1 and is_mask(key[0]):
         value = value.to(self.dtype)
     part, indices = split_key(self, key)
     index_put.run_inplace(part, indices, _fit(value, _index_shape(part, indices)[0]), False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau_kernels import small
 
-from .. import _arrays
+from .. import _arrays, _state
 from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
@@ -24,7 +24,9 @@ from ._spec import (
 )
 from .shape import _select, slice_dim, sliced
 
-_new = object.__new__
+GRAD = _state.GRAD
+_state.share(globals())                               # keeps it as it is there
+_new, _next_seq, _local = object.__new__, _state.next_seq, _state.local
 _LARGE, _SEVERAL = 1 << 15, 1 << 9  # elements of an array from which joining a few, and many, of them repays a plan
 
 
@@ -75,12 +77,14 @@ def cat(tensors, dim=0):
 
 @cat.fast
 def _cat_fast(tensors, dim):
-    """Plain tensors, none of them recorded, whose floating dtype is what numpy makes of them as well."""
-    arrays = []
+    """Plain tensors whose floating dtype is what numpy makes of them as well."""
+    arrays, recorded = [], False
     try:
         for x in tensors:
-            if x._n is not None or x.__class__ is not Tensor:
+            if x.__class__ is not Tensor:
                 return None
+            if x._n is not None:
+                recorded = True
             arrays.append(x._a)
         if tensors.__class__ is Tensor:
             return None
@@ -102,12 +106,19 @@ def _cat_fast(tensors, dim):
     # not tensors; no arrays; none at all; 1-d empties, shapes or dims that do not fit
     except (AttributeError, ValueError, TypeError, IndexError):
         return None
-    # `wrap`, written out: the call would be a twentieth of the time.
-    t = _new(Tensor)
-    t._a = made
-    t._n = t._b = None
-    t._v = [0, 0, None, None]
-    return t
+    joined = small.over(made)
+    if recorded and (GRAD or _local.grad):
+        if made.dtype.kind not in "fc":
+            return None
+        node = joined._n = _new(cat.node_class)
+        node.seq = _next_seq()
+        node.parents = tuple([x._n for x in tensors])
+        node.hooks = None
+        node.saved = ([a.shape for a in arrays], dim % made.ndim)
+        node.versions = ()
+        node.shape = 0
+        node.lengths = {"tensors": len(arrays)}
+    return joined
 
 
 # Without asking each argument whether it overrides numpy's functions, which an ndarray does not.
@@ -177,6 +188,18 @@ def _cat_vjp(grad, tensors_shape, dim):
             made.append(grad.new_zeros(0))
         else:
             made.append(grad.narrow(dim, at, shape[dim]))
+            at += shape[dim]
+    return (made,)
+
+
+@cat.raw
+def _cat_raw(grad, tensors_shape, dim):
+    made, at = [], 0
+    for shape in tensors_shape:
+        if shape == (0,):
+            made.append(np.empty(0, grad.dtype))
+        else:
+            made.append(sliced(grad, dim, at, at + shape[dim], 1))
             at += shape[dim]
     return (made,)
 
@@ -276,6 +299,21 @@ def vstack(tensors):
     return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in tensors], 0)
 
 
+@vstack.fast
+def _vstack_fast(tensors):
+    return _matrices_fast(tensors, 0)
+
+
+def _matrices_fast(tensors: Any, dim: int) -> Any:
+    """What has two dimensions or more, one after another along `dim`; None for everything else."""
+    if tensors.__class__ is not list and tensors.__class__ is not tuple:
+        return None
+    for x in tensors:
+        if not isinstance(x, Tensor) or x._a.ndim < 2:
+            return None
+    return _cat_fast(tensors, dim)
+
+
 @composite(surface=FUNCTION | OUT)
 def hstack(tensors):
     """The `tensors` one beside another: along dimension 1, of vectors along 0.
@@ -287,6 +325,14 @@ def hstack(tensors):
     _check_list("hstack", tensors)
     pieces = [x.reshape(1) if x.ndim == 0 else x for x in tensors]
     return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
+
+
+@hstack.fast
+def _hstack_fast(tensors):
+    if (tensors.__class__ is not list and tensors.__class__ is not tuple) or not tensors or not isinstance(tensors[0], Tensor):
+        return None
+    ndim = tensors[0]._a.ndim
+    return _cat_fast(tensors, 0 if ndim == 1 else 1) if ndim else None
 
 
 @composite(surface=FUNCTION | OUT)
@@ -306,6 +352,11 @@ def column_stack(tensors):
     """
     _check_list("column_stack", tensors)
     return cat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
+
+
+@column_stack.fast
+def _column_stack_fast(tensors):
+    return _matrices_fast(tensors, 1)
 
 
 def _at_least(x: Tensor, ndim: int) -> Tensor:
@@ -339,7 +390,7 @@ def atleast_3d(*tensors: Any) -> Any:
     return _each_at_least(tensors, 3)
 
 
-@view(surface=0)
+@view(surface=0, several=True)
 def split_sizes(input, sizes, dim):
     """`input` cut into pieces of `sizes` along `dim`."""
 
@@ -347,10 +398,15 @@ def split_sizes(input, sizes, dim):
 @split_sizes.kernel
 def _split(a, sizes, dim):
     made, at = [], 0
+    if dim == 0 and a.__class__ is ndarray:
+        for n in sizes:
+            made.append(a[at : at + n])
+            at += n
+        return made
     for n in sizes:
         made.append(sliced(a, dim, at, at + n, 1))
         at += n
-    return tuple(made)
+    return made
 
 
 split_sizes.vjp(lambda grad: grad)  # each piece has its own history
@@ -385,6 +441,28 @@ def split(tensor, split_size_or_sections, dim=0):
     return split_sizes.function(tensor, tuple(sizes), d)
 
 
+@split.fast
+def _split_fast(tensor, split_size_or_sections, dim):
+    a, size = getattr(tensor, "_a", None), split_size_or_sections
+    if a.__class__ is not ndarray or dim.__class__ is not int:
+        return None
+    d = dim if dim >= 0 else dim + a.ndim
+    if not 0 <= d < a.ndim:
+        return None
+    n = a.shape[d]
+    if size.__class__ is int:
+        if size <= 0 or not n:
+            return None
+        sizes = (size,) * (n // size) if not n % size else (*(size,) * (n // size), n % size)
+    elif size.__class__ is list or size.__class__ is tuple:
+        sizes = tuple(size)
+        if not sizes or set(map(type, sizes)) != {int} or min(sizes) < 0 or sum(sizes) != n:
+            return None
+    else:
+        return None
+    return split_sizes.pieces(tensor, _split(a, sizes, d), (sizes, d))
+
+
 @composite(surface=FUNCTION | METHOD)
 def split_with_sizes(input, split_sizes, dim=0):
     """Views of `input` cut along `dim` into pieces of the sizes `split_sizes`, which add up to the dimension."""
@@ -404,6 +482,15 @@ def chunk(input, chunks, dim=0):
     n = input.shape[dim]
     size = -(-n // chunks)
     return split(input, [0] * chunks, dim) if size == 0 else split(input, size, dim)
+
+
+@chunk.fast
+def _chunk_fast(input, chunks, dim):
+    try:
+        n = input._a.shape[dim]
+        return _split_fast(input, -(-n // chunks), dim) if chunks > 0 else None
+    except (AttributeError, IndexError, TypeError):  # no tensor; no such dimension; no int
+        return None
 
 
 @composite(surface=FUNCTION | METHOD)
@@ -426,14 +513,27 @@ def tensor_split(input, indices_or_sections, dim=0):
     if isinstance(at, int):
         if at <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {at}")
-        small, extra = divmod(n, at)
-        return split(input, [small + 1] * extra + [small] * (at - extra), d)
+        least, extra = divmod(n, at)
+        return split(input, (least + 1,) * extra + (least,) * (at - extra), d)
     bounds = [slice(None, i).indices(n)[1] for i in at]
     pieces, before = [], 0
     for b in [*bounds, n]:
         pieces.append(slice_dim.function(input, d, before, max(b, before), 1))
         before = b
     return tuple(pieces)
+
+
+@tensor_split.fast
+def _tensor_split_fast(input, indices_or_sections, dim):
+    a, at = getattr(input, "_a", None), indices_or_sections
+    if a.__class__ is not ndarray or dim.__class__ is not int or at.__class__ is not int or at <= 0:
+        return None
+    d = dim if dim >= 0 else dim + a.ndim
+    if not 0 <= d < a.ndim:
+        return None
+    least, extra = divmod(a.shape[d], at)
+    sizes = (least + 1,) * extra + (least,) * (at - extra)
+    return split_sizes.pieces(input, _split(a, sizes, d), (sizes, d))
 
 
 def _split_at(name: str, smallest: int) -> Any:
@@ -461,19 +561,23 @@ def _split_at(name: str, smallest: int) -> Any:
 hsplit, vsplit, dsplit = _split_at("hsplit", 1), _split_at("vsplit", 2), _split_at("dsplit", 3)
 
 
-@view(surface=FUNCTION | METHOD)
+@view(surface=FUNCTION | METHOD, several=True)
 def unbind(input, dim=0):
     """The slices of `input` along `dim`, which they lack, as a tuple of views."""
 
 
 @unbind.kernel
 def _unbind(a, dim):
+    if a.__class__ is ndarray and a.ndim > 1 and dim.__class__ is int and dim == 0:
+        return list(a)
     if a.ndim == 0:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     d = wrap_dim(dim, a.ndim)
     if type(a) is not MetaArray:
-        moved = a if d == 0 else np.moveaxis(a, d, 0)
-        return tuple(moved[i, ...] for i in range(a.shape[d]))
+        moved = a if d == 0 else a.swapaxes(d, 0) if a.ndim < 3 else np.moveaxis(a, d, 0)
+        if a.ndim > 1 and a.__class__ is ndarray:
+            return list(moved)
+        return [moved[i, ...] for i in range(a.shape[d])]
     return tuple(_select(a, d, i) for i in range(a.shape[d]))
 
 

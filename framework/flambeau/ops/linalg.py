@@ -14,7 +14,8 @@ from .._arrays import ndarray
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
-from ._spec import FUNCTION, METHOD, OUT, composite, describe, primitive
+from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
+from ._spec import FUNCTION, METHOD, OUT, arrays_of, composite, describe, primitive
 
 _new = object.__new__
 
@@ -28,40 +29,6 @@ def _same_dtypes(name: str, **operands: Any) -> None:
             raise RuntimeError(
                 f"{name}: expected {first[0]} and {key} to have the same dtype, but got: {first[1]} != {x.dtype}\n{describe(**operands)}"
             )
-
-
-def product(a: Any, b: Any) -> Any:
-    """``a @ b`` on arrays, vectors included; halves accumulate in float32 and are rounded once."""
-    if type(a) is not ndarray or type(b) is not ndarray or a.dtype.kind == "b":
-        return _product_elsewhere(a, b)
-    if a.ndim == 1 and b.ndim == 1:
-        return kernel.dot(a, b)
-    if a.ndim == 1:
-        return kernel.matmul(a[None], b)[..., 0, :]
-    if b.ndim == 1:
-        return kernel.matmul(a, b[:, None])[..., 0]
-    made = small.matmul(a, b)
-    if made is None:
-        made = small.numpy_matmul(a, b)
-    return kernel.matmul(a, b) if made is None else made
-
-
-def _product_elsewhere(a: Any, b: Any) -> Any:
-    """`product` of truth values, and of arrays of other libraries."""
-    if a.dtype.isbuiltin == 1 and (a.dtype.kind != "f" or a.dtype.itemsize > 2):
-        return np.matmul(a, b)
-    wide = np.complex64 if a.dtype.name == "complex32" else np.float32
-    return np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
-
-
-def _large(a: Any, b: Any) -> Any:
-    """``a @ b`` of matrices that the small functions refuse, for their size or strides; None for anything else."""
-    if type(a) is not ndarray or type(b) is not ndarray:
-        return None
-    d = a.dtype
-    if (d is F4 or d is F8) and b.dtype is d and a.ndim == 2 and b.ndim == 2 and a.shape[1] == b.shape[0]:
-        return kernel.matmul(a, b)
-    return None
 
 
 def _check_mm(input, mat2):
@@ -88,36 +55,47 @@ def mm(input, mat2):
 mm.kernel(product)
 
 
-@mm.fast
-def _mm_fast(input, mat2):
-    """Two matrices of one floating dtype."""
-    try:
-        a, b = input._a, mat2._a
-        o = small.matmul(a, b)
-        if o is None:
-            o = small.numpy_matmul(a, b)
+def _matrices_fast(otherwise: Any) -> Any:
+    """The short way of a product of matrices; operands of other ranks go on `otherwise`."""
+
+    def run(input: Any, mat2: Any) -> Tensor | None:
+        """Two matrices of one floating dtype."""
+        try:
+            a, b = input._a, mat2._a
+            o = small.matmul(a, b)
             if o is None:
-                o = _large(a, b)
-                if o is None:
+                if a.ndim != 2 or b.ndim != 2:
+                    return otherwise(input, mat2)
+                if a.__class__ is not ndarray or b.__class__ is not ndarray:
                     return None
-        n, m = input._n, mat2._n
-    except AttributeError:  # not tensors
-        return None
-    made = _new(Tensor)
-    made._a = o
-    made._n = None
-    made._v = [0, 0, None, None]
-    made._b = None
-    if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
-        node = made._n = _new(mm.node_class)
-        node.seq = _state.next_seq()
-        node.where = users_place()
-        node.parents = (n, m)
-        node.hooks = None
-        node.saved = (a, b)
-        node.versions = (input._v, mat2._v)
-        node.shape = 0
-    return made
+                o = kernel.small(a, b)
+                if o is None:
+                    o = large(a, b)
+                    if o is None:
+                        return None
+            n, m = input._n, mat2._n
+        except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
+            return None
+        made = _new(Tensor)
+        made._a = o
+        made._n = None
+        made._v = [0, 0, None, None]
+        made._b = None
+        if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
+            node = made._n = _new(mm.node_class)
+            node.seq = _state.next_seq()
+            node.where = users_place()
+            node.parents = (n, m)
+            node.hooks = None
+            node.saved = (a, b)
+            node.versions = (input._v, mat2._v)
+            node.shape = 0
+        return made
+
+    return run
+
+
+mm.fast(_matrices_fast(lambda input, mat2: None))
 
 
 @mm.shape
@@ -133,30 +111,14 @@ def _mm_vjp(grad, input, mat2):
 @mm.raw
 def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
     return (
-        None if not needs_input else _product_nt(mat2, grad).T if _lies_turned(input) else _product_nt(grad, mat2),
-        None if not needs_mat2 else _product_tn(grad, input).T if _lies_turned(mat2) else _product_tn(input, grad),
+        None if not needs_input else product_nt(mat2, grad).T if _lies_turned(input) else product_nt(grad, mat2),
+        None if not needs_mat2 else product_tn(grad, input).T if _lies_turned(mat2) else product_tn(input, grad),
     )
 
 
 def _lies_turned(x: Any) -> bool:
     """Whether a real matrix has contiguous columns: so should its gradient, which a transpose then turns into rows."""
     return x.strides[0] < x.strides[1] and x.dtype.kind == "f" and x.strides[0] == x.itemsize
-
-
-def _product_nt(a: Any, b: Any) -> Any:
-    """``a @ b.mH`` of matrices."""
-    made = small.matmul_nt(a, b)
-    return product(a, _transposed(b)) if made is None else made
-
-
-def _product_tn(a: Any, b: Any) -> Any:
-    """``a.mH @ b`` of matrices."""
-    made = small.matmul_tn(a, b)
-    return product(_transposed(a), b) if made is None else made
-
-
-def _transposed(a: Any) -> Any:
-    return a.T.conj() if a.dtype.kind == "c" else a.swapaxes(-1, -2)
 
 
 def adjoint(x: Tensor) -> Tensor:
@@ -193,17 +155,20 @@ def _batches_fast(op: Any) -> Any:
         """Two batches of matrices of one floating dtype."""
         try:
             a, b = input._a, mat2._a
-            if type(a) is not ndarray or type(b) is not ndarray:
-                return None
-            d = a.dtype
-            if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim < 3:
-                return None
-            shape, other = a.shape, b.shape
-            if shape[:-2] != other[:-2] or shape[-1] != other[-2] or op is bmm and a.ndim != 3:
-                return None
-            made = wrap(kernel.matmul(a, b))
+            o = small.bmm(a, b)
+            if o is None:
+                if type(a) is not ndarray or type(b) is not ndarray:
+                    return None
+                d = a.dtype
+                if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim < 3:
+                    return None
+                shape, other = a.shape, b.shape
+                if shape[:-2] != other[:-2] or shape[-1] != other[-2] or op is bmm and a.ndim != 3:
+                    return None
+                o = kernel.small_batch(a, b)
+            made = wrap(kernel.matmul(a, b) if o is None else o)
             n, m = input._n, mat2._n
-        except AttributeError:  # not tensors
+        except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
             return None
         if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
             node = made._n = _new(op.node_class)
@@ -231,14 +196,14 @@ def _bmm_vjp(grad, input, mat2):
     return (lambda: bmm(grad, adjoint(mat2)), lambda: bmm(adjoint(input), grad))
 
 
-def _transposed_batch(a: Any) -> Any:
-    swapped = a.swapaxes(-1, -2)
-    return swapped.conj() if a.dtype.kind == "c" else swapped
-
-
 @bmm.raw
 def _bmm_raw(grad, input, mat2):
-    return (lambda: product(grad, _transposed_batch(mat2)), lambda: product(_transposed_batch(input), grad))
+    return (lambda: _batch_product(grad, transposed_batch(mat2)), lambda: _batch_product(transposed_batch(input), grad))
+
+
+def _batch_product(a: Any, b: Any) -> Any:
+    made = kernel.small_batch(a, b)
+    return product(a, b) if made is None else made
 
 
 @primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"))
@@ -284,6 +249,14 @@ def mv(input, vec):
 mv.kernel(product)
 
 
+mv.short(kernel.small_vector)
+
+
+@mv.raw
+def _mv_raw(grad, input, vec):
+    return (lambda: grad[:, None] * (vec if vec.dtype.kind != "c" else vec.conj()), lambda: product(transposed(input), grad))
+
+
 @mv.vjp
 def _mv_vjp(grad, input, vec):
     return (lambda: outer(grad, vec.conj()), lambda: mv(adjoint(input), grad))
@@ -313,6 +286,16 @@ def _dot(a, b):
     return np.asarray(product(a, b))
 
 
+dot.short(kernel.small_dot)
+
+
+@dot.raw
+def _dot_raw(grad, input, tensor):
+    if grad.dtype.kind == "c":
+        input, tensor = input.conj(), tensor.conj()
+    return (lambda: grad * tensor, lambda: grad * input)
+
+
 @dot.vjp
 def _dot_vjp(grad, input, tensor):
     return (lambda: grad * tensor.conj(), lambda: grad * input.conj())
@@ -324,12 +307,37 @@ def vdot(input, other):
     return dot(input.conj(), other)
 
 
+@vdot.fast
+def _vdot_fast(input, other):
+    """Real vectors, which are their own conjugates."""
+    try:
+        return dot.fast_rule(input, other) if input._a.dtype.kind != "c" else None
+    except AttributeError:  # not tensors
+        return None
+
+
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",))
 def outer(input, vec2):
     """All products of an element of `input` and one of `vec2`: ``(n), (m) -> (n, m)``."""
     if input.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"outer: Expected 1-D argument self and vec2, but got {input.ndim}-D and {vec2.ndim}-D")
     return input.unsqueeze(1) * vec2
+
+
+@outer.fast
+def _outer_fast(input, vec2):
+    """Vectors of one real dtype, without history."""
+    try:
+        arrays = arrays_of("fdil", input, vec2)
+        if arrays is None:
+            return None
+        a, b = arrays
+        made = small.outer(a, b)
+        if made is not None:
+            return wrap(made)
+        return wrap(np.multiply(a[:, None], b)) if a.ndim == 1 == b.ndim and a.size * b.size <= 4096 else None
+    except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
+        return None
 
 
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("linalg.matmul",), autocast="lower")
@@ -367,7 +375,35 @@ def matmul(input, other):
     return _batched(input, other)
 
 
-matmul.fast(_mm_fast)
+def _other_ranks_fast(input: Any, other: Any) -> Tensor | None:
+    """Whatever the short ways of the products it comes to answer for."""
+    n, m = input._a.ndim, other._a.ndim
+    if m == 1 and n <= 2:
+        return (mv if n == 2 else dot).fast_rule(input, other)
+    if n == m > 2 and input._a.shape[:-2] == other._a.shape[:-2]:
+        return (bmm if n == 3 else products).fast_rule(input, other)
+    return _stretched_fast(input, other) if input._n is None and other._n is None and n and m else None
+
+
+matmul.fast(_matrices_fast(_other_ranks_fast))
+
+
+def _stretched_fast(input: Any, other: Any) -> Tensor | None:
+    """A vector or batches on one side, without history."""
+    a, b = input._a, other._a
+    if a.__class__ is not ndarray or b.__class__ is not ndarray or not a.size:
+        return None
+    try:
+        if b.ndim > 2:
+            made = kernel.small_batch(a, b)
+        elif a.ndim > 2:
+            made = kernel.small(a.reshape(-1, a.shape[-1]), b)
+            made = None if made is None else made.reshape(*a.shape[:-1], *b.shape[1:])
+        else:
+            made = kernel.small(a, b)
+    except (ValueError, RuntimeWarning):  # some that do not fit; a warning that the user made an error
+        return None
+    return None if made is None else wrap(made)
 
 
 def _batched(input: Tensor, other: Tensor) -> Tensor:
@@ -392,18 +428,57 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
 
 def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * made``; a zero `beta` ignores `input`, nan and all."""
-    if made.dtype is dtypes.bool:
+    if made._a.dtype.kind == "b":
         return (input.expand(made.shape) & bool(beta)) | (made & bool(alpha))
-    if made.dtype.category < dtypes.FLOATING:
+    if made._a.dtype.kind in "iu":
         beta, alpha = int(beta), int(alpha)
-    if input.dtype is not made.dtype:
+    if input._a.dtype is not made._a.dtype and input.dtype is not made.dtype:
         raise RuntimeError(f"{name}: expected input and the products to have the same dtype, but got: {input.dtype} != {made.dtype}")
     if alpha != 1:
         made = made * alpha
-    shape = tuple(made.shape)
+    shape = made._a.shape
     if beta == 0:
         return made + input.expand(shape) * 0 if input.requires_grad else made
-    return input.expand(shape) + made if beta == 1 else input.expand(shape) * beta + made
+    own = input._a.shape
+    if own != shape and own != shape[len(shape) - len(own) :]:  # sums stretch the others themselves
+        input = input.expand(shape)
+    return input + made if beta == 1 else input * beta + made
+
+
+def _plus(multiply: Any) -> Any:
+    """The short way of ``beta * input + alpha * multiply(a, b)`` for arrays of one real floating dtype, without history."""
+
+    def run(input: Any, first: Any, second: Any, *, beta: Any, alpha: Any) -> Tensor | None:
+        try:
+            if input._n is not None or first._n is not None or second._n is not None or beta == 0:
+                return None
+            c, a = input._a, first._a
+            if a.dtype.char not in "fd" or c.dtype is not a.dtype or a.__class__ is not ndarray:
+                return None
+            made = multiply(a, second._a)              # which looks at the dtype of the second
+            if made is None:
+                return None
+            if alpha != 1:
+                np.multiply(made, alpha, made)
+            total = small.add(c, made) if beta == 1 else None
+            return wrap(np.add(c if beta == 1 else c * beta, made, made) if total is None else total)
+        except (AttributeError, TypeError, ValueError, IndexError, RuntimeWarning):  # said better by the general way
+            return None
+
+    return run
+
+
+def _two_matrices(a: Any, b: Any) -> Any:
+    return kernel.small(a, b) if a.ndim == 2 == b.ndim else None
+
+
+def _two_batches(a: Any, b: Any) -> Any:
+    return kernel.small_batch(a, b) if a.ndim == 3 == b.ndim else None
+
+
+def _sum_of_products(a: Any, b: Any) -> Any:
+    made = _two_batches(a, b)
+    return None if made is None else np.add.reduce(made, 0)
 
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
@@ -413,6 +488,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     With ``beta=0`` `input` does not count at all, nan included.
     """
     return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
+
+
+addmm.fast(_plus(_two_matrices))
 
 
 def _is_row(input: Any, mat1: Any, mat2: Any) -> bool:
@@ -431,6 +509,9 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return _scaled("addmv", input, mv(mat, vec), beta, alpha)
 
 
+addmv.fast(_plus(kernel.small_vector))
+
+
 @composite(surface=FUNCTION | METHOD | OUT | 4)
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """``beta * input + alpha * outer(vec1, vec2)``: ``(n), (m) -> (n, m)``; see `addmm`."""
@@ -445,6 +526,9 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""
     return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+baddbmm.fast(_plus(_two_batches))
 
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
@@ -521,24 +605,29 @@ def _linear_fast(input, weight, bias):
     """Rows of one floating dtype through a weight matrix."""
     try:
         a, w = input._a, weight._a
+        rows = a
         if a.ndim != 2:
-            return None
+            if w.ndim != 2 or a.__class__ is not ndarray or not a.size:
+                return None
+            rows = a.reshape(-1, a.shape[-1])
         if bias is None:
-            o = small.matmul_nt(a, w)
+            o = small.matmul_nt(rows, w)
             if o is None:
-                o = small.numpy_matmul_nt(a, w)
+                o = small.numpy_matmul_nt(rows, w)
                 if o is None and w.ndim == 2:
-                    o = _large(a, w.T)
+                    o = large(rows, w.T)
         else:
             b = bias._a
-            o = small.linear(a, w, b)
+            o = small.linear(rows, w, b)
             if o is None:
-                o = small.numpy_linear(a, w, b)
+                o = small.numpy_linear(rows, w, b)
                 if o is None:
-                    o = _large_linear(a, w, b)
+                    o = _large_linear(rows, w, b)
         if o is None:
             return None
-    except AttributeError:  # not tensors
+        if rows is not a:
+            o = o.reshape(*a.shape[:-1], o.shape[1])
+    except (AttributeError, IndexError, ValueError):  # not tensors, or some that do not fit
         return None
     made = wrap(o)
     n, m, k = input._n, weight._n, None if bias is None else bias._n
@@ -599,6 +688,6 @@ def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, need
         flat, weight = flat.conj(), weight.conj()
     return (
         product(grad, weight) if needs_input else None,
-        (product(rows.T, flat) if grad.dtype.kind == "c" else _product_tn(rows, flat)) if needs_weight else None,
+        (product(rows.T, flat) if grad.dtype.kind == "c" else product_tn(rows, flat)) if needs_weight else None,
         sum_to(grad, bias_shape) if needs_bias else None,
     )

@@ -8,13 +8,14 @@ from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, max
 
 from ..tensor import Tensor
 from ._promote import common, floating, only, refuse
-from ._spec import EVERYWHERE, FUNCTION, OUT, composite, elementwise
+from ._spec import EVERYWHERE, FUNCTION, OUT, composite, elementwise, looks_at
 
 NO_FOREACH = EVERYWHERE & ~16
 INV_LN2 = 1.4426950408889634
 real_floating = refuse("complex")(floating)
 
 
+@looks_at("dtypes")
 def _check_some_tensor(op: Any, input: Any, other: Any) -> None:
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         raise TypeError(f"{op.name}(): one of 'input' and 'other' must be Tensor, got {type(input).__name__} and {type(other).__name__}")

@@ -164,6 +164,74 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     return _likelihood("nll_loss", input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
 
 
+@nll_loss.fast
+def _nll_fast(input, target, weight, size_average, ignore_index, reduce, reduction):
+    """Few rows or images of float log probabilities, or one row, whose targets all count."""
+    if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
+        return None
+    try:
+        images = input._a.ndim > 2
+        rows = (_few_images if images else _few_rows)(input, target, weight, ignore_index)
+        if rows is None:
+            return None
+        x, t, w = rows
+        taped = (input._n is not None or weight is not None and weight._n is not None) and (_state.GRAD or _state.local.grad)
+        if taped and input._a.ndim == 1:
+            return None
+        picked = x.take(kernels.places_in_images(t, x.shape) if images else t + kernels.row_starts(*x.shape))
+        result, weights, total = kernels.few_losses(picked, t, w, reduction)
+    except (AttributeError, RuntimeWarning):
+        return None
+    made = wrap(result if reduction != "none" else result.reshape(target._a.shape))
+    if taped:
+        if weights is None:
+            weights = kernels.all_equal(t.size, 1.0, x.dtype)
+        kept = (target._a, weights.reshape(target._a.shape), total) if images else (t, weights, total)
+        nll.history(made, kept, input, target, weight, ignore_index, reduction)
+    return made
+
+
+def _few_rows(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple[Any, Any, Any] | None:
+    """Contiguous rows of few scores ``(N, C)``, their targets and the weights of classes, if all is as usual and all targets count."""
+    x, t = input._a, target._a
+    d = x.dtype
+    if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.__class__ is not np.ndarray or t.__class__ is not np.ndarray:
+        return None
+    if not 0 < x.size < _SMALL or not x.flags.c_contiguous:
+        return None
+    w = None
+    if x.ndim == 2:
+        classes = x.shape[1]
+        if t.ndim != 1 or t.shape[0] != x.shape[0]:
+            return None
+    elif x.ndim == 1 and not t.ndim:
+        classes = x.shape[0]
+        x, t = x.reshape(1, classes), t.reshape(1)
+    else:
+        return None
+    if weight is not None:
+        w = weight._a
+        if w.dtype is not d or w.shape != (classes,) or w.__class__ is not np.ndarray:
+            return None
+    return (x, t, w) if kernels.all_count(t, classes, ignored) else None
+
+
+def _few_images(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple[Any, Any, Any] | None:
+    """As `_few_rows`, for scores ``(N, C, *)``: these, with the targets one after the other."""
+    x, t = input._a, target._a
+    d = x.dtype
+    if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.__class__ is not np.ndarray or t.__class__ is not np.ndarray:
+        return None
+    shape = x.shape
+    if not 0 < x.size < _SMALL or not x.flags.c_contiguous or not t.flags.c_contiguous or t.shape != shape[:1] + shape[2:]:
+        return None
+    w = None if weight is None else weight._a
+    if w is not None and (w.dtype is not d or w.shape != shape[1:2] or w.__class__ is not np.ndarray):
+        return None
+    t = t.reshape(-1)
+    return (x, t, w) if t.size <= _FEW_TARGETS and kernels.all_count(t, shape[1], ignored) else None
+
+
 @composite(namespace=F, autocast="float32")
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
     """The negative log likelihood of `target` under ``softmax(input)``, in nats.
@@ -314,7 +382,13 @@ def _rows_raw(grad, input, kept):
         scales = np.asarray(grad * kept.factor, input.dtype)
         rows = kernels.compiled_rows()
         return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.inverse, scales),)
-    made = np.exp(input)                                  # plain rows, whose logarithms the numpy tier has found
+    made = np.exp(input)                                  # few rows, whose logarithms numpy has found, and which all count
+    if kept.weight is not None or kept.smoothing or kept.each:
+        slope, picked = kept.slopes(made.shape[1], made.dtype)
+        made *= slope
+        made -= picked
+        made *= (grad[:, None] if kept.each else grad) * made.dtype.type(kept.factor)
+        return (made,)
     made.reshape(-1)[kept.target + kernels.row_starts(*made.shape)] -= 1
     made *= grad * kept.factor
     return (made,)
@@ -324,6 +398,8 @@ def _rows_raw(grad, input, kept):
 _largest: Any = np.maximum.reduce
 _total: Any = np.add.reduce
 _exp, _log = np.exp, np.log
+_MOST_DOTTED = 64  # losses that BLAS adds up sooner than numpy
+_FEW_TARGETS = 1 << 13  # of images, which are added up in one thread
 _SMALL = 1 << 15  # elements; beyond, what the numpy tier records here would weigh more than the calls it saves
 
 
@@ -334,19 +410,31 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
     try:
         x, t = input._a, target._a
         d = x.dtype
-        if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.ndim != 2 or t.ndim != 1 or t.shape[0] != x.shape[0]:
+        if (d is not F4 and d is not F8) or t.dtype.char != "l":
             return None
         if type(x) is not np.ndarray or type(t) is not np.ndarray:
             return None
+        if x.ndim > 2:
+            if label_smoothing or target.shape == input.shape or not 0 < t.size <= _FEW_TARGETS or not x.flags.c_contiguous:
+                return None
+            return _nll_fast(input.log_softmax(1), target, weight, None, ignore_index, None, reduction)
         parent = input._n
         taped = parent is not None and (_state.GRAD or _state.local.grad)
-        compiled = kernels.likelihood_rows(x)
-        if compiled is not None:
-            found = _compiled_rows(compiled, x, t, weight, ignore_index, reduction, label_smoothing, taped)
-        elif weight is None and not label_smoothing and ignore_index < 0 and reduction != "none":
-            found = _small_rows(x, t, reduction)
-        else:
+        if x.ndim == 2 and t.ndim == 1 and t.shape[0] == x.shape[0]:
+            compiled = kernels.likelihood_rows(x)
+            if compiled is not None:
+                found = _compiled_rows(compiled, x, t, weight, ignore_index, reduction, label_smoothing, taped)
+            else:
+                found = _small_rows(input, target, weight, ignore_index, reduction, label_smoothing, taped)
+        elif taped:
             return None
+        elif x.ndim == 1 and not t.ndim and kernels.likelihood_rows(x.reshape(1, -1)) is not None:
+            row, compiled = x.reshape(1, -1), kernels.compiled_rows()
+            found = _compiled_rows(compiled, row, t.reshape(1), weight, ignore_index, reduction, label_smoothing, False)
+            if found is not None:
+                found = found[0].reshape(()), *found[1:]
+        else:
+            found = _small_rows(input, target, weight, ignore_index, reduction, label_smoothing, False)
         if found is None:
             return None
         result, saved, kept = found
@@ -385,7 +473,7 @@ def _compiled_rows(
     factor = 1.0
     if reduction == "mean":
         if w is not None:
-            total = float(_total(np.where(chosen >= 0, w[chosen], 0)))
+            total = float(_total(w.take(t) if chosen is t else np.where(chosen >= 0, w[chosen], 0)))
         else:
             total = len(t) if chosen is t else np.count_nonzero(chosen >= 0)
         if not total:
@@ -394,19 +482,48 @@ def _compiled_rows(
     smoothing = float(smoothing)
     losses, shifted, inverse = compiled.forward(x, chosen, w, smoothing, taped)
     kept = RowsKept(chosen, w, smoothing, factor, reduction == "none", inverse)
-    return (losses if kept.each else np.asarray(_total(losses) * factor, x.dtype)), shifted, kept
+    if kept.each:
+        result = losses
+    elif len(losses) <= _MOST_DOTTED:
+        result = np.asarray(losses.dot(kernels.all_equal(len(losses), factor, x.dtype)))
+    else:
+        result = np.asarray(_total(losses) * factor, x.dtype)
+    return result, shifted, kept
 
 
-def _small_rows(x: Any, t: Any, reduction: str) -> tuple[Any, Any, RowsKept] | None:
-    """The same for few plain rows, by numpy."""
-    n, classes = x.shape
-    if not 0 < x.size < _SMALL or not x.flags.c_contiguous or _largest(t.view(np.uint64)) >= classes:
+def _small_rows(
+    input: Tensor, target: Tensor, weight: Any, ignored: int, reduction: str, smoothing: float, taped: bool
+) -> tuple[Any, Any, RowsKept] | None:
+    """The same for few rows whose targets all count, by numpy."""
+    rows = _few_rows(input, target, weight, ignored)
+    if rows is None or not 0.0 <= smoothing <= 1.0 or weight is not None and weight._n is not None:
         return None
+    x, t, w = rows
+    (n, classes), d = x.shape, x.dtype
     logs = x - _largest(x, 1, None, None, True)
-    logs -= _log(_total(_exp(logs), 1, None, None, True))
-    factor = 1.0 / n if reduction == "mean" else 1.0
-    total = _total(logs.reshape(-1)[t + kernels.row_starts(n, classes)])
-    return np.asarray(total * -factor, x.dtype), logs, RowsKept(t, None, 0.0, factor, False, None)
+    sums = _log(_exp(logs).dot(kernels.all_equal(classes, 1.0, d)))
+    picked = logs.take(t + kernels.row_starts(n, classes))
+    picked -= sums
+    if smoothing:
+        # Of all classes alike, then with their weights: sum over c of w[c] * log p[c].
+        each = kernels.all_equal(classes, 1.0, d) if w is None else w
+        level = (logs.dot(each) - sums * _total(each)) * (smoothing / classes)
+        picked *= 1 - smoothing
+        losses, weights, total = kernels.few_losses(picked, t, w, "none")
+        losses -= level
+        if reduction == "none":
+            result = losses
+        else:
+            total = n if weights is None else _total(weights)
+            result = np.asarray(_total(losses) / (total if reduction == "mean" else 1), d)
+    else:
+        result, _, total = kernels.few_losses(picked, t, w, reduction)
+    factor = 1.0 / float(total) if reduction == "mean" else 1.0
+    if taped:
+        logs -= sums[:, None]
+    if not target._a.ndim:
+        result = result.reshape(())
+    return result, logs, RowsKept(t, w, smoothing, factor, reduction == "none", None)
 
 
 # -- regression ----------------------------------------------------------------------------------------------------------

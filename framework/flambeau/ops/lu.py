@@ -131,12 +131,29 @@ def lu_factor(A, *, pivot=True):
     return LuFactor(_lu_factor(A, pivot))
 
 
+lu_factor.fast(_lapack.short_way(lambda a, *, pivot: _lapack.lu_now(a) if pivot else None, returns=LuFactor))
+
+
 @composite(surface=BOTH, namespace="linalg")
 def lu(A, *, pivot=True):
     """``P, L, U`` with ``A == P @ L @ U``: a permutation, lower triangular of unit diagonal, and upper triangular."""
     _check_pivot("linalg.lu", A, pivot)
     packed, pivots, _ = lu_of(A)
     return Lu(_unpacked(packed, pivots))
+
+
+def _lu_now(a: Any, pivot: Any) -> Any:
+    made = _lapack.lu_now(a) if pivot else None
+    if made is None:
+        return None
+    m, n = a.shape
+    k = min(m, n)
+    order = _lapack.row_order(made[1], m)
+    p = _lapack.identity(m, a.dtype.char).take(order, 0).T
+    return np.ascontiguousarray(p), _lapack.unit_below(made[0][:, :k]), _lapack.above(made[0][:k])
+
+
+lu.fast(_lapack.short_way(lambda a, *, pivot: _lu_now(a, pivot), returns=Lu))
 
 
 def _unpacked(packed: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:

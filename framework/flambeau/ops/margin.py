@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.losses import all_count, all_equal, row_starts
+
 from ..tensor import Tensor, wrap
+from ._plans import few
 from ._spec import composite, describe, host_only
 from .loss import reduced, reduction_of
 
@@ -15,6 +18,21 @@ F = "nn.functional"
 
 def _positive(x: Tensor) -> Tensor:
     return x.clamp_min(0)
+
+
+_total: Any = np.add.reduce  # because numpy's stubs know no positional `keepdims`
+
+
+def _reduced(losses: Any, reduction: str, size_average: Any, reduce: Any) -> Any:
+    """Losses of few elements, reduced as usual; or None."""
+    if size_average is not None or reduce is not None:
+        return None
+    if reduction == "none":
+        return losses
+    total = _total(losses, None)
+    if reduction == "mean":
+        total = total / losses.dtype.type(losses.size)
+    return np.asarray(total) if reduction in ("mean", "sum") else None
 
 
 @composite(namespace=F)
@@ -28,6 +46,14 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     reduction = reduction_of(reduction, size_average, reduce)
     near = _positive(margin - input).where(target != 1, 0)
     return reduced(near + input.where(target != -1, 0), reduction)
+
+
+@few(hinge_embedding_loss, "input", "target")
+def _few_hinges(a, target, margin, size_average, reduce, reduction):
+    near = np.subtract(margin, a, dtype=a.dtype)
+    np.maximum(near, 0, out=near)
+    losses = np.where(target != 1, near, 0) + np.where(target != -1, a, 0)
+    return _reduced(losses, reduction, size_average, reduce) if losses.ndim else None
 
 
 @composite(namespace=F)
@@ -74,6 +100,18 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     return reduced((1 - cosine).where(target == 1, 0) + apart, reduction)
 
 
+@few(cosine_embedding_loss, "input1", "input2", "target")
+def _few_cosines(a, b, target, margin, size_average, reduce, reduction):
+    if a.ndim != 2 or a.shape != b.shape or target.shape != a.shape[:1]:
+        return None
+    sizes = _total(a * a, 1) + 1e-12
+    sizes *= _total(b * b, 1) + 1e-12
+    cosine = _total(a * b, 1)
+    cosine /= np.sqrt(sizes, sizes)
+    losses = np.where(target == 1, 1 - cosine, 0) + np.where(target == -1, np.maximum(cosine - margin, 0), 0)
+    return _reduced(losses, reduction, size_average, reduce)
+
+
 @composite(namespace=F)
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """The mean over classes of ``max(0, margin - input[target] + input) ** p``, without the target's own term; reduced.
@@ -111,6 +149,26 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
         over = over * weight[target.reshape(-1)].unsqueeze(1)
     loss = over.sum(1) / rows.shape[1]
     return reduced(loss if target.ndim else loss.reshape(()), reduction)
+
+
+@few(multi_margin_loss, "input", most=8192)
+def _few_margins(a, target, p, margin, weight, size_average, reduce, reduction):
+    t = target._a
+    if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
+        return None
+    if not a.flags.c_contiguous or not all_count(t, a.shape[1], -1):
+        return None
+    own = t + row_starts(*a.shape)
+    over = a - a.take(own).reshape(-1, 1)
+    over += margin
+    np.fmax(over, 0, out=over)  # nan is not over
+    over.put(own, 0)
+    if p == 2:
+        np.multiply(over, over, over)
+    losses = over.dot(all_equal(a.shape[1], 1 / a.shape[1], a.dtype))
+    if reduction == "mean" and size_average is None and reduce is None:
+        return np.asarray(losses.dot(all_equal(len(losses), 1 / len(losses), a.dtype)))
+    return _reduced(losses, reduction, size_average, reduce)
 
 
 @composite(namespace=F)
@@ -171,6 +229,18 @@ def triplet_margin_loss(
     return _triplet(
         "triplet_margin_loss", anchor, positive, negative, lambda x, y: pairwise_distance.function(x, y, p, eps), margin, swap, reduction
     )
+
+
+@few(triplet_margin_loss, "anchor", "positive", "negative")
+def _few_triplets(anchor, positive, negative, margin, p, eps, swap, size_average, reduce, reduction):
+    from .distance import distances
+
+    if swap or p not in (1, 2) or margin <= 0 or anchor.ndim < 2 or not anchor.shape == positive.shape == negative.shape:
+        return None
+    losses = distances(anchor, positive, p, eps)
+    losses -= distances(anchor, negative, p, eps)
+    losses += margin
+    return _reduced(np.maximum(losses, 0, out=losses), reduction, size_average, reduce)
 
 
 @composite(namespace=F)

@@ -24,8 +24,9 @@ from ._spec import (
     sum_tensor_to,
     sum_to,
 )  # fmt: skip
-from .index import recorded
-from .select import as_element, check_same_dtype, converted_back, fill_number, padded
+from .select import as_element, check_same_dtype, converted_back, fill_number, padded, plain_number
+
+B1 = np.dtype(np.bool_)
 
 
 def _bool_mask(name: str, mask: Tensor) -> None:
@@ -63,6 +64,37 @@ masked_fill_number.kernel(_filled)
 masked_fill_number.shape(_filled_shape)
 
 
+@masked_fill_number.stores
+def _masked_number_short(a, mask, value):
+    if mask.dtype is not B1:
+        return False
+    if not plain_number(value, a.dtype):
+        if value.__class__ is not float and value.__class__ is not int or a.dtype.char not in "eE":
+            return False
+        value = as_element(value, a.dtype)
+    if a.shape != mask.shape:
+        np.copyto(a, value, where=mask)                # ValueError if the result is larger than `a`
+    elif a.size >= kernel.COMPILED_FROM:
+        kernel.fill_masked_into(a, mask, a.dtype.type(value))
+    else:
+        np.putmask(a, mask, value)
+    return True
+
+
+@masked_fill_number.short
+def _masked_number_copied(a, mask, value):
+    kind, dtype = value.__class__, a.dtype
+    fits = (kind is float or kind is int) and (dtype is F4 or dtype is F8) and mask.dtype is B1 and a.shape == mask.shape
+    if fits and a.size < kernel.COMPILED_FROM:          # most calls, in the fewest steps
+        made = a.copy("K")
+        np.putmask(made, mask, value)
+        return made
+    if a.size >= kernel.COMPILED_FROM and a.shape == mask.shape:
+        return kernel.fill_masked(a, mask, a.dtype.type(value)) if mask.dtype is B1 and plain_number(value, a.dtype) else None
+    made = a.copy("K")
+    return made if _masked_number_short(made, mask, value) else None
+
+
 @masked_fill_number.vjp
 def _masked_number_vjp(grad, input_shape, mask):
     return (lambda: sum_tensor_to(grad.masked_fill(mask, 0), input_shape), None)
@@ -88,6 +120,14 @@ masked_fill_tensor.kernel(_filled)
 masked_fill_tensor.shape(_filled_shape)
 
 
+@masked_fill_tensor.stores(order="K")
+def _masked_tensor_short(a, mask, value):
+    if mask.dtype is not B1 or value.dtype is not a.dtype or value.ndim:
+        return False
+    np.copyto(a, value, where=mask)                    # ValueError if the result is larger than `a`
+    return True
+
+
 @masked_fill_tensor.vjp
 def _masked_tensor_vjp(grad, input_shape, mask, value_dtype):
     return (
@@ -109,23 +149,17 @@ def masked_fill(input, mask, value):
 
 @masked_fill.fast
 def _masked_fill_fast(input, mask, value):
-    """A number in a float tensor of the shape of the mask."""
-    try:
-        a, m = input._a, mask._a
-        d = a.dtype
-        if (d is not F4 and d is not F8) or m.shape != a.shape or m.dtype.char != "?":
-            return None
-        kind = value.__class__
-        if kind is not float and kind is not int:
-            return None
-        if a.size >= kernel.COMPILED_FROM:
-            made = kernel.fill_masked(a, m, d.type(value))
-        else:
-            made = a.copy()
-            np.putmask(made, m, value)
-    except (AttributeError, OverflowError):
-        return None
-    return wrap(made) if input._n is None else recorded(masked_fill_number, made, (input._n, None), (a.shape, m), (None, mask._v))
+    """Numbers and Tensors have an op each."""
+    if value.__class__ is float:
+        return masked_fill_number.fast_rule(input, mask, value)
+    return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).fast_rule(input, mask, value)
+
+
+def _masked_fill_in_place(target: Any, mask: Any, value: Any) -> Tensor:
+    return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).run_inplace(target, mask, value)
+
+
+masked_fill.run_inplace = _masked_fill_in_place  # pyright: ignore[reportAttributeAccessIssue]  # on purpose
 
 
 def _check_masked_select(input, mask):
@@ -154,6 +188,28 @@ def _masked_select_shape(input, mask):
 def _masked_select(a, mask):
     shape = np.broadcast_shapes(a.shape, mask.shape)
     return kernel.masked(np.broadcast_to(a, shape), np.broadcast_to(mask, shape))
+
+
+@masked_select.short
+def _masked_select_short(a, mask):
+    if mask.dtype is not B1:
+        return None
+    return kernel.masked(a, mask if mask.shape == a.shape else stretched(mask, a.shape))
+
+
+def stretched(mask: Any, shape: Any) -> Any:
+    """A copy of `mask` that is stretched to `shape`. Raises: ValueError if it does not fit."""
+    made = np.empty(shape, B1)
+    made[...] = mask
+    return made
+
+
+@masked_select.raw
+def _masked_select_raw(grad, input_shape, mask):
+    shape = input_shape if mask.shape == input_shape else np.broadcast_shapes(input_shape, mask.shape)
+    whole = np.zeros(shape, grad.dtype)
+    whole[mask if mask.shape == shape else stretched(mask, shape)] = grad
+    return (sum_to(whole, input_shape), None)
 
 
 @masked_select.vjp
@@ -186,6 +242,16 @@ def masked_scatter(input, mask, source):
 def _masked_scatter(a, mask, source):
     shape = np.broadcast_shapes(a.shape, mask.shape)
     return kernel.put_masked(np.broadcast_to(a, shape), np.broadcast_to(mask, shape), source.reshape(-1))
+
+
+@masked_scatter.stores
+def _masked_scatter_short(a, mask, source):
+    if mask.dtype is not B1 or mask.shape != a.shape or source.dtype is not a.dtype or not source.size:
+        return False
+    if a.size >= kernel.COMPILED_FROM or np.count_nonzero(mask) > source.size:
+        return False
+    np.place(a, mask, source)
+    return True
 
 
 @masked_scatter.shape
@@ -226,6 +292,13 @@ def _nonzero(a):
     return kernel.nonzero(a).T                                        # (count, ndim), its columns dense as PyTorch's
 
 
+@nonzero_rows.short
+def _nonzero_short(a):
+    if not a.ndim > 0 or a.size >= kernel.COMPILED_FROM or a.dtype.isbuiltin != 1:
+        return None
+    return np.array(a.nonzero()).T
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def nonzero(input, *, as_tuple=False):
     """The places of the non-zero elements in row-major order: ``(count, ndim)``, int64.
@@ -238,7 +311,10 @@ def nonzero(input, *, as_tuple=False):
             [1, 0]])
     """
     if not as_tuple:
-        return nonzero_rows.function(input)
+        return nonzero_rows(input)
+    a = input._a
+    if a.__class__ is ndarray and a.ndim > 0 and a.size < kernel.COMPILED_FROM and a.dtype.isbuiltin == 1:
+        return tuple([wrap(x.copy()) for x in a.nonzero()])
     return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..tensor import Tensor, wrap_dim
+from ..tensor import Tensor, wrap, wrap_dim
+from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_square
 from ._matrices import adjoint, identity_like, matmul
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, primitive
+from ._spec import FUNCTION, METHOD, OPS, OUT, arrays_of, composite, describe, primitive
 from .solve import inverse_of
 from .spectral import svd_of
 
@@ -31,9 +32,7 @@ def det_of(A):
 det_of.node_class.title = "LinalgDetBackward0"
 
 
-@det_of.kernel
-def _det(a):
-    return np.asarray(np.linalg.det(a), a.dtype)
+det_of.kernel(_lapack.det)
 
 
 @det_of.shape
@@ -97,10 +96,7 @@ def slogdet_of(A):
 slogdet_of.node_class.title = "LinalgSlogdetBackward0"
 
 
-@slogdet_of.kernel
-def _slogdet(a):
-    sign, log = np.linalg.slogdet(a)
-    return np.asarray(sign, a.dtype), np.asarray(log, a.real.dtype)
+slogdet_of.kernel(_lapack.slogdet)
 
 
 @slogdet_of.shape
@@ -147,6 +143,17 @@ def logdet(input):
     return OPS["where"].function(sign == -1, float("nan"), logabs)
 
 
+def _logdet_now(a: Any) -> Any:
+    if a.dtype.kind == "c":
+        return None
+    sign, made = _lapack.slogdet(a)
+    np.putmask(made, sign == -1, np.nan)
+    return made
+
+
+logdet.fast(_lapack.short_way(_logdet_now, square=True))
+
+
 # -- powers and the exponential ------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +162,7 @@ def _matrix_power(input: Any, n: Any) -> Tensor:
         raise TypeError(f"linalg_matrix_power(): argument 'n' must be int, not {type(n).__name__}")
     if not isinstance(input, Tensor):
         raise TypeError(f"linalg_matrix_power(): argument 'input' must be Tensor, not {type(input).__name__}")
-    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+    if input._a.ndim < 2 or input._a.shape[-1] != input._a.shape[-2]:
         raise RuntimeError(f"linalg.matrix_power: A must be batches of square matrices\n{describe(A=input)}")
     if n < 0:
         input, n = OPS["linalg.inv"].function(input), -n
@@ -295,6 +302,21 @@ def multi_dot(tensors):
     return made.squeeze(-1) if tail else made
 
 
+@multi_dot.fast
+def _multi_dot_fast(tensors):
+    """Three matrices: the cheaper of two orders."""
+    try:
+        first, second, third = tensors
+        (m, k), (i, j), (l, n) = first._a.shape, second._a.shape, third._a.shape
+        if k != i or j != l or not first._a.dtype is second._a.dtype is third._a.dtype:
+            return None
+    except (AttributeError, TypeError, ValueError):  # other tensors, or none
+        return None
+    if m * k * j + m * j * n < k * j * n + m * k * n:
+        return matmul(matmul(first, second), third)
+    return matmul(first, matmul(second, third))
+
+
 @composite(surface=BOTH, namespace="linalg")
 def vecdot(x, y, *, dim=-1):
     """The sums of ``conj(x) * y`` over `dim`, which the result lacks; `x` and `y` broadcast."""
@@ -303,6 +325,19 @@ def vecdot(x, y, *, dim=-1):
         raise RuntimeError(f"linalg.vecdot: sizes along dim {dim} differ\n{describe(x=x, y=y)}")
     product = (x.conj() if x.is_complex() else x) * y
     return product.sum(dim)
+
+
+@vecdot.fast
+def _vecdot_fast(x, y, *, dim):
+    """Small real arrays of one dtype and shape, without history."""
+    try:
+        arrays = arrays_of("fd", x, y)
+        if arrays is None:
+            return None
+        a, b = arrays
+        return wrap(np.add.reduce(a * b, dim)) if a.shape == b.shape and 0 < a.size < 1024 and a.ndim > 1 else None
+    except (AttributeError, TypeError, ValueError, RuntimeWarning):  # said better by the general way
+        return None
 
 
 @composite(surface=BOTH, namespace="linalg")

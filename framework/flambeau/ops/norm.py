@@ -13,6 +13,7 @@ from .. import _state, dtypes
 from .._arrays import MetaArray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
+from ._plans import Plan, few, planned
 from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive
 
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
@@ -212,6 +213,39 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
+def _plan_of_rows(input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, weight: Any, bias: Any, record: Any) -> Plan | None:
+    """The plan of normalizing over the last dimensions, which are `shape`."""
+    from flambeau_kernels.cpu.norm import Moments, planned_rows
+
+    a, d = input._a, prod(shape)
+    parameters = (weight, bias)
+    if any(p is not None and p.dtype is not input.dtype for p in parameters) or not a.size:
+        return None
+    run = planned_rows(a.size // d, d, a.dtype, a.shape, float(eps), centred, *(p is not None for p in parameters))
+    if run is None:
+        return None
+
+    def result(a: Any, weight: Any, bias: Any = None) -> Any:
+        return run(a, weight, bias)[0]
+
+    def taped(a: Any, weight: Any, bias: Any = None) -> Any:
+        keep = Moments()
+        out, keep.mean, keep.variance, keep.inverse = run(a, weight, bias)
+        return out, keep
+
+    return Plan(result, taped, record)
+
+
+@planned(layer_norm, ("input", "weight", "bias"))
+def _planned_layer_norm(input, normalized_shape, weight, bias, eps):
+    _, shape, weight, bias, eps, _ = _check_layer(input, normalized_shape, weight, bias, eps, None)
+
+    def record(made: Tensor, keep: Any, input: Tensor, weight: Any, bias: Any) -> None:
+        normalize_trailing.history(made, None, input, shape, weight, bias, eps, keep)
+
+    return _plan_of_rows(input, shape, eps, True, weight, bias, record)
+
+
 @composite(surface=FUNCTION)
 def layer_norm__(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
     """`nn.functional.layer_norm` of the same arguments; `cudnn_enable` chooses among CUDA kernels only.
@@ -329,6 +363,17 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         _trailing("rms_norm", input, normalized_shape, weight=weight)
         return made * weight
     return scale_trailing(input, normalized_shape, weight, eps)
+
+
+@planned(rms_norm, ("input", "weight"))
+def _planned_rms_norm(input, normalized_shape, weight, eps):
+    check_floating("rms_norm", input=input, weight=weight)
+    _, shape, weight, eps, _ = _check_rms(input, normalized_shape, weight, eps, None)
+
+    def record(made: Tensor, keep: Any, input: Tensor, weight: Any) -> None:
+        scale_trailing.history(made, None, input, shape, weight, eps, keep)
+
+    return _plan_of_rows(input, shape, eps, False, weight, None, record)
 
 
 def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: Any) -> Tensor:
@@ -570,6 +615,11 @@ def batch_norm(
     tensor([[-1.0000],
             [ 1.0000]])
     """
+    _check_batch(input, training, eps)
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+
+
+def _check_batch(input: Tensor, training: bool, eps: float) -> None:
     if training and input.ndim and input.shape[0] * prod(input.shape[2:]) == 1:
         raise ValueError(
             f"batch_norm: Expected more than 1 value per channel when training, got input size "
@@ -580,7 +630,60 @@ def batch_norm(
             f"batch_norm: eps must be {'positive during training' if training else 'non-negative'}, but got "
             f"{eps}"
         )
-    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+
+
+@planned(batch_norm, ("input", "running_mean", "running_var", "weight", "bias"), optional=("running_mean", "running_var"))
+def _planned_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
+    from flambeau_kernels.cpu.norm import planned_channels, planned_given
+
+    _check_batch(input, training, eps)
+    _check_momentum("batch_norm", momentum)
+    a = input._a
+    wa, ba = (None if p is None else p._a for p in (weight, bias))
+    if not training:
+        _check_by_running(input, running_mean, running_var, weight, bias, eps)
+        run = planned_given(a, running_mean._a, running_var._a, wa, ba, eps)
+        return run and Plan(
+            run, lambda *arrays: (run(*arrays), None),
+            lambda made, _, *tensors: normalize_by_running.history(made, None, *tensors, eps),
+        )  # fmt: skip
+    _check_channels(input, weight, bias, eps, None)
+    _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+    run = planned_channels(a, None, wa, ba, eps)
+    if run is None or any(r is not None and r.dtype is not input.dtype for r in (running_mean, running_var)):
+        return None
+    count = a.size // a.shape[1]
+    unbias, momentum = a.dtype.type(count / (count - 1)), a.dtype.type(momentum)
+
+    def normalized(a: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Any:
+        made = run(a, weight, bias)
+        if mean is not None:
+            _move(mean, made[1].reshape(-1), momentum)
+        if variance is not None:
+            _move(variance, (made[2] * unbias).reshape(-1), momentum)
+        return made
+
+    def taped(*arrays: Any) -> Any:
+        keep = _moments()
+        out, keep.mean, keep.variance, keep.inverse = normalized(*arrays)
+        return out, keep
+
+    def record(made: Tensor, keep: Any, input: Tensor, _mean: Any, _var: Any, weight: Any, bias: Any) -> None:
+        normalize_channels.history(made, None, input, weight, bias, eps, keep)
+
+    def after(_input: Tensor, *tensors: Any) -> None:
+        for running in tensors[:2]:
+            if running is not None:
+                bump(running)
+
+    return Plan(lambda *arrays: normalized(*arrays)[0], taped, record, after)
+
+
+def _move(running: Any, found: Any, momentum: Any) -> None:
+    """Move running statistics towards those found."""
+    step = found - running
+    step *= momentum
+    running += step
 
 
 @composite(surface=FUNCTION)
@@ -770,6 +873,11 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
         group.
     Source: Wu and He 2018, "Group Normalization".
     """
+    _check_several(input, num_groups)
+    return normalize_groups(input, num_groups, weight, bias, eps)
+
+
+def _check_several(input: Tensor, num_groups: int) -> None:
     if (
         input.ndim >= 2
         and num_groups > 0
@@ -779,7 +887,33 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
             f"group_norm: Expected more than 1 value per channel when training, got input size "
             f"{tuple(input.shape)}"
         )
-    return normalize_groups(input, num_groups, weight, bias, eps)
+
+
+def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: float) -> Plan | None:
+    """The plan of normalizing each of `count` groups of channels of each image."""
+    from flambeau_kernels.cpu.norm import planned_channels
+
+    w, b = (None if p is None else p._a for p in (weight, bias))
+    run = planned_channels(input._a, count, w, b, eps)
+    if run is None:
+        return None
+
+    def taped(*arrays: Any) -> Any:
+        keep = _moments()
+        out, keep.mean, keep.variance, keep.inverse = run(*arrays)
+        return out, keep
+
+    def record(made: Tensor, keep: Any, input: Tensor, weight: Any, bias: Any) -> None:
+        normalize_groups.history(made, None, input, count, weight, bias, eps, keep)
+
+    return Plan(lambda *arrays: run(*arrays)[0], taped, record)
+
+
+@planned(group_norm, ("input", "weight", "bias"))
+def _planned_group_norm(input, num_groups, weight, bias, eps):
+    _check_several(input, num_groups)
+    _check_groups(input, num_groups, weight, bias, eps, None)
+    return _plan_of_groups(input, num_groups, weight, bias, eps)
 
 
 @composite(surface=FUNCTION)
@@ -851,3 +985,10 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
     """
     length = OPS["linalg.vector_norm"](input, p, dim, True)
     return input / length.clamp_min(eps).expand_as(input)
+
+
+@few(normalize, "input", most=8192)
+def _few_directed(a, p, dim, eps):
+    from .distance import directed
+
+    return directed(a, p, dim, eps) if p in (1, 2) and dim.__class__ is int and -a.ndim <= dim < a.ndim else None

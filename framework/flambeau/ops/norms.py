@@ -8,11 +8,25 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu import moments
+from flambeau_kernels.cpu.along import SEVERAL, Along
+from flambeau_kernels.quiet import hush, unhush
 
 from .. import dtypes
+from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._lapack import check_floating, check_matrix, check_square
-from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive, reduced_shape, spread_dims, wrap_dims
+from ._spec import (
+    FUNCTION,
+    OPS,
+    OUT,
+    aligned,
+    composite,
+    describe,
+    primitive,
+    reduced_shape,
+    spread_dims,
+    wrap_dims,
+)
 from .solve import inverse_of, tolerances
 from .spectral import eigvalsh_of, singular_values
 
@@ -40,6 +54,40 @@ def _norm_shape(input, order, dims, keepdim):
     return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype.to_real()
 
 
+def _own(dtype: np.dtype) -> Any:
+    return None if dtype.kind in "iubc" else (dtype, dtype)
+
+
+_NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moments.usual().items()}
+
+
+@norm_over.fast
+def norm_short(input, order, dims, keepdim):
+    """The norm of a small tensor over `dims` in any form; None for what the general ways are for."""
+    along = _NORMS.get(order) if order.__class__ in (int, float) else None
+    found = along(input._a, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
+    if found is None:
+        return None
+    made = wrap(found)
+    if input._n is not None:
+        norm_over.history(made, None, input, float(order), wrap_dims("norm", dims, input._a.ndim), keepdim)
+    return made
+
+
+@norm_over.raw
+def _norm_raw(grad, input, out, order, dims, keepdim):
+    if order not in (1, 2) or input.dtype is not F4 and input.dtype is not F8:
+        return None
+    grad = aligned(grad, input.shape, dims, keepdim)
+    if order == 1:
+        return (np.asarray(np.sign(input) * grad),)
+    norm = aligned(out, input.shape, dims, keepdim)
+    token = hush()
+    made = np.asarray(input * np.where(norm == 0, 0, grad / norm))
+    unhush(token)
+    return (made,)
+
+
 @norm_over.vjp
 def _norm_vjp(grad, input, out, order, dims, keepdim):
     where = OPS["where"].function
@@ -51,7 +99,10 @@ def _norm_vjp(grad, input, out, order, dims, keepdim):
     if order == 1:
         return (sign * g,)
     if abs(order) == inf:
-        reached = (input.abs() == norm).to(g.dtype)
+        # The magnitudes are compared with their own extreme: another way may have made the last bit of `out` different.
+        size = input.abs()
+        top = size.amax(dims, True) if order > 0 else size.amin(dims, True)
+        reached = (size == top).to(g.dtype)
         count = spread_dims(reached.sum(dims, keepdim=keepdim), shape, dims, keepdim) if dims else reached
         return (sign * (g * reached / count),)
     zero = norm == 0
@@ -105,6 +156,11 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     if order < 0 or order == inf:
         _check_not_empty(name, x, dims, dim is None or not isinstance(dim, int) and not len(dim), order)
     return norm_over(_check_norm_dtype(name, x, dtype), order, dims, bool(keepdim))
+
+
+@vector_norm.fast
+def _vector_norm_short(x, ord, dim, keepdim, dtype):
+    return norm_short(x, ord, dim, keepdim) if dtype is None else None
 
 
 def _check_not_empty(name: str, x: Tensor, dims: Any, whole: bool, order: float) -> None:
@@ -188,6 +244,12 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     return _matrix_norm(input, ord, dim, keepdim, dtype)
 
 
+@matrix_norm.fast
+def _matrix_norm_short(input, ord, dim, keepdim, dtype):
+    plain = dtype is None and ord == "fro" and dim.__class__ is tuple and len(dim) == 2
+    return norm_short(input, 2.0, dim, keepdim) if plain else None
+
+
 @composite(surface=BOTH, namespace="linalg")
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     """A vector norm over one dimension, a matrix norm over two; without `ord` the 2-norm of all elements.
@@ -213,6 +275,15 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     if ord is not None and (isinstance(ord, str) or len(dims) == 2):
         return _matrix_norm(input, ord, dims if len(dims) == 2 else (dims[0] if dim is not None else (-2, -1)), keepdim, dtype)
     return vector_norm(input, 2 if ord is None else ord, dims or None, keepdim, dtype=dtype)
+
+
+@norm.fast
+def _norm_of_few(input, ord, dim, keepdim, dtype):
+    if dtype is not None or not (dim is None or dim.__class__ is int):
+        return None
+    if ord is None:
+        return norm_short(input, 2.0, dim, keepdim)
+    return norm_short(input, ord, dim, keepdim) if dim is not None else None
 
 
 # -- condition and rank ----------------------------------------------------------------------------------------------------

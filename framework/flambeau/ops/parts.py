@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from flambeau_kernels import small
+
+from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
 from ..tensor import Tensor, wrap_dim
 from ._spec import (
@@ -20,7 +22,10 @@ from ._spec import (
     view,
 )
 from .join import stack
-from .shape import adjoint, broadcast_tensors, restrided, slice_dim
+from .shape import adjoint, broadcast_tensors, permute, restrided, slice_dim, transpose
+
+SLOW = _state.SLOW
+_state.share(globals())                               # keeps it as it is there
 
 
 @view(surface=FUNCTION | METHOD)
@@ -34,6 +39,14 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 @diagonal.kernel
 def _diagonal(a, offset, dim1, dim2):
+    if a.__class__ is ndarray:
+        try:
+            made = a.diagonal(offset, dim1, dim2)
+            if a.flags.writeable:
+                made.flags.writeable = True
+            return made
+        except (ValueError, TypeError):  # dims that do not fit, said better below
+            pass
     i, j = wrap_dim(dim1, a.ndim), wrap_dim(dim2, a.ndim)
     if i == j:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -43,10 +56,6 @@ def _diagonal(a, offset, dim1, dim2):
     kept = [d for d in range(a.ndim) if d not in (i, j)]
     shape = (*(a.shape[d] for d in kept), length)
     strides = (*(a.strides[d] for d in kept), a.strides[i] + a.strides[j])
-    if type(a) is ndarray:
-        made = np.diagonal(a, offset, i, j)
-        made.flags.writeable = a.flags.writeable
-        return made
     return restrided(a, shape, strides, skip)
 
 
@@ -55,6 +64,9 @@ def _diagonal_vjp(grad, input_shape, offset, dim1, dim2):
     whole = grad.new_zeros(input_shape)
     whole.diagonal(offset, dim1, dim2).copy_(grad)
     return (whole,)
+
+
+diagonal.shows_part()
 
 
 @view(surface=METHOD)
@@ -214,6 +226,23 @@ def complex(real, imag):  # PyTorch's name
     return complex_of(real, imag)
 
 
+_COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
+
+
+@complex.fast
+def _complex_fast(real, imag):
+    """Of host tensors of one shape and dtype, neither of them recorded."""
+    if real.__class__ is not Tensor or imag.__class__ is not Tensor or real._n is not None or imag._n is not None:
+        return None
+    a, b = real._a, imag._a
+    wanted = _COMPLEX.get(a.dtype)
+    if a.__class__ is not ndarray or b.__class__ is not ndarray or wanted is None or b.dtype is not a.dtype or a.shape != b.shape:
+        return None
+    made = np.empty(a.shape, wanted)
+    made.real, made.imag = a, b
+    return small.over(made)
+
+
 refuse_other_dtype_out(complex, lambda real: real.dtype.to_complex())
 
 
@@ -251,6 +280,9 @@ def conj_physical(input):
 
 def _matrix_transpose(self: Tensor) -> Tensor:
     """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
+    a = self._a
+    if not SLOW and a.__class__ is ndarray and a.ndim >= 2:
+        return transpose.of(self, a.swapaxes(-2, -1), (-2, -1))
     if self.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
     return self.transpose(-2, -1)
@@ -277,10 +309,15 @@ def _set_part(index: int) -> Any:
     return store
 
 
-Tensor.T = property(  # type: ignore[attr-defined]
-    lambda self: self.permute(tuple(range(self.ndim - 1, -1, -1))),
-    doc="A view with all dimensions in reverse order; meant for two.",
-)
+def _reversed(self: Tensor) -> Tensor:
+    """A view with all dimensions in reverse order; meant for two."""
+    a = self._a
+    if not SLOW and a.__class__ is ndarray and a.ndim == 2:
+        return permute.of(self, a.T, ((1, 0),))
+    return self.permute(tuple(range(self.ndim - 1, -1, -1)))
+
+
+Tensor.T = property(_reversed)  # type: ignore[attr-defined]
 Tensor.mT = property(_matrix_transpose)  # type: ignore[attr-defined]
 Tensor.mH = property(_adjoint)  # type: ignore[attr-defined]
 Tensor.H = property(_hermitian)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from .. import _state, dtypes
 from ..tensor import Tensor, wrap
+from ._plans import Plan, planned
 from ._spec import FUNCTION, OUT, composite, describe, primitive
 from .conv import as_ints
 from .norm import link
@@ -217,6 +219,22 @@ def _avg_pool(
     return window_mean(input, windows, bool(count_include_pad), divisor)
 
 
+def _planned_mean(
+    op: str, n: int, input: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, divisor: Any = None
+) -> Plan | None:
+    """The plan of `_avg_pool`."""
+    from flambeau_kernels.cpu.pool import planned_means
+
+    _check_input(op, input, n, "mean")
+    if divisor == 0:
+        return None
+    windows, include = _windows(op, input, kernel, stride, padding, 1, ceil_mode, n), bool(include)
+    run = planned_means(_planes(input._a, n), windows, include, divisor, _pooled_shape(input, windows))
+    if run is None:
+        return None
+    return Plan(run, lambda a: (run(a), None), lambda made, _, x: window_mean.history(made, None, x, windows, include, divisor))
+
+
 @composite(surface=FUNCTION, aliases=("nn.functional.avg_pool1d",))
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The mean over windows of the last dimension: ``(N, C, L) -> (N, C, L')``, or without N.
@@ -267,6 +285,10 @@ def avg_pool3d(
     return _avg_pool(
         "avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
+
+
+for _n, _op in enumerate((avg_pool1d, avg_pool2d, avg_pool3d), 1):
+    planned(_op)(partial(_planned_mean, _op.name, _n))
 
 
 def running_mean(input: Tensor, kernel: Ints) -> Tensor:
@@ -482,6 +504,31 @@ def _max_pool(
     )
 
 
+def _planned_max(
+    op: str, n: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: bool
+) -> Plan | None:
+    """The plan of `_max_pool`."""
+    _check_input(op, input, n, "order")
+    return _plan_of_maxima(input, _windows(op, input, kernel, stride, padding, dilation, ceil_mode, n), indices)
+
+
+def _plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | None:
+    """The plan of `_max`."""
+    from flambeau_kernels.cpu.pool import planned_maxima
+
+    runs = planned_maxima(_planes(input._a, len(windows)), windows, _pooled_shape(input, windows))
+    if runs is None:
+        return None
+    values, with_places = runs
+
+    def record(made: Tensor, places: Any, input: Tensor) -> None:
+        keep = Kept(True)
+        keep.indices = places
+        window_max.history(made, None, input, windows, keep)
+
+    return Plan(with_places) if indices else Plan(values, with_places, record)
+
+
 @composite(namespace="nn.functional")
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The maximum over windows, nan above all: ``(N, C, L) -> (N, C, L')``, or without N.
@@ -528,6 +575,10 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return _max_pool(
         "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
+
+
+for _n, _op in enumerate((max_pool1d, max_pool2d, max_pool3d), 1):
+    planned(_op)(partial(_planned_max, _op.name, _n))
 
 
 def _with_indices(n: int) -> Any:
@@ -604,17 +655,10 @@ def _adaptive_mean(x, sizes):
     if prod(sizes) == 1:
         made = kernels.plane_means(planes.reshape(len(planes), -1))
         return _restored(made.reshape(len(planes), *sizes), x, n, n < 3)  # as PyTorch
-    planes = _wide(planes)
-    if all(m and size % m == 0 for size, m in zip(planes.shape[1:], sizes, strict=True)):
-        windows = tuple(
-            kernels.Window(size, size // m, size // m, 0, 1, m)
-            for size, m in zip(planes.shape[1:], sizes, strict=True)
-        )
-        made = kernels.window_sum(planes, windows)
-        made /= prod(w.kernel for w in windows)
-    else:
-        made = kernels.adaptive_mean(planes, sizes)
-    return _restored(made.astype(x.dtype), x, n, n < 3)  # as PyTorch
+    windows = kernels.even_windows(planes.shape[1:], sizes)
+    if windows is not None:
+        return _window_mean(x, windows, False, None)
+    return _restored(kernels.adaptive_mean(planes, sizes), x, n, n < 3)  # as PyTorch
 
 
 @adaptive_mean.shape
@@ -662,6 +706,22 @@ def _adaptive_spread_vjp(grad, grad_shape, sizes):
     return adaptive_mean(grad, tuple(grad_shape[len(grad_shape) - len(sizes) :]))
 
 
+def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Plan | None:
+    """The plan of the op."""
+    from flambeau_kernels.cpu import pool as kernels
+
+    sizes = _sizes(op, input, output_size, n, "floating")
+    planes, shape = _planes(input._a, n), (*input.shape[: input.ndim - n], *sizes)
+    windows = None if prod(sizes) == 1 else kernels.even_windows(planes.shape[1:], sizes)
+    if windows is None:
+        run = kernels.planned_adaptive_mean(planes, sizes, shape)
+    else:
+        run = kernels.planned_means(planes, windows, False, None, shape)
+    if run is None:
+        return None
+    return Plan(run, lambda a: (run(a), None), lambda made, _, x: adaptive_mean.history(made, None, x, sizes))
+
+
 @composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",))
 def adaptive_avg_pool1d(input, output_size):
     """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
@@ -698,16 +758,22 @@ def adaptive_avg_pool3d(input, output_size):
     return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
 
 
+def planned_area(input: Tensor, sizes: Ints) -> Plan | None:
+    """The plan of means over `sizes` ranges along all dimensions but the first two."""
+    return _planned_adaptive_mean("adaptive_avg_pool", len(sizes), input, sizes)
+
+
+for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d), 1):
+    planned(_op)(partial(_planned_adaptive_mean, _op.name, _n))
+
+
 def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
-    from flambeau_kernels.cpu.pool import Window, adaptive_ranges
+    from flambeau_kernels.cpu.pool import adaptive_ranges, even_windows
 
     sizes = _sizes(op, input, output_size, n, "floating")
     extents = tuple(input.shape[-n:])
-    if all(m and size % m == 0 for size, m in zip(extents, sizes, strict=True)):
-        windows: Any = tuple(
-            Window(size, size // m, size // m, 0, 1, m) for size, m in zip(extents, sizes, strict=True)
-        )
-    else:
+    windows: Any = even_windows(extents, sizes)
+    if windows is None:
         windows = [_members(adaptive_ranges(size, m)) for size, m in zip(extents, sizes, strict=True)]
     return _max(input, windows, return_indices)
 
@@ -748,6 +814,18 @@ def adaptive_max_pool3d(input, output_size, return_indices=False):
         return_indices: return ``(values, indices)``, indices counting through the volume.
     """
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Plan | None:
+    """The plan of `_adaptive_max`."""
+    from flambeau_kernels.cpu.pool import even_windows
+
+    windows = even_windows(tuple(input.shape[-n:]), _sizes(op, input, output_size, n, "floating"))
+    return None if windows is None else _plan_of_maxima(input, windows, return_indices)
+
+
+for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), 1):
+    planned(_op)(partial(_planned_adaptive_max, _op.name, _n))
 
 
 @composite(surface=FUNCTION)

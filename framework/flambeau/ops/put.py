@@ -13,7 +13,9 @@ from .. import dtypes
 from .._arrays import restride
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive, refuse_other_dtype_out
-from .select import check_bounds, check_same_dtype, converted_back, long_index
+from .select import I8, check_bounds, check_same_dtype, converted_back, long_index
+
+FEW = kernel.COMPILED_FROM                           # places that are looked at by numpy
 
 
 def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
@@ -40,6 +42,17 @@ def _take(a, index):
     if not index.size:
         return np.empty(index.shape, a.dtype)
     return kernel.take_rows(np.ascontiguousarray(a).reshape(-1), 0, index.reshape(-1)).reshape(index.shape)
+
+
+@take.short
+def _take_short(a, at):
+    return a.take(at) if at.dtype is I8 and 0 < at.size < FEW else None
+
+
+@take.raw
+def _take_raw(grad, input_shape, index):
+    whole = np.zeros(input_shape, grad.dtype)
+    return (kernel.reduce_at(whole, index.reshape(-1), grad.reshape(-1), "sum", True) if index.size else whole, None)
 
 
 @take.shape
@@ -75,6 +88,16 @@ def _put(a, index, source, accumulate):
     if accumulate:
         return kernel.reduce_at(a, at, values, "sum", True)
     return kernel.put(a.reshape(-1), at, values).reshape(a.shape)
+
+
+@put.stores
+def _put_short(a, at, source, accumulate):
+    if at.dtype is not I8 or source.dtype is not a.dtype or not 0 < at.size < FEW or at.size != source.size:
+        return False
+    if accumulate:
+        return kernel.combine_few(a.reshape(-1), (at.reshape(-1),), source.reshape(-1), "sum")
+    a.put(at, source)
+    return True
 
 
 @put.shape
@@ -142,6 +165,15 @@ def _select_scatter(a, src, dim, index):
     return _put_view(a, src, lambda x: x.select(dim, index))
 
 
+@select_scatter.short(wraps="dim")
+def _select_scatter_short(a, src, dim, index):
+    if src.dtype is not a.dtype or index.__class__ is not int or src.shape != a.shape[:dim] + a.shape[dim + 1 :]:
+        return None
+    made = a.copy()
+    made[(*(slice(None),) * dim, index)] = src
+    return made
+
+
 @select_scatter.shape
 def _select_scatter_shape(input, src, dim, index):
     return input.shape, input.dtype
@@ -190,6 +222,18 @@ def _slice_scatter(a, src, dim, start, end, step):
     return _put_view(a, src, lambda x: _sliced(x, dim, start, end, step))
 
 
+@slice_scatter.short(wraps="dim")
+def _slice_scatter_short(a, src, dim, start, end, step):
+    if src.dtype is not a.dtype or step <= 0:
+        return None
+    made = a.copy()
+    part = made[(*(slice(None),) * dim, slice(start, end, step))]
+    if part.shape != src.shape:
+        return None
+    part[...] = src
+    return made
+
+
 @slice_scatter.shape
 def _slice_scatter_shape(input, src, dim, start, end, step):
     return input.shape, input.dtype
@@ -215,6 +259,22 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 @diagonal_scatter.kernel
 def _diagonal_scatter(a, src, offset, dim1, dim2):
     return _put_view(a, src, lambda x: x.diagonal(offset, dim1, dim2))
+
+
+@diagonal_scatter.short
+def _diagonal_scatter_short(a, src, offset, dim1, dim2):
+    made = a.copy()
+    part = _writable_diagonal(made) if a.ndim == 2 and not offset and dim1 == 0 and dim2 == 1 else src
+    if src.dtype is not a.dtype or part.shape != src.shape or part is src:
+        return None
+    part[...] = src
+    return made
+
+
+def _writable_diagonal(a: Any) -> Any:
+    """The diagonal of a matrix in C order."""
+    n = min(a.shape)
+    return a.reshape(-1)[: n * (a.shape[1] + 1) : a.shape[1] + 1]
 
 
 @diagonal_scatter.shape

@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.tier import compiles
+from flambeau_kernels import small
 
 from .. import _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
-from ..dtypes import F4
+from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, host_only, refuse_other_dtype_out
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, refuse_names
 
-SLOW = _state.SLOW
-_state.share(globals())                               # keeps it as it is there
-_new = object.__new__
+SLOW, PLACED = _state.SLOW, _state.PLACED
+_state.share(globals())                               # keeps both as they are there
 
 
 def _kernels() -> Any:
@@ -71,7 +70,7 @@ _default: Any = None
 
 
 def _stream(generator: Any) -> Any:
-    return _streams()(generator)
+    return (_default or _default_generator())._stream if generator is None else _streams()(generator)
 
 
 class _Named:
@@ -81,8 +80,20 @@ class _Named:
         self.name = name
 
 
+def _is_free(self: Tensor) -> bool:
+    """Whether `self` may be written without a question: rows in host memory that nothing is recorded of."""
+    a = self._a
+    return (
+        a.__class__ is ndarray and self._n is None and (self._b is None or self._b[0]._n is None) and a.flags.carray and not SLOW
+    )
+
+
 def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
+    if _is_free(self):
+        draw(self._a)
+        bump(self)
+        return self
     if _state.SLOW and _state.local.interpreters:
         from ..func.batching import fill_randomly
 
@@ -118,7 +129,14 @@ def _floating(self: Tensor, name: str) -> None:
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
-    low = named.pop("from", from_)
+    low = named.pop("from", from_) if named else from_
+    d = self._a.dtype
+    if (d is F4 or d is F8) and -1e38 < low <= to < 1e38:
+        if _is_free(self):
+            _cpu_kernels().uniform(_stream(generator), self._a, low, to)
+            bump(self)
+            return self
+        return fill_in_place(self, "uniform", lambda a: _kernels().uniform(_stream(generator), a, low, to))
     _floating(self, "uniform_")
     if low > to:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}")
@@ -132,6 +150,10 @@ def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = N
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if self._a.dtype is F4 and _is_free(self):
+        _cpu_kernels().normal(_stream(generator), self._a, mean, std)
+        bump(self)
+        return self
     _floating(self, "normal_")
     return fill_in_place(self, "normal", lambda a: _kernels().normal(_stream(generator), a, mean, std))
 
@@ -148,7 +170,11 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
     return fill
 
 
-exponential_ = _simple("exponential", "Numbers from the exponential distribution of rate `lambd`.", lambd=1.0)
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Numbers from the exponential distribution of rate `lambd`."""
+    return fill_in_place(self, "exponential", lambda a: _kernels().exponential(_stream(generator), a, lambd))
+
+
 cauchy_ = _simple("cauchy", "Numbers from the Cauchy distribution.", median=0.0, sigma=1.0)
 log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mean` and `std`.", mean=1.0, std=2.0)
 
@@ -183,7 +209,7 @@ def _probability(p: float) -> float:
 
 def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Tensor:
     """Integers evenly spread over ``[from, to)``, ``[0, to)``, or everything the dtype holds exactly."""
-    low, high = named.pop("from", None), named.pop("to", None)
+    low, high = (named.pop("from", None), named.pop("to", None)) if named else (None, None)
     if len(bounds) == 1:
         high = bounds[0]
     elif len(bounds) == 2:
@@ -234,6 +260,22 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
     return finish(array, requires_grad, place, pin_memory=pin_memory)
 
 
+def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, requires_grad: bool) -> Tensor | None:
+    """A tensor of float32 or float64 in host memory that ``draw(stream, array)`` fills; None where arguments take a closer look."""
+    if not sizes or sizes[0] is True or sizes[0] is False:
+        return None
+    try:
+        plain = dtypes._default.numpy if d is None else d.numpy
+        if plain is not F4 and plain is not F8:
+            return None
+        array = np.empty(sizes if len(sizes) != 1 else sizes[0], plain)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    draw(_stream(generator), array)
+    made = small.over(array)
+    return made.requires_grad_(True) if requires_grad else made
+
+
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers evenly spread over [0, 1).
@@ -247,6 +289,15 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
+    if size is layout is out is names is device is None and not (PLACED or SLOW or pin_memory):
+        if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
+            whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
+            array = _cpu_kernels().uniforms((_default or _default_generator())._stream, whole, _SINGLE)
+            if array is not None:
+                return small.over(array)
+        made = _in_short(_cpu_kernels().uniform, sizes, dtype, generator, requires_grad)
+        if made is not None:
+            return made
     if names is not None:
         refuse_names(names)
     return _make(
@@ -263,46 +314,19 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     """
     if names is not None:
         refuse_names(names)
-    if (
-        generator is None is size and out is None is dtype and layout is None is device and not (requires_grad or pin_memory or SLOW)
-        and dtypes._default is dtypes.float32 and _state._global_device is None and not _state.local.devices
-    ):  # fmt: skip
-        array = (_default or _default_generator())._stream.normals(sizes)
-        if array is None:
-            array = _few_normals(sizes)
-        if array is not None:
-            made = _new(Tensor)                       # `wrap`, written out
-            made._a = array
-            made._n = made._b = None
-            made._v = [0, 0, None, None]
+    if size is layout is out is names is device is None and not (PLACED or SLOW or pin_memory):
+        if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
+            whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
+            array = (_default or _default_generator())._stream.normals(whole)
+            if array is not None:
+                return small.over(array)
+        made = _in_short(_cpu_kernels().normal, sizes, dtype, generator, requires_grad)
+        if made is not None:
             return made
     return _make(
         lambda a: _kernels().normal(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
     )
-
-
-def _few_normals(size: tuple[Any, ...]) -> Any:
-    """A few float32 numbers from the default generator of the CPU, which one kernel makes; None where that is not what is asked for."""
-    stream = _default_generator()._stream
-    if len(size) == 1 and size[0].__class__ is tuple:
-        size = size[0]
-        array = stream.normals(size)
-        if array is not None:
-            return array
-    count = 1
-    for n in size:
-        if n.__class__ is not int:
-            return None
-        count *= n
-    if not 0 < count <= 4096 or count % 16 or not compiles():
-        return None
-    try:
-        array = np.empty(size, F4)
-    except ValueError:  # two negative sizes
-        return None
-    stream.few_normals(array)
-    return array
 
 
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -316,6 +340,10 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     >>> fb.randint(5, 6, (3,))
     tensor([5, 5, 5])
     """
+    if generator is layout is out is device is dtype is None and not (named or requires_grad or PLACED or SLOW or pin_memory):
+        made = _integers_in_short(args)
+        if made is not None:
+            return made
     values = list(args)
     low = named.pop("low", None)
     high = named.pop("high", None)
@@ -343,11 +371,36 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     )
 
 
+def _integers_in_short(args: tuple[Any, ...]) -> Tensor | None:
+    """``randint(low, high, size)`` or ``randint(high, size)`` of ints and a tuple; None for everything else."""
+    if len(args) not in (2, 3):
+        return None
+    low: Any = 0 if len(args) == 2 else args[0]
+    high, size = args[-2:]
+    if low.__class__ is not int or high.__class__ is not int or size.__class__ is not tuple or low >= high:
+        return None
+    array = _cpu_kernels().integers(_stream(None), size, low, high)
+    if array is not None:
+        return small.over(array)
+    try:
+        array = np.empty(size, _I8)
+    except (TypeError, ValueError):
+        return None
+    _cpu_kernels().randint(_stream(None), array, low, high)
+    return small.over(array)
+
+
+_I8 = np.dtype(np.int64)
+_SINGLE = np.empty(0, F4)
+
+
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The integers from 0 to ``n - 1`` in random order."""
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
+    if out is layout is device is dtype is None and not (PLACED or requires_grad) and n.__class__ is int:
+        return small.over(_cpu_kernels().randperm(_stream(generator), n, _I8))
     d = dtype or (out.dtype if out is not None else dtypes.int64)
     place = _place(device)
     if place is not None and place.type == "meta":
@@ -356,9 +409,25 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     return made if out is None else out.resize_(made.shape).copy_(made)
 
 
-def _like_draw(draw_name: str, name: str) -> Any:
+_PRESERVE = devices.preserve_format
+
+
+def _uniforms_like(generator: Any, a: ndarray) -> ndarray | None:
+    return _cpu_kernels().uniforms((_default or _default_generator())._stream, a.shape, a) if generator is None else None
+
+
+def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
              memory_format: Any = devices.preserve_format, generator: Any = None) -> Tensor:  # fmt: skip
+        if dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor and not SLOW:
+            a = input._a
+            if a.__class__ is ndarray and (a.dtype is F4 or a.dtype is F8) and a.flags.c_contiguous:
+                array = made_by(generator, a) if made_by is not None else None
+                if array is None:
+                    array = np.empty(a.shape, a.dtype)
+                    getattr(_cpu_kernels(), draw_name)(_stream(generator), array)
+                made = small.over(array)
+                return made.requires_grad_(True) if requires_grad else made
         made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
         fill_in_place(made, name, lambda a: getattr(_kernels(), draw_name)(_stream(generator), a))
         return made.requires_grad_(True) if requires_grad else made
@@ -368,7 +437,7 @@ def _like_draw(draw_name: str, name: str) -> Any:
     return like
 
 
-rand_like, randn_like = _like_draw("uniform", "rand_like"), _like_draw("normal", "randn_like")
+rand_like, randn_like = _like_draw("uniform", "rand_like", _uniforms_like), _like_draw("normal", "randn_like")
 
 
 def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -379,6 +448,12 @@ def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None
     low, high = int(low), int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor and not SLOW:
+        a = input._a
+        if a.__class__ is ndarray and a.flags.c_contiguous:
+            made = small.over(np.empty(a.shape, a.dtype))
+            _cpu_kernels().randint(_stream(generator), made._a, low, high)
+            return made.requires_grad_(True) if requires_grad else made
     made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
     fill_in_place(made, "randint_like", lambda a: _kernels().randint(_stream(generator), a, low, high))
     return made.requires_grad_(True) if requires_grad else made
@@ -392,6 +467,13 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
         mean, std: a number each with `size`; or Tensors, or one of both, whose shape is the result's.
     Raises: RuntimeError for a negative `std`.
     """
+    if (
+        size.__class__ is tuple and out is layout is device is None and mean.__class__ is std.__class__ is float and std >= 0
+        and not (PLACED or SLOW or pin_memory)
+    ):  # fmt: skip
+        made = _in_short(lambda stream, a: _cpu_kernels().normal(stream, a, mean, std), (size,), dtype, generator, requires_grad)
+        if made is not None:
+            return made
     if size is not None:
         return _make(
             lambda a: _kernels().normal(_stream(generator), a, mean, std),
@@ -443,6 +525,9 @@ def bernoulli(input, p=None, *, generator=None):
     >>> fb.bernoulli(fb.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
+    made = _coins_in_short(input, p, generator)
+    if made is not None:
+        return made
     if p is None and input.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
     made = wrap(np.empty_like(input._a)) if type(input._a) is ndarray else input.detach() if input.is_meta else input.detach().clone()
@@ -452,6 +537,21 @@ def bernoulli(input, p=None, *, generator=None):
     finally:
         _state.set_grad(with_tape)
     return made * input * 0 + made if input.requires_grad else made
+
+
+def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
+    """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
+    a = input._a
+    if p is not None or SLOW or input._n is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
+        return None
+    if a.dtype is not F4 and a.dtype is not F8:
+        return None
+    array = np.empty(a.shape, a.dtype)
+    try:
+        _cpu_kernels().bernoulli(_stream(generator), array, a)
+    except RuntimeError:  # a chance that is none, said in other words below
+        return None
+    return small.over(array)
 
 
 @composite(surface=FUNCTION)

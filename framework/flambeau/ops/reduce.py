@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
 from flambeau_kernels.cpu import extremes, moments
-from flambeau_kernels.vocabulary import isnan, sqrt, where
+from flambeau_kernels.cpu.along import ALL, SEVERAL, Along
+from flambeau_kernels.cpu.reduce import count_of
+from flambeau_kernels.cpu.softmax import narrow, widen
+from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.vocabulary import isnan, where
 
-from .. import _state, dtypes
+from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
+from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
     FUNCTION,
     METHOD,
+    OPS,
     OUT,
+    aligned,
     bool_dtype,
     check_nonempty,
     composite,
@@ -41,24 +48,6 @@ def sum(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
-@sum.fast
-def _sum_fast(input, dim, keepdim, dtype):
-    """The whole of a small plain float tensor."""
-    if dim is not None or dtype is not None or keepdim or input.__class__ is not Tensor:
-        return None
-    a = input._a
-    o = small.sum(a)
-    if o is None:
-        o = small.numpy_sum(a)
-        if o is None:
-            return None
-    made = wrap(o)
-    node = input._n
-    if node is not None and (_state.GRAD or _state.local.grad):
-        made._n = sum.node_for(node, a)
-    return made
-
-
 def _nan_as_zero(x):
     return where(isnan(x), 0, x)
 
@@ -68,12 +57,17 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum over `dim` with nan counted as zero. An empty sum is 0."""
 
 
+@nansum.raw
+def _nansum_raw(grad, out, input, count):
+    return grad * ~np.isnan(input)
+
+
 def _average(total, n):
     return total / n if n else total * np.nan
 
 
 @reduction(dtype=floating_dtype, identity=0, combine="add", finish=_average,
-           vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / _count(shape, dims))  # fmt: skip
+           vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / count_of(shape, dims))  # fmt: skip
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean over `dim`; nan when there is nothing.
 
@@ -83,11 +77,9 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
-def _count(shape: Any, dims: Any) -> int:
-    n = 1
-    for d in dims:
-        n *= shape[d]
-    return n
+@mean.raw
+def _mean_raw(grad, out, input, count):
+    return grad / count
 
 
 @composite(surface=FUNCTION | METHOD | OUT)
@@ -135,6 +127,11 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
+@prod.raw
+def _prod_raw(grad, out, input, count):
+    return (grad * out.conj()) / input.conj() if input.all() else None
+
+
 def _share(grad, out, input, shape, dims, keepdim):
     """Elements equal to the extreme share the gradient equally."""
     at = (input == spread_dims(out, shape, dims, keepdim)) | (isnan_tensor(input) & isnan_tensor(spread_dims(out, shape, dims, keepdim)))
@@ -167,11 +164,21 @@ def amin(input, dim=(), keepdim=False):
     """
 
 
+def _share_raw(grad, out, input, count):
+    at = input == out
+    at |= (input != input) & (out != out)
+    axes = None if out.ndim == 0 else tuple(d for d, n in enumerate(out.shape) if n != input.shape[d])
+    return at * (grad / np.asarray(at.sum(axes, keepdims=True), grad.dtype))
+
+
+amax.raw(_share_raw)
+amin.raw(_share_raw)
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def aminmax(input, *, dim=None, keepdim=False):
     """The smallest and largest value over `dim` (or all), as a named tuple ``(min, max)``."""
-    from . import _derive
-
+    need_tensor("aminmax", input)
     if dim is None and input.numel() == 0:
         raise RuntimeError(f"aminmax(): cannot compute aminmax over an input without elements, of shape {tuple(input.shape)}; give dim")
     if isinstance(dim, (tuple, list)):
@@ -180,7 +187,23 @@ def aminmax(input, *, dim=None, keepdim=False):
         raise NotImplementedError(f"aminmax: not implemented for {input.dtype}, which has no order")
     d = () if dim is None else dim
     pair = (amin(input, d, keepdim), amax(input, d, keepdim))
-    return _derive.return_type("aminmax", ("min", "max"))(pair)
+    return _pair_type()(pair)
+
+
+_BOUNDS = Along("bounds", dims=ALL)
+
+
+@aminmax.fast
+def _aminmax_short(input, dim, keepdim):
+    found = _BOUNDS(input._a, dim, keepdim) if unrecorded(input) else None
+    return None if found is None else _pair_type()((wrap(found[0]), wrap(found[1])))
+
+
+@functools.cache
+def _pair_type() -> Any:
+    from . import _derive
+
+    return _derive.return_type("aminmax", ("min", "max"))
 
 
 refuse_other_dtype_out(aminmax)
@@ -239,6 +262,14 @@ def _index_shape(input, dim, keepdim):
     return reduced_shape(tuple(input.shape), axes, keepdim), dtypes.int64
 
 
+def _index_short(along: Along) -> Any:
+    def short(input, dim, keepdim):
+        found = along(input._a, dim, keepdim) if isinstance(input, Tensor) else None
+        return None if found is None else wrap(found)
+
+    return short
+
+
 @primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"))
 def argmax(input, dim=None, keepdim=False):
     """The index of the largest value along `dim`, the first of several, int64; nan counts as largest.
@@ -254,6 +285,7 @@ def _argmax(a, dim, keepdim):
 
 
 argmax.shape(_index_shape)
+argmax.fast(_index_short(Along("extremes", True, False, dims=ALL)))
 
 
 @primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"))
@@ -271,6 +303,7 @@ def _argmin(a, dim, keepdim):
 
 
 argmin.shape(_index_shape)
+argmin.fast(_index_short(Along("extremes", False, False, dims=ALL)))
 argmax.not_differentiable = argmin.not_differentiable = "an index is piecewise constant"
 
 
@@ -278,22 +311,17 @@ def _extreme(largest: bool) -> Any:
     return lambda a, dim, keepdim: extremes.extreme(a, dim, keepdim, largest)
 
 
+def _extreme_short(op: Any, along: Along) -> Any:
+    def short(input, dim, keepdim):
+        found = along(input._a, dim, keepdim) if isinstance(input, Tensor) else None
+        return None if found is None else picked(op, found, input, dim, keepdim)
+
+    return short
+
+
 def _extreme_shape(input, dim, keepdim):
     shape = reduced_shape(tuple(input.shape), wrap_dims("max", dim, input.ndim), keepdim)
     return [(shape, input.dtype), (shape, dtypes.int64)]
-
-
-def _extreme_vjp(grad, out1, input_shape, dim, keepdim):
-    return (put_along(grad[0], out1, input_shape, dim, keepdim),)
-
-
-def put_along(grad: Tensor, at: Tensor, shape: Any, dim: int, keepdim: bool) -> Tensor:
-    """`grad` put at the indices `at` along `dim` of zeros of `shape`."""
-    if not shape:
-        return grad
-    if not keepdim:
-        grad, at = grad.unsqueeze(dim), at.unsqueeze(dim)
-    return grad.new_zeros(shape).scatter(dim, at, grad)
 
 
 @primitive(surface=0, returns=("values", "indices"), check=_check_index_reduction("max"))
@@ -309,16 +337,16 @@ def min_along(input, dim, keepdim):
 for _op, _name, _largest in ((max_along, "max", True), (min_along, "min", False)):
     _op.kernel(_extreme(_largest))
     _op.shape(_extreme_shape)
-    _op.vjp(_extreme_vjp)
+    picks(_op)
+    _op.fast(_extreme_short(_op, Along("extremes", _largest, True)))
     _op.name = _name
     _op.node_class.title = f"{_name.title()}Backward0"
 
 
 def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
     def extreme(input, dim=None, keepdim=False, *, other=None):
+        need_tensor(name, input)
         if isinstance(dim, Tensor) or other is not None:
-            from ._spec import OPS
-
             return OPS[pairwise](input, dim if other is None else other)
         if dim is None:
             if input.numel() == 0:
@@ -332,7 +360,15 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
         return along.function(input, dim, keepdim)
 
     extreme.__name__, extreme.__doc__ = name, doc
-    return composite(surface=FUNCTION | METHOD | OUT)(extreme)
+    op = composite(surface=FUNCTION | METHOD | OUT)(extreme)
+
+    @op.fast
+    def _short(input, dim, keepdim, other):
+        if dim is None and other is None:
+            return reduce.fast_rule(input, None)
+        return along.fast_rule(input, dim, keepdim) if dim.__class__ is int and other is None else None
+
+    return op
 
 
 _EXTREME = """The {} value; along `dim`, ``(values, indices)``; of two tensors, `{}`. nan wins.
@@ -379,16 +415,54 @@ def _variance_shape(input, dims, correction, keepdim):
     return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype.to_real()
 
 
+# By what is taken off the count, and whether the root is taken and the mean is returned beside.
+_SPREADS = {
+    (less, root, mean): Along("spread", less, root, mean, dims=SEVERAL)
+    for less in (0, 1) for root in (False, True) for mean in (False, True)
+}  # fmt: skip
+
+
+def _spread_of(op: Any, root: bool) -> Any:
+    def short(input, dims, correction, keepdim):
+        along = _SPREADS.get((correction, root, False)) if correction.__class__ is int else None
+        found = along(input._a, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
+        if found is None:
+            return None
+        made = wrap(found)
+        if input._n is not None:
+            op.history(made, None, input, wrap_dims("var", dims, input._a.ndim), correction, keepdim)
+        return made
+
+    return op.fast(short)
+
+
+_spread_of(variance, False)
+
+
+@variance.raw
+def _variance_raw(grad, input, dims, correction, keepdim):
+    n, x = count_of(input.shape, dims), widen(input)
+    free = n - correction
+    if not x.size or free <= 0:
+        return None
+    token = hush()
+    off = np.asarray(x - np.add.reduce(x, dims, keepdims=True) / n)
+    off *= aligned(grad, input.shape, dims, keepdim) * (2 / free)
+    unhush(token)
+    return (narrow(off, input.dtype),)
+
+
 @variance.vjp
 def _variance_vjp(grad, input, dims, correction, keepdim):
     shape = tuple(input.shape)
-    n = _count(shape, dims)
+    n = count_of(shape, dims)
     free = n - correction
     scale = 2 / free if free > 0 else float("nan") if free == 0 else float("inf") * 0
     return (spread_dims(grad, shape, dims, keepdim) * scale * (input - input.mean(dims or None, True)),)
 
 
 def _parse_var(input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
+    need_tensor("var", input)
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     elif unbiased is not None and not isinstance(unbiased, bool):
@@ -412,6 +486,60 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return variance.function(input, *_parse_var(input, dim, unbiased, keepdim, correction))
 
 
+def _spread_short(of: Any, root: bool, mean: bool) -> Any:
+    """The short way of a variance or deviation: that of the op `of`, or without history for both and the mean."""
+
+    def short(input, dim, unbiased, keepdim, correction):
+        if correction is None:
+            correction = 1 if unbiased is None else int(unbiased) if unbiased.__class__ is bool else -1
+        elif unbiased is not None or correction.__class__ is not int:
+            return None
+        if not mean:
+            return of.fast_rule(input, dim, correction, keepdim)
+        along = _SPREADS.get((correction, root, True))
+        found = along(input._a, dim, keepdim) if along is not None and unrecorded(input) else None
+        return None if found is None else (wrap(found[0]), wrap(found[1]))
+
+    return short
+
+
+var.fast(_spread_short(variance, False, False))
+
+
+@primitive(surface=0, check=_check_var)
+def deviation(input, dims, correction, keepdim):
+    """The root of `variance`."""
+
+
+deviation.node_class.title = "StdBackward0"
+deviation.shape(_variance_shape)
+
+
+@deviation.kernel
+def _deviation(a, dims, correction, keepdim):
+    return np.asarray(np.sqrt(moments.variance(a, dims, correction, keepdim)))
+
+
+@deviation.vjp
+def _deviation_vjp(grad, out, input, dims, correction, keepdim):
+    # 0 at 0, where values are all the same.
+    still = out == 0
+    return _variance_vjp(where_tensor(still, 0.0, grad / (2 * where_tensor(still, 1.0, out))), input, dims, correction, keepdim)
+
+
+@deviation.raw
+def _deviation_raw(grad, out, input, dims, correction, keepdim):
+    still = out == 0
+    return _variance_raw(np.where(still, 0, grad / (2 * np.where(still, 1, out))).astype(grad.dtype), input, dims, correction, keepdim)
+
+
+def where_tensor(condition: Tensor, x: Any, y: Any) -> Tensor:
+    return OPS["where"].function(condition, x, y)
+
+
+_spread_of(deviation, True)
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The standard deviation over `dim`: the root of `var`.
@@ -419,26 +547,10 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     Args:
         unbiased, correction: as for `var`.
     """
-    return _sqrt(variance.function(input, *_parse_var(input, dim, unbiased, keepdim, correction)))
+    return deviation.function(input, *_parse_var(input, dim, unbiased, keepdim, correction))
 
 
-def _sqrt(x: Tensor) -> Tensor:
-    return root.function(x)
-
-
-from ._spec import elementwise  # noqa: E402  # the one scalar formula among the reductions
-
-
-@elementwise(
-    surface=0,
-    vjp={"input": lambda grad, out: where(out == 0, 0, grad / (2 * where(out == 0, 1, out)))},
-    title="StdBackward0",
-    ufunc=np.sqrt,
-    samples=(0.1, 4.0),
-)
-def root(input):
-    """The square root with derivative 0 at 0, as the deviation of constant values has."""
-    return sqrt(input)
+std.fast(_spread_short(deviation, True, False))
 
 
 @composite(surface=FUNCTION)
@@ -451,6 +563,9 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return var(input, dim, unbiased, keepdim, correction=correction), _mean_of(input, dim, keepdim)
 
 
+var_mean.fast(_spread_short(variance, False, True))
+
+
 @composite(surface=FUNCTION)
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """``(std, mean)`` over `dim`.
@@ -459,6 +574,9 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         unbiased, correction: as for `var`.
     """
     return std(input, dim, unbiased, keepdim, correction=correction), _mean_of(input, dim, keepdim)
+
+
+std_mean.fast(_spread_short(deviation, True, True))
 
 
 def _mean_of(input: Tensor, dim: Any, keepdim: bool) -> Tensor:

@@ -6,7 +6,12 @@ from operator import index as as_index
 
 import numpy as np
 
-from ..tensor import wrap_dim
+import flambeau_kernels as kernels
+from flambeau_kernels import small
+
+from .. import _state
+from .._arrays import ndarray
+from ..tensor import Tensor, wrap_dim
 from ._spec import (
     FUNCTION,
     METHOD,
@@ -35,7 +40,35 @@ def repeat(self, repeats):
         raise RuntimeError(f"Trying to create tensor with negative dimension in repeat{tuple(counts)}")
     shape = (1,) * (len(counts) - self.ndim) + tuple(self.shape)
     x = self.reshape([n for s in shape for n in (1, s)]).expand([n for r, s in zip(counts, shape, strict=True) for n in (r, s)])
-    return x.clone(memory_format=_contiguous_format()).view([r * s for r, s in zip(counts, shape, strict=True)])
+    made = x.clone(memory_format=_contiguous_format()).view([r * s for r, s in zip(counts, shape, strict=True)])
+    if made.__class__ is Tensor:
+        made._b = None  # of a copy that nobody else sees
+    return made
+
+
+@repeat.fast
+def _repeat_fast(self, repeats):
+    a = getattr(self, "_a", None)
+    if a.__class__ is not ndarray or self._n is not None and _state.grad_enabled():
+        return None
+    counts, shape = tuple(repeats), a.shape
+    extra = len(counts) - len(shape)
+    if extra < 0 or not a.size or a.size >= _MOST:
+        return None
+    wide, narrow, whole = [], [], []
+    for i, r in enumerate(counts):
+        if r.__class__ is not int or r <= 0:
+            return None
+        n = shape[i - extra] if i >= extra else 1
+        wide += (r, n)
+        narrow += (1, n)
+        whole.append(r * n)
+    made = np.empty(whole, a.dtype)
+    made.reshape(wide)[...] = a.reshape(narrow)
+    return small.over(made)
+
+
+_MOST = 1 << 12                                       # elements; for more of them a copy of the expanded view is as quick
 
 
 @composite(surface=FUNCTION | METHOD, spread="dims")
@@ -50,6 +83,12 @@ def tile(input, dims):
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
 
+@tile.fast
+def _tile_fast(input, dims):
+    counts = tuple(dims)
+    return _repeat_fast(input, (1,) * (input.ndim - len(counts)) + counts) if isinstance(input, Tensor) else None
+
+
 @primitive(surface=FUNCTION | METHOD, spread="dims")
 def flip(input, dims):
     """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
@@ -58,7 +97,25 @@ def flip(input, dims):
 @flip.kernel
 def _flip(a, dims):
     axes = wrap_dims("flip", list(dims), a.ndim) if len(dims) else ()
-    return np.ascontiguousarray(np.flip(a, axes)) if axes else a.copy()
+    return np.flip(a, axes).copy() if axes else a.copy()  # a view of one element may count as contiguous, with a step back
+
+
+_WHOLE, _BACKWARD = slice(None), slice(None, None, -1)
+
+
+@flip.short
+def _flip_short(a, dims):
+    keys = [_WHOLE] * a.ndim
+    for d in dims:
+        if d.__class__ is not int or keys[d] is _BACKWARD:
+            return None
+        keys[d] = _BACKWARD
+    return a[tuple(keys)].copy() if a.ndim else None
+
+
+@flip.raw
+def _flip_raw(grad, dims):
+    return (_flip(grad, dims),)
 
 
 @flip.vjp
@@ -129,6 +186,42 @@ def _roll(a, shifts, dims):
     if len(moves) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(axes)}")
     return np.roll(a, moves, tuple(wrap_dim(d, a.ndim) for d in axes))
+
+
+def _joined(pieces, dim):
+    """Two pieces of an array one after the other along `dim`."""
+    first, second = pieces
+    if first.size + second.size < kernels.UFUNC_COMPILED_FROM:
+        return np.concatenate(pieces, dim)
+    shape = list(first.shape)
+    at, shape[dim] = shape[dim], shape[dim] + second.shape[dim]
+    made = np.empty(shape, first.dtype)
+    before = (_WHOLE,) * dim
+    kernels.store(made[(*before, slice(at))], first)
+    kernels.store(made[(*before, slice(at, None))], second)
+    return made
+
+
+@roll.short
+def _roll_short(a, shifts, dims):
+    if shifts.__class__ is not int or not a.size or not a.flags.c_contiguous:
+        return None
+    if dims is None:
+        flat = a.ravel()
+        at = -shifts % flat.size
+        return _joined([flat[at:], flat[:at]], 0).reshape(a.shape)
+    if dims.__class__ is not int or not -a.ndim <= dims < a.ndim:
+        return None
+    at = -shifts % a.shape[dims]
+    if dims == 0 or dims == -a.ndim:
+        return _joined([a[at:], a[:at]], 0)
+    before = (_WHOLE,) * (dims % a.ndim)
+    return _joined([a[(*before, slice(at, None))], a[(*before, slice(None, at))]], dims % a.ndim)
+
+
+@roll.raw
+def _roll_raw(grad, shifts, dims):
+    return (_roll(grad, -shifts if isinstance(shifts, int) else tuple(-s for s in shifts), dims),)
 
 
 @roll.vjp

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
 from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
-from .._arrays import ndarray
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, describe, primitive
-from .index import recorded
 from .select import (
     EVERY,
     I8,
@@ -28,6 +27,7 @@ from .select import (
     has_negative,
     int_index,
     long_index,
+    plain_number,
     writes_straight,
 )  # fmt: skip
 
@@ -76,24 +76,13 @@ def _index_select_shape(input, dim, index):
     return (*input.shape[:dim], index.numel(), *input.shape[dim + 1 :]) if input.ndim else (), input.dtype
 
 
-@index_select.fast
-def _index_select_fast(input, dim, index):
-    """A vector of places in a tensor with dimensions."""
-    try:
-        a, at = input._a, index._a
-        if at.dtype is not I8 or type(a) is not ndarray or at.ndim != 1 or not -a.ndim <= dim < a.ndim:
-            return None
-        if at.size > 64:
-            made = kernel.take_rows(a, dim % a.ndim, at, False)
-        else:
-            made = None if has_negative(at) else a.take(at, dim)
-        if made is None:
-            return None
-    except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
+@index_select.short(wraps="dim")
+def _index_select_short(a, dim, at):
+    if at.dtype is not I8 or at.ndim != 1:
         return None
-    if input._n is None:
-        return wrap(made)
-    return recorded(index_select, made, (input._n, None), (a.shape, dim % a.ndim, at), (None, None, index._v))
+    if at.size > 64:
+        return kernel.take_rows(a, dim, at, False)
+    return None if has_negative(at) else a.take(at, dim)
 
 
 @index_select.vjp
@@ -164,7 +153,22 @@ def _add_in_place(a: Any, dim: int, index: Any, source: Any, alpha: Any) -> bool
     return alpha == 1 and kernel.sum_rows_into(a, dim, index, source)
 
 
-index_add.run_inplace = writes_straight(index_add, _add_in_place)
+index_add.inplace_rule = writes_straight(index_add, _add_in_place)
+
+
+@index_add.stores(wraps="dim")
+def _index_add_short(a, dim, at, source, alpha):
+    if alpha.__class__ is int and alpha == 1 and small.add_slices(a, dim, at, source) is not None:
+        return True
+    key = kernel.few_slices(a.shape, dim, at, source.shape)
+    if key is None or has_negative(at):
+        return False
+    if alpha != 1:
+        if not plain_number(alpha, source.dtype):
+            return False
+        source = source * source.dtype.type(alpha)
+    return kernel.combine_few(a, key, source, "sum")
+
 
 
 @index_add.shape
@@ -198,6 +202,14 @@ def _index_combine(a, dim, index, source, reduce, include_self):
     return _rows_reduced(a, dim, index, source, reduce, include_self)
 
 
+@index_combine.short(wraps="dim")
+def _index_combine_short(a, dim, at, source, reduce, include_self):
+    key = kernel.few_slices(a.shape, dim, at, source.shape)
+    if key is None or has_negative(at) or source.dtype is not a.dtype:
+        return None
+    return kernel.combined_few(a, key, source, reduce, include_self)
+
+
 @index_combine.shape
 def _index_combine_shape(input, dim, index, source, reduce, include_self):
     return input.shape, input.dtype
@@ -222,6 +234,12 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if reduce not in REDUCES[1:]:
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce!r}")
     return index_combine.function(input, dim, index, source, reduce, include_self)
+
+
+@index_reduce.fast
+def _index_reduce_fast(input, dim, index, source, reduce, *, include_self):
+    """The op of its slices."""
+    return index_combine.fast_rule(input, dim, index, source, reduce, include_self) if reduce in REDUCES[1:] else None
 
 
 def _check_index_copy(input, dim, index, source):
@@ -266,6 +284,17 @@ def _index_copy(a, dim, index, source):
     return kernel.put(a, _row_key(dim, index), source)
 
 
+@index_copy.stores(wraps="dim")
+def _index_copy_short(a, dim, at, source):
+    if small.put_slices(a, dim, at, source) is not None:
+        return True
+    key = kernel.few_slices(a.shape, dim, at, source.shape)
+    if key is None or has_negative(at) or source.dtype is not a.dtype:
+        return False
+    a[key] = source
+    return True
+
+
 @index_copy.shape
 def _index_copy_shape(input, dim, index, source):
     return input.shape, input.dtype
@@ -305,6 +334,15 @@ def _index_fill(a, dim, index, value):
     return kernel.put(a, _row_key(dim, index), value) if a.ndim else np.full((), value, a.dtype)
 
 
+@index_fill_number.stores(wraps="dim")
+def _index_fill_short(a, dim, at, value):
+    key = kernel.few_slices(a.shape, dim, at) if plain_number(value, a.dtype) else None
+    if key is None:
+        return False
+    a[key] = value
+    return True
+
+
 @index_fill_number.shape
 def _index_fill_shape(input, dim, index, value):
     return input.shape, input.dtype
@@ -336,3 +374,20 @@ def index_fill(input, dim, index, value):
     """`input` with every slice at `index` (int64) along `dim` filled with `value`, a number or 0-d Tensor."""
     fill = index_fill_tensor if isinstance(value, Tensor) else index_fill_number
     return fill.function(input, dim, index, value)
+
+
+@index_fill.fast
+def _index_fill_fast(input, dim, index, value):
+    """Numbers go to the op for them."""
+    return None if isinstance(value, Tensor) else index_fill_number.fast_rule(input, dim, index, value)
+
+
+_index_fill_copied = index_fill.run_inplace
+
+
+def _index_fill_in_place(target: Any, dim: Any, index: Any, value: Any) -> Tensor:
+    run = _index_fill_copied if isinstance(value, Tensor) else index_fill_number.run_inplace
+    return run(target, dim, index, value)
+
+
+index_fill.run_inplace = _index_fill_in_place  # pyright: ignore[reportAttributeAccessIssue]  # on purpose

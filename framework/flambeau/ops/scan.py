@@ -8,13 +8,13 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import scan as kernel
+from flambeau_kernels.cpu.along import Along
 
 from .. import _state, dtypes
-from .._arrays import ndarray
-from ..dtypes import F4, F8, FLOATING, from_numpy_dtype
+from ..dtypes import FLOATING, from_numpy_dtype
 from ..tensor import Tensor, wrap, wrap_dim
+from ._picked import picked, recorded_plainly
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
-from .index import recorded
 from .join import cat
 from .shape import narrow
 
@@ -57,18 +57,28 @@ def _cumsum(a, dim, dtype):
 cumsum.shape(_total_shape)
 
 
-@cumsum.fast
-def _cumsum_fast(input, dim, dtype):
-    """Small float tensors."""
-    try:
-        a = input._a
-        d = a.dtype
-        if (d is not F4 and d is not F8) or dtype is not None or type(a) is not ndarray or a.size > 4096:
-            return None
-        made = np.add.accumulate(a, dim)
-    except (AttributeError, TypeError, ValueError):  # not a tensor, 0-d, or a dim out of range: said better by the checks
-        return None
-    return wrap(made) if input._n is None else recorded(cumsum, made, (input._n,), (from_numpy_dtype(d), dim % a.ndim))
+def _running_short(along: Along, finish: Any) -> Any:
+    """The short way of a scan along `dim`: ``finish(found, input, dim)`` wraps and records what the kernel found."""
+
+    def short(input, dim, dtype=None):
+        found = along(input._a, dim) if dtype is None and isinstance(input, Tensor) else None
+        return None if found is None else finish(found, input, dim)
+
+    return short
+
+
+def _sum_of(found, input, dim):
+    return recorded_plainly(cumsum, found, input, from_numpy_dtype(input._a.dtype), dim % found.ndim)
+
+
+def _product_of(found, input, dim):
+    made = wrap(found)
+    if input._n is not None:
+        cumprod.history(made, None, input, dim % found.ndim, None)
+    return made
+
+
+cumsum.fast(_running_short(Along("running", "add"), _sum_of))
 
 
 def reverse_cumsum(x: Tensor, dim: int) -> Tensor:
@@ -106,6 +116,9 @@ def _cumprod(a, dim, dtype):
 
 
 cumprod.shape(_total_shape)
+
+
+cumprod.fast(_running_short(Along("running", "mul"), _product_of))
 
 
 @cumprod.vjp
@@ -164,11 +177,23 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)
+    op.raw(_extreme_raw, only_first=True)
+    op.fast(_running_short(Along("running_extremes", largest), lambda found, input, dim: picked(op, found, input, dim)))
     return op
 
 
 def _extreme_vjp(grad, out1, input_shape, dim):
     return (grad[0].new_zeros(input_shape).scatter_add(dim, out1, grad[0]),)
+
+
+def _extreme_raw(grad, out1, input_shape, dim):
+    if not input_shape:
+        return (grad.copy(),)
+    places: list[Any] = list(np.ogrid[tuple(map(slice, input_shape))])
+    places[dim] = out1
+    made = np.zeros(input_shape, grad.dtype)
+    np.add.at(made, tuple(places), grad)
+    return (made,)
 
 
 cummax = _cumulative_extreme("cummax", True, "The largest element up to each place along `dim`, and where it is; nan wins.")
@@ -189,6 +214,17 @@ def logcumsumexp(input, dim):
 @logcumsumexp.kernel
 def _logcumsumexp(a, dim):
     return kernel.logcumsumexp(a, dim)
+
+
+@logcumsumexp.fast
+def _logcumsumexp_short(input, dim):
+    found = kernel.logs(input._a, dim) if isinstance(input, Tensor) else None
+    if found is None:
+        return None
+    made = wrap(found)
+    if input._n is not None:
+        logcumsumexp.history(made, None, input, dim % found.ndim)
+    return made
 
 
 @logcumsumexp.shape
@@ -253,6 +289,56 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         later, earlier = narrow(x, d, 1, size - 1), narrow(x, d, 0, size - 1)
         x = later.logical_xor(earlier) if x.dtype is dtypes.bool else later - earlier
     return x
+
+
+@primitive(surface=0)
+def differences(input, dim):
+    """``input[i + 1] - input[i]`` along `dim`: what `diff` records for small tensors."""
+
+
+differences.node_class.title = "SubBackward0"
+
+
+def _neighbours(a: Any, dim: int) -> tuple[Any, Any]:
+    """All but the first and all but the last elements along `dim`."""
+    before = (slice(None),) * dim
+    return a[(*before, slice(1, None))], a[(*before, slice(None, -1))]
+
+
+@differences.kernel
+def _differences(a, dim):
+    later, earlier = _neighbours(a, dim)
+    return later - earlier
+
+
+@differences.vjp
+def _differences_vjp(grad, dim):
+    # Of neighbours again, with zeros around, and the other way round.
+    edge = narrow(grad, dim, 0, 1) * 0
+    return (-differences(cat([edge, grad, edge], dim), dim),)
+
+
+@differences.raw
+def _differences_raw(grad, input_shape, dim):
+    made = np.zeros(input_shape, grad.dtype)
+    later, earlier = _neighbours(made, dim)
+    later += grad
+    earlier -= grad
+    return (made,)
+
+
+_DIFFERENCES = Along("differences", takes_k=True)
+
+
+@diff.fast
+def _diff_short(input, n, dim, prepend, append):
+    if n != 1 or prepend is not None or append is not None or dim.__class__ is not int or not isinstance(input, Tensor):
+        return None
+    shape = input._a.shape
+    if not -len(shape) <= dim < len(shape):
+        return None
+    found = _DIFFERENCES(input._a, dim, False, shape[dim] - 1)
+    return None if found is None else recorded_plainly(differences, found, input, dim % len(shape), shape)
 
 
 def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:

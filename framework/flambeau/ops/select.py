@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
 from flambeau_kernels.cpu import scatter as kernel
 from flambeau_kernels.cpu.scatter import has_negative
 
@@ -17,13 +19,13 @@ from ._spec import (
     INPLACE,
     METHOD,
     OUT,
+    Op,
     check_writable,
     composite,
     describe,
     primitive,
     refuse_other_dtype_out,
 )
-from .index import recorded
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
 I8 = np.dtype(np.int64)
@@ -85,6 +87,12 @@ def as_element(value: Any, dtype: np.dtype) -> Any:
     return value.astype(dtype)[()] if isinstance(value, ndarray) else _as(value, dtype)
 
 
+def plain_number(value: Any, dtype: np.dtype) -> bool:
+    """Whether numpy stores the number `value` in an array of `dtype` as `as_element` would, or raises."""
+    kind = value.__class__
+    return kind is float and dtype.char in "fd" or kind is int and dtype.char in "fdlihbB"
+
+
 def converted_back(grad: Any, dtype: Any) -> Tensor:
     """The gradient of a source that was converted when it was stored."""
     if grad.is_complex() and not dtype.is_complex:
@@ -97,7 +105,7 @@ def writes_straight(op: Any, store: Any, smallest: int = 4096) -> Any:
 
     Smaller targets, and those `store` leaves alone, are copied, as other operations do.
     """
-    general = op.run_inplace
+    general = partial(Op.run_inplace, op)
 
     def run_inplace(target: Any, *args: Any) -> Tensor:
         if not isinstance(target, Tensor) or type(target._a) is not ndarray or target._a.size < smallest:
@@ -176,31 +184,25 @@ def _gather_shape(input, dim, index, sparse_grad):
     return index.shape, input.dtype
 
 
-@gather.fast
-def _gather_fast(input, dim, index, sparse_grad):
-    """What needs no check but of its places, which is part of the work."""
-    try:
-        a, at = input._a, index._a
-        if at.dtype is not I8 or type(a) is not ndarray or not -a.ndim <= dim < a.ndim == at.ndim:
-            return None
-        dim %= a.ndim
-        made = _gathered_now(a, dim, at)
-    except (AttributeError, TypeError, IndexError):  # not tensors, or said better by the checks
-        return None
-    if made is None or input._n is None:
-        return None if made is None else wrap(made)
-    return recorded(gather, made, (input._n, None), (a.shape, dim, at), (None, None, index._v))
-
-
-def _gathered_now(a: Any, dim: int, at: Any) -> Any:
-    """Rows of places in rows as long, and small matrices whose shapes agree apart from `dim`; None for others, and out of range."""
+@gather.short(wraps="dim")
+def _gather_short(a, dim, at, sparse_grad):
     if at.size > 1024 and dim == a.ndim - 1:
         made = kernel.gather_rows(a, at)
         if made is not None:
             return made
-    if a.ndim != 2 or at.size > 4096 or at.shape[1 - dim] > a.shape[1 - dim] or has_negative(at):
-        return None
-    return a[kernel.along(at, dim)]
+    made = small.pick_along(a, dim, at)
+    if made is not None:
+        return made
+    key = kernel.few_along(a.shape, dim, at, 4096)
+    return None if key is None else np.ascontiguousarray(a[key])
+
+
+@gather.raw
+def _gather_raw(grad, input_shape, dim, index):
+    whole = np.zeros(input_shape, grad.dtype)
+    if not index.size or small.add_along(whole, dim, index, grad) is not None:
+        return (whole, None)
+    return (kernel.reduce_along(whole, dim, index, grad, "sum", True), None)
 
 
 @gather.vjp
@@ -237,6 +239,17 @@ scatter_src.node_class.title = "ScatterBackward0"
 @scatter_src.kernel
 def _scatter_src(a, dim, index, src):
     return kernel.put_along(a, dim, index, src) if index.size else a.copy()
+
+
+@scatter_src.stores(wraps="dim")
+def _scatter_src_short(a, dim, at, src):
+    if small.put_along(a, dim, at, src) is not None:
+        return True
+    key = kernel.few_along(a.shape, dim, at)
+    if key is None or src.dtype is not a.dtype:
+        return False
+    a[key] = kernel.corner(src, at.shape)
+    return True
 
 
 @scatter_src.shape
@@ -285,6 +298,15 @@ def _scatter_value(a, dim, index, value):
     return kernel.put_along(a, dim, index, as_element(value, a.dtype)) if index.size else a.copy()
 
 
+@scatter_value.stores(wraps="dim")
+def _scatter_value_short(a, dim, at, value):
+    key = kernel.few_along(a.shape, dim, at) if plain_number(value, a.dtype) else None
+    if key is None:
+        return False
+    a[key] = value
+    return True
+
+
 @scatter_value.shape
 def _scatter_value_shape(input, dim, index, value):
     return input.shape, input.dtype
@@ -326,6 +348,15 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     return scatter_value.function(input, dim, index, fill_number("scatter", input, given))
 
 
+@scatter.fast
+def _scatter_fast(input, dim, index, src, *, value, reduce):
+    """What is stored goes to the op for it."""
+    if reduce is not None:
+        return None
+    given = src if value is None else value
+    return (scatter_src if isinstance(given, Tensor) else scatter_value).fast_rule(input, dim, index, given)
+
+
 def _store_values(a: Any, dim: int, index: Any, values: Any) -> bool:
     if not index.size or index.ndim != a.ndim:
         return False
@@ -334,7 +365,8 @@ def _store_values(a: Any, dim: int, index: Any, values: Any) -> bool:
 
 
 _scatter_copied = scatter.run_inplace
-_put_src, _put_value = (writes_straight(op, _store_values) for op in (scatter_src, scatter_value))
+for _op in (scatter_src, scatter_value):
+    _op.inplace_rule = writes_straight(_op, _store_values)
 
 
 def _scatter_in_place(target: Any, dim: Any, index: Any, src: Any = None, value: Any = None, reduce: Any = None) -> Tensor:
@@ -342,8 +374,8 @@ def _scatter_in_place(target: Any, dim: Any, index: Any, src: Any = None, value:
     if reduce is not None or given is None or not isinstance(target, Tensor):
         return _scatter_copied(target, dim, index, src, value, reduce)
     if isinstance(given, Tensor):
-        return _put_src(target, dim, index, given)
-    return _put_value(target, dim, index, fill_number("scatter", target, given))
+        return scatter_src.run_inplace(target, dim, index, given)
+    return scatter_value.run_inplace(target, dim, index, fill_number("scatter", target, given))
 
 
 scatter.run_inplace = _scatter_in_place  # pyright: ignore[reportAttributeAccessIssue]  # on purpose
@@ -380,7 +412,16 @@ def _scatter_add_vjp(grad, dim, index, src_shape):
     return (grad, None, lambda: padded(_gathered(grad, dim, index), src_shape))
 
 
-scatter_add.run_inplace = writes_straight(scatter_add, kernel.sum_along_into)
+scatter_add.inplace_rule = writes_straight(scatter_add, kernel.sum_along_into)
+
+
+@scatter_add.stores(wraps="dim")
+def _scatter_add_short(a, dim, at, src):
+    if small.add_along(a, dim, at, src) is not None:
+        return True
+    key = kernel.few_along(a.shape, dim, at)
+    return key is not None and kernel.combine_few(a, key, kernel.corner(src, at.shape), "sum")
+
 
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
@@ -396,6 +437,14 @@ scatter_combine.node_class.title = "ScatterReduceBackward0"
 @scatter_combine.kernel
 def _scatter_combine(a, dim, index, src, reduce, include_self):
     return kernel.reduce_along(a, dim, index, src, reduce, include_self) if index.size else a.copy()
+
+
+@scatter_combine.short(wraps="dim")
+def _scatter_combine_short(a, dim, at, src, reduce, include_self):
+    key = kernel.few_along(a.shape, dim, at)
+    if key is None or src.dtype is not a.dtype:
+        return None
+    return kernel.combined_few(a, key, kernel.corner(src, at.shape), reduce, include_self)
 
 
 @scatter_combine.shape
@@ -498,6 +547,14 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     return scatter_combine.function(input, d, index, src, reduce, include_self)
 
 
+@scatter_reduce.fast
+def _scatter_reduce_fast(input, dim, index, src, reduce, *, include_self):
+    """Sums go to `scatter_add`."""
+    if reduce == "sum" and include_self is True:
+        return scatter_add.fast_rule(input, dim, index, src)
+    return scatter_combine.fast_rule(input, dim, index, src, reduce, include_self) if reduce in REDUCES else None
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def take_along_dim(input, indices, dim=None):
     """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`.
@@ -528,6 +585,24 @@ def take_along_dim(input, indices, dim=None):
     x = input.expand([*shape[:d], n, *shape[d + 1 :]])
     at = indices.expand([*shape[:d], indices.shape[d], *shape[d + 1 :]])
     return gather(x, d, where_negative(at, n))
+
+
+@take_along_dim.fast
+def _take_along_dim_fast(input, indices, dim):
+    """Places that need no stretching."""
+    try:
+        a, at = input._a, indices._a
+        if dim is None:
+            if input._n is not None:
+                return None
+            made = small.pick_along(a.reshape(-1), 0, at.reshape(-1))
+            if made is None and at.dtype is I8 and not has_negative(at):
+                made = a.reshape(-1)[at.reshape(-1)]
+            return None if made is None else wrap(made)
+        own, shape, d = at.shape, a.shape, dim % a.ndim
+        return gather.fast_rule(input, dim, indices, False) if own[:d] == shape[:d] and own[d + 1 :] == shape[d + 1 :] else None
+    except (AttributeError, TypeError, IndexError, ZeroDivisionError):  # said better by the checks
+        return None
 
 
 def where_negative(index: Tensor, n: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from operator import index as as_index
 from typing import Any, NamedTuple
 
@@ -19,32 +18,43 @@ from ._spec import (
     INPLACE,
     METHOD,
     composite,
-    register_view,
     view,
     wrap_dims,
 )
 
-SLOW, GRAD = _state.SLOW, _state.GRAD
-_state.share(globals())                               # keeps both as they are there
-_new, _ref, local, next_seq = object.__new__, weakref.ref, _state.local, _state.next_seq
+_BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before the index of a dimension
+
+_EVERY = tuple([tuple(range(n)) for n in range(65)])  # all dimensions of so many
+
+SLOW = _state.SLOW
+_state.share(globals())                               # keeps it as it is there
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
 
 
 def restrided(a: Any, shape: Any, strides: Any, skip: int = 0) -> Any:
     """A view of `a` with byte `strides`, starting `skip` bytes after its first element."""
+    if a.__class__ is ndarray:
+        made = small.restrided(a, shape, strides, skip)
+        return _restrided_by_numpy(a, tuple(shape), tuple(strides), skip) if made is None else made
     if type(a) is MetaArray:
         made = MetaArray(tuple(shape), _arrays.plain_dtype(a.dtype), tuple(strides), a.offset + skip)
         made.base = a.base or a
         return made
-    if type(a) is not ndarray and not isinstance(a, ndarray):
+    if not isinstance(a, ndarray):
         from ..cuda import arrays
 
         return arrays.restride(a, shape, strides, skip)
+    return _restrided_by_numpy(a, tuple(shape), tuple(strides), skip)
+
+
+def _restrided_by_numpy(a: ndarray, shape: tuple[int, ...], strides: tuple[int, ...], skip: int) -> ndarray:
+    if a.flags.c_contiguous and a.size:
+        return ndarray(shape, a.dtype, a, skip, strides)
     if skip and a.size:
         flat = np.lib.stride_tricks.as_strided(a, (skip // a.itemsize + 1,), (a.itemsize,))
         a = flat[-1:]
-    return np.lib.stride_tricks.as_strided(a, tuple(shape), tuple(strides))
+    return np.lib.stride_tricks.as_strided(a, shape, strides)
 
 
 def viewed(a: Any, shape: tuple[int, ...]) -> Any:
@@ -118,12 +128,14 @@ def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
 
-ViewShapeNode = view_shape.node_class
-ViewShapeNode.title = "ViewBackward0"
+view_shape.node_class.title = "ViewBackward0"
 
 
 @view_shape.kernel
 def _view(a, size):
+    made = _viewed_by_numpy(a, size)
+    if made is not None:
+        return made
     shape = infer_shape("view", size, a.size)
     made = viewed(a, shape)
     if made is None:
@@ -133,6 +145,20 @@ def _view(a, size):
             "Use .reshape(...) instead."
         )
     return made
+
+
+def _viewed_by_numpy(a: Any, size: Any) -> Any:
+    """`a` reshaped where numpy does it without copying, as it mostly does; None where that takes a closer look."""
+    try:
+        size = tuple(size)
+        made = a.reshape(size)
+        base = made.base
+        # A reshape that had to copy looks at neither of these. Nothing to infer: numpy takes any negative size for -1.
+        if a.__class__ is ndarray and (base is a or (base is not None and base is a.base)) and made.shape == size:
+            return made
+    except (ValueError, TypeError, AttributeError):
+        pass
+    return None
 
 
 @view_shape.vjp
@@ -149,55 +175,15 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
     if dtype is None and not SLOW:
         a = self._a
-        try:
-            # `view(2, 8)` first; a sequence of sizes and everything unusual takes the longer way.
-            made = small.view(a, size)
-            if made is None and (len(size) != 1 or size[0].__class__ is int):
-                made = a.reshape(size)
-                base = made.base
-                # A reshape that had to copy looks at neither of these. Nothing to infer: numpy takes any negative size for -1.
-                if not ((base is a or (base is not None and base is a.base)) and made.shape == size and a.__class__ is ndarray):
-                    made = None
-            if made is not None:
-                # This is `view_shape.of`, written out: the call would be a tenth of the time.
-                t = _new(Tensor)
-                t._a = made
-                record = t._v = self._v
-                before = self._b
-                t._b = (self, view_shape, (size,), None) if before is None else (before[0], view_shape, (size,), before)
-                parent = self._n
-                if GRAD or local.grad:
-                    if parent is None:
-                        t._n = None
-                    else:
-                        node = t._n = _new(ViewShapeNode)
-                        node.seq = next_seq()
-                        node.parents = (parent,)
-                        node.hooks = None
-                        node.saved = (a.shape, size)
-                        node.versions = ()
-                        node.shape = 0
-                    views = record[3]
-                    if views is not None and len(views) < 32:
-                        views.append(_ref(t))
-                    else:
-                        register_view(t)
-                else:
-                    t._n = None
-                return t
-        except (ValueError, TypeError, IndexError, AttributeError):  # said better below; or a dtype, a sequence, a meta tensor
-            pass
-        if a.__class__ is ndarray and len(size) == 1 and size[0].__class__ is not int:
+        made = small.view(a, size)                    # `view(2, 8)` first
+        if made is not None:
+            return view_shape.of(self, made, (size,))
+        if len(size) == 1 and size[0].__class__ is not int:
+            if size[0].__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == size[0].itemsize:
+                return view_dtype.of(self, a.view(size[0].numpy), size)
             made = small.view(a, size[0])
             if made is not None:
                 return view_shape.of(self, made, size)
-            try:
-                made = a.reshape(size[0])
-                base = made.base
-                if (base is a or (base is not None and base is a.base)) and made.shape == size[0]:
-                    return view_shape.of(self, made, size)
-            except (ValueError, TypeError, IndexError):
-                pass
     if dtype is None and size and isinstance(size[0], (dtypes.dtype, type)):
         dtype = size[0]
     if dtype is not None:
@@ -220,7 +206,9 @@ view_dtype.not_differentiable = "bytes have no derivative"
 
 @view_dtype.kernel
 def _view_dtype(a, dtype):
-    old, new = a.itemsize, dtype.itemsize
+    old, new = a.itemsize, dtype.numpy.itemsize
+    if old == new and a.__class__ is ndarray:
+        return a.view(dtype.numpy)
     if a.ndim == 0 and old != new:
         raise RuntimeError(f"self.dim() cannot be 0 to view {dtypes.from_numpy_dtype(a.dtype)} as {dtype} (different element sizes)")
     if old != new and (a.shape[-1] * old % new or (a.strides[-1] != old and a.shape[-1] != 1)):
@@ -241,6 +229,9 @@ def expand_shape(self, shape):
 
 @expand_shape.kernel
 def _expand(a, size):
+    made = small.expand(a, size)
+    if made is not None:
+        return made
     sizes = [as_index(n) for n in size]
     extra = len(sizes) - a.ndim
     if extra < 0:
@@ -263,7 +254,7 @@ def _expand(a, size):
             )
     if any(n < 0 for n in sizes[:extra]):
         raise RuntimeError(f"expand: -1 isn't allowed in a leading, non-existing dimension; got {sizes}")
-    return restrided(a, sizes, strides)
+    return restrided(a, tuple(sizes), tuple(strides))
 
 
 @expand_shape.vjp
@@ -296,10 +287,24 @@ def expand(self, size, *, implicit=False):
     return expand_shape.function(self, shape=size)
 
 
+@expand.fast
+def _expand_fast(self, size, implicit=False):
+    try:
+        made = small.expand(self._a, size if size.__class__ is tuple else tuple(size))
+    except (AttributeError, TypeError):  # no tensor, no sizes
+        return None
+    return None if made is None else expand_shape.of(self, made, (size,))
+
+
 @composite(surface=METHOD)
 def expand_as(self, other):
     """`self` expanded to the shape of `other`."""
     return self.expand(other.shape)
+
+
+@expand_as.fast
+def _expand_as_fast(self, other):
+    return _expand_fast(self, other._a.shape) if isinstance(other, Tensor) else None
 
 
 @view(surface=METHOD | FUNCTION, spread="dims")
@@ -313,6 +318,11 @@ def permute(input, dims):
 
 @permute.kernel
 def _permute(a, dims):
+    if a.__class__ is ndarray:
+        try:
+            return a.transpose(dims)
+        except (ValueError, TypeError):  # said better below
+            pass
     order = [wrap_dim(as_index(d), a.ndim) for d in dims]
     if len(order) != a.ndim:
         raise RuntimeError(
@@ -350,26 +360,19 @@ def transpose(input, dim0, dim1):
 
 @transpose.kernel
 def _transpose(a, dim0, dim1):
+    if a.__class__ is ndarray:
+        try:
+            return a.swapaxes(dim0, dim1)
+        except (ValueError, TypeError):  # dims out of range, said better below; or 0-d, which counts as 1-d
+            pass
     ndim = a.ndim
     i, j = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
     if i == j:
         return restrided(a, a.shape, a.strides) if type(a) is MetaArray else a[...]
-    if type(a) is ndarray:
-        return a.swapaxes(i, j)
     shape, strides = list(a.shape), list(a.strides)
     shape[i], shape[j] = shape[j], shape[i]
     strides[i], strides[j] = strides[j], strides[i]
     return restrided(a, shape, strides) if type(a) is MetaArray else a.swapaxes(i, j)
-
-
-@transpose.fast
-def _transpose_fast(input, dim0, dim1):
-    if input.__class__ is not Tensor or input._a.__class__ is not ndarray:
-        return None
-    try:
-        return transpose.of(input, input._a.swapaxes(dim0, dim1), (dim0, dim1))
-    except (ValueError, TypeError):  # dims out of range, said better by the general path
-        return None
 
 
 @transpose.vjp
@@ -399,6 +402,12 @@ def _transpose_in_place(target: Tensor) -> Tensor:
     if target.ndim == 2:
         return transpose.run_inplace(target, 0, 1)
     return view_shape.run_inplace(target, target._a.shape)
+
+
+@t.fast
+def _t_fast(input):
+    a = getattr(input, "_a", None)
+    return transpose.of(input, a.T, (0, 1)) if a.__class__ is ndarray and a.ndim == 2 else None
 
 
 t.inplace_view = _transpose_in_place
@@ -437,10 +446,26 @@ def movedim(input, source, destination):
     return input.permute([next(rest) if d is None else d for d in order])
 
 
+@movedim.fast
+def _movedim_fast(input, source, destination):
+    a = getattr(input, "_a", None)
+    if a.__class__ is not ndarray or source.__class__ is not int or destination.__class__ is not int:
+        return None
+    ndim = a.ndim
+    if not (-ndim <= source < ndim and -ndim <= destination < ndim):
+        return None
+    order = [*range(ndim)]
+    order.insert(destination % ndim, order.pop(source))
+    return permute.of(input, a.transpose(order), (order,))
+
+
 @composite(surface=METHOD | FUNCTION)
 def moveaxis(input, source, destination):
     """Another name of `movedim`."""
     return movedim(input, source, destination)
+
+
+moveaxis.fast(_movedim_fast)
 
 
 @view(surface=METHOD | FUNCTION | INPLACE)
@@ -450,6 +475,9 @@ def unsqueeze(input, dim):
 
 @unsqueeze.kernel
 def _unsqueeze(a, dim):
+    made = small.unsqueeze(a, dim)
+    if made is not None:
+        return made
     at = wrap_dim(dim, a.ndim + 1)
     step = a.shape[at] * a.strides[at] if at < a.ndim else a.itemsize
     return restrided(a, (*a.shape[:at], 1, *a.shape[at:]), (*a.strides[:at], step, *a.strides[at:]))
@@ -468,7 +496,7 @@ def squeeze_dims(input, dims):
 @squeeze_dims.kernel
 def _squeeze(a, dims):
     kept = [i for i, n in enumerate(a.shape) if not (i in dims and n == 1)]
-    return restrided(a, [a.shape[i] for i in kept], [a.strides[i] for i in kept])
+    return restrided(a, tuple([a.shape[i] for i in kept]), tuple([a.strides[i] for i in kept]))
 
 
 @squeeze_dims.vjp
@@ -484,6 +512,22 @@ def squeeze(input, dim=None):
     (torch.Size([3]), torch.Size([3, 1]))
     """
     return squeeze_dims.function(input, _squeezed(input, dim))
+
+
+@squeeze.fast
+def _squeeze_fast(input, dim):
+    try:
+        a = input._a
+        if a.__class__ is not ndarray:
+            return None
+        if dim is None:
+            return squeeze_dims.of(input, a.squeeze(), (_EVERY[a.ndim],))
+        if dim.__class__ is not int:
+            return None
+        made = a.squeeze(dim) if a.shape[dim] == 1 else a
+    except (AttributeError, IndexError):  # no tensor; no such dimension
+        return None
+    return squeeze_dims.of(input, made, ((dim % a.ndim,),))
 
 
 def _squeezed(input: Tensor, dim: Any) -> tuple[int, ...]:
@@ -506,6 +550,10 @@ def narrow(input, dim, start, length):
 
 @narrow.kernel
 def _narrow(a, dim, start, length):
+    if a.__class__ is ndarray and dim.__class__ is start.__class__ is length.__class__ is int:
+        d = dim if dim >= 0 else dim + a.ndim
+        if 0 <= d < a.ndim and 0 <= start <= start + length <= a.shape[d]:
+            return a[(*_BEFORE[d], slice(start, start + length))] if d else a[start : start + length]
     d = wrap_dim(dim, a.ndim) if a.ndim else _no_dims("narrow")
     n = a.shape[d]
     if isinstance(start, Tensor):
@@ -521,6 +569,9 @@ def _narrow(a, dim, start, length):
     if start + length > n:
         raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({n}).")
     return sliced(a, d, start, start + length, 1)
+
+
+narrow.shows_part()
 
 
 def _no_dims(name: str) -> int:
@@ -541,7 +592,7 @@ def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
         shape, strides = list(a.shape), list(a.strides)
         shape[d], strides[d] = length, strides[d] * step
         return restrided(a, shape, strides, start * a.strides[d] if length else 0)
-    return a[(slice(None),) * d + (slice(start, stop, step),)]
+    return a[(*_BEFORE[d], slice(start, stop, step))] if d else a[start:stop:step]
 
 
 @view(surface=METHOD | FUNCTION)
@@ -551,6 +602,13 @@ def select(input, dim, index):
 
 @select.kernel
 def _select(a, dim, index):
+    if a.__class__ is ndarray and dim.__class__ is index.__class__ is int:
+        d = dim if dim >= 0 else dim + a.ndim
+        try:
+            if 0 <= d < a.ndim:
+                return a[(*_BEFORE[d], index, ...)] if d else a[index, ...]
+        except IndexError:  # said better below
+            pass
     if a.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     d = wrap_dim(dim, a.ndim)
@@ -560,7 +618,7 @@ def _select(a, dim, index):
     i += n if i < 0 else 0
     if type(a) is MetaArray:
         return restrided(a, a.shape[:d] + a.shape[d + 1 :], a.strides[:d] + a.strides[d + 1 :], i * a.strides[d])
-    return a[(slice(None),) * d + (i, ...)]
+    return a[(*_BEFORE[d], i, ...)]
 
 
 @select.vjp
@@ -664,6 +722,27 @@ class Geometry(NamedTuple):
 as_strided.run = _run_as_strided  # type: ignore[method-assign]
 
 
+@as_strided.fast
+def _as_strided_fast(input, size, stride, storage_offset):
+    """A part of rows in host memory that nothing is recorded of."""
+    a = getattr(input, "_a", None)
+    if a.__class__ is not ndarray or input._n is not None or size.__class__ is not tuple or stride.__class__ is not tuple:
+        return None
+    step, own = a.itemsize, input.storage_offset()
+    offset = own if storage_offset is None else storage_offset
+    if offset.__class__ is not int or offset < 0 or len(size) != len(stride) or not a.size:
+        return None
+    last = offset
+    for n, s in zip(size, stride, strict=True):
+        if n.__class__ is not int or s.__class__ is not int or n <= 0 or s < 0:
+            return None
+        last += (n - 1) * s
+    if (last + 1) * step > len(storage_buffer(input)):
+        return None
+    made = small.restrided(a, size, tuple([s * step for s in stride]), (offset - own) * step)
+    return None if made is None else as_strided.of(input, made, (size, stride, offset))
+
+
 @as_strided.vjp
 def _as_strided_vjp(grad, input, size, stride, storage_offset):
     # Add the pieces where they lie in the storage, then read the storage the way the input does.
@@ -722,6 +801,27 @@ def reshape(input, shape):
     return made
 
 
+@reshape.fast
+def _reshape_fast(input, shape):
+    try:
+        a = input._a
+        made = small.view(a, shape)
+        if made is not None:
+            return view_shape.of(input, made, (shape,))
+        if a.__class__ is not ndarray or shape.__class__ is int:
+            return None
+        shape = tuple(shape)
+        if -1 in shape and not a.size or min(shape, default=0) < -1:
+            return None
+        made = a.reshape(shape)
+    except (AttributeError, TypeError, ValueError):  # no tensor, no sizes, or such as do not fit
+        return None
+    base = made.base
+    if base is a or base is not None and base is a.base:
+        return view_shape.of(input, made, (shape,))
+    return small.over(made) if input._n is None else None
+
+
 def _contiguous_format() -> Any:
     from ..devices import contiguous_format
 
@@ -734,10 +834,24 @@ def reshape_as(self, other):
     return self.reshape(other.shape)
 
 
+@reshape_as.fast
+def _reshape_as_fast(self, other):
+    return _reshape_fast(self, other._a.shape) if isinstance(other, Tensor) else None
+
+
 @composite(surface=METHOD)
 def view_as(self, other):
     """`self` viewed with the shape of `other`."""
     return self.view(other.shape)
+
+
+@view_as.fast
+def _view_as_fast(self, other):
+    if not isinstance(other, Tensor):
+        return None
+    size = other._a.shape
+    made = small.view(self._a, size)
+    return None if made is None else view_shape.of(self, made, (size,))
 
 
 @composite(surface=METHOD | FUNCTION)
@@ -754,10 +868,31 @@ def flatten(input, start_dim=0, end_dim=-1):
     return input.reshape((*shape[:start], shape[start : end + 1].numel(), *shape[end + 1 :]))
 
 
+@flatten.fast
+def _flatten_fast(input, start_dim, end_dim):
+    a = getattr(input, "_a", None)
+    if a.__class__ is not ndarray or start_dim.__class__ is not int or end_dim.__class__ is not int:
+        return None
+    ndim = a.ndim
+    start, end = start_dim if start_dim >= 0 else start_dim + ndim, end_dim if end_dim >= 0 else end_dim + ndim
+    if not 0 <= start < end < ndim or not a.size:
+        return None
+    shape = a.shape
+    size = (-1,) if end - start == ndim - 1 else (*shape[:start], -1, *shape[end + 1 :])
+    made = small.view(a, size)
+    return _reshape_fast(input, size) if made is None else view_shape.of(input, made, (size,))
+
+
 @composite(surface=METHOD | FUNCTION)
 def ravel(input):
     """`input` as a contiguous one-dimensional tensor."""
     return input.contiguous().view(-1)
+
+
+@ravel.fast
+def _ravel_fast(input):
+    made = small.view(getattr(input, "_a", None), (-1,))
+    return None if made is None else view_shape.of(input, made, ((-1,),))
 
 
 @composite(surface=METHOD | FUNCTION)
@@ -780,10 +915,26 @@ def unflatten(input, dim, sizes):
     return input.view(input.shape[:d] + infer_shape("unflatten", sizes, input.shape[d]) + input.shape[d + 1 :])
 
 
+@unflatten.fast
+def _unflatten_fast(input, dim, sizes):
+    a = getattr(input, "_a", None)
+    if a.__class__ is not ndarray or dim.__class__ is not int or not sizes:
+        return None
+    d = dim if dim >= 0 else dim + a.ndim
+    if not 0 <= d < a.ndim:
+        return None
+    size = (*a.shape[:d], *sizes, *a.shape[d + 1 :])
+    made = small.view(a, size)
+    return None if made is None else view_shape.of(input, made, (size,))
+
+
 @composite(surface=METHOD | FUNCTION)
 def broadcast_to(input, size):
     """`input` expanded to `size`."""
     return input.expand(size)
+
+
+broadcast_to.fast(_expand_fast)
 
 
 @composite(surface=FUNCTION, spread="tensors")

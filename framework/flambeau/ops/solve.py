@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..tensor import Tensor
+from .._arrays import ndarray
+from ..tensor import Tensor, wrap
 from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
@@ -79,10 +80,16 @@ def inv(A):
     return _inverse(A)
 
 
+inv.fast(_lapack.short_way(_lapack.inverse_now, square=True))
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def inverse(input):
     """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
     return _inverse(input)
+
+
+inverse.fast(_lapack.short_way(_lapack.inverse_now, square=True))
 
 
 # -- square systems --------------------------------------------------------------------------------------------------------
@@ -178,6 +185,16 @@ def solve(A, B, *, left=True):
     return made
 
 
+def _other(B: Any) -> Any:
+    """The array of the right-hand side of an equation, a Tensor without history. Raises: ValueError if it is not."""
+    if B._n is not None or B._a.__class__ is not ndarray:
+        raise ValueError
+    return B._a
+
+
+solve.fast(_lapack.short_way(lambda a, B, *, left: _lapack.solve_now(a, _other(B)) if left is True else None, square=True))
+
+
 # -- triangular systems ----------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +241,15 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     return solve_triangle(input, B, upper, left, unitriangular)
 
 
+@solve_triangular.fast
+def _solve_triangular_fast(input, B, *, upper, left, unitriangular):
+    """One matrix, on the left."""
+    return _triangular(input, B, upper, unitriangular) if left is True else None
+
+
+_triangular = _lapack.short_way(lambda a, B, upper, unit: _lapack.triangular_now(a, _other(B), upper, unit), square=True)
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     """``(X, A)`` with ``A @ X == b``, or ``A.mT @ X == b`` if `transpose`, for triangular `A`.
@@ -234,6 +260,13 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     _check_equation("triangular_solve", A, b, True, False)
     made = solve_triangle(A.mT if transpose else A, b, upper != transpose, True, unitriangular)
     return TriangularSolution((made, A.clone()))
+
+
+@triangular_solve.fast
+def _triangular_solve_fast(b, A, upper, transpose, unitriangular):
+    """One matrix, as it is."""
+    made = None if transpose else _triangular(A, b, upper, unitriangular)
+    return None if made is None else TriangularSolution((made, wrap(A._a.copy())))
 
 
 @composite(surface=FUNCTION | METHOD | OUT)
@@ -247,6 +280,22 @@ def cholesky_solve(B, L, upper=False):
     return solve_triangle(second, solve_triangle(first, B, False), True)
 
 
+def _cholesky_solve_now(L: Any, b: Any, upper: Any) -> Any:
+    if L.ndim != 2 or b.ndim != 2 or b.dtype is not L.dtype or b.shape[0] != L.shape[0] or not b.size or not L.diagonal().all():
+        return None
+    made, info = _lapack.routine("potrs", L)(L, b, not upper)
+    return np.ascontiguousarray(made) if info == 0 else None
+
+
+@cholesky_solve.fast
+def _cholesky_solve_fast(B, L, upper):
+    """One matrix."""
+    return _cholesky_solve(L, B, upper)
+
+
+_cholesky_solve = _lapack.short_way(lambda a, B, upper: _cholesky_solve_now(a, _other(B), upper), square=True)
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def cholesky_inverse(L, upper=False):
     """The inverse of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`. Raises: LinAlgError for a zero on the diagonal."""
@@ -257,6 +306,14 @@ def cholesky_inverse(L, upper=False):
         raise_singular("cholesky_inverse", np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0), SINGULAR)
     made = solve_triangle(L, identity_like(L), upper)
     return matmul(made, adjoint(made)) if upper else matmul(adjoint(made), made)
+
+
+def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
+    made = _lapack.triangular_now(a, _lapack.identity(a.shape[-1], a.dtype.char), upper, False) if a.ndim == 2 else None
+    return None if made is None else made.dot(made.conj().T) if upper else made.conj().T.dot(made)
+
+
+cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True))
 
 
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------

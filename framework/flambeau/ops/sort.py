@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu import sort as kernel
+from flambeau_kernels.cpu.along import ALL, MOST, Along
 
 from .. import dtypes
-from ..tensor import Tensor, wrap_dim
+from ..tensor import Tensor, wrap, wrap_dim
+from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import FUNCTION, METHOD, OUT, check_nonempty, composite, primitive, reduced_shape
-from .reduce import put_along
 
 PAIR = ("values", "indices")
 EVERY = FUNCTION | METHOD | OUT
@@ -24,15 +25,6 @@ def _ordered(name: str, input: Tensor) -> None:
 
 def _pair_shape(shape: Any, input: Tensor) -> Any:
     return [(tuple(shape), input.dtype), (tuple(shape), dtypes.int64)]
-
-
-def _selecting(grad, out1, input_shape, dim):
-    """The gradient of ops that pick elements: back to where they came from."""
-    return (put_along(grad[0], out1, input_shape, dim, True),)
-
-
-def _selecting_reduced(grad, out1, input_shape, dim, keepdim):
-    return (put_along(grad[0], out1, input_shape, dim, keepdim),)
 
 
 # -- sorting -----------------------------------------------------------------------------------------------------------------
@@ -52,7 +44,20 @@ sort_pair.name = "sort"
 sort_pair.node_class.title = "SortBackward0"
 sort_pair.kernel(lambda a, dim, descending: kernel.sort(a, dim, descending))
 sort_pair.shape(lambda input, dim, descending: _pair_shape(input.shape, input))
-sort_pair.vjp(_selecting)
+picks(sort_pair)
+
+# Longer lines than these are sorted by the general way.
+MOST_SORTED = 64
+_ORDERS = {down: Along("ordered", down, True, True, most_along=MOST_SORTED) for down in (False, True)}
+_PLACES = {down: Along("ordered", down, True, False, most_along=MOST_SORTED) for down in (False, True)}
+_FIRST = {down: Along("ordered", down, False, True, most_along=MOST_SORTED, takes_k=True) for down in (False, True)}
+
+
+@sort_pair.fast
+def _sort_short(input, dim, descending):
+    found = _ORDERS[descending](input._a, dim) if isinstance(input, Tensor) else None
+    return None if found is None else picked(sort_pair, found, input, dim)
+
 
 
 @composite(surface=EVERY)
@@ -69,6 +74,12 @@ def sort(input, dim=-1, descending=False, *, stable=False):
     return sort_pair.function(input, dim, bool(descending))
 
 
+@sort.fast
+def _stable_short(input, dim, descending, stable):
+    found = _ORDERS[descending](input._a, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
+    return None if found is None else picked(sort_pair, found, input, dim)
+
+
 @composite(surface=EVERY)
 def argsort(input, dim=-1, descending=False, *, stable=False):
     """The indices that put `input` in order along `dim`: those of `sort`.
@@ -76,7 +87,14 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
     Args:
         descending, stable: as for `sort`.
     """
+    need_tensor("argsort", input)
     return sort_pair.function(input.detach(), dim, bool(descending))[1]
+
+
+@argsort.fast
+def _argsort_short(input, dim, descending, stable):
+    found = _PLACES[descending](input._a, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
+    return None if found is None else wrap(found)
 
 
 @composite(surface=EVERY)
@@ -102,7 +120,14 @@ def topk_pair(input, k, dim, largest):
 topk_pair.name = "topk"
 topk_pair.node_class.title = "TopkBackward0"
 topk_pair.kernel(lambda a, k, dim, largest: kernel.topk(a, k, dim, largest))
-topk_pair.vjp(_selecting)
+picks(topk_pair)
+
+
+@topk_pair.fast
+def _topk_short(input, k, dim, largest):
+    found = _FIRST[largest](input._a, dim, False, k) if isinstance(input, Tensor) else None
+    return None if found is None else picked(topk_pair, found, input, dim)
+
 
 
 @topk_pair.shape
@@ -123,6 +148,12 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     tensor([3, 2])
     """
     return topk_pair.function(input, k, dim, bool(largest))
+
+
+@topk.fast
+def _topk_of(input, k, dim, largest, sorted):
+    found = _FIRST[largest](input._a, dim, False, k) if largest.__class__ is bool and isinstance(input, Tensor) else None
+    return None if found is None else picked(topk_pair, found, input, dim)
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------------
@@ -163,7 +194,15 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 kthvalue.kernel(lambda a, k, dim, keepdim: _ranked(a, k - 1, dim, keepdim))
 kthvalue.shape(lambda input, k, dim, keepdim: _reduced_shape(input, dim, keepdim))
-kthvalue.vjp(_selecting_reduced)
+picks(kthvalue)
+_KTH = Along("ranked", "kth", most_along=MOST_SORTED, takes_k=True)
+
+
+@kthvalue.fast
+def _kth_short(input, k, dim, keepdim):
+    found = _KTH(input._a, dim, keepdim, k) if isinstance(input, Tensor) else None
+    return None if found is None else picked(kthvalue, found, input, dim, keepdim)
+
 
 
 def _check_median(name: str) -> Any:
@@ -203,7 +242,8 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     pair.node_class.title = f"{name.title()}Backward1"
     pair.kernel(_median_kernel(skip_nan))
     pair.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
-    pair.vjp(_selecting_reduced)
+    picks(pair)
+    ranked = Along("ranked", name, dims=ALL, most_along=MOST_SORTED)
 
     def whole(input):
         pass
@@ -227,6 +267,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         return (at * (grad / at.sum()),)
 
     def public(input, dim=None, keepdim=False):
+        need_tensor(name, input)
         if dim is not None:
             return pair.function(input, dim, keepdim)
         if input.dtype is dtypes.bool or input.is_complex():
@@ -234,7 +275,28 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         return single.function(input)
 
     public.__name__, public.__doc__ = name, doc
-    return composite(surface=EVERY)(public)
+    op = composite(surface=EVERY)(public)
+
+    @single.raw
+    def _whole_raw(grad, out, input):
+        at = (input == out) | ((input != input) & (out != out))
+        return (np.asarray(at * (grad / max(1, int(at.sum())))),)
+
+    @op.fast
+    def _short(input, dim, keepdim):
+        if dim is not None and dim.__class__ is not int or not isinstance(input, Tensor):
+            return None
+        found = ranked(input._a, dim, False if dim is None else keepdim)
+        if found is None:
+            return None
+        if dim is not None:
+            return picked(pair, found, input, dim, keepdim)
+        made = wrap(found[0])
+        if input._n is not None:
+            single.history(made, None, input)
+        return made
+
+    return op
 
 
 median = _declare_median(
@@ -264,7 +326,15 @@ def _mode(a, dim, keepdim):
 
 
 mode.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
-mode.vjp(_selecting_reduced)
+picks(mode)
+_MODES = Along("ranked", "mode", most_along=MOST_SORTED)
+
+
+@mode.fast
+def _mode_short(input, dim, keepdim):
+    found = _MODES(input._a, dim, keepdim) if isinstance(input, Tensor) else None
+    return None if found is None else picked(mode, found, input, dim, keepdim)
+
 
 
 # -- quantiles ---------------------------------------------------------------------------------------------------------------
@@ -325,6 +395,21 @@ def _at_places(values: Tensor, places: Tensor, interpolation: str) -> Tensor:
     return low.lerp(high, weight)
 
 
+def _quantile_short(along: Along) -> Any:
+    """One quantile of lines of a small tensor without history."""
+
+    def short(input, q, dim, keepdim, interpolation):
+        if interpolation != "linear" or q.__class__ is not float or not 0 <= q <= 1 or not unrecorded(input):
+            return None
+        a = input._a
+        if a.__class__ is not np.ndarray or not 0 < a.size <= MOST or dim is None and a.size > MOST_SORTED:
+            return None
+        found = along(a, dim, keepdim, np.array(q, a.dtype))
+        return None if found is None else wrap(found)
+
+    return short
+
+
 @composite(surface=EVERY)
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The `q`-quantiles (numbers in [0, 1]) along `dim`, or of all elements; nan if any element is nan.
@@ -340,7 +425,13 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
+quantile.fast(_quantile_short(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)))
+
+
 @composite(surface=EVERY)
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """`quantile` of the elements that are not nan; `q`, `dim` and `interpolation` as there."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
+
+
+nanquantile.fast(_quantile_short(Along("quantiles", True, dims=ALL, most_along=MOST_SORTED, takes_array=True)))

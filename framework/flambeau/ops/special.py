@@ -42,7 +42,7 @@ from flambeau_kernels.vocabulary import (
 from .. import dtypes
 from ..tensor import Tensor
 from ._promote import common, floating, only, refuse
-from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, elementwise
+from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, elementwise, looks_at
 
 PLAIN = FUNCTION | OUT
 SQRT_2_OVER_PI, SQRT_HALF, SQRT_2PI = sqrt(2 / pi), sqrt(0.5), sqrt(2 * pi)
@@ -144,6 +144,7 @@ def sinc(input):
 # -- gamma functions -----------------------------------------------------------------------------------------------------
 
 
+@looks_at("dtypes")
 def _check_tensors(op: Any, input: Any, other: Any) -> None:
     for name, x in (("input", input), ("other", other)):
         if not isinstance(x, Tensor):

@@ -99,6 +99,9 @@ def eigh(input, UPLO="L"):
     return Eigh(eigh_of(input, _check_uplo("linalg.eigh", input, UPLO)))
 
 
+eigh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, returns=Eigh))
+
+
 @primitive(surface=0)
 def eigvalsh_of(A, uplo):
     """Eigenvalues, ascending, of Hermitian matrices."""
@@ -122,6 +125,9 @@ def eigvalsh(input, UPLO="L"):
     """Eigenvalues, ascending and real, of Hermitian matrices: ``(*, n, n) -> (*, n)``; see `linalg.eigh` for `UPLO`."""
     uplo = _check_uplo("linalg.eigvalsh", input, UPLO)
     return eigh_of(input, uplo)[0] if needs_vectors(input) else eigvalsh_of(input, uplo)
+
+
+eigvalsh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False), square=True))
 
 
 # -- eigenvalues of any square matrix ------------------------------------------------------------------------------------------
@@ -288,6 +294,13 @@ def svd(A, full_matrices=True, *, driver=None):
     return Svd(svd_of(A, bool(full_matrices)))
 
 
+def _svd_now(a: Any, full_matrices: Any, driver: Any) -> Any:
+    return _lapack.svd("linalg.svd", a, bool(full_matrices), True) if driver is None else None
+
+
+svd.fast(_lapack.short_way(lambda a, full, *, driver: _svd_now(a, full, driver), returns=Svd))
+
+
 def _check_driver(name: str, driver: Any) -> None:
     if driver is not None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs, got driver={driver!r}")
@@ -325,6 +338,9 @@ def svdvals(A, *, driver=None):
     check_matrix("linalg.svdvals", A)
     _check_driver("linalg.svdvals", driver)
     return singular_values(A)
+
+
+svdvals.fast(_lapack.short_way(lambda a, *, driver: _lapack.svd("linalg.svd", a, False, False) if driver is None else None))
 
 
 def _old_svd(input, some=True, compute_uv=True):

@@ -36,7 +36,7 @@ def _where_dtype(op: Any, args: Any) -> Any:
     return d, d
 
 
-@looks_at("numbers")
+@looks_at("range")
 def _check_fits(op: Any, *args: Any) -> None:
     """Raise RuntimeError for a number that the common dtype cannot hold."""
     for x in args:
@@ -44,7 +44,7 @@ def _check_fits(op: Any, *args: Any) -> None:
             dtypes.check_number(x, result_type(args))
 
 
-@looks_at("numbers")
+@looks_at("range")
 def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     if condition.dtype not in (dtypes.bool, dtypes.uint8):
         raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
@@ -121,6 +121,7 @@ def lerp(input, end, weight):
     return interpolate_between.function(input, end, weight)
 
 
+@looks_at("dtypes")
 def _check_value(op: Any, *args: Any) -> None:
     d = result_type(args[:3])
     value = args[3]
@@ -147,6 +148,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     return input + value * tensor1 * tensor2
 
 
+@looks_at("dtypes")
 def _refuse_integers(op: Any, *args: Any) -> None:
     if result_type(args[:3]).category < dtypes.FLOATING:
         raise RuntimeError("Integer division with addcdiv is not supported; convert the tensors to a floating dtype first")
@@ -227,16 +229,31 @@ def clamp(input, min=None, max=None):
     return clamp_both.function(input, min, max)
 
 
+@clamp.in_place
+def _clamp_in_place(input, min, max):
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        return None
+    if min is not None and max is not None:
+        return clamp_both, (input, min, max)
+    return (clamp_above, (input, max)) if max is not None else None if min is None else (clamp_below, (input, min))
+
+
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT)
 def clamp_min(input, min):
     """`input`, not below `min`."""
     return clamp_below.function(input, min)
 
 
+clamp_min.in_place(lambda input, min: None if isinstance(min, Tensor) else (clamp_below, (input, min)))
+
+
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT)
 def clamp_max(input, max):
     """`input`, not above `max`."""
     return clamp_above.function(input, max)
+
+
+clamp_max.in_place(lambda input, max: None if isinstance(max, Tensor) else (clamp_above, (input, max)))
 
 
 @elementwise(surface=0, dtype=like_input, title="NanToNumBackward0",

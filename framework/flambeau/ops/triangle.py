@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
 from flambeau_kernels.cpu import triangle as kernels
+from flambeau_kernels.cpu.along import SEVERAL, Along
+from flambeau_kernels.cpu.reduce import Reduction, reduce
 
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ..tensor import wrap as tensor_over
+from ._picked import recorded_plainly
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
@@ -35,6 +39,7 @@ def tril(input, diagonal=0):
 
 
 tril.kernel(kernels.tril)
+tril.short(lambda a, diagonal: kernels.few(a, diagonal, False))
 tril.shape(lambda input, diagonal: (input.shape, input.dtype))
 tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
 tril.raw(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
@@ -51,19 +56,62 @@ def triu(input, diagonal=0):
 
 
 triu.kernel(kernels.triu)
+triu.short(lambda a, diagonal: kernels.few(a, diagonal, True))
 triu.shape(lambda input, diagonal: (input.shape, input.dtype))
 triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
 triu.raw(lambda grad, diagonal: (kernels.triu(grad, diagonal),))
 
 
-@composite(surface=FUNCTION | METHOD)
-def trace(input):
-    """The sum of the main diagonal of a matrix. Raises: RuntimeError unless `input` has 2 dimensions."""
+def _check_trace(input):
     if input.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
     if input.dtype is dtypes.bool:
         raise NotImplementedError(f'"trace" not implemented for {input.dtype}')
-    return input.diagonal().sum()
+
+
+@primitive(surface=FUNCTION | METHOD, check=_check_trace)
+def trace(input):
+    """The sum of the main diagonal of a matrix. Raises: RuntimeError unless `input` has 2 dimensions."""
+
+
+def _trace_dtype(given: Any) -> Any:
+    return dtypes.int64 if given.category < dtypes.FLOATING else given
+
+
+@trace.kernel
+def _trace(a):
+    accumulate = _trace_dtype(dtypes.from_numpy_dtype(a.dtype)).numpy
+    return reduce(_DIAGONAL_SUM, a.diagonal(), (0,), False, accumulate, accumulate)
+
+
+_DIAGONAL_SUM = Reduction("trace", "add")
+_TRACE = Along("trace", dims=SEVERAL)
+
+
+@trace.fast
+def _trace_short(input):
+    found = _TRACE(input._a, 0) if isinstance(input, Tensor) and input._a.ndim == 2 else None
+    return None if found is None else recorded_plainly(trace, found, input, input._a.shape)
+
+
+@trace.kernel(device="cuda")
+def _trace_on_device(a):
+    return tensor_over(a).diagonal().sum()._a
+
+
+trace.shape(lambda input: ((), _trace_dtype(input.dtype)))
+
+
+@trace.vjp
+def _trace_vjp(grad, input_shape):
+    return (grad.new_zeros(input_shape).diagonal_scatter(grad.expand(min(input_shape)), 0),)
+
+
+@trace.raw
+def _trace_raw(grad, input_shape):
+    made = np.zeros(input_shape, grad.dtype)
+    made.reshape(-1)[: min(input_shape) * input_shape[1] : input_shape[1] + 1] = grad
+    return (made,)
 
 
 @composite(surface=FUNCTION | METHOD)
@@ -116,6 +164,18 @@ def fill_diagonal(input, fill_value, wrap=False):
     return input.put(tensor_over(places), input.new_full(places.shape, fill_value))
 
 
+@diag.fast
+def _diag_fast(input, diagonal):
+    """A vector that is not recorded as the main diagonal of a matrix."""
+    a = getattr(input, "_a", None)
+    if a.__class__ is not np.ndarray or a.ndim != 1 or diagonal.__class__ is not int or diagonal or input._n is not None:
+        return None
+    n = a.size
+    made = np.zeros((n, n), a.dtype)
+    made.ravel()[:: n + 1] = a
+    return small.over(made)
+
+
 @composite(surface=FUNCTION | METHOD)
 def diagflat(input, offset=0):
     """The elements of `input` as the diagonal of a matrix of zeros."""
@@ -166,9 +226,22 @@ def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, opt
     if d not in (dtypes.int64, dtypes.int32):
         raise NotImplementedError(f'"{name}" not implemented for {d}; indices are torch.int64 or torch.int32')
     _check_layout(options["layout"])
-    rows, columns = np.ogrid[:row, :col]
-    found = np.stack(np.nonzero(np.broadcast_to(keep(columns - rows, offset), (row, col)))).astype(d.numpy)
-    return finish(found, False, _place(options["device"]))
+    found = None
+    key = (name, row, col, offset, d)
+    if row * col <= _MOST_KEPT:
+        found = _indices.get(key)
+    if found is None:
+        rows, columns = np.ogrid[:row, :col]
+        found = np.stack(np.nonzero(np.broadcast_to(keep(columns - rows, offset), (row, col)))).astype(d.numpy)
+        if row * col <= _MOST_KEPT:
+            if len(_indices) >= _MOST_KEPT:
+                _indices.clear()
+            _indices[key] = found
+    return finish(found.copy(), False, _place(options["device"]))
+
+
+_MOST_KEPT = 1024                                     # elements of a matrix whose indices are kept, and how many are
+_indices: dict[Any, np.ndarray] = {}
 
 
 @composite(surface=FUNCTION)

@@ -10,7 +10,7 @@ from flambeau_kernels.vocabulary import conj, imag, nearbyint, real, special_pol
 
 from .. import dtypes
 from ._promote import common, floating, only, refuse, result_type, to_bool, to_real
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, saved_tensor
+from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, looks_at, saved_tensor
 
 NO_FOREACH = EVERYWHERE & ~16
 LN2, LN10 = 0.6931471805599453, 2.302585092994046
@@ -18,6 +18,13 @@ TWO_OVER_SQRT_PI, SQRT_PI_OVER_2 = 1.1283791670955126, 0.8862269254527580
 real_floating = refuse("complex")(floating)
 
 
+@looks_at("dtypes")
+def _refuse_complex(op: Any, input: Any) -> None:
+    if input.dtype.is_complex:
+        raise RuntimeError("Unlike NumPy, torch.sign doesn't allow complex tensors. Use torch.sgn instead")
+
+
+@looks_at("dtypes")
 def _refuse_bool(op: Any, input: Any) -> None:
     if input.dtype is dtypes.bool:
         raise RuntimeError(f"{op.name}: bool tensors have no negative; use `~` or logical_not() instead")
@@ -48,15 +55,10 @@ def abs(input):
     return abs(input)
 
 
-@elementwise(dtype=common, surface=NO_FOREACH, vjp={"input": lambda grad: grad * 0}, check=lambda op, input: _refuse_complex(op, input))
+@elementwise(dtype=common, surface=NO_FOREACH, vjp={"input": lambda grad: grad * 0}, check=_refuse_complex)
 def sign(input):
     """-1, 0 or 1, by the sign of `input`; 0 for nan."""
     return sign(input)
-
-
-def _refuse_complex(op: Any, input: Any) -> None:
-    if input.dtype.is_complex:
-        raise RuntimeError("Unlike NumPy, torch.sign doesn't allow complex tensors. Use torch.sgn instead")
 
 
 @elementwise(

@@ -13,6 +13,8 @@ import numpy as np
 from .. import dtypes
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
+from . import pool
+from ._plans import MOST_MOVED, Plan, moves, planned
 from ._spec import FUNCTION, composite, describe, primitive
 from .conv import as_ints
 
@@ -160,11 +162,17 @@ def pad(input, pad, mode="constant", value=None):
     >>> F.pad(x, (1, 1), mode="reflect")
     tensor([[2., 1., 2., 3., 2.]])
     """
+    pairs = _checked_pairs(input, pad, mode, value)
+    return pad_constant(input, pairs, 0 if value is None else value) if mode == "constant" else pad_mode(input, pairs, mode)
+
+
+def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
+    """What `pad` adds to each dimension. Raises: as `pad` does."""
     if not isinstance(input, Tensor):
         raise TypeError(f"pad(): argument 'input' must be Tensor, not {type(input).__name__}")
     pairs = _pairs("pad", input, pad)
     if mode == "constant":
-        return pad_constant(input, pairs, 0 if value is None else value)
+        return pairs
     if value is not None and value != 0:
         raise ValueError(f'pad: Padding mode "{mode}" doesn\'t take in value argument, got {value!r}')
     if mode not in ("reflect", "replicate", "circular"):
@@ -180,7 +188,27 @@ def pad(input, pad, mode="constant", value=None):
         )
     for at, (a, b) in enumerate(pairs, input.ndim - n):
         _check_reach(mode, input, at, a, b)
-    return pad_mode(input, pairs, mode)
+    return pairs
+
+
+@planned(pad)
+def _planned_pad(input, pad, mode, value):
+    from flambeau_kernels.cpu.layout import is_last
+    from flambeau_kernels.cpu.pad import planned_constant
+
+    pairs = _checked_pairs(input, pad, mode, value)
+    if is_last(input._a):
+        return None
+    if mode == "constant":
+        value = 0 if value is None else value
+        run = planned_constant(input._a, pairs, value) if prod(_padded_shape(input, pairs)) <= MOST_MOVED else None
+        return run and Plan(
+            run, lambda a: (run(a), None), lambda made, _, x: pad_constant.history(made, None, x, pairs, value)
+        )
+    plan = moves(pad_mode, input, pairs, mode)
+    return plan and Plan(
+        plan.run, lambda a: (plan.run(a), None), lambda made, _, x: pad_mode.history(made, None, x, pairs, mode)
+    )
 
 
 def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
@@ -300,6 +328,16 @@ def interpolate(
     >>> F.interpolate(x, size=4), F.interpolate(x, size=4, mode="linear")
     (tensor([[[1., 1., 2., 2.]]]), tensor([[[1.0000, 1.2500, 1.7500, 2.0000]]]))
     """
+    sizes, factors = _checked_sizes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    if mode == "area":
+        return _area(input, sizes)
+    return resample(input, _maps_of(input, sizes, factors, mode, bool(align_corners), antialias), False)
+
+
+def _checked_sizes(
+    input: Any, size: Any, scale_factor: Any, mode: str, align_corners: Any, recompute: Any, antialias: bool
+) -> tuple[tuple[int, ...], Any]:
+    """The output extents and scale factors of `interpolate`. Raises: as it does."""
     if not isinstance(input, Tensor):
         raise TypeError(f"interpolate(): argument 'input' must be Tensor, not {type(input).__name__}")
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
@@ -310,7 +348,7 @@ def interpolate(
     if input.ndim < 3:
         raise ValueError(f"interpolate: expected (N, C, spatial...), got {input.ndim} dimensions")
     sizes, factors = _output_size("interpolate", input, size, scale_factor)
-    if recompute_scale_factor:
+    if recompute:
         if size is not None:
             raise ValueError("interpolate: recompute_scale_factor is not meaningful with an explicit size")
         factors = None
@@ -329,20 +367,36 @@ def interpolate(
             f"the modes: nearest | linear | "
             f"bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
         )
+    return sizes, factors
+
+
+@planned(interpolate)
+def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias):
+    from flambeau_kernels.cpu.layout import is_last
+    from flambeau_kernels.cpu.resample import planned_maps
+
+    sizes, factors = _checked_sizes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     if mode == "area":
-        return _area(input, sizes)
-    return _interpolated(input, sizes, factors, mode, bool(align_corners), antialias)
+        return pool.planned_area(input, sizes)
+    maps, a = _maps_of(input, sizes, factors, mode, bool(align_corners), antialias), input._a
+    if is_last(a):
+        return None
+    copying = moves(resample, input, maps, False) if mode in ("nearest", "nearest-exact") else None
+    if copying is not None:
+        run = copying.run
+    else:
+        run = planned_maps(a.reshape(-1, *a.shape[2:]), maps, False, (*a.shape[:2], *sizes))
+    return run and Plan(run, lambda a: (run(a), None), lambda made, _, x: resample.history(made, None, x, maps, False))
 
 
 def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    from . import pool
-
     return (pool.adaptive_avg_pool1d, pool.adaptive_avg_pool2d, pool.adaptive_avg_pool3d)[len(sizes) - 1](
         input, sizes
     )
 
 
-def _interpolated(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool) -> Tensor:
+def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool) -> tuple[Any, ...]:
+    """How `interpolate` maps each axis. Raises: for sizes and dtypes that have no elements or no such maps."""
     extents = tuple(input.shape[2:])
     if min(sizes) < 1 or 0 in extents or (input.shape[1] == 0):
         raise RuntimeError(
@@ -353,11 +407,10 @@ def _interpolated(input: Tensor, sizes: Any, factors: Any, mode: str, align: boo
         raise NotImplementedError(
             f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
-    maps = tuple(
+    return tuple(
         _axis_map(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
         for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
     )
-    return resample(input, maps, False)
 
 
 @functools.lru_cache(maxsize=64)  # tables are as costly as a small image
@@ -477,6 +530,20 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
             f"'{padding_mode}'"
         )
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
+
+
+@planned(grid_sample, ("input", "grid"))
+def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
+    """Images of one float dtype, by compiled loops whose results are those of the general way to the last bit."""
+    _check_grid("grid_sample", input, grid, mode)
+    a, points = input._a, grid._a
+    if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size:
+        return None
+    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border"):
+        return None
+    from flambeau_kernels.cpu.grid_rows import planned as rows
+
+    return Plan(rows(a.shape, points.shape, a.dtype, mode == "nearest", _PADDINGS[padding_mode], bool(align_corners)))
 
 
 def _by_number(
@@ -769,6 +836,10 @@ def channel_shuffle(input, groups):
     return split.clone(memory_format=contiguous_format).reshape(input.shape)
 
 
+for _op in (pixel_shuffle, pixel_unshuffle, channel_shuffle):
+    planned(_op)(functools.partial(moves, _op))
+
+
 # -- windows as columns --------------------------------------------------------------------------------------
 
 
@@ -865,6 +936,9 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     x = input if input.ndim == 4 else input.unsqueeze(0)
     made = gather_columns(x, kernel, dilation, padding, stride)
     return made if input.ndim == 4 else made.squeeze(0)
+
+
+planned(unfold)(functools.partial(moves, unfold))
 
 
 @composite(namespace="nn.functional")

@@ -20,7 +20,7 @@ from .. import cpu_backend
 from . import attention_tiles
 from .softmax import narrow, widen
 
-__all__ = ["attend", "attend_grad"]
+__all__ = ["attend", "attend_grad", "planned"]
 
 # Scores of one tile: 256 KiB of float32 stay in a core's second-level cache from product to exp to product.
 TILE_SCORES = 1 << 16
@@ -46,6 +46,13 @@ def attend(
     heads = q.shape[1]
     out, logs = attend_flat(_flat(q, heads), _flat(k, heads), _flat(v, heads), _flat_mask(mask, q), scale, causal)
     return out.reshape(*q.shape[:3], v.shape[3]), logs.reshape(*q.shape[:3], 1)
+
+
+def planned(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool) -> Any:
+    """``run(q, k, v, None)``, as `attend` for arrays with the shapes, strides and dtypes of these and no mask; or None."""
+    if not _compiled(q, v) or not attention_tiles.in_rows(q, k, v):
+        return None
+    return attention_tiles.planned(q, k, v, None, scale, causal)
 
 
 def attend_grad(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from flambeau_kernels.cpu.lanes import clear, exp_lanes, multiply, zero_lanes
 from flambeau_kernels.engine.language import (
     apart,
     broadcast,
-    independent,
     kernel,
     lane_sum,
     lanes,
@@ -71,6 +71,17 @@ def copy_block(x, row, rows, columns, wide, scale, to):
     for r in rolled(range(rows)):
         for c in rolled(range(0, wide, N)):
             store(to, r * wide + c, load(x, r * row + c, N, columns - c) * scale)
+
+
+def write_row(x, columns, scale, to):
+    """``to[c] = scale * x[c]``."""
+    N = lanes(widened(x))
+    for c in rolled(range(0, columns, N)):
+        left = columns - c
+        if left >= N:
+            store(to, c, load(x, c, N) * scale)
+        else:
+            store(to, c, load(x, c, N, left) * scale, left)
 
 
 def mask_scores(scores, mask, mask_row, mask_key, rows, keys, first_row, first_key, causal, MASK):
@@ -169,8 +180,7 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
             # Where nothing was seen the logarithm is inf, so that the gradient's weights exp(score - inf) are 0.
             logs[head * rows + first + r] = where(blind, KIND(math.inf), base + log(total[r]))
             to = out + (b * o_batch + h * o_head + (first + r) * o_row)
-            for j in independent(range(out_width)):
-                to[j] = sums[r * wide + j] * inverse
+            write_row(sums + r * wide, out_width, inverse, to)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------------
@@ -276,17 +286,11 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                     else:
                         apart(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True)
                 for r in range(count):
-                    to = dq_here + (first + r) * dq_row
-                    for j in independent(range(width)):
-                        to[j] = sums[r * k_wide + j] * factor
+                    write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:
             for r in range(begin, end):
-                k_to = dk + (b * dk_batch + hk * dk_head + r * dk_row)
-                v_to = dv + (b * dv_batch + hk * dv_head + r * dv_row)
-                for j in independent(range(width)):
-                    k_to[j] = k_total[r * k_wide + j]
-                for j in independent(range(out_width)):
-                    v_to[j] = v_total[r * v_wide + j]
+                write_row(k_total + r * k_wide, width, one, dk + (b * dk_batch + hk * dk_head + r * dk_row))
+                write_row(v_total + r * v_wide, out_width, one, dv + (b * dv_batch + hk * dv_head + r * dv_row))
 
 
 # -- from arrays -------------------------------------------------------------------------------------------------------------
@@ -306,6 +310,11 @@ def fits(q: np.ndarray, v: np.ndarray) -> bool:
 
 def _rows(a: np.ndarray) -> np.ndarray:
     return a if a.strides[-1] == a.itemsize or a.shape[-1] == 1 else np.ascontiguousarray(a)
+
+
+def in_rows(*arrays: np.ndarray) -> bool:
+    """Whether the kernels take arrays of this layout as they are."""
+    return all(_rows(a) is a for a in arrays)
 
 
 def _steps(a: np.ndarray, dims: int = 3) -> list[int]:
@@ -358,20 +367,37 @@ def attend(
         mask: None, or bool or floating of shape ``(B or 1, H or 1, L or 1, S or 1)``.
     """
     q, k, v = _rows(q), _rows(k), _rows(v)
+    return planned(q, k, v, mask, scale, causal)(q, k, v, mask)
+
+
+def planned(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, causal: bool
+) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """``run(q, k, v, mask)``, as `attend` for arrays with the shapes, strides and dtypes of these, whose rows are contiguous."""
     batch, heads, rows, width = q.shape
     keys, out_width = v.shape[2:]
-    out = empty_like(q, out_width)
-    logs = np.empty((batch, heads, rows, 1), _kind(q.dtype))
+    sample, kind = empty_like(q, out_width), _kind(q.dtype)
     blocks = -(-rows // QUERIES)
     units = batch * heads * blocks
     work = QUERIES * keys * (width + out_width) // (2 if causal else 1)
     per = max(1, CHUNK_WORK // work)
-    attend_block.run(
-        -(-units // per), q, k, v, logs if mask is None else mask, out, logs, per, units, blocks, heads, heads // k.shape[1],
-        rows, keys, width, out_width, *_steps(q), *_steps(k), *_steps(v), *_steps(out), *_mask_steps(mask), float(scale),
-        int(causal), release=True, **_constants(q, v, mask)[1],
+    chunks = -(-units // per)
+    numbers = (
+        per, units, blocks, heads, heads // k.shape[1], rows, keys, width, out_width, *_steps(q), *_steps(k), *_steps(v),
+        *_steps(sample), *_mask_steps(mask), float(scale), int(causal),
     )  # fmt: skip
-    return out, logs
+    types = (q.dtype, k.dtype, v.dtype, kind if mask is None else mask.dtype, q.dtype, kind, *map(type, numbers))
+    form = attend_block.form(types, _constants(q, v, mask)[1])
+    shape, dtype = (batch, heads, rows, 1), q.dtype
+    whole = sample.shape if sample.flags.c_contiguous else None
+
+    def run(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any) -> tuple[np.ndarray, np.ndarray]:
+        out = empty_like(q, out_width) if whole is None else np.empty(whole, dtype)
+        logs = np.empty(shape, kind)
+        form(chunks, True, q, k, v, logs if mask is None else mask, out, logs, *numbers)
+        return out, logs
+
+    return run
 
 
 def attend_grad(

@@ -126,7 +126,7 @@ def forward(
     key = (x.dtype, weight is not None, smoothing != 0, stored)
     (_forms.get(key) or _form(key))(
         -(-rows // per), False, x, target, losses if weight is None else weight, x if shifted is None else shifted, losses,
-        inverse, rows, n, per, float(n if weight is None else weight.sum()), smoothing,
+        inverse, rows, n, per, float(weight.sum() if smoothing and weight is not None else n), smoothing,
     )  # fmt: skip
     return losses, shifted, inverse
 

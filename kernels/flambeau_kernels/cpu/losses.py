@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from .. import cpu_backend, launch
 from ..formula import Formula
-from .softmax import COMPILED_FROM, compiled_module, narrow, widen
+from ..quiet import hush, unhush
+from .softmax import compiled_module, narrow, widen
 
-__all__ = ["classes_that_count", "compiled_rows", "likelihood_rows", "nll", "nll_grad", "picked_weights", "row_starts",
-           "scaled_difference", "squared_error_sum"]  # fmt: skip
+__all__ = [
+    "all_count", "all_equal", "classes_that_count", "compiled_rows", "few_losses", "likelihood_rows", "nll", "nll_grad",
+    "picked_weights", "places_in_images", "row_starts", "scaled_difference", "squared_error_sum",
+]  # fmt: skip
 
 
 def compiled_rows() -> Any:
@@ -22,7 +26,7 @@ def compiled_rows() -> Any:
 
 def likelihood_rows(x: np.ndarray) -> Any:
     """The compiled cross entropy, where it takes rows of scores `x`, or None."""
-    if x.size < COMPILED_FROM or x.ndim != 2 or cpu_backend() != "numba" or not x.flags.c_contiguous:
+    if not x.size or x.ndim != 2 or cpu_backend() != "numba" or not x.flags.c_contiguous:
         return None
     return compiled_module("likelihood_rows")
 
@@ -53,8 +57,7 @@ def scaled_difference(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.nda
 
 def classes_that_count(target: np.ndarray, classes: int, ignored: int) -> np.ndarray | None:
     """`target` with -1 for the class that is `ignored`; None where a class does not exist."""
-    # As unsigned numbers the negative classes are all too large.
-    if not 0 <= ignored < classes and np.maximum.reduce(target.view(np.uint64)) < classes:
+    if all_count(target, classes, ignored):
         return target
     chosen = np.where(target == ignored, -1, target)
     if chosen.min() < -1 or chosen.max() >= classes or ((chosen == -1) & (target != ignored)).any():
@@ -66,6 +69,57 @@ def classes_that_count(target: np.ndarray, classes: int, ignored: int) -> np.nda
 def row_starts(rows: int, columns: int) -> np.ndarray:
     """Where each row begins in a C-contiguous ``(rows, columns)`` array."""
     return np.arange(rows, dtype=np.int64) * columns
+
+
+def places_in_images(target: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Where in a C-contiguous ``(N, C, *)`` array the classes lie that `target`, ``(N, *)`` flattened, names."""
+    starts, step = _image_starts(shape)
+    return target * step + starts
+
+
+@lru_cache(maxsize=64)
+def _image_starts(shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
+    """Where the first class of each pixel lies, and elements from class to class."""
+    step = prod(shape[2:])
+    starts = np.arange(shape[0], dtype=np.int64)[:, None] * (shape[1] * step) + np.arange(step, dtype=np.int64)
+    return starts.reshape(-1), step
+
+
+MOST_LISTED = 20  # targets that Python compares sooner than numpy
+
+
+def all_count(target: np.ndarray, classes: int, ignored: int) -> bool:
+    """Whether every one of the int64 `target` is a class, and none is `ignored`."""
+    if 0 < target.size <= MOST_LISTED:
+        listed = target.ravel().tolist()
+        return min(listed) >= 0 and max(listed) < classes and ignored not in listed
+    if not target.size or np.maximum.reduce(target.view(np.uint64), None) >= classes:  # negative ones are all too large
+        return False
+    return not 0 <= ignored < classes or not (target == ignored).any()
+
+
+@lru_cache(maxsize=64)
+def all_equal(count: int, value: float, dtype: np.dtype) -> np.ndarray:
+    """An array to multiply with."""
+    return np.full(count, value, dtype)
+
+
+def few_losses(picked: np.ndarray, target: np.ndarray, weight: np.ndarray | None, reduction: str) -> tuple[Any, Any, Any]:
+    """Losses of the likelihoods `picked` at targets that all count, each times its weight: reduced, the weights and their sum."""
+    dtype = picked.dtype
+    if weight is None:
+        weights, total = None, picked.size
+    else:
+        weights = weight.take(target)
+        picked = picked * weights
+        total = weights.dot(all_equal(picked.size, 1.0, dtype)) if reduction == "mean" else 1
+    if reduction == "none":
+        return np.negative(picked), weights, 1
+    if reduction == "sum":
+        total = 1
+    if weight is None:
+        return np.asarray(picked.dot(all_equal(picked.size, -1.0 / total, dtype))), None, total
+    return np.asarray(picked.dot(all_equal(picked.size, -1.0, dtype)) / total, dtype), weights, total
 
 
 def element_weights(target: np.ndarray, classes: int, weight: np.ndarray | None, ignored: int, dtype: Any) -> Any:
@@ -119,8 +173,14 @@ def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
 def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any) -> np.ndarray:
     """The gradient of `nll` at its input of `shape`."""
     chosen, weights, total = kept
+    token = hush()                                        # where no target counts, the total is zero
     values = -widen(grad) * (weights / total)
+    unhush(token)
     made = np.zeros(shape, grad.dtype)
-    if shape[1]:
+    if len(shape) == 2 and shape[1]:
+        made.reshape(-1)[chosen + row_starts(*shape)] = values
+    elif chosen.size and made.size < 1 << 15:
+        made.reshape(-1)[places_in_images(chosen.reshape(-1), shape)] = values.reshape(-1)
+    elif shape[1]:
         np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(values, 1).astype(grad.dtype, copy=False), 1)
     return made

@@ -41,14 +41,15 @@ import flambeau_kernels.memory
 from flambeau_kernels import Formula
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "set_invariant"]
+__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "set_invariant", "small", "small_batch",
+           "small_dot", "small_vector"]  # fmt: skip
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
 SMALL, SMALL_VECTOR = flambeau_kernels.small.MOST_PRODUCTS, flambeau_kernels.small.MOST_THIN_PRODUCTS
 # The same for dtypes that numpy multiplies without BLAS, and for products of a column and a row.
 SMALL_WITHOUT_BLAS = 1 << 11
 # Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
-SMALL_OF_MANY = 1 << 9
+SMALL_OF_MANY = flambeau_kernels.small.MOST_PRODUCTS_OF_MANY
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
 # above which the interpreter lock is released. An item's own cost counts as multiplications too.
 CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
@@ -104,6 +105,74 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
             _plans[key] = run
     run(a, b, out, bias)
     return out
+
+
+F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
+_BY_BLAS, _INTEGERS, _HALVES = frozenset("fdFD"), frozenset("bBhHiIlLqQ"), frozenset("eE")
+
+
+def small(a: Any, b: Any) -> Any:
+    """``a @ b`` of vectors and matrices of one dtype that fit, where one call of numpy costs least; None for others.
+
+    It is the call that `matmul` and `dot` would come to.
+    """
+    kind, inner = a.dtype.char, a.shape[-1]
+    if _invariant or inner != b.shape[0] or b.dtype is not a.dtype or a.ndim > 2:
+        return None
+    if b.ndim == 1:
+        work, most = a.size, SMALL_VECTOR
+    elif b.ndim == 2:
+        columns = b.shape[1]
+        work, most = a.size * columns, SMALL_VECTOR if columns == 1 or a.size == inner else SMALL
+    else:
+        return None
+    if kind in _BY_BLAS and inner > 1:
+        if work > most:
+            return None
+        made = a.dot(b)
+    elif work > SMALL_WITHOUT_BLAS:
+        return None
+    elif kind in _INTEGERS or kind in _BY_BLAS:
+        made = a.dot(b)
+    elif kind in _HALVES:
+        made = a.astype(np.float32).dot(b.astype(np.float32)).astype(a.dtype)
+    else:
+        return None
+    return made if made.__class__ is np.ndarray else np.asarray(made, a.dtype)
+
+
+def small_vector(a: Any, v: Any) -> Any:
+    """`small` for a matrix and a vector."""
+    d = a.dtype
+    if a.ndim != 2 or v.ndim != 1:
+        return None
+    if (d is F4 or d is F8) and v.dtype is d and a.size <= SMALL_VECTOR and not _invariant:
+        return a.dot(v)                                # ValueError if they do not fit
+    return small(a, v)
+
+
+def small_dot(a: Any, b: Any) -> Any:
+    """`small` for two vectors."""
+    d = a.dtype
+    if a.ndim != 1 or b.ndim != 1:
+        return None
+    if (d is F4 or d is F8) and b.dtype is d and a.size <= SMALL_VECTOR:
+        return np.asarray(a.dot(b))
+    return small(a, b)
+
+
+def small_batch(a: Any, b: Any) -> Any:
+    """``a @ b`` of two batches of small matrices, or a vector and one, by numpy's one call; None for others, and empty ones."""
+    made = flambeau_kernels.small.bmm(a, b)
+    if made is not None:
+        return made
+    columns = b.shape[-1]
+    if _invariant or b.dtype is not a.dtype or not a.size or not b.size or a.dtype.char not in "fd":
+        return None
+    rows = a.shape[-2] if a.ndim > 1 else 1
+    if rows * a.shape[-1] * columns >= SMALL_OF_MANY or max(a.size * columns, b.size * rows) > SMALL_VECTOR:
+        return None
+    return np.matmul(a, b)                             # ValueError if they do not fit
 
 
 def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any = None, spread: bool = False) -> Any:
@@ -233,6 +302,8 @@ def _plain(x: Any) -> bool:
 
 def _wide(dtype: Any) -> Any:
     """What numpy multiplies instead of a dtype; None for the dtype itself."""
+    if dtype.char in "fdFD" and dtype.isbuiltin == 1:   # without asking for names, which numpy makes anew each time
+        return None
     if dtype.name == "complex32":
         return np.complex64
     return np.float32 if dtype.kind == "V" or dtype.kind == "f" and dtype.itemsize <= 2 or dtype.isbuiltin != 1 else None

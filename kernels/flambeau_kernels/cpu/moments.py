@@ -13,7 +13,7 @@ from flambeau_kernels.vocabulary import abs, sqrt
 from . import softmax
 from .reduce import Plans, Reduction, count_of, magnitude, reduce, square
 
-__all__ = ["logsumexp", "norm", "variance"]
+__all__ = ["logsumexp", "norm", "usual", "variance"]
 
 _variances, _sums_of_exps = Plans("variance_loops"), Plans("logsumexp_loops")
 
@@ -46,6 +46,9 @@ def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray
     run = _sums_of_exps.find(a, dims, keepdim)
     if run is not None:
         return run(a)
+    made = softmax.small_logsumexp(a if a.flags.c_contiguous else np.ascontiguousarray(a), dims, keepdim)
+    if made is not None:
+        return made
     with np.errstate(all="ignore"):
         return softmax.logsumexp(a, dims, keepdim)
 
@@ -78,7 +81,8 @@ def _inverse_power(order):
 
 
 @cache
-def _usual() -> dict[float, Reduction]:
+def usual() -> dict[float, Reduction]:
+    """The reductions of the orders that need no powers."""
     return {
         0.0: Reduction("norm_0", "add", _not_zero),
         1.0: Reduction("norm_1", "add", magnitude),
@@ -100,5 +104,5 @@ def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> n
     if not a.size and order in (inf, -inf):
         pick: Any = np.maximum if order > 0 else np.minimum
         return np.asarray(pick.reduce(a, dims, None, None, keepdim, initial=0 if order > 0 else inf))
-    how = _usual().get(order) or _general(order)
+    how = usual().get(order) or _general(order)
     return reduce(how, a, dims, keepdim, a.dtype, a.dtype)

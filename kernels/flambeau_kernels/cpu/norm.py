@@ -18,7 +18,10 @@ from .. import cpu_backend, launch
 from ..formula import Formula
 from .conv import is_half
 
-__all__ = ["Moments", "channel_backward", "channel_normalize", "channel_normalize_given", "row_backward", "row_normalize"]
+__all__ = [
+    "Moments", "channel_backward", "channel_normalize", "channel_normalize_given", "planned_channels", "planned_given",
+    "planned_rows", "row_backward", "row_normalize",
+]  # fmt: skip
 
 # Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled
 # loops, of which there are fewer and which divide a block among threads.
@@ -42,6 +45,11 @@ def _compiler_missing() -> bool:
 def _compiled(x: Any) -> bool:
     """Whether `x` goes to the compiled loops."""
     return x.size >= COMPILED_FROM and cpu_backend() == "numba" and not _compiler_missing()
+
+
+def _few(size: int, dtype: np.dtype) -> bool:
+    """Whether arrays of `size` elements are done in a few calls of numpy."""
+    return 0 < size < COMPILED_FROM and dtype.char in "fd"
 
 
 class Moments:
@@ -130,6 +138,11 @@ def row_normalize(
 
         out, moments.mean, moments.variance, moments.inverse = norm_rows.normalize(rows, weight, bias, eps, centred)
         return out
+    if _few(rows.size, rows.dtype):
+        from . import norm_few
+
+        out, moments.mean, moments.variance, moments.inverse = norm_few.normalize(rows, weight, bias, eps, centred)
+        return out
     found = _find_row_moments(rows, eps, centred)
     moments.mean, moments.variance, moments.inverse = found.mean, found.variance, found.inverse
     kind = found.inverse.dtype
@@ -145,12 +158,32 @@ def row_normalize(
     return out
 
 
+def planned_rows(
+    n: int, d: int, dtype: np.dtype, shape: tuple[int, ...], eps: float, centred: bool, weighted: bool, biased: bool
+) -> Any:
+    """``run(x, weight, bias)`` for contiguous arrays of one dtype: what `row_normalize` makes of ``(n, d)`` rows, in `shape`, and
+    mean, variance and 1 / deviation; or None."""
+    if _few(n * d, dtype):
+        from . import norm_few
+
+        return norm_few.planned(n, d, dtype, shape, eps, centred, weighted, biased)
+    if n * d < COMPILED_FROM or cpu_backend() != "numba" or _compiler_missing() or dtype.kind not in "fV":
+        return None
+    from . import norm_rows
+
+    return norm_rows.planned(n, d, dtype, shape, eps, centred, weighted, biased)
+
+
 def row_backward(
     grad: Any, rows: Any, weight: Any, moments: Moments, wants: tuple[bool, bool, bool], centred: bool = True
 ) -> tuple[Any, Any, Any]:
     """Gradients of `row_normalize` for rows, weight and bias, those that `wants` names."""
     n, d = rows.shape
     mean, inverse = moments.mean, moments.inverse
+    if _few(rows.size, rows.dtype) and _alike(rows, grad, inverse, weight):
+        from . import norm_few
+
+        return norm_few.backward(grad, rows, weight, mean, inverse, wants, centred)
     if _compiled(rows):
         from . import norm_rows
 
@@ -259,6 +292,9 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
 
     Fills `moments` with ``(1, C)`` or ``(N, groups)``. Batch norm keeps the order of dimensions in memory.
     """
+    if _few(x.size, x.dtype) and x.flags.c_contiguous and _alike(x, weight, bias):
+        out, moments.mean, moments.variance, moments.inverse = _few_channels(x, groups, weight, bias, eps)
+        return out
     if not _compiled(x):
         images = _as_images(x)
         find_moments(images, groups, eps, moments)
@@ -274,6 +310,45 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
     made = norm_planes.normalize(_as_images(x), weight, bias, groups, eps)
     out, moments.mean, moments.variance, moments.inverse = made
     return out.reshape(x.shape)
+
+
+def _alike(x: Any, *others: Any) -> bool:
+    return all(p is None or p.dtype == x.dtype for p in others)
+
+
+def _few_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+    from . import norm_few
+
+    return norm_few.channels(x, weight, bias, eps) if groups is None else norm_few.groups(x, groups, weight, bias, eps)
+
+
+def planned_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> Any:
+    """``run(x, weight, bias)``, as `channel_normalize` for contiguous arrays like these: the result and its moments; or None."""
+    if not _alike(x, weight, bias):
+        return None
+    if _few(x.size, x.dtype):
+        return lambda x, weight, bias: _few_channels(x, groups, weight, bias, eps)
+    if not _compiled(x) or groups is None and _channels_innermost(x):
+        return None
+    from . import norm_planes
+
+    kinds = tuple(None if p is None else p.dtype for p in (weight, bias))
+    return norm_planes.planned((*x.shape[:2], prod(x.shape[2:])), x.dtype, x.shape, kinds, groups, eps)
+
+
+MOST_GIVEN = 4096  # elements that are scaled and shifted by numpy
+
+
+def planned_given(x: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """``run(x, mean, variance, weight, bias)``: ``(N, C, *)`` normalized by given statistics ``(C,)``, for contiguous arrays like
+    these; or None."""
+    if not _alike(x, mean, variance, weight, bias) or not 0 < x.size < MOST_GIVEN or x.dtype.char not in "fd":
+        return None
+    if _channels_innermost(x) and (x.ndim > 2 or _compiled(x)):
+        return None
+    from . import norm_few
+
+    return lambda x, mean, variance, weight, bias: norm_few.by_given(x, mean, variance, weight, bias, eps)
 
 
 def channel_normalize_given(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:

@@ -70,16 +70,17 @@ def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units
         mean[unit] = level
         variance[unit] = spread
         inverse[unit] = factor
+        middle = broadcast(level, N)
         for p in range(planes):
             channel = unit * in_unit % channels + p * next_channel
-            scale = factor * weight[channel] if WEIGHT else factor
+            scale = broadcast(factor * weight[channel] if WEIGHT else factor, N)
             shift = broadcast(bias[channel] if BIAS else KIND(0), N)
             a, to = x + (first + p * plane_step), out + (first + p * plane_step)
             whole = width // N * N
             for i in rolled(range(0, whole, N)):
-                store(to, i, fma(load(a, i, N) - level, scale, shift))
+                store(to, i, fma(load(a, i, N) - middle, scale, shift))
             if whole < width:
-                store(to, whole, fma(load(a, whole, N, width - whole) - level, scale, shift), width - whole)
+                store(to, whole, fma(load(a, whole, N, width - whole) - middle, scale, shift), width - whole)
 
 
 @kernel(in_vectors=True)
@@ -91,7 +92,7 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
     left = width - whole
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit * in_unit * width
-        centre, factor = mean[unit], inverse[unit]
+        centre, factor = broadcast(mean[unit], N), inverse[unit]
         level, slope = KIND(0), KIND(0)
         for p in range(planes):
             g, a = grad + (first + p * plane_step), x + (first + p * plane_step)
@@ -117,10 +118,10 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
         if INPUT:
             # d = inverse * (w g - mean(w g) - (x - mean) * inverse**2 * mean(w g (x - mean)))
             count = KIND(planes * width)
-            tilt = -(factor * factor * factor) * (slope / count)
+            tilt = broadcast(-(factor * factor * factor) * (slope / count), N)
             flat = broadcast(-factor * (level / count), N)
             for p in range(planes):
-                scale = factor * weight[unit * in_unit % channels + p * next_channel] if WEIGHT else factor
+                scale = broadcast(factor * weight[unit * in_unit % channels + p * next_channel] if WEIGHT else factor, N)
                 at = first + p * plane_step
                 g, a, to = grad + at, x + at, out + at
                 for i in rolled(range(0, whole, N)):
@@ -233,17 +234,35 @@ def normalize(
 
     Statistics are those of each channel of all images, or of each of `groups` of each image.
     """
-    x = _contiguous(x)
-    units, per, in_unit, planes, step, next_channel = _units(x.shape, groups)
-    shape = (1, units) if groups is None else (x.shape[0], groups)
-    mean, variance, inverse = np.empty((3, *shape), _kind(x.dtype))
-    out = np.empty(x.shape, x.dtype)
-    normalize_planes.run(
-        -(-units // per), x, mean if weight is None else _contiguous(weight), mean if bias is None else _contiguous(bias),
-        out, mean, variance, inverse, units, per, x.shape[1], in_unit, planes, step, x.shape[2], next_channel, float(eps),
-        WEIGHT=weight is not None, BIAS=bias is not None,
-    )  # fmt: skip
-    return out, mean, variance, inverse
+    kinds = tuple(None if p is None else p.dtype for p in (weight, bias))
+    run = planned(x.shape, x.dtype, x.shape, kinds, groups, eps)
+    return run(_contiguous(x), *(None if p is None else _contiguous(p) for p in (weight, bias)))
+
+
+def planned(
+    images: tuple[int, ...], dtype: np.dtype, shape: tuple[int, ...], kinds: tuple[Any, ...], groups: int | None, eps: float
+) -> Any:
+    """``run(x, weight, bias)``, as `normalize` with results of `shape`.
+
+    Args:
+        images: the shape ``(N, C, L)`` that the elements of the contiguous `x` have.
+        kinds: dtypes of weight and bias, or None.
+    """
+    units, per, in_unit, planes, step, next_channel = _units(images, groups)
+    moments, kind = (1, units) if groups is None else (images[0], groups), _kind(dtype)
+    chunks = -(-units // per)
+    types = (dtype, *(kind if k is None else k for k in kinds), dtype, kind, kind, kind, *(int,) * 8, float)
+    form = normalize_planes.form(types, {"WEIGHT": kinds[0] is not None, "BIAS": kinds[1] is not None})
+    numbers = (units, per, images[1], in_unit, planes, step, images[2], next_channel, float(eps))
+
+    def run(x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any, Any]:
+        out = np.empty(shape, dtype)
+        mean, variance, inverse = np.empty(moments, kind), np.empty(moments, kind), np.empty(moments, kind)
+        weight, bias = mean if weight is None else weight, mean if bias is None else bias
+        form(chunks, False, x, weight, bias, out, mean, variance, inverse, *numbers)
+        return out, mean, variance, inverse
+
+    return run
 
 
 def backward(

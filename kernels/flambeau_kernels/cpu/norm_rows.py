@@ -13,6 +13,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.lanes import zero_lanes
 from flambeau_kernels.engine.language import (
+    broadcast,
     kernel,
     lane_sum,
     lanes,
@@ -26,7 +27,7 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma, sqrt
 
-__all__ = ["backward", "normalize"]
+__all__ = ["backward", "normalize", "planned"]
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
@@ -37,16 +38,17 @@ CHUNKS_BACKWARD = 64
 def row_sum(x, n, centre, KIND, SQUARED):
     """The sum of ``x - centre``, or of its squares."""
     N = lanes(KIND)
+    level = broadcast(centre, N)
     sums = local(vector(KIND, N), 4)
     for R in unroll(range(4)):
         sums[R] = zero_lanes(KIND)
     whole = n // (4 * N) * (4 * N)
     for i in rolled(range(0, whole, 4 * N)):
         for R in unroll(range(4)):
-            s = load(x, i + R * N, N) - centre
+            s = load(x, i + R * N, N) - level
             sums[R] = fma(s, s, sums[R]) if SQUARED else sums[R] + s
     for i in rolled(range(whole, n, N)):
-        s = load(x, i, N, n - i, centre) - centre
+        s = load(x, i, N, n - i, level) - level
         sums[0] = fma(s, s, sums[0]) if SQUARED else sums[0] + s
     return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))
 
@@ -72,11 +74,12 @@ def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d
         mean[row] = centre
         variance[row] = spread
         inverse[row] = factor
+        level, scale = broadcast(centre, N), broadcast(factor, N)
         for i in rolled(range(0, whole, N)):
-            store(to, i, normal_lanes(load(a, i, N), centre, factor, weight, bias, i, N, KIND, WEIGHT, BIAS))
+            store(to, i, normal_lanes(load(a, i, N), level, scale, weight, bias, i, N, KIND, WEIGHT, BIAS))
         if whole < d:
             left = d - whole
-            last = normal_lanes(load(a, whole, N, left), centre, factor, weight, bias, whole, left, KIND, WEIGHT, BIAS)
+            last = normal_lanes(load(a, whole, N, left), level, scale, weight, bias, whole, left, KIND, WEIGHT, BIAS)
             store(to, whole, last, left)
 
 
@@ -105,7 +108,7 @@ def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, t
             b_here[i] = KIND(0)
     for row in range(chunk * per, min(rows, chunk * per + per)):
         g, a, to = grad + row * d, x + row * d, out + row * d
-        centre, factor = mean[row], inverse[row]
+        centre, factor = broadcast(mean[row], N), broadcast(inverse[row], N)
         level, slope = zero_lanes(KIND), zero_lanes(KIND)
         for i in rolled(range(0, whole, N)):
             here, unit = add_slopes(load(g, i, N), load(a, i, N), centre, factor, weight, w_here, b_here, i, N,
@@ -118,8 +121,8 @@ def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, t
             level = level + here
             slope = fma(here, unit, slope)
         if INPUT:
-            flat = lane_sum(level) / count if CENTRED else KIND(0)
-            tilt = lane_sum(slope) / count
+            flat = broadcast(lane_sum(level) / count if CENTRED else KIND(0), N)
+            tilt = broadcast(lane_sum(slope) / count, N)
             for i in rolled(range(0, whole, N)):
                 here = load(g, i, N) * load(weight, i, N) if WEIGHT else load(g, i, N)
                 unit = (load(a, i, N) - centre) * factor
@@ -156,6 +159,23 @@ def normalize(
         CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None,
     )  # fmt: skip
     return out, mean, variance, inverse
+
+
+def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bool, weighted: bool, biased: bool) -> Any:
+    """``run(x, weight, bias)``, as `normalize` with results of `shape`, for contiguous arrays of one dtype."""
+    kind, per = _kind(dtype), max(1, CHUNK // d)
+    chunks = -(-n // per)
+    types = (dtype, dtype if weighted else kind, dtype if biased else kind, dtype, kind, kind, kind, int, int, int, float)
+    form = normalize_rows.form(types, {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased})
+
+    def run(x: Any, weight: Any, bias: Any) -> Any:
+        out = np.empty(shape, dtype)
+        mean, variance, inverse = np.empty((n, 1), kind), np.empty((n, 1), kind), np.empty((n, 1), kind)
+        weight, bias = mean if weight is None else weight, mean if bias is None else bias
+        form(chunks, False, x, weight, bias, out, mean, variance, inverse, n, d, per, eps)
+        return out, mean, variance, inverse
+
+    return run
 
 
 def backward(

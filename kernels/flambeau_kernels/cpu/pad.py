@@ -10,7 +10,7 @@ import numpy as np
 from .conv import is_half
 from .tier import compiles
 
-__all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode"]
+__all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode", "planned_constant"]
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -34,6 +34,31 @@ def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     out = np.full(shape, value, x.dtype)
     out[tuple(inner)] = x[tuple(source)]
     return out
+
+
+def planned_constant(x: Any, pairs: Pairs, value: Any) -> Any:
+    """``run(x)``, as `pad_constant`, for arrays of the shape and dtype of `x`."""
+    lead = x.ndim - len(pairs)
+    frame = pad_constant(np.full_like(x, value), pairs, value)
+    whole = (slice(None),) * lead
+    inner = (*whole, *(slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(frame.shape[lead:], pairs, strict=True)))
+    source = (*whole, *(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)))
+    if min(x[source].shape) <= 0:
+        return None
+    if all(a <= 0 and b <= 0 for a, b in pairs):
+        return lambda x: x[source].copy()
+
+    def run(x: Any) -> Any:
+        out = frame.copy()
+        out[inner] = x[source]
+        return out
+
+    def run_whole(x: Any) -> Any:
+        out = frame.copy()
+        out[inner] = x
+        return out
+
+    return run_whole if all(a >= 0 and b >= 0 for a, b in pairs) else run
 
 
 def pad_indices(size: int, before: int, after: int, mode: str) -> Any:

@@ -16,8 +16,9 @@ from .conv import is_half
 from .tier import compiles
 
 __all__ = [
-    "Window", "adaptive_ranges", "plane_means", "adaptive_spread", "adaptive_mean", "max_at", "max_of_windows",
-    "max_values", "put_plane", "take_plane", "window_counts", "window_means", "window_spread", "window_sum",
+    "Window", "adaptive_mean", "adaptive_ranges", "adaptive_spread", "even_windows", "max_at", "max_of_windows", "max_values",
+    "plane_means", "planned_adaptive_mean", "planned_maxima", "planned_means", "put_plane", "take_plane", "window_counts",
+    "window_means", "window_spread", "window_sum",
 ]  # fmt: skip
 
 # Bytes of input worked on at a time.
@@ -110,16 +111,32 @@ def window_spread(grad: Any, windows: tuple[Window, ...]) -> Any:
 def window_means(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any, transposed: bool) -> Any:
     """The sum of each window over `divisor`, or over the number of its elements, by the compiled kernel; None where it
     does not take `x`. `transposed`, the transpose of that."""
+    rows = _compiled(x, windows)
+    if rows is None:
+        return None
+    return (rows.spread if transposed else rows.means)(x, windows, _counts(windows, include_padding, divisor))
+
+
+def planned_means(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any, shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `window_means` with results of `shape`, for contiguous arrays of as many elements; or None."""
+    rows = _compiled(x, windows)
+    return rows and rows.planned_means(x, windows, _counts(windows, include_padding, divisor), shape)
+
+
+def _compiled(x: Any, windows: tuple[Window, ...]) -> Any:
+    """The compiled kernels, where they take `x`, or None."""
     if not compiles():
         return None
     from . import pool_rows
 
-    if not pool_rows.takes(x, windows):
-        return None
-    counts = [w.counts(include_padding) for w in windows]
+    return pool_rows if pool_rows.takes(x, windows) else None
+
+
+def _counts(windows: tuple[Window, ...], include_padding: bool, divisor: Any) -> list[Any]:
+    """What sums are divided by, along each axis."""
     if divisor is not None:
-        counts = [np.ones(w.count) for w in windows[:-1]] + [np.full(windows[-1].count, float(divisor))]
-    return (pool_rows.spread if transposed else pool_rows.means)(x, windows, counts)
+        return [np.ones(w.count) for w in windows[:-1]] + [np.full(windows[-1].count, float(divisor))]
+    return [w.counts(include_padding) for w in windows]
 
 
 def plane_means(x: Any) -> Any:
@@ -149,11 +166,9 @@ def _lowest(dtype: np.dtype) -> Any:
 
 def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
     """The maximum of each window; nan wins."""
-    if compiles():
-        from . import pool_rows
-
-        if pool_rows.takes(x, windows):
-            return pool_rows.max_values(x, windows)
+    rows = _compiled(x, windows)
+    if rows is not None:
+        return rows.max_values(x, windows)
     if is_half(x.dtype) and x.dtype.kind == "V":
         return max_values(_wide(x), windows).astype(x.dtype)
     out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
@@ -165,14 +180,18 @@ def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
     return out
 
 
+def planned_maxima(x: Any, windows: tuple[Window, ...], shape: tuple[int, ...]) -> Any:
+    """What does as `max_values`, and as `max_at`, with results of `shape`, for contiguous arrays of as many elements; or None."""
+    rows = _compiled(x, windows)
+    return rows and (rows.planned_maxima(x, windows, shape), rows.planned_places(x, windows, shape))
+
+
 def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
     """The maximum of each window and its index in the plane: the first of equal ones; of several nan the
     last."""
-    if compiles():
-        from . import pool_rows
-
-        if pool_rows.takes(x, windows):
-            return pool_rows.max_at(x, windows)
+    rows = _compiled(x, windows)
+    if rows is not None:
+        return rows.max_at(x, windows)
     if prod(w.kernel for w in windows) < 256:
         best = max_values(x, windows)
         at = _found(x, windows, best)
@@ -290,8 +309,33 @@ def adaptive_ranges(size: int, count: int) -> list[tuple[int, int]]:
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
+def even_windows(extents: tuple[int, ...], counts: tuple[int, ...]) -> tuple[Window, ...] | None:
+    """Windows that divide each axis into as many equal ranges, or None where they do not."""
+    if not all(m and size % m == 0 for size, m in zip(extents, counts, strict=True)):
+        return None
+    return tuple(Window(size, size // m, size // m, 0, 1, m) for size, m in zip(extents, counts, strict=True))
+
+
+def planned_adaptive_mean(x: Any, counts: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `plane_means` or `adaptive_mean` with results of `shape`, for contiguous arrays of as many elements; or None."""
+    if not x.size or not compiles():
+        return None
+    from . import pool_rows
+
+    if prod(counts) == 1:
+        return pool_rows.planned_plane_means(x.reshape(len(x), -1), shape)
+    if not pool_rows.takes_ranges(x, counts):
+        return None
+    return pool_rows.planned_range_means(x, [adaptive_ranges(size, m) for size, m in zip(x.shape[1:], counts, strict=True)], shape)
+
+
 def adaptive_mean(x: Any, counts: tuple[int, ...]) -> Any:
     """The mean over each of ``counts`` ranges along each axis."""
+    run = planned_adaptive_mean(x, counts, (len(x), *counts))
+    return _adaptive_mean(_wide(x), counts).astype(x.dtype, copy=False) if run is None else run(x)
+
+
+def _adaptive_mean(x: Any, counts: tuple[int, ...]) -> Any:
     for axis, count in enumerate(counts, 1):
         size = x.shape[axis]
         if size == count:

@@ -257,6 +257,53 @@ def mean_planes(chunk, source, out, planes, size, per_chunk):
         out[plane] = lane_sum(total) / KIND(size)
 
 
+@kernel
+def mean_ranges(chunk, source, out, ranges_z, ranges_y, ranges_x, cells, geometry):
+    """The mean over each cell of a grid of ranges ``(low, high)`` along three axes."""
+    KIND = widened(cells)
+    depth, height, width = geometry[0], geometry[1], geometry[2]
+    size_y, size_x = geometry[3], geometry[4]
+    for plane in range(geometry[5]):
+        base = source + plane * geometry[6]
+        to = out + plane * depth * height * width
+        for i in range(depth):
+            for j in range(height):
+                for k in range(width):
+                    low, high = ranges_x[2 * k], ranges_x[2 * k + 1]
+                    total = KIND(0)
+                    for a in range(ranges_z[2 * i], ranges_z[2 * i + 1]):
+                        for b in range(ranges_y[2 * j], ranges_y[2 * j + 1]):
+                            line = base + (a * size_y + b) * size_x
+                            for c in range(low, high):
+                                total += line[c]
+                    count = (ranges_z[2 * i + 1] - ranges_z[2 * i]) * (ranges_y[2 * j + 1] - ranges_y[2 * j]) * (high - low)
+                    to[(i * height + j) * width + k] = total / KIND(count)
+
+
+def takes_ranges(x: Any, counts: tuple[int, ...]) -> bool:
+    """Whether `mean_ranges` pools `x`: by its size, as long runs are better added axis by axis."""
+    floating = x.dtype.kind == "f" or (x.dtype.kind == "V" and x.dtype.itemsize == 2)
+    return type(x) is np.ndarray and floating and 0 < x.size <= MOST and 0 < prod(counts) <= MOST and 1 <= len(counts) <= 3
+
+
+def planned_range_means(x: Any, ranges: list[list[tuple[int, int]]], shape: tuple[int, ...]) -> Any:
+    """``run(x)``: means over ranges along each axis, with results of `shape`, for contiguous arrays of as many elements."""
+    kind, dtype = _kind(x), x.dtype
+    axes: list[list[tuple[int, int]]] = [[(0, 1)]] * (3 - len(ranges)) + ranges
+    three, two, one = (np.array(axis, np.int64) for axis in reversed(axes))
+    _, size_y, size_x = (1,) * (3 - len(ranges)) + x.shape[1:]
+    geometry = np.array([*map(len, axes), size_y, size_x, len(x), prod(x.shape[1:])])
+    sample = np.empty(1, kind)
+    form = mean_ranges.form((dtype, dtype, *(geometry.dtype,) * 3, kind, geometry.dtype), {})
+
+    def run(a: Any) -> Any:
+        out = np.empty(shape, dtype)
+        form(1, False, a, out, one, two, three, sample, geometry)
+        return out
+
+    return run
+
+
 def takes(x: Any, windows: tuple[Any, ...]) -> bool:
     """Whether the kernels here pool `x`: by dtype, rank and the length of rows."""
     floating = x.dtype.kind == "f" or (x.dtype.kind == "V" and x.dtype.itemsize == 2)
@@ -289,14 +336,26 @@ def _rows(x: Any, windows: tuple[Any, ...]) -> tuple[int, int, np.ndarray]:
     return -(-rows // per_chunk), per_chunk, _geometry(rows, per_chunk, windows)
 
 
-def _pool(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], is_max: bool) -> Any:
-    kind = _kind(x)
-    out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
+def _planned(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], is_max: bool, shape: tuple[int, ...]) -> Any:
+    """``run(x) -> out`` of the given shape, for contiguous arrays of as many elements as the planes `x`."""
+    kind, dtype = _kind(x), x.dtype
     chunks, _, geometry = _rows(x, windows)
     extent = windows[-1].kernel
-    pool_rows.run(chunks, np.ascontiguousarray(x), out, *counts, geometry, TAPS=extent if extent <= 3 else 0,
-                  STEP=_step(windows[-1]), MAXIMUM=is_max, WIDE=x.dtype == kind)  # fmt: skip
-    return out
+    constants = {"TAPS": extent if extent <= 3 else 0, "STEP": _step(windows[-1]), "MAXIMUM": is_max, "WIDE": dtype == kind}
+    one, two, three = counts
+    form = pool_rows.form((dtype, dtype, kind, kind, kind, geometry.dtype), constants)
+
+    def run(a: Any) -> Any:
+        out = np.empty(shape, dtype)
+        form(chunks, False, a, out, one, two, three, geometry)
+        return out
+
+    return run
+
+
+def _pool(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], is_max: bool) -> Any:
+    shape = (len(x), *(w.count for w in windows))
+    return _planned(x, windows, counts, is_max, shape)(np.ascontiguousarray(x))
 
 
 def max_values(x: Any, windows: tuple[Any, ...]) -> Any:
@@ -304,21 +363,43 @@ def max_values(x: Any, windows: tuple[Any, ...]) -> Any:
     return _pool(x, windows, [np.ones(1, _kind(x))] * 3, True)
 
 
+def planned_maxima(x: Any, windows: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `max_values` with results of `shape`, for contiguous arrays of as many elements as the planes `x`."""
+    return _planned(x, windows, [np.ones(1, _kind(x))] * 3, True, shape)
+
+
+def _all_counts(counts: list[np.ndarray], kind: np.dtype) -> list[np.ndarray]:
+    return [np.ones(1, kind)] * (3 - len(counts)) + [c.astype(kind) for c in counts]
+
+
 def means(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray]) -> Any:
     """The sum of each window over the product of `counts`, one array for each axis."""
-    kind = _kind(x)
-    return _pool(x, windows, [np.ones(1, kind)] * (3 - len(counts)) + [c.astype(kind) for c in counts], False)
+    return _pool(x, windows, _all_counts(counts, _kind(x)), False)
+
+
+def planned_means(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `means` with results of `shape`, for contiguous arrays of as many elements as the planes `x`."""
+    return _planned(x, windows, _all_counts(counts, _kind(x)), False, shape)
+
+
+def planned_places(x: Any, windows: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `max_at` with results of `shape`, for contiguous arrays of as many elements as the planes `x`."""
+    kind, dtype = _kind(x), x.dtype
+    chunks, _, geometry = _rows(x, windows)
+    places_kind, sample = np.dtype(np.int64), np.empty(1, kind)
+    form = max_rows.form((dtype, dtype, places_kind, kind, geometry.dtype), {"STEP": _step(windows[-1]), "WIDE": dtype == kind})
+
+    def run(a: Any) -> tuple[Any, Any]:
+        out, places = np.empty(shape, dtype), np.empty(shape, places_kind)
+        form(chunks, False, a, out, places, sample, geometry)
+        return out, places
+
+    return run
 
 
 def max_at(x: Any, windows: tuple[Any, ...]) -> tuple[Any, Any]:
     """The maximum of each window, and its place in the plane."""
-    kind = _kind(x)
-    out = np.empty((len(x), *(w.count for w in windows)), x.dtype)
-    places = np.empty(out.shape, np.int64)
-    chunks, _, geometry = _rows(x, windows)
-    max_rows.run(chunks, np.ascontiguousarray(x), out, places, np.empty(1, kind), geometry, STEP=_step(windows[-1]),
-                 WIDE=x.dtype == kind)  # fmt: skip
-    return out, places
+    return planned_places(x, windows, (len(x), *(w.count for w in windows)))(np.ascontiguousarray(x))
 
 
 def spread(gradient: Any, windows: tuple[Any, ...], counts: list[np.ndarray]) -> Any:
@@ -326,8 +407,7 @@ def spread(gradient: Any, windows: tuple[Any, ...], counts: list[np.ndarray]) ->
     kind = _kind(gradient)
     out = np.empty((len(gradient), *(w.size for w in windows)), kind)
     per_chunk = max(1, CHUNK // max(prod(out.shape[1:]), 1))
-    all_counts = [np.ones(1, kind)] * (3 - len(counts)) + [c.astype(kind) for c in counts]
-    spread_rows.run(-(-len(out) // per_chunk), np.ascontiguousarray(gradient), out, *all_counts,
+    spread_rows.run(-(-len(out) // per_chunk), np.ascontiguousarray(gradient), out, *_all_counts(counts, kind),
                     _geometry(len(out), per_chunk, windows))  # fmt: skip
     return out.astype(gradient.dtype, copy=False)
 
@@ -343,9 +423,21 @@ def put_plane(values: Any, places: Any, size: int) -> Any:
     return out.astype(values.dtype, copy=False)
 
 
+def planned_plane_means(x: Any, shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `plane_means` with results of `shape`, for contiguous arrays of as many elements."""
+    dtype, (planes, size) = x.dtype, x.shape
+    per_chunk = max(1, CHUNK // size)
+    chunks = -(-planes // per_chunk)
+    form = mean_planes.form((dtype, dtype, int, int, int), {})
+
+    def run(a: Any) -> Any:
+        out = np.empty(shape, dtype)
+        form(chunks, False, a, out, planes, size, per_chunk)
+        return out
+
+    return run
+
+
 def plane_means(x: Any) -> Any:
     """The mean of each row of ``(planes, size)``."""
-    out = np.empty(len(x), x.dtype)
-    per_chunk = max(1, CHUNK // x.shape[1])
-    mean_planes.run(-(-len(x) // per_chunk), np.ascontiguousarray(x), out, len(x), x.shape[1], per_chunk)
-    return out
+    return planned_plane_means(x, (len(x),))(np.ascontiguousarray(x))

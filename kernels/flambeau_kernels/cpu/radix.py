@@ -14,7 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import int32, int64, kernel, local, repeated, uint32, uint64, unroll
+from flambeau_kernels.engine.language import (
+    apart,
+    int32,
+    int64,
+    kernel,
+    local,
+    repeated,
+    rolled,
+    uint32,
+    uint64,
+    unroll,
+)
 
 from .keys import is_wide, key_at, raw
 
@@ -86,18 +97,20 @@ def sort_short(chunk: Any, a: Any, bits: Any, values: Any, places: Any, words: A
             insert(x, source, source_origins, n, flip, WIDE)
         else:
             count_digits(x, source, source_origins, counts, n, flip, WIDE, BITS)
-            for d in unroll(range(PASSES[WIDE, BITS])):
-                slots = counts + (d << BITS)
-                SHIFT = BITS * d + (0 if WIDE else 32)
-                if int64(slots[int64(digit_of(source[0], SHIFT, BITS))]) != n:
-                    total = uint32(0)
-                    for b in range(1 << BITS):
-                        count = slots[b]
-                        slots[b] = total
-                        total += count
-                    deal(source, source_origins, target, target_origins, slots, 0, n, SHIFT, BITS, WIDE)
-                    source, target = target, source
-                    source_origins, target_origins = target_origins, source_origins
+            if WIDE:
+                # Eight passes by the same code; of four or less each has its own, where shifts are constant.
+                for d in rolled(range(PASSES[WIDE, BITS])):
+                    slots, shift = counts + (d << BITS), uint64(d * BITS)
+                    if int64(slots[int64(digit_of(source[0], shift, BITS))]) != n:
+                        apart(deal_row)(source, source_origins, target, target_origins, slots, n, shift, BITS, WIDE)
+                        source, target = target, source
+                        source_origins, target_origins = target_origins, source_origins
+            else:
+                for d in unroll(range(PASSES[WIDE, BITS])):
+                    slots, SHIFT = counts + (d << BITS), BITS * d + 32
+                    if int64(slots[int64(digit_of(source[0], SHIFT, BITS))]) != n:
+                        deal_row(source, source_origins, target, target_origins, slots, n, SHIFT, BITS, WIDE)
+                        source, target = target, source
         finish(source, source_origins, bits + row * n, values + row * n, places + row * n, 0, n, WIDE)
 
 
@@ -143,6 +156,17 @@ def deal(source: Any, source_origins: Any, target: Any, target_origins: Any, slo
         target[to] = word
         if WIDE:
             target_origins[to] = source_origins[i]
+
+
+def deal_row(source: Any, source_origins: Any, target: Any, target_origins: Any, slots: Any, n: Any, SHIFT: Any, BITS: Any,
+             WIDE: Any) -> Any:  # fmt: skip
+    """Deal a whole row by one digit; `slots` hold how often each of its values occurs."""
+    total = uint32(0)
+    for b in range(1 << BITS):
+        count = slots[b]
+        slots[b] = total
+        total += count
+    deal(source, source_origins, target, target_origins, slots, 0, n, SHIFT, BITS, WIDE)
 
 
 def digit_of(word: Any, SHIFT: Any, BITS: Any) -> Any:

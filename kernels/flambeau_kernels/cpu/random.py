@@ -8,7 +8,7 @@ from .random_philox import PhiloxStream, philox4x32
 from .random_rejection import binomial, dirichlet, poisson, standard_gamma
 from .random_sample import multinomial, randperm
 from .random_stream import DEFAULT_SEED, STATE_BYTES, MT19937Stream
-from .random_uniform import bernoulli, randint, random_bits, uniform
+from .random_uniform import bernoulli, integers, randint, random_bits, uniform, uniforms
 
 __all__ = [
     "DEFAULT_SEED",
@@ -21,6 +21,7 @@ __all__ = [
     "dirichlet",
     "exponential",
     "geometric",
+    "integers",
     "log_normal",
     "multinomial",
     "normal",
@@ -31,4 +32,5 @@ __all__ = [
     "randperm",
     "standard_gamma",
     "uniform",
+    "uniforms",
 ]

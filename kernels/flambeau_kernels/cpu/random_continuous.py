@@ -12,10 +12,13 @@ from collections.abc import Callable
 import numpy as np
 
 from .random_arithmetic import fma, libm
-from .random_stream import MT19937Stream, check_dtype, chunks, fill, loops, memory
+from .random_stream import Few, MT19937Stream, check_dtype, chunks, fill, loops, memory
 from .tier import compiles
 
 __all__ = ["cauchy", "exponential", "geometric"]
+
+
+_EXPONENTIALS = Few("few_exponentials", float)
 
 
 def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> np.ndarray:
@@ -26,6 +29,10 @@ def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> n
     check_dtype("exponential_", out.dtype, "f")
     if not lambd > 0:
         raise RuntimeError(f"exponential_: lambd must be above 0, got lambd={lambd}")
+    form = _EXPONENTIALS.form(out)
+    if form is not None:
+        stream.few(form, out, 2 * out.size, -1.0 / lambd)
+        return out
     flat = memory(out) if compiles() else None
     if flat is not None:
         loops().exponential.run(chunks(len(flat)), stream.random32(2 * len(flat)), flat, len(flat), -1.0 / lambd)

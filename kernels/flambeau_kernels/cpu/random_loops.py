@@ -21,6 +21,7 @@ from flambeau_kernels.engine.language import (
     int32,
     int64,
     kernel,
+    local,
     prefetch,
     uint32,
     uint64,
@@ -30,7 +31,7 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.vocabulary import fma, log1p, sqrt, where
 
 from .random_boxmuller import COSINE, EIGHTH, LN2, LOGARITHM, OCTANTS, SINE
-from .random_stream import BLOCK, PIECE
+from .random_stream import BLOCK, FEW, PIECE
 
 TWO_PI = 2 * math.pi
 
@@ -98,8 +99,12 @@ def unit64(words: Any, i: Any) -> Any:
 @kernel(aliased=True)
 def uniform(chunk: Any, words: Any, out: Any, n: Any, low: Any, width: Any, high: Any, *, PLAIN: bool = False) -> Any:
     """Numbers in ``[low, high)``; float64 takes two words each. `PLAIN`: in [0, 1), as they are."""
+    make_uniform(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), low, width, high, PLAIN)
+
+
+def make_uniform(words: Any, out: Any, first: Any, last: Any, low: Any, width: Any, high: Any, PLAIN: Any) -> Any:
     kind = widened(out)
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+    for i in independent(range(first, last)):
         if kind is float64:
             out[i] = unit64(words, i) if PLAIN else fma(unit64(words, i), width, low)
         elif PLAIN:
@@ -114,16 +119,24 @@ def uniform(chunk: Any, words: Any, out: Any, n: Any, low: Any, width: Any, high
 @kernel
 def coins(chunk: Any, words: Any, out: Any, n: Any, chance: Any) -> Any:
     """1 where a 53-bit uniform number falls below `chance`, else 0."""
+    toss(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), chance)
+
+
+def toss(words: Any, out: Any, first: Any, last: Any, chance: Any) -> Any:
     kind = widened(out)
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+    for i in independent(range(first, last)):
         out[i] = kind(unit64(words, i) < chance)
 
 
 @kernel
 def coins_each(chunk: Any, words: Any, chances: Any, out: Any, n: Any) -> Any:
     """`coins` with a chance each; unless it is float64, against a 24-bit float32 number."""
+    toss_each(words, chances, out, chunk * PIECE, min(n, chunk * PIECE + PIECE))
+
+
+def toss_each(words: Any, chances: Any, out: Any, first: Any, last: Any) -> Any:
     kind = widened(out)
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+    for i in independent(range(first, last)):
         if widened(chances) is float64:
             out[i] = kind(unit64(words, i) < chances[i])
         else:
@@ -133,8 +146,12 @@ def coins_each(chunk: Any, words: Any, chances: Any, out: Any, n: Any) -> Any:
 @kernel
 def integers(chunk: Any, words: Any, out: Any, n: Any, low: Any, count: Any, *, TWO: bool = False) -> Any:
     """`low` plus the remainder of a word (or of two) modulo `count`."""
+    make_integers(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), low, count, TWO)
+
+
+def make_integers(words: Any, out: Any, first: Any, last: Any, low: Any, count: Any, TWO: Any) -> Any:
     divisor, inverse, kind = float64(count), 1.0 / float64(count), widened(out)
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+    for i in independent(range(first, last)):
         if TWO:
             word = (uint64(words[2 * i]) << 32) | uint64(words[2 * i + 1])
             out[i] = kind(int64(word % uint64(count)) + low)
@@ -229,10 +246,15 @@ def normal_pairs(chunk: Any, words: Any, out: Any, pairs: Any) -> Any:
 @kernel
 def exponential(chunk: Any, words: Any, out: Any, n: Any, scale: Any) -> Any:
     """`scale` times the logarithm of one less a uniform number; the C library's where the last bit shows."""
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
-        if widened(out) is float64:
+    make_exponential(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), scale)
+
+
+def make_exponential(words: Any, out: Any, first: Any, last: Any, scale: Any) -> Any:
+    if widened(out) is float64:
+        for i in range(first, last):
             out[i] = math.log1p(-unit64(words, i)) * scale
-        else:
+    else:
+        for i in independent(range(first, last)):
             out[i] = float32(log1p(-unit64(words, i)) * scale)
 
 
@@ -267,6 +289,94 @@ def sine_and_cosine(x: Any) -> Any:
     swapped = (octant & 2) != 0
     sine, cosine = where(swapped, c, s), where(swapped, s, c)
     return (where((octant & 4) != 0, -sine, sine), where(((octant + 2) & 4) != 0, -cosine, cosine))
+
+
+# -- a few numbers at once ---------------------------------------------------------------------------------------------------
+#
+# Each of these draws the words it needs and makes `n` numbers of them, FEW at most: what few numbers cost is calls.
+
+
+@kernel
+def few_uniforms(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, width: Any, high: Any, *, PLAIN: bool = False) -> Any:
+    words = local(uint32, 2 * FEW)
+    next_words(state, words, position, n * (2 if widened(out) is float64 else 1))
+    make_uniform(words, out, 0, n, low, width, high, PLAIN)
+
+
+@kernel
+def few_integers(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, count: Any, *, TWO: bool = False) -> Any:
+    words = local(uint32, 2 * FEW)
+    next_words(state, words, position, n * (2 if TWO else 1))
+    make_integers(words, out, 0, n, low, count, TWO)
+
+
+@kernel
+def few_coins(chunk: Any, state: Any, out: Any, position: Any, n: Any, chance: Any) -> Any:
+    words = local(uint32, 2 * FEW)
+    next_words(state, words, position, 2 * n)
+    toss(words, out, 0, n, chance)
+
+
+@kernel
+def few_coins_each(chunk: Any, state: Any, out: Any, position: Any, n: Any, chances: Any, wrong: Any) -> Any:
+    """Nothing is drawn where a chance lies outside [0, 1], which `wrong` then says."""
+    fine = True
+    for i in range(n):
+        fine = fine & (chances[i] >= 0) & (chances[i] <= 1)
+    if fine:
+        words = local(uint32, 2 * FEW)
+        next_words(state, words, position, n * (2 if widened(chances) is float64 else 1))
+        toss_each(words, chances, out, 0, n)
+    else:
+        wrong[0] = 1
+
+
+@kernel
+def few_exponentials(chunk: Any, state: Any, out: Any, position: Any, n: Any, scale: Any) -> Any:
+    words = local(uint32, 2 * FEW)
+    next_words(state, words, position, 2 * n)
+    make_exponential(words, out, 0, n, scale)
+
+
+@kernel
+def few_pairs(chunk: Any, state: Any, out: Any, position: Any, n: Any, start: Any, mean: Any, std: Any, spare: Any, *,
+              SCALED: bool = False) -> Any:  # fmt: skip
+    """`normal_pairs`, moved and scaled, after `start` numbers that wait in `spare`, where an odd one is left."""
+    words = local(uint32, 2 * FEW + 4)
+    pairs = (n - start + 1) // 2
+    next_words(state, words, position, 4 * pairs)
+    if start > 0:
+        out[0] = moved(spare[0], mean, std, widened(out), SCALED)
+    for i in range(pairs):
+        radius = math.sqrt(math.log1p(-unit64(words, 2 * i + 1)) * -2.0)
+        angle = unit64(words, 2 * i) * TWO_PI
+        at = start + 2 * i
+        out[at] = moved(radius * math.cos(angle), mean, std, widened(out), SCALED)
+        second = radius * math.sin(angle)
+        if at + 1 < n:
+            out[at + 1] = moved(second, mean, std, widened(out), SCALED)
+        else:
+            spare[0] = second
+
+
+def moved(x: Any, mean: Any, std: Any, KIND: Any, SCALED: Any) -> Any:
+    """``x * std + mean`` in float64, rounded once more."""
+    return KIND(fma(x, std, mean) if SCALED else x)
+
+
+@kernel
+def few_places(chunk: Any, state: Any, out: Any, position: Any, n: Any) -> Any:
+    """`steps_ahead` and `swap_ahead`."""
+    words = local(uint32, 2 * FEW)
+    next_words(state, words, position, n - 1)
+    for i in range(n):
+        out[i] = int64(i)
+    for i in range(n - 1):
+        left = float64(n - i)
+        j = i + int64(rest(float64(words[i]), left, 1.0 / left))
+        kept = out[i]
+        out[i] = out[j]
+        out[j] = kept
 
 
 # -- draws from weights ------------------------------------------------------------------------------------------------------

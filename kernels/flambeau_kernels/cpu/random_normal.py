@@ -16,7 +16,7 @@ import numpy as np
 
 from .random_arithmetic import fma, libm
 from .random_boxmuller import TWO_PI, pairs32, pairs64
-from .random_stream import HALVES, MT19937Stream, check_dtype, chunks, fill, loops, memory, numbers_in
+from .random_stream import HALVES, Few, MT19937Stream, check_dtype, chunks, fill, loops, memory, numbers_in
 from .tier import compiles
 
 __all__ = ["log_normal", "normal"]
@@ -33,7 +33,10 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     """
     count = out.size
     if count % BLOCK == 0 < count <= FEW and out.dtype.char == "f" and std >= 0 and out.flags.c_contiguous and compiles():
-        stream.few_normals(out, *single(mean, std))
+        if mean == 0 and std == 1:
+            stream.few_normals(out)
+        else:
+            stream.few_normals(out, *single(mean, std))
         return out
     check_dtype("normal_", out.dtype, "fc")
     if not std >= 0:
@@ -41,6 +44,8 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     count = numbers_in(out)
     if out.dtype.kind == "c":
         std = std / math.sqrt(2.0)
+    if count < BLOCK and out.dtype.char in "fd" and _few_in_pairs(stream, out, mean, std):
+        return out
     if count >= BLOCK and out.flags.c_contiguous:
         if compiles():
             _fill_blocks(stream, out, mean, std)
@@ -66,6 +71,24 @@ def _fill_blocks(stream: MT19937Stream, out: np.ndarray, mean: float, std: float
     _make_blocks(words, flat[:whole], mean, std, scaling)
     if whole < len(flat):
         _make_blocks(stream.random32(2 * BLOCK if double else BLOCK), flat[-BLOCK:], mean, std, scaling)
+
+
+_PAIRS = {scaled: Few("few_pairs", int, float, float, np.dtype(np.float64), SCALED=scaled) for scaled in (False, True)}
+
+
+def _few_in_pairs(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> bool:
+    """Whether a kernel could make the numbers of `in_pairs` that `out` takes, and did."""
+    scaled = mean != 0.0 or std != 1.0
+    form = _PAIRS[scaled].form(out)
+    if form is None:
+        return False
+    waits = stream.spare_normal is not None
+    count, passed = out.size - waits, stream.passed
+    if waits:
+        passed[0] = stream.spare_normal
+    stream.few(form, out, 4 * ((count + 1) // 2), int(waits), float(mean), float(std), passed)
+    stream.spare_normal = float(passed[0]) if count % 2 else None
+    return True
 
 
 def single(mean: float, std: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .random_continuous import exponential
-from .random_stream import MT19937Stream, chunks, loops
+from .random_stream import Few, MT19937Stream, bits, chunks, loops
 from .tier import compiles
 
 __all__ = ["multinomial", "randperm"]
@@ -19,15 +19,33 @@ LARGEST_COUNT = {
 }
 
 
+_PLACES = Few("few_places")
+_WHOLE, _NO_NUMBERS = np.empty(0, np.int64), bits()
+_COUNTS: dict[np.dtype, int] = {}
+
+
 def randperm(stream: MT19937Stream, n: int, dtype: np.dtype | type = np.int64) -> np.ndarray:
     """The integers 0 ... n - 1 in random order, as `dtype`; one word of the stream for each but the last.
 
     Raises: RuntimeError if `n` is negative or too large for `dtype` to count to.
     """
     dtype = np.dtype(dtype)
-    most = LARGEST_COUNT.get(dtype.name) or int(np.iinfo(dtype).max)
+    most = _COUNTS.get(dtype)
+    if most is None:
+        most = _COUNTS[dtype] = LARGEST_COUNT.get(dtype.name) or int(np.iinfo(dtype).max)
     if not 0 <= n <= most:
         raise RuntimeError(f"randperm: n must lie in [0, {most}] for dtype {dtype.name}, got n={n}")
+    if dtype == np.int64 and n > 0:
+        table = _PLACES.tables.get(dtype)
+        if table is not None and n > 1:
+            made = stream.made(table, (n,), _WHOLE, _NO_NUMBERS, 1, 1)
+            if made is not None:
+                return made
+        order = np.empty(n, dtype)
+        form = _PLACES.form(order)
+        if form is not None:
+            stream.few(form, order, n - 1)
+            return order
     # How far ahead of place i the element that moves there is found: Knuth, TAOCP 3.4.2, algorithm P.
     words = stream.random32(max(n - 1, 0))
     if COMPILED_FROM <= n < 1 << 31 and compiles():

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import functools
 import secrets
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+import flambeau_kernels as kernels
 
 from .. import small
 from .tier import compiles
@@ -27,6 +30,7 @@ __all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
 DEFAULT_SEED = 67280421310721                        # what an unseeded PyTorch generator reports
 BLOCK = 624                                          # words per twist
 PIECE = 1 << 14                                      # numbers a compiled loop makes per chunk
+FEW = 1024                                           # numbers that one kernel draws and makes
 WHOLE_WORD = 1 << 32
 HALVES = "eE"                                        # kinds of float16 and bfloat16
 
@@ -78,6 +82,7 @@ class MT19937Stream:
         self._untouched = True
         self.spare_normal: float | None = None
         self._spare_normal32 = (0.0, 0)
+        self.passed = np.zeros(1)                    # spare normals go to a kernel, and come back, in this
         return self
 
     def seed(self) -> int:
@@ -121,6 +126,25 @@ class MT19937Stream:
             self._position = (self._position + count - 1) % BLOCK + 1
             self._untouched = False
 
+    def few(self, fill: Any, out: np.ndarray, words: int, *args: Any, wrong: np.ndarray | None = None) -> bool:
+        """Let `fill`, a form of one of the few_... of `random_loops`, make `out` of the next `words` words.
+
+        Where it may find arguments `wrong`, it draws none then. Returns whether all was right.
+        """
+        lock = self._lock                             # `with` would take twice as long
+        lock.acquire()
+        try:
+            fill(1, False, self._state, out, self._position, out.size, *args)
+            if wrong is not None and wrong[0]:
+                return False
+            if words:
+                position = self._position + words
+                self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
+                self._untouched = False
+            return True
+        finally:
+            lock.release()
+
     def normals(self, sizes: tuple[Any, ...]) -> np.ndarray | None:
         """A new float32 array of what `few_normals` fills it with; None where the launcher is not made for `sizes`, or missing."""
         lock = self._lock                             # `with` would take as long again
@@ -129,6 +153,25 @@ class MT19937Stream:
             made = small.normals(_table, self._state, self._position, sizes)
             if made is not None:
                 position = self._position + made.size
+                self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
+                self._untouched = False
+        finally:
+            lock.release()
+        return made
+
+    def made(
+        self, table: Any, sizes: tuple[Any, ...], like: np.ndarray, numbers: np.ndarray, each: int, less: int = 0
+    ) -> np.ndarray | None:
+        """A new array as `like` of what `few` fills it with, of `each` words a number but `less`; None as `normals`.
+
+        `table` is one of `Few.tables`, and `numbers` what `bits` says of the kernel's other arguments.
+        """
+        lock = self._lock                             # `with` would take as long again
+        lock.acquire()
+        try:
+            made = small.draws(table, self._state, self._position, sizes, like, numbers)
+            if made is not None:
+                position = self._position + made.size * each - less
                 self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
                 self._untouched = False
         finally:
@@ -213,6 +256,36 @@ def loops() -> Any:
     return random_loops
 
 
+class Few:
+    """One of the few_... kernels of `random_loops`: what `MT19937Stream.few` calls to fill arrays, by their dtype.
+
+    `types` are those of its arguments after the number of elements.
+    """
+
+    __slots__ = ("constants", "forms", "name", "tables", "types")
+
+    def __init__(self, name: str, *types: Any, **constants: Any) -> None:
+        self.name, self.types, self.constants = name, types, constants
+        self.forms: dict[np.dtype, Any] = {}
+        self.tables: dict[np.dtype, Any] = {}         # behind those of the forms that are builtins, for `MT19937Stream.made`
+
+    def form(self, out: np.ndarray) -> Any:
+        """What fills `out`; None unless that is `FEW` numbers or fewer, in C order, and kernels compile."""
+        if kernels._backend != "numba" or not 0 < out.size <= FEW or not out.flags.c_contiguous:
+            return None
+        return self.forms.get(out.dtype) or self._compiled(out.dtype)
+
+    def _compiled(self, dtype: np.dtype) -> Any:
+        if not compiles():
+            return None
+        kernel = getattr(loops(), self.name)
+        made = self.forms[dtype] = kernel.form((np.dtype(np.uint32), dtype, int, int, *self.types), self.constants)
+        table = getattr(made, "__self__", None)
+        if table is not None:
+            self.tables[dtype] = table
+        return made
+
+
 _few: dict[bool, Any] = {}
 _table: Any = None                                    # behind the callable for standard normals, once there is one
 
@@ -225,6 +298,11 @@ def _few_normals(scaled: bool) -> Any:
     if not scaled:
         _table = getattr(made, "__self__", None)      # of the builtin; interpreters without it have no launchers either
     return made
+
+
+def bits(*numbers: float) -> np.ndarray:
+    """Floats and ints as the words a kernel takes them from, as many as `engine.builtins_draws.EXTRA`."""
+    return np.frombuffer(b"".join(struct.pack("d" if type(x) is float else "q", x) for x in (*numbers, 0, 0, 0)[:3]), np.int64)
 
 
 def chunks(count: int) -> int:

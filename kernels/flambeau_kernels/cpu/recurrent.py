@@ -23,6 +23,8 @@ __all__ = ["fits", "run", "run_grad"]
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 3, "LSTM": 4}
 # Rows of the batch that one thread takes through all steps: as many as weights are read for at once.
 MOST_ROWS, FEWEST_ROWS = 8, 2
+# Multiplications of states by weights, of which two threads take half: about 20 microseconds.
+SHARED_FROM = 1 << 17
 
 ndarray = np.ndarray
 
@@ -78,7 +80,8 @@ def run(
     out = np.empty((len(rows), hidden), pre.dtype)
     before = np.empty_like(out) if keep else out
     second = np.empty_like(out) if keep and not mode.startswith("RNN") else out
-    group, width = _group(places.batch), _panel_width(pre.dtype)
+    width = _panel_width(pre.dtype)
+    group, long = _group(places.batch, len(rows) * w_hh.size)
     made_row = -(-columns // width) * width + width // 2
     scratch = np.empty((places.batch, made_row), pre.dtype)
     once = len(places.sizes) == 1                     # for which packing weights costs more than it spares
@@ -87,7 +90,7 @@ def run(
     panels = w_hh if once else _panels(w_hh, columns, hidden, True)
     steps.advance.run(
         -(-places.batch // group), pre, panels, h, c, bias, out, before, second, scratch, places.offsets, places.sizes, group,
-        *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once), release=True, MODE=mode,
+        *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once), release=long, MODE=mode,
         KEEP=bool(keep), WHOLE=hidden % (width // 2) == 0,
     )  # fmt: skip
     states = (h,) if c0 is None else (h, c)
@@ -119,7 +122,7 @@ def run_grad(
     dh, dc = (_states(g, wide) for g in (grads[1], grads[-1]))
     dx = np.empty_like(gates)
     dmade = np.empty_like(gates) if mode == "GRU" else dx
-    group = _group(places.batch)
+    group, long = _group(places.batch, len(rows) * w_hh.size)
     slopes_row = columns + width
     scratch = np.empty((places.batch, slopes_row), gates.dtype)
     once = len(places.sizes) == 1
@@ -127,7 +130,7 @@ def run_grad(
     steps.retreat.run(
         -(-places.batch // group), gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, places.offsets,
         places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, slopes_row, int(once),
-        release=True, MODE=mode, WHOLE=hidden % (width // 2) == 0,
+        release=long, MODE=mode, WHOLE=hidden % (width // 2) == 0,
     )  # fmt: skip
     if once:
         matmul(dmade, w_hh, dh[:, :hidden], accumulate=mode == "GRU")
@@ -210,9 +213,15 @@ def _order(places: Places, backwards: bool) -> tuple[int, int, int]:
 # -- what the steps are given ------------------------------------------------------------------------------------------------
 
 
-def _group(batch: int) -> int:
-    """Rows of a chunk: few batches are shared by two threads, larger ones cut where the weights are read as seldom."""
-    return min(max(-(-batch // 2), FEWEST_ROWS), MOST_ROWS)
+def _group(batch: int, products: int) -> tuple[int, bool]:
+    """Rows of a chunk, and whether other threads are worth waking.
+
+    Few batches are shared by two threads, larger ones cut where the weights are read as seldom. What takes less time than waking
+    a thread is left to one.
+    """
+    if products < SHARED_FROM and batch <= MOST_ROWS:
+        return batch, False
+    return min(max(-(-batch // 2), FEWEST_ROWS), MOST_ROWS), True
 
 
 @functools.cache

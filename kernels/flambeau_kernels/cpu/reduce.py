@@ -14,6 +14,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.quiet import hush, unhush
 from flambeau_kernels.reference import WORDS_READ
 from flambeau_kernels.vocabulary import abs
 
@@ -102,10 +103,20 @@ def reduce_by_numpy(
     how: Reduction, a: np.ndarray, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype
 ) -> np.ndarray:
     """`reduce` by ufuncs."""
-    with np.errstate(all="ignore"):
-        x = how.mapped(kernels.cast(a, kernels._WIDE.get(accumulate, accumulate)))
-        x = how.ufunc.reduce(x, axis=axes, keepdims=keepdim) if axes or a.ndim == 0 else x
-        x = kernels.cast(np.asarray(how.finished(x, count_of(a.shape, axes))), result)
+    wide = kernels._WIDE.get(accumulate, accumulate)
+    token = hush()
+    try:
+        x: Any = a if a.dtype is wide else kernels.cast(a, wide)
+        if how.term is not None:
+            x = how.mapped(x)
+        if axes or not a.ndim:
+            x = how.ufunc.reduce(x, axes, None, None, keepdim)
+        if how.finish is not None:
+            x = how.finished(x, count_of(a.shape, axes))
+        if x.__class__ is not ndarray or x.dtype is not result:
+            x = kernels.cast(np.asarray(x), result)
+    finally:
+        unhush(token)
     return x if x.base is None and x is not a else x.copy()
 
 

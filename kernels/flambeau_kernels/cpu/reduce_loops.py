@@ -3,7 +3,7 @@
 There are two, by where the reduced dimension lies (see `_folds`):
 
 rows     a block of 1024 neighbours is combined with the vector unit in any order (floats in float32), blocks in float64 in
-         order of their index. Runs longer than a chunk are cut into pieces, whose results are combined by numpy.
+         order of their index. Runs longer than a chunk are cut into pieces, whose results a second kernel combines.
 columns  eight rows at a time of a strip of columns are combined as a tree in float32, eight such in float32 too, and these
          in float64. Narrow matrices are read as if several rows were one; many rows are cut into pieces as runs are.
 
@@ -32,6 +32,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    rolled,
     widened,
 )
 from flambeau_kernels.scalar.symbols import KINDS, Kind
@@ -48,6 +49,7 @@ __all__ = ["identity_of", "plan"]
 GRAIN = 131072
 BLOCK = 1024  # elements combined before the total is
 EIGHTS = 8  # groups of eight rows combined before totals are
+IN_VECTORS_FROM = 64  # elements of a row; shorter ones are faster in loops that LLVM repeats
 ON_VECTORS = (None, magnitude, square)  # terms that are words of vectors as well
 
 Run = Callable[[np.ndarray], np.ndarray]
@@ -61,7 +63,7 @@ def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, ac
         return None
     constants = {"COMBINE": how.combine, "TERM": how.term, "BLOCK_KIND": kinds[0], "TOTAL_KIND": kinds[1],
                  "START": identity_of(how.combine, kinds[0]), "SIZES": _sizes(how)}  # fmt: skip
-    make = _in_one if found.cut.pieces == 1 else _in_pieces
+    make = _in_one if found.cut.pieces == 1 else _rows_in_pieces if found.cut.loop == "rows" else _columns_in_pieces
     return found.contiguous(make(how, found, a.dtype, result, constants))
 
 
@@ -74,7 +76,8 @@ def _sizes(how: Reduction) -> bool | None:
 
 def _in_one(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
     chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
-    form = _LOOPS[found.cut.loop].form((dtype, result, *[int] * len(numbers)), {**constants, "FINISH": how.finish})
+    loop = columns if found.cut.loop == "columns" else _rows_for(found, dtype, constants)
+    form = loop.form((dtype, result, *[int] * len(numbers)), {**constants, "FINISH": how.finish})
     shape, empty, order = found.shape, np.empty, found.order
 
     def run(a: np.ndarray) -> np.ndarray:
@@ -85,11 +88,43 @@ def _in_one(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, cons
     return run
 
 
-def _in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
+def _rows_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
+    """Totals of pieces by the kernel, and of these by a second one.
+
+    After a pass over memory no Python is left in a cache, and each line of it costs a multiple of its usual price.
+    """
+    chunks, numbers, parts_shape = found.cut.chunks, (*found.cut.numbers, found.count), found.cut.parts
+    total = np.dtype(constants["TOTAL_KIND"].name)
+    form = _rows_for(found, dtype, constants).form((dtype, total, *[int] * len(numbers)), {**constants, "FINISH": None})
+    join = pieces_of_rows.form((total, result, int, int, int), {"COMBINE": how.combine, "FINISH": how.finish})
+    shape, count, empty, order = found.shape, found.count, np.empty, found.order
+
+    def run(a: np.ndarray) -> np.ndarray:
+        parts = empty(parts_shape, total)
+        form(chunks, True, a, parts, *numbers)
+        out = empty(shape, result) if order is None else np.empty_like(order, result)
+        join(1, False, parts, out, *parts_shape, count)
+        return out
+
+    return run
+
+
+def _rows_for(found: Fold, dtype: np.dtype, constants: dict[str, Any]) -> Any:
+    """The kernel of rows, compiled for blocks that are combined in vectors, or for others and short ones."""
+    kind, length = constants["BLOCK_KIND"], found.cut.numbers[-2]
+    read = float32 if dtype.name in ("float16", "bfloat16") else KINDS[dtype.name]
+    if length < IN_VECTORS_FROM or kind is not read or kind.family != "f":
+        return plain_rows
+    sums = constants["COMBINE"] == "add" and constants["TERM"] in ON_VECTORS
+    extremes = constants["SIZES"] is not None and dtype.itemsize > 2  # of halves they would lose 3 %
+    return vector_rows if sums or extremes else plain_rows
+
+
+def _columns_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
     """Totals of pieces by the kernel, and of these by numpy."""
     chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
     total = np.dtype(constants["TOTAL_KIND"].name)
-    form = _LOOPS[found.cut.loop].form((dtype, total, *[int] * len(numbers)), {**constants, "FINISH": None})
+    form = columns.form((dtype, total, *[int] * len(numbers)), {**constants, "FINISH": None})
 
     def run(a: np.ndarray) -> np.ndarray:
         parts = np.empty(found.cut.parts, total)
@@ -218,7 +253,6 @@ def block_of(p, size, COMBINE, TERM, KIND, START, SIZES):
     return some
 
 
-@kernel(thorough=True)
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
          COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
     item = chunk * per_chunk
@@ -242,6 +276,20 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                 at += BLOCK
         out[item] = finished(total, count, FINISH, widened(out))
         item += 1
+
+
+# Blocks that are combined in vectors need no more of LLVM, and compile in a third of the time.
+plain_rows, vector_rows = kernel(rows, thorough=True), kernel(rows, in_vectors=True)
+
+
+@kernel(in_vectors=True)
+def pieces_of_rows(chunk, parts, out, results, pieces, count, *, COMBINE, FINISH):
+    for r in rolled(range(results)):
+        p = parts + r * pieces
+        total = p[0]
+        for k in rolled(range(1, pieces)):
+            total = joined(total, p[k], COMBINE)
+        out[r] = finished(total, count, FINISH, widened(out))
 
 
 @kernel
@@ -300,4 +348,3 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
         item += 1
 
 
-_LOOPS = {"rows": rows, "columns": columns}

@@ -14,7 +14,7 @@ import numpy as np
 from .conv import is_half
 from .tier import compiles
 
-__all__ = ["AxisMap", "antialias_map", "apply_maps", "cubic_map", "linear_map", "nearest_map"]
+__all__ = ["AxisMap", "antialias_map", "apply_maps", "cubic_map", "linear_map", "nearest_map", "planned_maps"]
 
 # Up to this many entries a map of several taps is a matrix, and applying it a matrix product.
 DENSE_LIMIT = 1 << 18
@@ -102,11 +102,9 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
         return _in_fixed_point(x, maps)
     out_sizes = tuple(m.size if transposed else m.count for m in maps)
     wide = np.dtype(np.float32) if is_half(kind) else kind
-    if x.size and compiles():
-        from . import resample_rows
-
-        if resample_rows.takes(x, out_sizes):
-            return resample_rows.apply(x, [m.table(transposed, wide) for m in maps])
+    run = planned_maps(x, maps, transposed, (len(x), *out_sizes))
+    if run is not None:
+        return run(np.ascontiguousarray(x))
     out = np.empty((len(x), *out_sizes), kind)
     per_plane = max(1, int(np.prod(out_sizes)) * wide.itemsize)
     step = max(1, BLOCK_BYTES // per_plane)
@@ -118,6 +116,18 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
             made = maps[axis - 1].transpose(made, axis) if transposed else maps[axis - 1].apply(made, axis)
         out[start : start + step] = made
     return out
+
+
+def planned_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool, shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `apply_maps` with results of `shape`, for contiguous arrays of as many elements; None where none is compiled."""
+    if not x.size or not compiles():
+        return None
+    from . import resample_rows
+
+    if not resample_rows.takes(x, shape[-len(maps) :]):
+        return None
+    wide = np.dtype(np.float32) if is_half(x.dtype) else x.dtype
+    return resample_rows.planned(x, [m.table(transposed, wide) for m in maps], shape)
 
 
 def _in_fixed_point(x: Any, maps: tuple[AxisMap, ...]) -> Any:

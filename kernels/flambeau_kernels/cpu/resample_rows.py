@@ -178,11 +178,13 @@ def takes(x: Any, sizes: tuple[int, ...]) -> bool:
     return type(x) is np.ndarray and floating and x.size > 0 and 1 <= len(sizes) <= 3 and longest <= MOST and prod(sizes) > 0
 
 
-def apply(x: Any, tables: list[Table]) -> Any:
-    """One table for each of the last axes of ``(planes, *spatial)``."""
+def planned(x: Any, tables: list[Table], shape: tuple[int, ...]) -> Any:
+    """``run(x)``: one table for each of the last axes of ``(planes, *spatial)``.
+
+    Results are of `shape`, for contiguous arrays of as many elements as the planes `x`.
+    """
     n = len(tables)
-    kind = tables[-1].weights.dtype
-    out = np.empty((len(x), *(t.count for t in tables)), x.dtype)
+    kind, dtype = tables[-1].weights.dtype, x.dtype
     one = Table(1, np.zeros((1, 1), np.int64), np.ones((1, 1)), np.ones(1, np.int64), kind)
     z, y, last = [one] * (3 - n) + tables
     start, stop, shifts = last.doubling
@@ -195,10 +197,23 @@ def apply(x: Any, tables: list[Table]) -> Any:
     per_chunk = max(1, CHUNK // last.count)
     geometry = np.array([rows, per_chunk, z.count, y.count, last.count, z.size, y.size, last.size, z.taps, y.taps, last.taps,
                          start, stop, *shifts])  # fmt: skip
-    resample_rows.run(-(-rows // per_chunk), np.ascontiguousarray(x), out, z.rows, z.row_weights, z.used, y.rows, y.row_weights,
-                      y.used, last.places, last.weights, pairs, geometry, TAPS=last.taps if doubles else 0,
-                      WIDE=x.dtype == kind, LOW=interleaved(kind, 0), HIGH=interleaved(kind, 1))  # fmt: skip
-    return out
+    constant = (z.rows, z.row_weights, z.used, y.rows, y.row_weights, y.used, last.places, last.weights, pairs, geometry)
+    chunks = -(-rows // per_chunk)
+    form = resample_rows.form((dtype, dtype, *(c.dtype for c in constant)), {
+        "TAPS": last.taps if doubles else 0, "WIDE": dtype == kind, "LOW": interleaved(kind, 0), "HIGH": interleaved(kind, 1),
+    })  # fmt: skip
+
+    def run(a: Any) -> Any:
+        out = np.empty(shape, dtype)
+        form(chunks, False, a, out, *constant)
+        return out
+
+    return run
+
+
+def apply(x: Any, tables: list[Table]) -> Any:
+    """One table for each of the last axes of ``(planes, *spatial)``."""
+    return planned(x, tables, (len(x), *(t.count for t in tables)))(np.ascontiguousarray(x))
 
 
 @functools.cache

@@ -9,13 +9,16 @@ import numpy as np
 
 import flambeau_kernels as kernels
 
+from .along import Along
 from .reduce import Plans
 from .softmax import widen
 
-__all__ = ["cumextreme", "cumprod", "cumsum", "logcumsumexp", "reverse_cumsum"]
+__all__ = ["cumextreme", "cumprod", "cumsum", "logcumsumexp", "logs", "reverse_cumsum"]
 
 
 _plans = Plans("scan_loops")
+# Of up to 4096 elements in C order.
+logs = Along("running_logs", at_once=True)
 
 
 def _accumulated(what: str, ufunc: np.ufunc, a: np.ndarray, dim: int, dtype: np.dtype, backwards: bool = False) -> np.ndarray:
@@ -79,6 +82,9 @@ def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
     run = _plans.find(a, "log", dim, a.dtype, False)
     if run is not None:
         return run(a)
+    made = logs(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
+    if made is not None:
+        return made
     x = widen(a)
     if x.dtype.kind != "c":
         return np.logaddexp.accumulate(x, dim, dtype=x.dtype).astype(a.dtype, copy=False)

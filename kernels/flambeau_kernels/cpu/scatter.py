@@ -14,20 +14,24 @@ from typing import Any
 
 import numpy as np
 
+from .. import small
 from .softmax import widen
 from .tier import compiles
 
 __all__ = [
-    "add_at", "fill_masked", "fill_masked_into", "gather", "gather_rows", "has_negative", "identity_of", "in_range", "masked",
-    "nonzero", "pick", "places", "put", "put_along", "put_along_into", "put_masked", "reduce_at", "reduce_along", "reduce_rows",
-    "sum_along_into", "sum_rows_into", "take_rows",
+    "add_at", "combine_few", "combined_few", "corner", "few_along", "few_slices", "fill_masked", "fill_masked_into", "gather",
+    "gather_rows", "has_negative", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along",
+    "put_along_into", "put_masked", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "take_rows",
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+_I8, _B1, _ALL = np.dtype(np.int64), np.dtype(np.bool_), slice(None)
+_NATIVE = frozenset("bBhHiIlLqQfdFD")                # dtypes that ufuncs add up in, one element after the other
 _LITTLE = sys.byteorder == "little"
 _CACHED = 4096
 COMPILED_TO = 1 << 15                                # elements of a row of an index that chunks have whole
 COMPILED_FROM = 1024                                 # elements; numpy's index machinery answers sooner for fewer
+FEW = 2048                                           # elements, up to which that and no checks before are sooner than a kernel after checks
 _SUMMED = "bBhHilfd"                                 # kinds of elements the compiled sums and extremes are for
 
 
@@ -46,9 +50,9 @@ def in_range(index: np.ndarray, low: int, high: int) -> bool:
 
 def has_negative(index: np.ndarray) -> bool:
     """Whether a short cut has to leave the int64 `index` to the checks: some element is negative, or it has none."""
-    if index.size <= 64 and _LITTLE:
-        # The sign of each element is in its last byte; for a few of them this is quicker than a reduction.
-        return max(index.tobytes()[7::8], default=255) > 127
+    if index.size <= COMPILED_FROM and _LITTLE:
+        # The sign of each element is in its last byte; to look at these is quicker than a reduction.
+        return not (index.size and index.tobytes()[7::8].isascii())
     return not index.size or np.minimum.reduce(index, None) < 0
 
 
@@ -68,6 +72,66 @@ def along(index: np.ndarray, dim: int) -> tuple[Any, ...]:
     shape = index.shape
     grid = _cached_grid(shape, dim) if index.size < _CACHED else _grid(shape, dim)
     return (*grid[:dim], index, *grid[dim + 1 :])
+
+
+def few_along(shape: tuple[int, ...], dim: int, index: np.ndarray, most: int = FEW) -> tuple[Any, ...] | None:
+    """`along` of an int64 `index` for an array of `shape`, without further checks but that of numpy; None for others.
+
+    None if there are more than `most` places, or none, a negative one, or more than the array has in another dimension.
+    """
+    own = index.shape
+    if len(own) != len(shape) or index.dtype is not _I8 or index.size > most or has_negative(index):
+        return None
+    if own != shape and any(n > m and d != dim for d, (n, m) in enumerate(zip(own, shape, strict=True))):
+        return None
+    if len(own) == 1:
+        return (index,)
+    grid = _cached_grid(own, dim)
+    return (*grid[:dim], index, *grid[dim + 1 :])
+
+
+def few_slices(shape: tuple[int, ...], dim: int, index: np.ndarray, source: tuple[int, ...] | None = None) -> tuple[Any, ...] | None:
+    """The key of the slices at the int64 vector `index` along `dim`, without further checks but that of numpy; None for others.
+
+    None if there are many places, or none, or slices of the shape `source` do not fit them.
+    """
+    if index.ndim != 1 or index.dtype is not _I8 or not 0 < index.size <= FEW:
+        return None
+    if source is not None and source != (*shape[:dim], index.size, *shape[dim + 1 :]):
+        return None
+    return (*(_ALL,) * dim, index)
+
+
+def corner(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The part of `values` that has `shape`. Raises: ValueError if they are smaller."""
+    if values.shape == shape:
+        return values
+    made = values[tuple([slice(0, n) for n in shape])]
+    if made.shape != shape:
+        raise ValueError(f"values of shape {values.shape} have no corner of shape {shape}")
+    return made
+
+
+def combine_few(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str) -> bool:
+    """Combine `values`, one after the other, into the elements of `a` at `key`, if numpy has a loop for the dtype of both."""
+    if a.dtype.char not in _NATIVE or values.dtype is not a.dtype or values.size > FEW:
+        return False
+    _ATS[reduce].at(a, key, values)
+    return True
+
+
+def combined_few(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str, include_self: bool) -> np.ndarray | None:
+    """A copy of `a` with `values` combined into its elements at `key`, as by `reduce_along`; None where `combine_few` refuses."""
+    made = a.copy()
+    if not include_self:
+        made[key] = identity_of(reduce, a.dtype)
+    if not combine_few(made, key, values, reduce):
+        return None
+    if reduce == "mean":
+        count = np.zeros(a.shape, np.int64)
+        np.add.at(count, key, 1)
+        _average(made, count, include_self)
+    return made
 
 
 def places(shape: tuple[int, ...], index: np.ndarray, dim: int) -> np.ndarray:
@@ -129,6 +193,9 @@ def take_rows(a: np.ndarray, dim: int, index: np.ndarray, negative: bool = True)
 def pick(a: np.ndarray, key: Any) -> np.ndarray:
     """``a[key]`` in C order, for a tuple of index arrays, masks and slices. Raises: IndexError as numpy does."""
     first = key[0] if key else None
+    made = _pick_one(a, key)
+    if made is not None:
+        return made
     if type(first) is np.ndarray and a.itemsize <= 8 and a.ndim and a.size >= COMPILED_FROM and compiles():
         if first.dtype.char == "?":
             if len(key) == 1 and first.shape == a.shape:
@@ -144,6 +211,27 @@ def pick(a: np.ndarray, key: Any) -> np.ndarray:
 
             return pick_pairs(a, first.reshape(-1), key[1].reshape(-1)).reshape(first.shape)
     return np.ascontiguousarray(a[key])
+
+
+def _pick_one(a: np.ndarray, key: Any) -> np.ndarray | None:
+    """`pick` in few calls, by one index or mask along the first, second or last dimension, or two of a matrix; None for other keys."""
+    if len(key) == 1:
+        index, dim = key[0], 0
+    elif len(key) == 2:
+        if key[0].__class__ is np.ndarray:
+            return small.pick_pairs(a, key[0], key[1])
+        index, dim = key[1], -1 if key[0] is Ellipsis else 1
+        if dim == 1 and key[0] != _ALL:
+            return None
+    else:
+        return None
+    if index.__class__ is not np.ndarray or a.ndim <= dim or not index.ndim:
+        return None
+    if index.dtype is _I8:
+        return a.take(index, dim) if 0 < index.size * (a.size // (a.shape[dim] or 1)) < COMPILED_FROM else None
+    if index.dtype is _B1 and index.ndim == 1 < a.ndim and index.shape[0] == a.shape[dim] and a.size < COMPILED_FROM:
+        return a.compress(index, dim)
+    return None
 
 
 def _are_pairs(a: np.ndarray, rows: np.ndarray, columns: Any) -> bool:
@@ -310,10 +398,15 @@ def reduce_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray,
     if reduce == "mean":
         count = np.zeros(made.shape, np.int64)
         _combine(count, dim, index, np.ones((), np.int64), "sum")
-        hit = count > 0
-        total = count[hit] + include_self
-        made[hit] = made[hit] // total if made.dtype.kind in "iu" else made[hit] / total
+        _average(made, count, include_self)
     return made.astype(a.dtype, copy=False).reshape(a.shape)
+
+
+def _average(made: np.ndarray, count: np.ndarray, include_self: bool) -> None:
+    """Divide the sums `made` by how many there are of each, where there are any."""
+    hit = count > 0
+    total = count[hit] + include_self
+    made[hit] = made[hit] // total if made.dtype.kind in "iu" else made[hit] / total
 
 
 def _combine(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str) -> None:

@@ -12,14 +12,21 @@ from typing import Any
 import numpy as np
 
 from .. import cpu_backend
+from .along import SEVERAL, Along
 
-__all__ = ["log_softmax", "log_softmax_grad", "logsumexp", "narrow", "softmax", "softmax_grad", "widen"]
+__all__ = [
+    "log_shares", "log_softmax", "log_softmax_grad", "logsumexp", "narrow",
+    "shares", "small_logsumexp", "softmax", "softmax_grad", "widen",
+]  # fmt: skip
 
 # Any, because numpy's stubs know no positional `keepdims` of `reduce`.
 _exp = np.exp
 _largest: Any = np.maximum.reduce
 _total: Any = np.add.reduce
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
+# The kernels of few elements in C order.
+shares, log_shares = Along("shares", False, at_once=True), Along("shares", True, at_once=True)
+_log_sums = Along("log_sums", dims=SEVERAL, at_once=True)
 # From this many elements on arrays are worth a kernel that must be compiled or loaded first.
 COMPILED_FROM = 128
 
@@ -57,6 +64,9 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``exp(a)`` over its sum along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(np.exp(a - a))             # an only element is 1, or nan where it is not finite
+    made = shares(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
+    if made is not None:
+        return made
     loops = _compiled(a)
     if loops is not None:
         return loops.along(a, dim, False)
@@ -82,6 +92,9 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``a - log(sum(exp(a)))`` along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(a - a)
+    made = log_shares(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
+    if made is not None:
+        return made
     loops = _compiled(a)
     if loops is not None:
         return loops.along(a, dim, True)
@@ -100,6 +113,11 @@ def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     made = np.asarray(_exp(widen(out)))
     made *= _total(g, dim, None, None, True) if g.ndim and g.size else g
     return narrow(np.asarray(np.subtract(g, made, out=made)), out.dtype)
+
+
+def small_logsumexp(a: np.ndarray, dims: Any, keepdims: bool) -> np.ndarray | None:
+    """`logsumexp` of few elements in C order, where `dims` may be given in any form; or None."""
+    return _log_sums(a, dims, keepdims)
 
 
 def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdims: bool) -> np.ndarray:

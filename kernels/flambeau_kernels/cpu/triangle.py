@@ -13,20 +13,44 @@ from ..engine.language import kernel
 from .keys import BITS_OF
 from .tier import compiles
 
-__all__ = ["tril", "triu"]
+__all__ = ["few", "tril", "triu"]
 
 FROM = 1 << 14                                        # elements; below, numpy's mask and choice cost less than a plan
+MOST_FEW, MOST_MASKS = 1 << 11, 256                   # elements of matrices whose mask is kept, and how many are
 PIECE = 1 << 16                                       # elements of a chunk
 
 
 def tril(a: np.ndarray, diagonal: int = 0) -> np.ndarray:
     """`a` on and below the given diagonal of the last two dimensions."""
-    return _triangle(a, diagonal) if _takes(a) else np.tril(a, diagonal)
+    return _triangle(a, diagonal) if _takes(a) else np.ascontiguousarray(np.tril(a, diagonal))
 
 
 def triu(a: np.ndarray, diagonal: int = 0) -> np.ndarray:
     """`a` on and above the given diagonal of the last two dimensions."""
-    return _triangle(a, diagonal, upper=True) if _takes(a) else np.triu(a, diagonal)
+    return _triangle(a, diagonal, upper=True) if _takes(a) else np.ascontiguousarray(np.triu(a, diagonal))
+
+
+def few(a: np.ndarray, diagonal: int, upper: bool) -> np.ndarray | None:
+    """The triangle of a few elements, by a kept mask of those that become zero; None for more of them."""
+    if a.ndim < 2 or a.size > MOST_FEW or diagonal.__class__ is not int:
+        return None
+    height, width = a.shape[-2:]
+    mask = _masks.get((height, width, diagonal, upper))
+    if mask is None:
+        ones = np.ones((height, width), bool)
+        mask = ~(np.triu(ones, diagonal) if upper else np.tril(ones, diagonal))
+        if len(_masks) >= MOST_MASKS:
+            _masks.clear()
+        _masks[height, width, diagonal, upper] = mask
+    made = a.copy()
+    if a.ndim == 2:
+        np.putmask(made, mask, False)
+    else:
+        np.copyto(made, False, where=mask)
+    return made
+
+
+_masks: dict[Any, np.ndarray] = {}
 
 
 def _takes(a: Any) -> bool:

@@ -1,12 +1,14 @@
-"""The builtin that makes an array of a few random numbers: sizes, memory and the kernel's call at once."""
+"""Builtins that make an array of a few random numbers: sizes, memory and the kernel's call at once."""
 from __future__ import annotations
 
 from flambeau_kernels.engine import call, journal, pyabi
 from flambeau_kernels.engine.builtins_shapes import integer, require_type, start
-from flambeau_kernels.engine.fastcall import Module
+from flambeau_kernels.engine.fastcall import Code, Module
 
-MOST = 4096                                           # numbers drawn while the interpreter lock is held
-BLOCK = 16                                            # the kernel makes as many at a time
+MOST_NORMALS = 4096                                   # numbers drawn while the interpreter lock is held
+MOST = 1024                                           # of kernels with room for the words of as many
+BLOCK = 16                                            # the kernel of normals makes as many at a time
+EXTRA = 3                                             # arguments of a kernel behind the number of elements, at most
 
 
 def normals(module: Module, name: str) -> None:
@@ -16,11 +18,36 @@ def normals(module: Module, name: str) -> None:
     `position` are used up. The caller sees to it that nobody else draws from them, and counts on.
     """
     code = start(name, 4)
-    overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
-    slots = code.let("alloca [6 x i64]")
     table, state, place, sizes = (code.element("%args", k, "ptr") for k in range(4))
     for item, kind in ((table, "ndarray"), (state, "ndarray"), (place, "int"), (sizes, "tuple")):
         require_type(code, item, kind)
+    shape, dims, position = _shape(code, place, sizes, MOST_NORMALS)
+    code.require(code.let(f"icmp eq i64 {code.let(f'and i64 %count.next, {BLOCK - 1}')}, 0"))
+    _draw(code, table, state, position, code.slot("float32"), dims, shape, ("double 0.0", "double 1.0"))
+    module.functions.append(code.text())
+
+
+def draws(module: Module, name: str) -> None:
+    """Add the builtin ``(table, state, position, tuple of sizes, like, numbers) -> array of the dtype of the array `like``.
+
+    As `normals`, for any kernel that has a state, the result, a position and the number of elements for its first arguments;
+    `numbers`, an array of `EXTRA` words, are the bits of the others. The caller sees to it that `like` is what the kernel fills.
+    """
+    code = start(name, 6)
+    table, state, place, sizes, like, numbers = (code.element("%args", k, "ptr") for k in range(6))
+    kinds = ("ndarray", "ndarray", "int", "tuple", "ndarray", "ndarray")
+    for item, kind in zip((table, state, place, sizes, like, numbers), kinds, strict=True):
+        require_type(code, item, kind)
+    shape, dims, position = _shape(code, place, sizes, MOST)
+    given = code.field(numbers, pyabi.DATA, "ptr")
+    extra = tuple(f"i64 {code.element(given, k, 'i64')}" for k in range(EXTRA))
+    _draw(code, table, state, position, code.field(like, pyabi.DTYPE, "ptr"), dims, shape, extra)
+    module.functions.append(code.text())
+
+
+def _shape(code: Code, place: str, sizes: str, most: int) -> tuple[str, str, str]:
+    """The sizes in a C array, how many there are, and the position; ``%count.next`` elements, of which there may be `most`."""
+    overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
     n = code.field(sizes, pyabi.LENGTH, "i64")
     code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {n}, 1')}, {pyabi.MOST_DIMS}"))
     position = integer(code, place, overflow)
@@ -33,27 +60,28 @@ def normals(module: Module, name: str) -> None:
     item = code.element(items, "%i", "ptr")
     require_type(code, item, "int")
     length = integer(code, item, overflow)
-    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, 1')}, {MOST}"))
+    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, 1')}, {most}"))
     code.do(f"%count.next = mul i64 %count, {length}")
-    code.require(code.let(f"icmp ule i64 %count.next, {MOST}"))
+    code.require(code.let(f"icmp ule i64 %count.next, {most}"))
     code.do(f"store i64 {length}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 %i')}", "br label %size.done")
     code.label("size.done")
     code.do("%i.next = add nuw nsw i64 %i, 1", f"%more = icmp slt i64 %i.next, {n}",
             "br i1 %more, label %size, label %counted, !llvm.loop !0")
     code.label("counted")
-    code.require(code.let(f"icmp eq i64 {code.let(f'and i64 %count.next, {BLOCK - 1}')}, 0"))
+    return shape, code.let(f"trunc i64 {n} to i32"), position
 
-    dims = code.let(f"trunc i64 {n} to i32")
-    made = code.let(f"call ptr @new_array(ptr %table, ptr {code.slot('float32')}, i32 {dims}, ptr {shape})")
+
+def _draw(code: Code, table: str, state: str, position: str, dtype: str, dims: str, shape: str, extra: tuple[str, ...]) -> None:
+    """Return a new array that the kernel of `table` has filled."""
+    made = code.let(f"call ptr @new_array(ptr %table, ptr {dtype}, i32 {dims}, ptr {shape})")
     code.return_null_if_null(made)
     plan = code.field(table, pyabi.DATA, "ptr")
     code.do(f"%jring = load ptr, ptr {code.let(f'getelementptr i64, ptr {plan}, i64 {call.RING}')}",
             *(line.strip() for line in journal.ir("j", plan, "1").strip().splitlines()))
-    # The slots of `call`: state, out, position, count, mean, std.
+    slots = code.let(f"alloca [{4 + len(extra)} x i64]")  # of `call`
     given = ((f"ptr {code.field(state, pyabi.DATA, 'ptr')}"), f"ptr {code.field(made, pyabi.DATA, 'ptr')}", f"i64 {position}",
-             "i64 %count.next", "double 0.0", "double 1.0")
+             "i64 %count.next", *extra)
     for k, value in enumerate(given):
         code.do(f"store {value}, ptr {code.let(f'getelementptr i64, ptr {slots}, i64 {k}')}")
     kernel = code.let(f"load ptr, ptr {code.let(f'getelementptr i64, ptr {plan}, i64 {call.FUNCTION}')}")
     code.do(f"call void {kernel}(i64 0, ptr {slots})", f"ret ptr {made}")
-    module.functions.append(code.text())

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from flambeau_kernels import small
 from flambeau_kernels.engine import pyabi
+from flambeau_kernels.engine.builtins_shapes import loop
 from flambeau_kernels.engine.fastcall import (
     MOST_ELEMENTS,
     MOST_PRODUCTS,
@@ -20,6 +22,7 @@ from flambeau_kernels.engine.fastcall import (
     entry,
 )
 
+MOST_OUTER = 4096                                     # elements of all products of two vectors
 ROW_MAJOR, AS_IS, TRANSPOSED = 101, 111, 112          # CBLAS's names for layouts
 
 
@@ -92,6 +95,88 @@ def _gemm(code: Part, a: Matrix, b: Matrix, out: str) -> None:
     code.do(f"call void {code.slot(code.real.gemm)}(i32 {ROW_MAJOR}, i32 {a.layout}, i32 {b.layout}, "
             f"i64 {a.rows}, i64 {b.columns}, i64 {a.columns}, {llvm} 1.0, ptr {a.data}, i64 {a.leading}, "
             f"ptr {b.data}, i64 {b.leading}, {llvm} 0.0, ptr {out}, i64 {b.columns})")
+
+
+def batches(module: Module, name: str) -> None:
+    """Add the builtin of the products of two batches of matrices, 3-D and C-contiguous, with no lengths of 1 but of the batch."""
+    module.functions += [_batches_part(name, real) for real in REALS]
+    module.functions.append(entry(name, 2))
+
+
+def _batches_part(name: str, real: Real) -> str:
+    code = Part(name, real)
+    shape = code.let("alloca [3 x i64]")
+    a, b = code.argument(0), code.argument(1)
+    lengths = []
+    for item in (a, b):
+        code.require_array(item)
+        code.require(code.let(f"icmp eq i32 {code.field(item, pyabi.NDIM, 'i32')}, 3"))
+        at = code.field(item, pyabi.SHAPE, "ptr")
+        lengths.append([code.element(at, k, "i64") for k in range(3)])
+    (count, rows, inner), (others, same, columns) = lengths
+    code.require(code.let(f"icmp eq i64 {count}, {others}"))
+    code.require(code.let(f"icmp eq i64 {inner}, {same}"))
+    of, by = code.data(a), code.data(b)
+    code.require(code.let(f"icmp ne ptr {of}, {by}"))
+    for length, least in ((count, 1), (rows, 2), (inner, 2), (columns, 2)):
+        code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, {least}')}, {small.MOST_THIN_PRODUCTS}"))
+    sizes = [code.let(f"mul i64 {p}, {q}") for p, q in ((rows, inner), (inner, columns), (rows, columns))]
+    each = code.let(f"mul i64 {sizes[0]}, {columns}")
+    code.require(code.let(f"icmp ult i64 {each}, {small.MOST_PRODUCTS_OF_MANY}"))
+    code.require(code.let(f"icmp ule i64 {code.let(f'mul i64 {each}, {count}')}, {small.MOST_THIN_PRODUCTS}"))
+    for k, length in enumerate((count, rows, columns)):
+        code.do(f"store i64 {length}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 {k}')}")
+    made = code.new_array(3, shape)
+    out = code.data(made)
+    code.do("br label %start")
+    code.label("start")
+    code.do("br label %product")
+    code.label("product")
+    code.do("%k = phi i64 [0, %start], [%k.next, %product]")
+    first, second, to = (
+        code.let(f"getelementptr {real.llvm}, ptr {data}, i64 {code.let(f'mul i64 %k, {size}')}")
+        for data, size in zip((of, by, out), sizes, strict=True)
+    )
+    _gemm(code, Matrix(rows, inner, str(AS_IS), inner, first), Matrix(inner, columns, str(AS_IS), columns, second), to)
+    code.do("%k.next = add nuw nsw i64 %k, 1", f"%k.more = icmp slt i64 %k.next, {count}",
+            "br i1 %k.more, label %product, label %done")
+    code.label("done")
+    code.do(f"ret ptr {made}")
+    return code.text()
+
+
+def outer(module: Module, name: str) -> None:
+    """Add the builtin of all products of an element of a vector and one of another."""
+    module.functions += [_outer_part(name, real) for real in REALS]
+    module.functions.append(entry(name, 2))
+
+
+def _outer_part(name: str, real: Real) -> str:
+    code = Part(name, real)
+    shape = code.let("alloca [2 x i64]")
+    a, b = code.argument(0), code.argument(1)
+    lengths = []
+    for k, item in enumerate((a, b)):
+        code.require_array(item)
+        code.require(code.let(f"icmp eq i32 {code.field(item, pyabi.NDIM, 'i32')}, 1"))
+        lengths.append(code.element(code.field(item, pyabi.SHAPE, "ptr"), 0, "i64"))
+        code.require(code.let(f"icmp ule i64 {lengths[k]}, {MOST_OUTER}"))
+        code.do(f"store i64 {lengths[k]}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 {k}')}")
+    rows, columns = lengths
+    code.require(code.let(f"icmp ule i64 {code.let(f'mul i64 {rows}, {columns}')}, {MOST_OUTER}"))
+    made = code.new_array(2, shape)
+    of, by, out = code.data(a), code.data(b), code.data(made)
+    i, rows_done = loop(code, "row", rows)
+    x = code.element(of, i, real.llvm)
+    line = code.let(f"mul i64 {i}, {columns}")
+    k, columns_done = loop(code, "column", columns)
+    product = code.let(f"fmul {real.llvm} {x}, {code.element(by, k, real.llvm)}")
+    at = code.let(f"add i64 {line}, {k}")
+    code.do(f"store {real.llvm} {product}, ptr {code.let(f'getelementptr {real.llvm}, ptr {out}, i64 {at}')}")
+    columns_done()
+    rows_done()
+    code.do(f"ret ptr {made}")
+    return code.text()
 
 
 def linear(module: Module, name: str) -> None:

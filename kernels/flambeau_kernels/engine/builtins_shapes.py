@@ -1,6 +1,8 @@
 """Builtins that move elements, or give them another shape: joining a few small arrays, and views of contiguous ones."""
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flambeau_kernels.engine import pyabi
 from flambeau_kernels.engine.fastcall import C_ORDER, Code, Module
 
@@ -110,12 +112,184 @@ def view(module: Module, name: str) -> None:
     code.do("%all = phi i64 [%product.next, %counted], [%whole, %infer]")
     code.require(code.let(f"icmp eq i64 %all, {count}"))
 
-    dtype = code.field(array, pyabi.DTYPE, "ptr")
     kept = code.let(f"and i32 {flags}, {pyabi.C_CONTIGUOUS | pyabi.ALIGNED | pyabi.WRITEABLE}")
+    _return_view(code, array, n, shape, "null", code.field(array, pyabi.DATA, "ptr"), kept)
+    module.functions.append(code.text())
+
+
+def restrided(module: Module, name: str) -> None:
+    """Add the builtin ``(array, shape, strides in bytes, bytes to skip) -> view`` for tuples that stay inside the memory."""
+    code = start(name, 4)
+    overflow, shape, strides = code.let("alloca i32"), *_room(code, 2)
+    array, sizes, steps, skipped = (code.element("%args", k, "ptr") for k in range(4))
+    for item, kind in ((array, "ndarray"), (sizes, "tuple"), (steps, "tuple"), (skipped, "int")):
+        require_type(code, item, kind)
+    n = code.field(sizes, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp ule i64 {n}, {pyabi.MOST_DIMS}"))
+    code.require(code.let(f"icmp eq i64 {n}, {code.field(steps, pyabi.LENGTH, 'i64')}"))
+    skip = integer(code, skipped, overflow)
+    items = [code.let(f"getelementptr i8, ptr {given}, i64 {pyabi.TUPLE_ITEMS}") for given in (sizes, steps)]
+    i, done = loop(code, "dimension", n)
+    for given, into in zip(items, (shape, strides), strict=True):
+        item = code.element(given, i, "ptr")
+        require_type(code, item, "int")
+        _put(code, into, i, integer(code, item, overflow))
+    done()
+    data = code.let(f"getelementptr i8, ptr {code.field(array, pyabi.DATA, 'ptr')}, i64 {skip}")
+    _return_view(code, array, n, shape, strides, data, _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def unsqueeze(module: Module, name: str) -> None:
+    """Add the builtin ``(array, dim) -> view`` with a dimension of size 1, whose stride is that of a dimension around the next."""
+    code = start(name)
+    overflow, shape, strides = code.let("alloca i32"), *_room(code, 2)
+    array, number = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
+    require_type(code, array, "ndarray")
+    require_type(code, number, "int")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    dims = code.let(f"add i64 {ndim}, 1")
+    code.require(code.let(f"icmp ule i64 {dims}, {pyabi.MOST_DIMS}"))
+    d = dimension(code, integer(code, number, overflow), dims)
+    lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
+    before, behind = code.let(f"mul i64 {d}, 8"), code.let(f"mul i64 {code.let(f'sub i64 {ndim}, {d}')}, 8")
+    for given, into in ((lengths, shape), (steps, strides)):
+        _copy(code, into, given, before)
+        _copy(code, code.let(f"getelementptr i64, ptr {into}, i64 {code.let(f'add i64 {d}, 1')}"),
+              code.let(f"getelementptr i64, ptr {given}, i64 {d}"), behind)
+    _put(code, shape, d, "1")
+    code.branch(code.let(f"icmp slt i64 {d}, {ndim}"), "inside", "last")
+    code.label("inside")
+    around = code.let(f"mul i64 {code.element(lengths, d, 'i64')}, {code.element(steps, d, 'i64')}")
+    code.do("br label %known")
+    code.label("last")
+    own = code.field(code.field(array, pyabi.DTYPE, "ptr"), pyabi.ITEM_SIZE, "i64")
+    code.do("br label %known")
+    code.label("known")
+    code.do(f"%step = phi i64 [{around}, %inside], [{own}, %last]")
+    _put(code, strides, d, "%step")
+    _return_view(code, array, dims, shape, strides, code.field(array, pyabi.DATA, "ptr"), _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def expand(module: Module, name: str) -> None:
+    """Add the builtin ``(array, tuple of sizes) -> view`` that repeats dimensions of size 1; -1 keeps a size."""
+    code = start(name)
+    overflow, shape, strides = code.let("alloca i32"), *_room(code, 2)
+    array, sizes = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
+    require_type(code, array, "ndarray")
+    require_type(code, sizes, "tuple")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    n = code.field(sizes, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp ule i64 {n}, {pyabi.MOST_DIMS}"))
+    extra = code.let(f"sub i64 {n}, {ndim}")
+    code.require(code.let(f"icmp sge i64 {extra}, 0"))
+    items = code.let(f"getelementptr i8, ptr {sizes}, i64 {pyabi.TUPLE_ITEMS}")
+    lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
+    i, done = loop(code, "dimension", n)
+    item = code.element(items, i, "ptr")
+    require_type(code, item, "int")
+    wanted = integer(code, item, overflow)
+    own = code.let(f"sub i64 {i}, {extra}")
+    code.branch(code.let(f"icmp slt i64 {own}, 0"), "new", "old")
+    code.label("new")
+    code.require(code.let(f"icmp sge i64 {wanted}, 0"))
+    _put(code, shape, i, wanted)
+    _put(code, strides, i, "0")
+    code.do("br label %placed")
+    code.label("old")
+    have = code.element(lengths, own, "i64")
+    keeps = code.let(f"or i1 {code.let(f'icmp eq i64 {wanted}, -1')}, {code.let(f'icmp eq i64 {wanted}, {have}')}")
+    repeats = code.let(f"and i1 {code.let(f'icmp eq i64 {have}, 1')}, {code.let(f'icmp sge i64 {wanted}, 0')}")
+    code.require(code.let(f"or i1 {keeps}, {repeats}"))
+    _put(code, shape, i, code.let(f"select i1 {keeps}, i64 {have}, i64 {wanted}"))
+    _put(code, strides, i, code.let(f"select i1 {keeps}, i64 {code.element(steps, own, 'i64')}, i64 0"))
+    code.do("br label %placed")
+    code.label("placed")
+    done()
+    _return_view(code, array, n, shape, strides, code.field(array, pyabi.DATA, "ptr"), _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def steps(module: Module, name: str) -> None:
+    """Add the builtin ``(array) -> tuple``: strides in elements of an array that is not empty."""
+    code = start(name, 1)
+    array = code.element("%args", 0, "ptr")
+    require_type(code, array, "ndarray")
+    code.require(code.let(f"icmp ne i64 {code.let(f'call i64 @count(ptr {array})')}, 0"))
+    size = code.field(code.field(array, pyabi.DTYPE, "ptr"), pyabi.ITEM_SIZE, "i64")
+    code.require(code.let(f"icmp sgt i64 {size}, 0"))
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    strides = code.field(array, pyabi.STRIDES, "ptr")
+    made = code.let(f"call ptr {code.slot('new_tuple')}(i64 {ndim})")
+    code.return_null_if_null(made)
+    first = code.let(f"getelementptr i8, ptr {made}, i64 {pyabi.TUPLE_ITEMS}")
+    i, done = loop(code, "dimension", ndim)
+    step = code.let(f"sdiv i64 {code.element(strides, i, 'i64')}, {size}")
+    number = code.let(f"call ptr {code.slot('new_int')}(i64 {step})")
+    code.return_null_if_null(number, undo=made)
+    code.do(f"store ptr {number}, ptr {code.let(f'getelementptr ptr, ptr {first}, i64 {i}')}")
+    done()
+    code.do(f"ret ptr {made}")
+    module.functions.append(code.text())
+
+
+def address(module: Module, name: str) -> None:
+    """Add the builtin ``(array) -> int``: where its first element is."""
+    code = start(name, 1)
+    array = code.element("%args", 0, "ptr")
+    require_type(code, array, "ndarray")
+    place = code.let(f"ptrtoint ptr {code.field(array, pyabi.DATA, 'ptr')} to i64")
+    made = code.let(f"call ptr {code.slot('new_int')}(i64 {place})")
+    code.do(f"ret ptr {made}")
+    module.functions.append(code.text())
+
+
+def _room(code: Code, count: int) -> list[str]:
+    """Memory on the stack for `count` shapes."""
+    return [code.let(f"alloca [{pyabi.MOST_DIMS} x i64]") for _ in range(count)]
+
+
+def _put(code: Code, into: str, index: str, value: str) -> None:
+    code.do(f"store i64 {value}, ptr {code.let(f'getelementptr i64, ptr {into}, i64 {index}')}")
+
+
+def _writeable(code: Code, array: str) -> str:
+    return code.let(f"and i32 {code.field(array, pyabi.FLAGS, 'i32')}, {pyabi.WRITEABLE}")
+
+
+def dimension(code: Code, wanted: str, dims: str) -> str:
+    """`wanted` counted from the front; it must be one of `dims`."""
+    counted = code.let(f"add i64 {wanted}, {dims}")
+    code.require(code.let(f"icmp ult i64 {counted}, {code.let(f'mul i64 {dims}, 2')}"))
+    return code.let(f"select i1 {code.let(f'icmp slt i64 {wanted}, 0')}, i64 {counted}, i64 {wanted}")
+
+
+def loop(code: Code, name: str, n: str) -> tuple[str, Callable[[], None]]:
+    """Open a loop over 0 ... `n` - 1; what is returned beside its number closes it."""
+    code.do(f"br label %{name}.start")
+    code.label(f"{name}.start")
+    code.do(f"br label %{name}")
+    code.label(name)
+    code.do(f"%{name}.i = phi i64 [0, %{name}.start], [%{name}.next, %{name}.step]")
+    code.branch(code.let(f"icmp slt i64 %{name}.i, {n}"), f"{name}.body", f"{name}.done")
+    code.label(f"{name}.body")
+
+    def done() -> None:
+        code.do(f"br label %{name}.step")
+        code.label(f"{name}.step")
+        code.do(f"%{name}.next = add nuw nsw i64 %{name}.i, 1", f"br label %{name}, !llvm.loop !0")
+        code.label(f"{name}.done")
+
+    return f"%{name}.i", done
+
+
+def _return_view(code: Code, array: str, dims: str, shape: str, strides: str, data: str, flags: str) -> None:
+    """Return an array of `dims` dimensions at `data`, in the memory of `array`; `strides` may be null, for C order."""
+    dtype = code.field(array, pyabi.DTYPE, "ptr")
     code.do(f"call void {code.slot('incref')}(ptr {dtype})")  # numpy takes this reference over
     made = code.let(f"call ptr {code.slot('new_array')}(ptr {code.slot('ndarray')}, ptr {dtype}, "
-                    f"i32 {code.let(f'trunc i64 {n} to i32')}, ptr {shape}, ptr null, "
-                    f"ptr {code.field(array, pyabi.DATA, 'ptr')}, i32 {kept}, ptr null)")
+                    f"i32 {code.let(f'trunc i64 {dims} to i32')}, ptr {shape}, ptr {strides}, ptr {data}, i32 {flags}, ptr null)")
     code.return_null_if_null(made)
     code.do(f"call void {code.slot('incref')}(ptr {array})")  # and this one
     status = code.let(f"call i32 {code.slot('set_base')}(ptr {made}, ptr {array})")
@@ -125,7 +299,6 @@ def view(module: Module, name: str) -> None:
     code.do(f"call void {code.slot('decref')}(ptr {made})", "ret ptr null")
     code.label("based")
     code.do(f"ret ptr {made}")
-    module.functions.append(code.text())
 
 
 def start(name: str, arguments: int = 2) -> Code:

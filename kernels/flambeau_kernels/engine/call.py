@@ -37,9 +37,9 @@ def form(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> A
             raise TypeError(f"{kernel!r}: arguments are numpy arrays, int or float, got {t.__name__}")
     if len(names) - 1 != len(given):
         raise TypeError(f"{kernel!r}: {len(names) - 1} arguments wanted, {len(given)} given: {names[1:]}")
-    address = _address(kernel, dict(zip(names[1:], given, strict=True)), constants)
+    place = address(kernel, dict(zip(names[1:], given, strict=True)), constants)
     table = np.zeros(KINDS_AT + len(given), np.int64)
-    table[FUNCTION], table[COUNT] = address, len(given)
+    table[FUNCTION], table[COUNT] = place, len(given)
     table[KINDS_AT:] = [{int: _INTEGER, float: _FLOAT}.get(t, _POINTER) for t in given]
     for slot, value in _process_addresses():
         table[slot] = value
@@ -58,12 +58,11 @@ def _account(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -
     return f"kernel {kernel.name}({said}{chosen}), {file}:{code.co_firstlineno}"
 
 
-def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> int:
+def address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> int:
+    """Where the code of `kernel` is, ``void f(i64 chunk, ptr arguments)``: for pointers to what `types` names, int and float."""
     symbol = "kernel_" + re.sub(r"\W", "_", kernel.name)
     machine = llvm.machine()
-    level = llvm.PLAIN if kernel.in_vectors else llvm.EVERYTHING if kernel.thorough else llvm.LOOPS
-    said = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
-    facts = (description(kernel.function), kernel.aliased, said, sorted((k, described(v)) for k, v in constants.items()), _sources())
+    level = _level(kernel)
 
     def text() -> str:
         from flambeau_kernels.engine import lower
@@ -74,7 +73,23 @@ def _address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -
             llvm.show(kernel.name, kernel.function, made, level)
         return made
 
-    return llvm.compile_lazily("|".join(map(repr, facts)), text, symbol, level)
+    return llvm.compile_lazily(_facts(kernel, types, constants), text, symbol, level)
+
+
+def is_cached(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> bool:
+    """Whether `address` would find the code on disk rather than compile it."""
+    return llvm.is_cached(_facts(kernel, types, constants), _level(kernel))
+
+
+def _level(kernel: Kernel) -> int:
+    return llvm.PLAIN if kernel.in_vectors else llvm.EVERYTHING if kernel.thorough else llvm.LOOPS
+
+
+def _facts(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> str:
+    """Text that changes whenever the code of this form of the kernel would."""
+    said = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
+    facts = (description(kernel.function), kernel.aliased, said, sorted((k, described(v)) for k, v in constants.items()), _sources())
+    return "|".join(map(repr, facts))
 
 
 @functools.cache

@@ -1,10 +1,11 @@
-"""Formulas on contiguous arrays of one shape, called without a plan for each shape: ``formula.direct(*operands)``.
+"""Formulas called without a plan for each shape: ``formula.direct(*operands)``.
 
 Looking up a plan and allocating the result in Python takes as long as adding fifty thousand numbers. So a formula that
 has run on some dtypes gets two builtins, which check their operands, cut the work and run the loop in native code:
-`direct` returns a new array, `direct_` stores the result in its first operand. Both answer None, before having written
-anything, for operands they were not taught: other dtypes, strides or shapes, few elements. The caller then goes its
-general way. Work is cut, and the tier chosen, as `plan` and `elementwise` do it for such operands.
+`direct` returns a new array, `direct_` stores the result in its first operand. Contiguous arrays of one shape may have
+any size; a few thousand elements may also have any strides and be broadcast (`direct_layout`). Both answer None, before
+having written anything, for operands they were not taught. The caller then goes its general way. Work is cut, and the
+tier chosen, as `plan` and `elementwise` do it for such operands.
 """
 from __future__ import annotations
 
@@ -13,25 +14,40 @@ import functools
 import weakref
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels.engine import elementwise, fastcall, journal, llvm, native, plan, pyabi
+from flambeau_kernels.engine import direct_layout, elementwise, fastcall, journal, llvm, native, plan, pyabi
+from flambeau_kernels.engine.direct_layout import (
+    ARGUMENTS,
+    BOUND,
+    ENTRY,
+    FLOAT,
+    GRAIN,
+    HIGH,
+    INTEGER,
+    KERNEL,
+    KINDS,
+    LEAST,
+    LOW,
+    MIXED,
+    MOST_ARGUMENTS,
+    OUT,
+    RELEASE_FROM,
+    SHARED_FROM,
+    STRIDED,
+    STRIDES,
+)
 from flambeau_kernels.engine.lasting import lasting
 from flambeau_kernels.formula import Formula, refuse
 from flambeau_kernels.scalar.symbols import Unsupported
 
-MOST_ARGUMENTS = 4
 MOST_ENTRIES, MOST_KEYS = 16, 256                     # combinations of dtypes a formula answers for, and may ask about
 _EXACT = 1 << 53                                      # integers up to here are doubles
 
 # Slots of the head, the builtins' `self`; the entries follow.
-(COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, ENTRIES) = range(8)
-# Slots of an entry; what each argument must be, then strides as `loops` wants them.
-(ARGUMENTS, OUT, KERNEL, LEAST, SHARED_FROM, GRAIN, RELEASE_FROM, KINDS) = range(8)
-STRIDES = KINDS + MOST_ARGUMENTS
-ENTRY = STRIDES + 2 * (MOST_ARGUMENTS + 1)
-_FLOAT, _INTEGER = 1, 2                               # kinds that are not the address of a dtype
+(COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, LAYOUT, EXECUTE, ENTRIES) = range(10)
 
 
 class _Taught:
@@ -47,6 +63,7 @@ class _Taught:
         for slot, name in ((POOL, native.POOL), (PARALLEL, native.PARALLEL), (SAVE, native.SAVE),
                            (RESTORE, native.RESTORE), (RING, native.RING)):
             self.head[slot] = slots[name]
+        self.head[LAYOUT], self.head[EXECUTE] = direct_layout.address(), native.execute_address()
 
 
 _taught: weakref.WeakKeyDictionary[Formula, _Taught] = weakref.WeakKeyDictionary()
@@ -58,58 +75,105 @@ def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: n
     `compute` and the dtype of `out` must follow from the formula and the dtypes. Operands that it never answers for are
     passed over.
     """
-    if not _suits(inputs, out):
+    strided = _strided(inputs, out)
+    if strided is None:
         return
     key = tuple(a.dtype if a.__class__ is np.ndarray else a.__class__ for a in inputs)
     known = _taught.get(formula)
-    if known is not None and key in known.entries:
+    if known is not None and (key, strided) in known.entries:
         return
     if pyabi.problem() is not None or llvm.available() is not None:
         return
     if known is None:
         known = _taught[formula] = _Taught()
-    count = int(known.head[COUNT])
-    if count < MOST_ENTRIES and len(known.entries) < MOST_KEYS:
-        entry = known.head[ENTRIES + count * ENTRY:][:ENTRY]
-        made = _fill(entry, formula, inputs, out, compute)
-        known.entries[key] = entry if made else None
-        if made:
-            known.head[COUNT] = count + 1
-            if not count:
-                formula.direct, formula.direct_ = _builtins(known.head)
+    entry = known.entries.get((key, not strided))
+    if entry is None and (known.head[COUNT] >= MOST_ENTRIES or len(known.entries) >= MOST_KEYS):
+        return
+    new = entry is None
+    if entry is None:
+        entry = known.head[ENTRIES + int(known.head[COUNT]) * ENTRY:][:ENTRY]
+        _describe(entry, inputs, out, compute)
+    made = _add_loop(entry, formula, inputs, out, compute, strided)
+    known.entries[key, strided] = entry if made else None
+    if made and new:
+        known.head[COUNT] += 1
+    if made and formula.direct is refuse:
+        formula.direct, formula.direct_ = _builtins(known.head)
 
 
-def _suits(inputs: tuple[Any, ...], out: np.ndarray) -> bool:
-    if len(inputs) > MOST_ARGUMENTS or not out.ndim or out.__class__ is not np.ndarray or not out.flags.c_contiguous:
-        return False
+def _strided(inputs: tuple[Any, ...], out: np.ndarray) -> bool | None:
+    """Whether these operands need the loop for any strides; None where no builtin would answer for them."""
+    if len(inputs) > MOST_ARGUMENTS or out.__class__ is not np.ndarray or not out.size:
+        return None
     arrays = [a for a in inputs if a.__class__ is np.ndarray]
-    if not arrays or any(a.shape != out.shape or not a.flags.c_contiguous or not a.dtype.isnative for a in arrays):
+    if not arrays or any(a.__class__ not in (np.ndarray, float, int) for a in inputs):
+        return None
+    if any(not a.dtype.isnative or not a.flags.aligned for a in arrays):
+        return None
+    if _is_mixed(arrays) and len({a.ndim > 0 for a in arrays}) > 1:
+        return None
+    whole = (*arrays, out)
+    if all(a.shape == out.shape and a.flags.c_contiguous for a in whole):
         return False
-    return all(a.__class__ in (np.ndarray, float, int) for a in inputs)
+    if out.ndim > direct_layout.MOST_DIMS:
+        return None
+    strided = out.ndim > 0 and out.shape[-1] > 1 and any(
+        not a.ndim or a.shape[-1] == 1 or a.strides[-1] != a.itemsize for a in whole)
+    return strided if out.size <= (direct_layout.MOST_STRIDED if strided else direct_layout.MOST_IN_ROWS) else None
 
 
-def _fill(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> bool:
+def _is_mixed(arrays: list[np.ndarray]) -> bool:
+    return any(a.dtype != arrays[0].dtype for a in arrays)
+
+
+def _describe(entry: np.ndarray, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
+    """Write what operands the entry is for, without any loop yet."""
+    entry[:] = 0
+    entry[ARGUMENTS], entry[OUT] = len(inputs), id(out.dtype)
+    entry[MIXED] = _is_mixed([a for a in inputs if a.__class__ is np.ndarray])
+    kinds = {float: FLOAT, int: INTEGER}
+    entry[KINDS:KINDS + len(inputs)] = [kinds.get(a.__class__) or id(a.dtype) for a in inputs]
+    entry[STRIDES:STRIDES + 2 * len(inputs) + 2:2] = _item_strides(inputs, out)
+    bound, entry[LOW], entry[HIGH] = _range(compute)
+    entry[BOUND:BOUND + 1].view(np.float64)[0] = bound
+    _dtypes.update((id(a.dtype), a.dtype) for a in (*inputs, out) if a.__class__ is np.ndarray)
+
+
+def _range(compute: np.dtype) -> tuple[float, int, int]:
+    """The largest finite float, and the integers, that `compute` holds; of the latter no more than doubles tell apart."""
+    if compute.kind in "iu":
+        info = np.iinfo(compute)
+        return np.inf, max(int(info.min), -_EXACT), min(int(info.max), _EXACT)
+    if compute.kind == "b":
+        return np.inf, -_EXACT, _EXACT
+    largest = float(ml_dtypes.finfo(compute).max)
+    return largest, -int(min(largest, _EXACT)), int(min(largest, _EXACT))
+
+
+def _item_strides(inputs: tuple[Any, ...], out: np.ndarray) -> list[int]:
+    """Of contiguous operands, in bytes; numbers stay where they are."""
+    return [a.itemsize if a.__class__ is np.ndarray else 0 for a in (*inputs, out)]
+
+
+def _add_loop(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype,
+              strided: bool) -> bool:
     arrays = [np.asarray(a) for a in inputs]
-    access = "".join("c" if a.ndim else "s" for a in arrays) + "c"
-    strides = [a.itemsize if a.ndim else 0 for a in (*arrays, out)]
-    where = plan.Layout(((out.size, tuple(strides)),), access)
+    access = "".join("s" if a.__class__ is not np.ndarray else "g" if strided else "c" for a in (*inputs, out))
+    where = plan.Layout(((out.size, tuple(_item_strides(inputs, out))),), access)
     try:
         kernel = elementwise._kernel(formula, where, arrays, [out], compute)
         address = llvm.compile_ir(kernel.text, kernel.symbol)
     except (Unsupported, RuntimeError):               # which the general way says
         return False
-    stored = {a.dtype for a in (*arrays, out) if a.ndim}
-    least = max(elementwise.pays_from(formula, kernel.cost, compute, stored), flambeau_kernels.smallest_compiled(formula))
+    entry[STRIDED if strided else KERNEL] = address
+    # Where all tiers agree this is the quickest one for any size.
+    same = flambeau_kernels.has_one_answer(formula, compute)
+    entry[LEAST] = 1 if same else flambeau_kernels.smallest_compiled(formula, compute)
     ns = plan.nanoseconds(kernel.cost, sum(a.itemsize for a in (*arrays, out)))
-    entry[ARGUMENTS], entry[OUT], entry[KERNEL], entry[LEAST] = len(inputs), id(out.dtype), address, least
     entry[SHARED_FROM], entry[GRAIN] = plan.shared_from(ns), plan.chunk_elements(ns)
     entry[RELEASE_FROM] = int(plan.RELEASE_NS / ns)
-    kinds = {float: _FLOAT, int: _INTEGER}
-    entry[KINDS:KINDS + len(inputs)] = [kinds.get(a.__class__) or id(a.dtype) for a in inputs]
-    entry[STRIDES:STRIDES + 2 * len(strides):2] = strides
     names = ", ".join(a.dtype.name for a in (*arrays, out))
-    journal.name(entry, lambda: f"loop {formula.name} computing in {compute.name}: {names}, contiguous")
-    _dtypes.update((id(a.dtype), a.dtype) for a in (*arrays, out))
+    journal.name(entry, lambda: f"loop {formula.name} computing in {compute.name}: {names}")
     return True
 
 
@@ -162,6 +226,7 @@ def _text() -> str:
 
 _RUN = f"""
 declare i64 @llvm.smin.i64(i64, i64)
+declare double @llvm.fabs.f64(double)
 
 ; Chunk number i of the work {{entry, pointers, elements, elements of a chunk, of which the first has less, chunks}}.
 define internal void @chunk(i64 %i, ptr %work) {{
@@ -271,11 +336,10 @@ several:
 """
 
 
-def _builtin(name: str, in_place: bool) -> str:
-    """The builtin that tries the entries in turn: those whose arguments these are, from their least size on."""
-    flags = pyabi.C_CONTIGUOUS
+def _finish(in_place: bool) -> str:
+    """Lines that give ``%made``, of the shape of ``%whole``."""
     if in_place:
-        finish = f"""
+        return f"""
   %a0 = load ptr, ptr %args
   %a0.fits = call i1 @fits(ptr %table, ptr %a0, ptr %out, i32 {pyabi.C_CONTIGUOUS | pyabi.WRITEABLE})
   br i1 %a0.fits, label %overlaps, label %next
@@ -289,7 +353,7 @@ other:
   %o = phi i64 [0, %overlaps], [%onext, %beside]
   %o.kind.at = getelementptr i64, ptr %kinds, i64 %o
   %o.kind = load i64, ptr %o.kind.at
-  %o.array = icmp ugt i64 %o.kind, {_INTEGER}
+  %o.array = icmp ugt i64 %o.kind, {INTEGER}
   %o.item.at = getelementptr ptr, ptr %args, i64 %o
   %o.item = load ptr, ptr %o.item.at
   br i1 %o.array, label %compare, label %beside
@@ -310,8 +374,7 @@ go:
 {_of_table("incref")}
   call void %incref(ptr %made)
 """
-    else:
-        finish = f"""
+    return f"""
 {_field("ndim", "%whole", pyabi.NDIM, "i32")}{_field("shape", "%whole", pyabi.SHAPE, "ptr")}
   %made = call ptr @new_array(ptr %table, ptr %out, i32 %ndim, ptr %shape)
   %failed = icmp eq ptr %made, null
@@ -320,6 +383,10 @@ error:
   ret ptr null
 go:
 """
+
+
+def _builtin(name: str, in_place: bool) -> str:
+    """The builtin that tries the entries in turn: those whose arguments these are, from their least size on."""
     return f"""
 define ptr @{name}(ptr %self, ptr %args, i64 %nargs) {{
 entry:
@@ -329,6 +396,8 @@ entry:
   %pointers = alloca ptr, i64 {MOST_ARGUMENTS + 1}
   %numbers = alloca i64, i64 {MOST_ARGUMENTS}
   %overflow = alloca i32
+  %question = alloca i64, i64 5
+  %answer = alloca i64, i64 {direct_layout.ANSWER}
   br label %try
 try:
   %j = phi i64 [0, %entry], [%jnext, %next]
@@ -337,13 +406,14 @@ try:
 look:
   %j.away = mul i64 %j, {ENTRY}
   %e = getelementptr i64, ptr %entries, i64 %j.away
-{_at("arguments", "%e", ARGUMENTS)}{_at("out", "%e", OUT, "ptr")}{_at("least", "%e", LEAST)}
+{_at("arguments", "%e", ARGUMENTS)}{_at("out", "%e", OUT, "ptr")}
   %kinds = getelementptr i64, ptr %e, i64 {KINDS}
   %as.many = icmp eq i64 %arguments, %nargs
   br i1 %as.many, label %argument, label %next
 argument:
   %k = phi i64 [0, %look], [%knext, %taken]
   %whole.before = phi ptr [null, %look], [%whole, %taken]
+  %plain.before = phi i1 [true, %look], [%plain, %taken]
   %kind.at = getelementptr i64, ptr %kinds, i64 %k
   %kind = load i64, ptr %kind.at
   %item.at = getelementptr ptr, ptr %args, i64 %k
@@ -351,23 +421,29 @@ argument:
   %slot = getelementptr ptr, ptr %pointers, i64 %k
   %number = getelementptr i64, ptr %numbers, i64 %k
 {_field("type", "%item", pyabi.TYPE, "ptr")}
-  switch i64 %kind, label %array [i64 {_FLOAT}, label %floating  i64 {_INTEGER}, label %integer]
+  switch i64 %kind, label %array [i64 {FLOAT}, label %floating  i64 {INTEGER}, label %integer]
 floating:
   %is.float = icmp eq ptr %type, %float
   br i1 %is.float, label %float.value, label %next
 float.value:
-{_field("double", "%item", pyabi.FLOAT_VALUE, "double")}
+{_field("double", "%item", pyabi.FLOAT_VALUE, "double")}{_at("bound", "%e", BOUND, "double")}
+  %size = call double @llvm.fabs.f64(double %double)
+  %beyond.it = fcmp ogt double %size, %bound
+  %finite = fcmp olt double %size, 0x7FF0000000000000
+  %outside = and i1 %beyond.it, %finite
   store double %double, ptr %number
   store ptr %number, ptr %slot
-  br label %taken
+  br i1 %outside, label %refuse, label %taken
 integer:
   %is.int = icmp eq ptr %type, %int
   br i1 %is.int, label %int.value, label %next
 int.value:
   %value = call i64 %int_value(ptr %item, ptr %overflow)
   %beyond = load i32, ptr %overflow
-  %up = add i64 %value, {_EXACT}
-  %within = icmp ule i64 %up, {2 * _EXACT}
+{_at("low", "%e", LOW)}{_at("high", "%e", HIGH)}
+  %above = icmp sge i64 %value, %low
+  %below = icmp sle i64 %value, %high
+  %within = and i1 %above, %below
   %exact = icmp eq i32 %beyond, 0
   %usable = and i1 %within, %exact
   store i64 %value, ptr %number
@@ -375,18 +451,24 @@ int.value:
   br i1 %usable, label %taken, label %refuse
 array:
   %wanted = inttoptr i64 %kind to ptr
-  %fits = call i1 @fits(ptr %table, ptr %item, ptr %wanted, i32 {flags})
+  %fits = call i1 @fits(ptr %table, ptr %item, ptr %wanted, i32 {pyabi.ALIGNED})
   br i1 %fits, label %shaped, label %next
 shaped:
 {_field("data", "%item", pyabi.DATA, "ptr")}
   store ptr %data, ptr %slot
+{_field("flags", "%item", pyabi.FLAGS, "i32")}
+  %by.rows = and i32 %flags, {pyabi.C_CONTIGUOUS}
+  %contiguous = icmp ne i32 %by.rows, 0
+  %plain.too = and i1 %plain.before, %contiguous
   %first = icmp eq ptr %whole.before, null
   br i1 %first, label %taken, label %again
 again:
   %alike = call i1 @same_shape(ptr %whole.before, ptr %item)
-  br i1 %alike, label %taken, label %refuse
+  %plain.still = and i1 %plain.too, %alike
+  br label %taken
 taken:
   %whole = phi ptr [%whole.before, %float.value], [%whole.before, %int.value], [%item, %shaped], [%whole.before, %again]
+  %plain = phi i1 [%plain.before, %float.value], [%plain.before, %int.value], [%plain.too, %shaped], [%plain.still, %again]
   %knext = add i64 %k, 1
   %more = icmp slt i64 %knext, %nargs
   br i1 %more, label %argument, label %all, !llvm.loop !0
@@ -394,22 +476,74 @@ next:
   %jnext = add i64 %j, 1
   br label %try, !llvm.loop !0
 all:
-{_field("dims", "%whole", pyabi.NDIM, "i32")}
+{_at("least", "%e", LEAST)}{_at("kernel", "%e", KERNEL)}
+  %has.kernel = icmp ne i64 %kernel, 0
+  %in.one = and i1 %plain, %has.kernel
+  br i1 %in.one, label %one.row, label %rows
+one.row:
   %n = call i64 @count(ptr %whole)
   %enough = icmp sge i64 %n, %least
-  %some = icmp sgt i32 %dims, 0
-  %worth = and i1 %enough, %some
-  br i1 %worth, label %finish, label %refuse
+  br i1 %enough, label %finish, label %refuse
 finish:
-{finish}
+{_finish(in_place)}
   %last = getelementptr ptr, ptr %pointers, i64 %nargs
   %made.data.at = getelementptr i8, ptr %made, i64 {pyabi.DATA}
   %made.data = load ptr, ptr %made.data.at
   store ptr %made.data, ptr %last
   call void @run(ptr %head, ptr %e, ptr %pointers, i64 %n)
   ret ptr %made
+rows:
+{_at("layout", "%head", LAYOUT, "ptr")}{_at("execute", "%head", EXECUTE, "ptr")}
+  store ptr %e, ptr %question
+{"".join(_put("question", slot, value) for slot, value in ((1, "ptr %args"), (2, "ptr %pointers"), (3, "ptr %answer"),
+                                                         (4, f"i64 {int(in_place)}")))}
+  call void %layout(i64 0, ptr %question)
+  %rows.n = load i64, ptr %answer
+  %rows.right = icmp sge i64 %rows.n, %least
+  br i1 %rows.right, label %rows.make, label %refuse
+rows.make:
+{_make_strided(in_place)}
+  %rows.last = getelementptr ptr, ptr %pointers, i64 %nargs
+{_field("rows.data", "%rows.made", pyabi.DATA, "ptr")}
+  store ptr %rows.data, ptr %rows.last
+  %plan = getelementptr i64, ptr %answer, i64 {direct_layout.PLAN}
+{_at("jring", "%head", RING, "ptr")}{journal.ir("j", "%e", "1")}
+  call void %execute(ptr %plan, ptr %pointers)
+  ret ptr %rows.made
 refuse:
   %none = call ptr @none(ptr %table)
   ret ptr %none
 }}
+"""
+
+
+def _put(base: str, slot: int, value: str) -> str:
+    return f"  %{base}.{slot} = getelementptr i64, ptr %{base}, i64 {slot}\n  store {value}, ptr %{base}.{slot}\n"
+
+
+def _make_strided(in_place: bool) -> str:
+    """Lines that give ``%rows.made``, whose shape and order are in the answer."""
+    if in_place:
+        return f"""
+  %rows.made = load ptr, ptr %args
+  %rows.fits = call i1 @fits(ptr %table, ptr %rows.made, ptr %out, i32 {pyabi.WRITEABLE})
+  br i1 %rows.fits, label %rows.go, label %refuse
+rows.go:
+{_of_table("incref").replace("%incref", "%rows.incref")}
+  call void %rows.incref(ptr %rows.made)
+"""
+    return f"""
+{_at("rows.ndim", "%answer", direct_layout.NDIM)}{_at("rows.order", "%answer", direct_layout.BY_COLUMNS)}
+  %rows.shape = getelementptr i64, ptr %answer, i64 {direct_layout.SHAPE}
+  %rows.ndim32 = trunc i64 %rows.ndim to i32
+  %rows.order32 = trunc i64 %rows.order to i32
+{_of_table("new_array")}{_of_table("incref")}
+  call void %incref(ptr %out)
+  %rows.made = call ptr %new_array(ptr %ndarray, ptr %out, i32 %rows.ndim32, ptr %rows.shape, ptr null, ptr null,
+                                   i32 %rows.order32, ptr null)
+  %rows.failed = icmp eq ptr %rows.made, null
+  br i1 %rows.failed, label %rows.error, label %rows.go
+rows.error:
+  ret ptr null
+rows.go:
 """

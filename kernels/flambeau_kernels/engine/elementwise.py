@@ -108,7 +108,7 @@ def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
 def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
             compute: np.dtype) -> tuple[Any, Callable[[], str] | None]:
     """A callable on the arrays, and what writes an account of it; or the reason there is none, and None."""
-    reason = llvm.available() or _does_not_fit(formula, inputs, outs)
+    reason = llvm.available() or _does_not_fit(formula, inputs, outs, compute)
     if reason is not None:
         return reason, None
     try:
@@ -149,13 +149,15 @@ def row_loop(formula: Formula, inputs: tuple[str, ...], out: str, compute: np.dt
         return None
 
 
-def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray]) -> str | None:
+def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype) -> str | None:
     shape = outs[0].shape
     if any(o.shape != shape for o in outs):
         return "outputs of different shapes"
-    least = flambeau_kernels.smallest_compiled(formula)
+    least = flambeau_kernels.smallest_compiled(formula, compute)
     if outs[0].size < least:
-        return f"{outs[0].size} elements; the compiled tier pays from {least}"
+        taught = flambeau_kernels.has_one_answer(formula, compute)
+        later = "; later calls of an op that is called often are compiled, to the same bits" if taught else ""
+        return f"{outs[0].size} elements; the compiled tier pays from {least}{later}"
     for a in inputs:
         lengths = zip(a.shape[::-1], shape[::-1], strict=False)
         if a.ndim > len(shape) or any(n not in (1, m) for n, m in lengths):
@@ -169,7 +171,7 @@ def pays_from(formula: Formula, cost: int, compute: np.dtype, stored: set[np.dty
     """Elements from which a loop of `cost` over arrays of the dtypes `stored` is worth its launch."""
     # numpy computes half types one element at a time.
     one_stream = (formula.ufunc is not None and cost <= CHEAP and stored == {compute}
-                  and compute.name not in _HALF)
+                  and compute.name not in _HALF and flambeau_kernels.has_one_answer(formula, compute))
     return UFUNC_COMPILED_FROM if one_stream else 0
 
 

@@ -137,7 +137,8 @@ def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False
 
     Args:
         aliased: its arrays may share memory, which costs optimisation.
-        in_vectors: its loops are written in vectors, so that the first level of optimisation does, in half the time.
+        in_vectors: its loops are written in vectors, so that a few passes of optimisation do, in half the time. Numbers that
+            are used with vectors in a loop are best broadcast before it, which these passes do not do.
         thorough: LLVM may repeat its loops and copy them for each outcome of a condition inside, which can make
             short loops faster and doubles the time of compilation.
     """

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
+from flambeau_kernels import small
 from flambeau_kernels.engine import llvm, pyabi
 from flambeau_kernels.vocabulary import exp, log, sigmoid, sqrt, tanh, where
 
@@ -48,9 +49,15 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         argument; one that shares a part of its memory is refused.
     Others: sum mean (array) to 0-d, of up to 4,096 elements; column_sum (array) over all dimensions but the
         last; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D, stored by rows or by columns;
-        linear (x, weight, bias). Products of one row or column are refused.
-        cat stack (list of arrays, dim), of up to 64 kB; view (array, tuple of sizes), of any dtype.
-        normals (a kernel's table, state, position, tuple of sizes) for `cpu.random_stream`.
+        linear (x, weight, bias); bmm (a, b), 3-D; outer (a, b), 1-D. Products of one row or column are refused.
+        cat stack (list of arrays, dim), of up to 64 kB; view expand (array, tuple of sizes), unsqueeze (array, dim) and
+        restrided (array, shape, strides, bytes to skip), of any dtype; steps (array), its strides in elements; address
+        (array), of its first element.
+        pick_along put_along add_along put_slices add_slices pick_pairs, by places: `builtins_picks`.
+        same (array, array): 1 if all their elements are equal, else 0.
+        over view_of sizes_of, for objects of the class that `small.of_class` was given: `builtins_objects`.
+        normals (a kernel's table, state, position, tuple of sizes) and draws (those, an array of the dtype, words for the
+        kernel) for `cpu.random_stream`.
     All but exp, log, tanh, sigmoid and column_sum have the bits of numpy's functions.
     """
     global _loaded, _failure
@@ -122,19 +129,27 @@ _ALSO_IN_PLACE = ("add", "sub", "mul", "div", "add_scaled", "relu")
 
 # name: whether the transpose of the first, and of the second, operand is meant
 _PRODUCTS = {"matmul": (False, False), "matmul_nt": (False, True), "matmul_tn": (True, False)}
-_NEED_BLAS = (*_PRODUCTS, "linear")
+_NEED_BLAS = (*_PRODUCTS, "linear", "bmm")
 
 
 def _names() -> list[str]:
     return [*_ELEMENTWISE, *(f"{name}_" for name in _ALSO_IN_PLACE), *_IN_PLACE, *_PRODUCTS,
-            "sum", "mean", "column_sum", "linear", "cat", "stack", "view", "normals"]
+            "sum", "mean", "column_sum", "linear", "bmm", "outer", "normals", "draws", "same", "cat", "stack", *_OF_PLACES, *_OF_ANY_DTYPE]
+
+
+_OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs")
+_OF_ANY_DTYPE = ("view", "expand", "unsqueeze", "restrided", "steps", "address")
+_OF_OBJECTS = ("over", "view_of", "sizes_of")
 
 
 def module_text(scales: bool = False) -> str:
     """All launchers as one LLVM module; `scales` as for `symbols.Block`."""
     from flambeau_kernels.engine import (
+        builtins_compare,
         builtins_draws,
         builtins_elementwise,
+        builtins_objects,
+        builtins_picks,
         builtins_products,
         builtins_shapes,
         builtins_sums,
@@ -155,10 +170,23 @@ def module_text(scales: bool = False) -> str:
     builtins_sums.total(module, "mean", mean=True)
     builtins_sums.column_sum(module, "column_sum")
     builtins_products.linear(module, "linear")
+    builtins_products.batches(module, "bmm")
+    builtins_products.outer(module, "outer")
     builtins_shapes.join(module, "cat", new_dimension=False)
     builtins_shapes.join(module, "stack", new_dimension=True)
     builtins_shapes.view(module, "view")
+    builtins_shapes.expand(module, "expand")
+    builtins_shapes.unsqueeze(module, "unsqueeze")
+    builtins_shapes.restrided(module, "restrided")
+    builtins_shapes.steps(module, "steps")
+    builtins_shapes.address(module, "address")
+    builtins_picks.picks(module)
+    builtins_objects.over(module, "over")
+    builtins_objects.view_of(module, "view_of")
+    builtins_objects.sizes_of(module, "sizes_of")
     builtins_draws.normals(module, "normals")
+    builtins_draws.draws(module, "draws")
+    builtins_compare.same(module, "same")
     return module.text()
 
 
@@ -169,9 +197,13 @@ _code: list[object] = []                              # loaded code must outlive
 
 def _builtins(body: bytes) -> dict[str, Callable[..., Any]]:
     names = [name for name in _names() if pyabi.has_gemm() or name not in _NEED_BLAS]
-    code = llvm.machine().load(body, tuple(f"fb_{name}" for name in names), "flambeau_launchers")
+    code = llvm.machine().load(body, tuple(f"fb_{name}" for name in (*names, *_OF_OBJECTS)), "flambeau_launchers")
     _code.append(code)
-    return pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.table())
+    made = pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.table())
+    if small.objects is not None:
+        table = pyabi.object_table(small.objects)
+        made.update(pyabi.new_builtins({name: code[f"fb_{name}"] for name in _OF_OBJECTS}, table))
+    return made
 
 
 def _object_code(compile: bool) -> bytes | None:
@@ -237,5 +269,51 @@ def _runs_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool
         return False
     made = (add(a, a), mul(a, 2.0), mul(a, 2), *pair, cat([a, a], -1), stack([a, a], 0), shaped)
     expected = (a + a, a + a, a + a, a * a, a * a, np.concatenate((a, a), -1), np.stack((a, a)), a.reshape(3, 2))
-    return all(type(m) is np.ndarray and m.dtype is a.dtype and np.array_equal(m, e)
-               for m, e in zip(made, expected, strict=True))
+    return _places_right(launchers, a) and _objects_right(launchers, a) and all(
+        type(m) is np.ndarray and m.dtype is a.dtype and np.array_equal(m, e) for m, e in zip(made, expected, strict=True))
+
+
+def _places_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool:
+    """Whether elements are picked, stored and added where they should be."""
+    pick, put, add, put_slices, add_slices, pairs = (launchers[name] for name in _OF_PLACES)
+    at, twice, wrong, k = np.array([[1, 0, 1]]), np.array([[1, 0, 1]] * 2), np.array([[0, 2, 0]]), np.array([1, 1])
+    stored, added, summed = np.zeros((3, *a.shape), a.dtype)
+    if pick(a, 0, wrong) is not None or put(a, 0, wrong, stored[:1]) is not None or add(a, 2, at, stored[:1]) is not None:
+        return False
+    picked, paired = pick(a, 0, at), pairs(a, k - 2, k)
+    if picked is None or paired is None or put(stored, 0, at, a[1:]) is not stored:
+        return False
+    if add(added, -2, twice, a) is not added or add_slices(summed, 0, k, a) is not summed:
+        return False
+    if put_slices(a.copy(), 0, k, a) is None or put_slices(stored, 0, at, a) is not None:
+        return False
+    expected = [[4, 2, 6]], [5, 5], [[0, 5, 0], [4, 0, 6]], [[0, 7, 0], [5, 0, 9]], [[0, 0, 0], [5, 7, 9]]
+    return tuple(made.tolist() for made in (picked, paired, stored, added, summed)) == expected
+
+
+def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool:
+    """Whether objects around arrays, and views of arrays, are made as they should be."""
+    unsqueeze, expand, restrided = (launchers[name] for name in ("unsqueeze", "expand", "restrided"))
+    step, size = a.strides, a.itemsize
+    views = ((unsqueeze(a, 1), (2, 1, 3), (step[0], step[0], step[1])), (unsqueeze(a, -1), (2, 3, 1), (*step, size)),
+             (expand(a, (4, -1, 3)), (4, 2, 3), (0, *step)), (restrided(a, (2,), (size,), size), (2,), (size,)))
+    if launchers["steps"](a) != (a.shape[1], 1) or launchers["address"](a) != a.ctypes.data:
+        return False
+    if any(v is None or (v.shape, v.strides) != (shape, strides) for v, shape, strides in views) or expand(a, (2, 4)) is not None:
+        return False
+    of = small.objects
+    if of is None:
+        return True
+    over, view_of, sizes_of = (launchers[name] for name in _OF_OBJECTS)
+    array, record, node, link, grad = (of.slots[name] for name in ("array", "record", "node", "link", "grad"))
+    first = over(a)
+    second = view_of(first, a, "op", (1,), True)
+    third = view_of(second, a, "again", (), False)
+    return (
+        type(first) is type(second) is type(third) is of.cls and getattr(second, array) is a
+        and getattr(first, node) is getattr(first, link) is getattr(third, node) is getattr(first, grad) is None
+        and getattr(second, link) == (first, "op", (1,), None) and getattr(third, link)[1:] == ("again", (), getattr(second, link))
+        and getattr(third, link)[0] is first and getattr(third, record) is getattr(first, record)
+        and getattr(first, record)[:3] == [0, 0, None] and [view() for view in getattr(first, record)[3]] == [second]
+        and type(sizes_of(first)) is of.sizes and tuple(sizes_of(first)) == a.shape
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import sys
 import threading
@@ -21,14 +22,21 @@ from flambeau_kernels.engine.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.lasting import lasting
 
 # Part of every key: raise it when the pass pipeline below changes.
-PIPELINE = "3"
+PIPELINE = "4"
 # Levels of optimisation: text that is written as it shall run; functions of the kernel language whose loops are written in
 # vectors; loops that LLVM vectorises; these repeated as well.
 WRITTEN, PLAIN, LOOPS, EVERYTHING = range(4)
 
+# What PLAIN does to texts without loops to vectorise or repeat. LLVM's own first level takes twice as long to the same code, but
+# that it also takes out of loops what is the same in every step (a number that is broadcast, say).
+_VECTOR_PASSES = ("always_inliner", "sroa", "ipsccp", "instruction_combine", "new_gvn", "simplify_cfg", "loop_rotate",
+                  "instruction_combine", "new_gvn", "loop_rotate", "simplify_cfg", "instruction_combine")
+_LOOP_MARKS = ('!"llvm.loop.vectorize.enable", i1 true', '!"llvm.loop.unroll.count"')
+
 _lock = threading.RLock()                             # renewed in forked children, see the end
 _addresses: dict[tuple[str, str], int] = {}
 _loaded: list[object] = []
+_numbers = itertools.count()  # of libraries; one is spent also when loading is interrupted
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
 
 
@@ -92,9 +100,18 @@ def compile_lazily(facts: str, text: Callable[[], str], symbol: str, level: int 
         return _addresses[facts, symbol]
 
 
+def is_cached(facts: str, level: int = EVERYTHING) -> bool:
+    """Whether `compile_lazily` would find an object for `facts` on disk."""
+    return disk().get(_key(f"{level}\n{facts}")) is not None
+
+
+def _key(facts: str) -> str:
+    return hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
+
+
 def _object(facts: str, text: Callable[[], str], name: str, level: int) -> bytes:
     """Object file for a text on this machine, from the cache when it is there."""
-    key = hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
+    key = _key(facts)
     body = disk().get(key)
     if body is None:
         start = time.thread_time()
@@ -187,10 +204,10 @@ class Machine:
     def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int], None] | None = None) -> bytes:
         """Object file for `text`, optimised at a level.
 
-        WRITTEN only brings variables into registers. PLAIN neither vectorises nor repeats loops; LOOPS vectorises, and
-        repeats only the loops that ask for it. Loops that are repeated everywhere, and copied for each outcome of a
-        condition inside, make code two or three times as long and as slow to compile: EVERYTHING is for texts of a
-        line or two, and where it was found to pay.
+        WRITTEN only brings variables into registers. PLAIN vectorises and repeats no loops but those that ask for it;
+        LOOPS vectorises. Loops that are repeated everywhere, and copied for each outcome of a condition inside, make
+        code two or three times as long and as slow to compile: EVERYTHING is for texts of a line or two, and where it
+        was found to pay.
 
         `record` is told the seconds of optimisation and of code generation, and the size of the object.
         """
@@ -222,6 +239,10 @@ class Machine:
             passes = llvm.create_new_module_pass_manager()
             passes.add_sroa_pass()
             passes.add_simplify_cfg_pass()
+        elif level == PLAIN and not any(mark in text for mark in _LOOP_MARKS):
+            passes = llvm.create_new_module_pass_manager()
+            for name in _VECTOR_PASSES:
+                getattr(passes, f"add_{name}_pass")()
         passes.run(module, builder)
         return module
 
@@ -235,7 +256,7 @@ class Machine:
 
 
 def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
-    resources = machine().load(body, symbols, f"flambeau{len(_loaded)}")
+    resources = machine().load(body, symbols, f"flambeau{next(_numbers)}")
     _loaded.append(lasting(resources))
     counts["loaded"] += 1
     return {symbol: resources[symbol] for symbol in symbols}

@@ -104,7 +104,8 @@ class Code(Block):
 
     def slot(self, llvm: str, count: int = 1) -> str:
         name = self.fresh("%s")
-        self.slots.append(f"  {name} = alloca {llvm}, i64 {count}, align 64")
+        # An array as one value: passes that take variables apart look at no others.
+        self.slots.append(f"  {name} = alloca {llvm if count == 1 else f'[{count} x {llvm}]'}, align 64")
         return name
 
     def node(self, text: str) -> str:

@@ -101,6 +101,11 @@ def _run_by_ctypes(table: np.ndarray, *arrays: np.ndarray) -> None:
     _execute()(table.ctypes.data, pointers)
 
 
+def execute_address() -> int:
+    """Of ``void execute(ptr plan, ptr pointers)``, which runs a plan on operands that lie at `pointers`."""
+    return _code()["execute"]
+
+
 @functools.cache
 def _execute():
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_code()["execute"])

@@ -20,6 +20,7 @@ TYPE = 8
 FLOAT_VALUE = 16
 LENGTH, LIST_ITEMS, TUPLE_ITEMS = 16, 24, 24          # a list has the address of its items there, a tuple the items
 DATA, NDIM, SHAPE, STRIDES, DTYPE, FLAGS = 16, 24, 32, 40, 56, 64
+ITEM_SIZE = 40                                        # in a dtype
 
 # numpy's array flags
 C_CONTIGUOUS, F_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x2, 0x100, 0x400
@@ -34,7 +35,8 @@ _NUMPY_2 = 0x02000000
 _GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPACK$ILP64")
 
 SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref",
-         "int_value", "new_tuple", "set_item", "sgemm", "dgemm", "list", "tuple", "int64", "set_base")
+         "int_value", "new_tuple", "set_item", "sgemm", "dgemm", "list", "tuple", "int64", "set_base",
+         "new_int")
 
 
 def slot(name: str) -> int:
@@ -55,8 +57,37 @@ def table() -> np.ndarray:
         "new_tuple": address_of(python.PyTuple_New), "set_item": address_of(python.PyTuple_SetItem),
         "sgemm": _gemm("s"), "dgemm": _gemm("d"),
         "list": id(list), "tuple": id(tuple), "int64": id(np.dtype(np.int64)), "set_base": _numpy_functions()[_SET_BASE],
+        "new_int": address_of(python.PyLong_FromSsize_t),
     }
     return np.array([addresses[name] for name in SLOTS], np.uint64)
+
+
+# Behind these, for builtins that make objects of a class of the framework's: offsets of its slots, then addresses.
+OBJECT_SLOTS = ("array", "record", "node", "link", "grad", "class", "sizes", "other_sizes", "call", "zero", "True", "new_object",
+                "new_list", "append", "new_reference", "is_subclass")
+
+
+def object_table(of: Any) -> np.ndarray:
+    """`table` and the addresses of `OBJECT_SLOTS`, for what `small.of_class` was given. Raises: LookupError."""
+    python = ctypes.pythonapi
+    addresses = {
+        **{name: _slot_offset(of.cls, slot) for name, slot in of.slots.items()},
+        "class": id(of.cls), "sizes": id(of.sizes), "other_sizes": id(of.other_sizes), "zero": id(0), "True": id(True),
+        "call": address_of(python.PyObject_CallOneArg), "new_object": address_of(python.PyType_GenericAlloc),
+        "new_list": address_of(python.PyList_New), "append": address_of(python.PyList_Append),
+        "new_reference": address_of(python.PyWeakref_NewRef), "is_subclass": address_of(python.PyType_IsSubtype),
+    }
+    return np.concatenate([table(), np.array([addresses[name] for name in OBJECT_SLOTS], np.uint64)])
+
+
+def _slot_offset(cls: type, name: str) -> int:
+    """How many bytes into an object of `cls` its slot `name` is."""
+    made, mark = object.__new__(cls), object()
+    setattr(made, name, mark)
+    for offset in range(TYPE + 8, cls.__basicsize__, 8):
+        if ctypes.c_void_p.from_address(id(made) + offset).value == id(mark):
+            return offset
+    raise LookupError(f"{cls.__name__}.{name} is not in the object itself")
 
 
 def address_of(function: Any) -> int:
@@ -77,8 +108,6 @@ def keep_forever(item: object) -> None:
 class _MethodDef(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
                 ("doc", ctypes.c_char_p)]
-
-
 
 
 def new_builtins(functions: Mapping[str, int], self_object: Any) -> dict[str, Callable[..., Any]]:
@@ -142,6 +171,7 @@ def _wrong_array_field(array: np.ndarray) -> str | None:
         "strides": _integers(array, STRIDES, array.ndim) == array.strides,
         "dtype": _pointer(array, DTYPE) == id(array.dtype),
         "flags": _read(ctypes.c_int, array, FLAGS) == array.flags.num,
+        "size of an element": _read(ctypes.c_ssize_t, array.dtype, ITEM_SIZE) == array.itemsize,
     }
     return next((name for name, right in fields.items() if not right), None)
 

@@ -9,7 +9,7 @@ from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, sel
 TWO_OVER_SQRT_PI = 1.1283791670955126
 SQRT_HALF = 0.7071067811865476
 ERFC_K, NDTR_TOP = 3.75, 5.5                          # see fit.py
-NDTR_ZERO = 14.2                                      # from here on the lower tail is less than float32's smallest number
+NDTR_ZERO, NDTR_NEAR_ZERO = 12.9, 14.2               # from here on the lower tail is less than float32's smallest (normal) number
 
 
 def erf32(x: Symbol) -> Symbol:
@@ -54,10 +54,19 @@ def erfc32(x: Symbol) -> Symbol:
 
 
 def ndtr32(x: Symbol) -> Symbol:
-    """By one exponential. Below -5.5 it falls too slowly: what it says there is under 2e-8, and right to that."""
+    """By one exponential, whose exponent has two polynomials."""
+    a = abs(x)
+    near = a * two_chains("ndtr_exponent.float32", a)
+    far = fma(0.5 * a, a, polynomial("ndtr_tail.float32", a))
+    half = select(a < NDTR_ZERO, bounded_exp(-select(a < NDTR_TOP, near, far), -1), 0.0)
+    return keep_nan(x, select(x < 0, half, 1.0 - half))
+
+
+def ndtr_near32(x: Symbol) -> Symbol:
+    """`ndtr32` with the first of its exponents alone. Below -5.5 it falls too slowly: under 2e-8, and right to that."""
     a = abs(x)
     exponent = -a * two_chains("ndtr_exponent.float32", select(a < NDTR_TOP, a, NDTR_TOP))
-    half = select(a < NDTR_ZERO, bounded_exp(exponent, -1), 0.0)
+    half = select(a < NDTR_NEAR_ZERO, bounded_exp(exponent, -1), 0.0)
     return keep_nan(x, select(x < 0, half, 1.0 - half))
 
 

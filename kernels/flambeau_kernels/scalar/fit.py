@@ -80,6 +80,10 @@ def ndtr_exponent(x):                                 # ndtr(-x) = exp(-x expone
     return -mp.log(mp.erfc(x / mp.sqrt(2))) / x
 
 
+def ndtr_tail(x):                                     # ndtr(-x) = exp(-x**2 / 2 - tail(x)) / 2
+    return -mp.log(mp.erfc(x / mp.sqrt(2))) - x**2 / 2
+
+
 def erfinv_of(w: Callable) -> Callable:
     """erfinv(x) / x as a function of v, where -log(1 - x**2) = w(v): Giles 2010, "Approximating the erfinv
     function".
@@ -118,6 +122,7 @@ FITS = {
     "erf": (near_zero(erf_factor, 2 / mp.sqrt(mp.pi) - 1), (Z(0), Z("0.93") ** 2), 6, 13),
     "erf_exponent": (erf_exponent, (Z("0.9"), Z("4.05")), 8, None),
     "ndtr_exponent": (near_zero(ndtr_exponent, mp.sqrt(2 / mp.pi)), (Z(0), Z("5.5")), 9, None),
+    "ndtr_tail": (ndtr_tail, (Z("5.45"), Z("14.25")), 6, None),
     "erfc": (erfc_scaled, (Z(-1), Z("0.99999999999")), 14, 26),
     "erfinv": (erfinv_of(lambda w: w), (Z("1e-30"), Z("5.01")), 9, 11),
     "erfinv_tail": (erfinv_of(lambda v: v**2), (mp.sqrt(Z("4.99")), Z("6.1")), 13, 13),

@@ -22,7 +22,8 @@ _DOUBLE = {
     "pow": logarithm.pow64, "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh,
     "asin": trigonometric.asin,
     "acos": trigonometric.acos, "atan": trigonometric.atan, "atan2": trigonometric.atan2,
-    "hypot": trigonometric.hypot64, "erf": error.erf64, "erfc": error.erfc64, "ndtr": error.ndtr64, "erfinv": error.erfinv64,
+    "hypot": trigonometric.hypot64, "erf": error.erf64, "erfc": error.erfc64, "ndtr": error.ndtr64, "ndtr_near": error.ndtr64,
+    "erfinv": error.erfinv64,
     "lgamma": gamma.lgamma64, "digamma": gamma.digamma64, "trigamma": gamma.trigamma, "tetragamma": gamma.tetragamma,
     **bessel.DOUBLE, **normal.DOUBLE,
 }  # fmt: skip
@@ -30,6 +31,7 @@ _SINGLE = {
     **_EITHER,
     "log1p": logarithm.log1p_32, "log2": logarithm.log2_32, "log10": logarithm.log10_32,
     "asinh": logarithm.asinh32, "acosh": logarithm.acosh32, "atanh": logarithm.atanh32, "erfc": error.erfc32, "ndtr": error.ndtr32,
+    "ndtr_near": error.ndtr_near32,
     **{name: with_single_accuracy(_DOUBLE[name]) for name in ("asin", "acos", "atan", "atan2")},
     **{name: by_way_of_double(_DOUBLE[name]) for name in ("trigamma", "tetragamma")}, **bessel.SINGLE, **normal.SINGLE,
     "pow": logarithm.pow32, "hypot": trigonometric.hypot32, "erf": error.erf32, "erfinv": error.erfinv32,

@@ -330,9 +330,26 @@ def fmod(a: Any, b: Any) -> Symbol:
     """Remainder with the sign of `a`; an integer modulo 0 is 0, as in numpy."""
     a, b = pair(a, b)
     kind = a.kind
-    if kind.family == "f":
-        return a.block.emit(kind, f"frem {kind.llvm} {a.name}, {b.name}", 40)
-    return _integer_division(a, b)[1]
+    return _rest(a, b) if kind.family == "f" else _integer_division(a, b)[1]
+
+
+# Quotients up to here are whole numbers in the dtype, and their products with the divisor are exact in a fused step.
+_LARGEST_QUOTIENT = {32: 2.0**23, 64: 2.0**52}
+
+
+def _rest(a: Symbol, b: Symbol) -> Symbol:
+    """The remainder of floats, exactly: the rounded quotient is one off at most. Large quotients are the C library's."""
+    block, kind = a.block, a.kind
+    x, y = abs(a), abs(b)
+    ratio = x / y
+    rest = fma(-trunc(ratio), y, x)
+    rest = select(rest < 0, rest + y, select(rest >= y, rest - y, rest))
+    rest = copysign(select(x < y, x, rest), a)            # an infinite divisor too
+    large = ratio > _LARGEST_QUOTIENT[kind.bits]
+    if block.careful:
+        return select(large, block.emit(kind, f"frem {kind.llvm} {a.name}, {b.name}", 40), rest)
+    block.rare.append(large)
+    return rest
 
 
 def remainder(a: Any, b: Any) -> Symbol:

@@ -433,7 +433,8 @@ def test_a_forked_child_leaves_the_workers_of_its_parent_alone():
 
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import flambeau as fb
 from flambeau.utils.data import DataLoader
 
@@ -450,7 +451,7 @@ class Slow:
 
 
 def run_program(body):
-    """A process in a group of its own that runs `body`."""
+    """A process in a group of its own that runs `body`; Ctrl-C reaches it even where a shell started us in the background."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM.format(body=body)], env=environment, text=True,

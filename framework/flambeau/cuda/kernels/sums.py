@@ -52,6 +52,11 @@ def variance(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
     return reduce.fold(reduce.variance_fold(a.dtype, correction), a, tuple(dims), keepdim, a.dtype, (a.dtype,))[0]
 
 
+@on_cuda("deviation")
+def deviation(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
+    return wrap(variance(a, dims, correction, keepdim)).sqrt()._a
+
+
 @on_cuda("norm_over")
 def norm(a: Any, order: Any, dims: Any, keepdim: bool) -> Any:
     x = wrap(a)

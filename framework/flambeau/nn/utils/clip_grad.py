@@ -161,5 +161,22 @@ def clip_grad_value_(
     clip_value = float(clip_value)
     with fb.no_grad():
         for param in _as_list(parameters):
-            if param.grad is not None:
-                param.grad.clamp_(min=-clip_value, max=clip_value)
+            grad = param.grad
+            if grad is not None and not _clamped(grad, clip_value):
+                grad.clamp_(min=-clip_value, max=clip_value)
+
+
+def _clamped(grad: Tensor, most: float) -> bool:
+    """Whether the few elements of `grad` were clamped as they lie; anything unusual is left to `clamp_`."""
+    a = grad._a
+    if type(grad) is not Tensor or type(a) is not np.ndarray or _state.SLOW or grad._n is not None or grad._b is not None:
+        return False
+    if a.dtype not in _REALS or a.size >= _FROM or not a.flags.carray or not most >= 0:
+        return False
+    np.maximum(a, -most, out=a)
+    np.minimum(a, most, out=a)
+    bump(grad)
+    return True
+
+
+_REALS = frozenset((np.dtype(np.float32), np.dtype(np.float64)))

@@ -9,8 +9,9 @@ from .base import EVERYWHERE, FOREACH, FUNCTION, INPLACE, METHOD, OPS, OUT, Op
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, replay
-from .primitive import primitive
+from .primitive import PrimitiveOp, primitive
 from .reduction import (
+    aligned,
     bool_dtype,
     check_nonempty,
     floating_dtype,
@@ -21,6 +22,7 @@ from .reduction import (
     wrap_dims,
 )
 from .shapes import broadcast_shapes, describe, host_only, sum_tensor_to, sum_to
+from .short import arrays_of
 from .view import view
 from .writing import check_inplace, check_writable, refuse_other_dtype_out
 
@@ -35,6 +37,9 @@ __all__ = [
     "OPS",
     "OUT",
     "Op",
+    "PrimitiveOp",
+    "aligned",
+    "arrays_of",
     "bool_dtype",
     "broadcast_shapes",
     "check_inplace",

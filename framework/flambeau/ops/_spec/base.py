@@ -78,6 +78,16 @@ class Op:
         self.fast_rule = fn
         return fn
 
+    def short_way(self, given: str, is_tensor: Any) -> list[str]:
+        """Lines of the public function that come before the general way, for the arguments `given`.
+
+        Args:
+            is_tensor: text that tests whether the parameter of a name is a plain Tensor.
+        """
+        if self.fast_rule is None:
+            return []
+        return [f"made = fast({given})", "if made is not None:", "    return made"]
+
     node_base: type[Node] = Node
 
     @property
@@ -116,9 +126,20 @@ class Op:
 
         return _slow.interpret(self, args)
 
+    def shortly(self, args: tuple[Any, ...]) -> Any:
+        """`run`, by the short way if that answers and nothing unusual is on."""
+        made = None
+        if self.fast_rule is not None and not _state.SLOW:
+            count = len(self.positional)
+            if count == len(args):
+                made = self.fast_rule(*args)
+            else:
+                made = self.fast_rule(*args[:count], **dict(zip(self.keyword_only, args[count:], strict=True)))
+        return self.run(*args) if made is None else made
+
     def run_out(self, out: Any, *args: Any) -> Any:
         """Compute into `out`, which is resized when its shape differs."""
-        result = self.run(*args)
+        result = self.shortly(args)
         if isinstance(result, tuple):
             if not isinstance(out, (tuple, list)) or len(out) != len(result):
                 raise TypeError(f"{self.said}(): out must be a tuple of {len(result)} Tensors")
@@ -130,16 +151,21 @@ class Op:
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         """Compute and store in `target`, which stays the same object."""
         check_writable(self, target)
-        with_history = target._n is not None or any(isinstance(a, Tensor) and a._n is not None for a in args)
+        with_history = target._n is not None
+        for a in args:
+            if isinstance(a, Tensor) and a._n is not None:
+                with_history = True
         if with_history and _state.grad_enabled():
             check_view(self, target)
-        result = self.run(target, *args)
-        check_inplace(self, target, result)
+        result = self.shortly((target, *args))
+        a, made = target._a, result._a
+        if made.dtype is not a.dtype or made.shape != a.shape:
+            check_inplace(self, target, result)
         node = result._n if with_history else None
         if node is not None:
             forget_overwritten(node, target)
-        if type(target._a) is not MetaArray:
-            kernels.store(target._a, result._a)
+        if type(a) is not MetaArray and OPS["Tensor.overwrite"].formula.direct_(a, made) is None:
+            kernels.store(a, made)
         bump(target)
         if node is not None:
             node.seq = _state.next_seq()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ... import _state
@@ -16,15 +17,33 @@ class CompositeOp(Op):
 
     kind = "composite"
     inplace_view: Any = None  # the view op that the in-place form is made with
+    inplace_rule: Any = None  # ``fn(*args)``: the elementwise op whose in-place form it is, and its arguments
+
+    def in_place(self, fn: Any) -> Any:
+        """Say which op in place stores the same: ``fn(*args) -> op, args``, or None where the result is to be computed apart."""
+        self.inplace_rule = fn
+        return fn
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         if self.inplace_view is not None:
             return self.inplace_view(target, *args)
+        if self.inplace_rule is not None:
+            found = self.inplace_rule(target, *args)
+            if found is not None:
+                op, given = found
+                return _stored_by(op)(*given)
         return super().run_inplace(target, *args)
 
     def run(self, *args: Any) -> Any:
         count = len(self.positional)
         return self.fn(*args[:count], **dict(zip(self.keyword_only, args[count:], strict=True)))
+
+
+@cache
+def _stored_by(op: Op) -> Any:
+    from .. import _derive
+
+    return _derive.make_inplace(op)
 
 
 def composite(

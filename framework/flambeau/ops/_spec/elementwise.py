@@ -48,8 +48,8 @@ MOST_PLANS = 512                                      # an op keeps; shapes that
 def looks_at(what: str) -> Callable[[Any], Any]:
     """Decorator of checks: what decides whether they raise, apart from keyword-only arguments with other than their defaults.
 
-    'dtypes' and the classes of numbers, or the values of 'numbers' too; other checks may look at values of arrays, so they
-    run at every call.
+    'dtypes' and the classes of numbers, or whether numbers are in the 'range' of the dtype, or values where all operands are
+    'integers'; other checks may look at any values, so they run at every call.
     """
 
     def marked(check: Any) -> Any:
@@ -111,8 +111,10 @@ class ElementwiseOp(Op):
         super().__init__(fn, surface, namespace, aliases, autocast)
         if title:
             self.node_class.title = title
+        self._small_calls = 0
         self._grads: dict[int, Any] = {}
         self._plans: dict[Any, Any] = {}
+        self._operands = len(self.params) if self.short is None else len(self.positional)  # of plans
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
         self.differentiable = bool(partials) or bool(vjps)
@@ -212,45 +214,55 @@ class ElementwiseOp(Op):
             return None
         runner, shape, dtype, records = found
         out = np.empty(shape, dtype)
-        runner(*[a if a.__class__ is ndarray else np.asarray(a) for a in arrays[: len(self.positional)]], out)
+        runner(*[a if a.__class__ is ndarray else np.asarray(a) for a in arrays[: self._operands]], out)
         made = wrap(out)
         if records:
             self.record(made, args)
         return made
 
     def _remember(self, arrays: Any, out: Any, compute: Any) -> None:
-        """Keep the compiled plan of a call on contiguous results."""
-        if not self._same_by_dtypes(arrays) or not out.flags.c_contiguous or out.size < kernels.SEVERAL_COMPILED_FROM:
+        """Give calls that look the same a shorter way: a formula that takes them, or a compiled plan."""
+        if not self._same_by_dtypes(arrays, compute):
             return
         if self.differentiable and out.dtype.kind in "biu" and any(isinstance(a, ndarray) and a.dtype.kind not in "biu" for a in arrays):
             return                                    # entry points record whatever has history
+        count = len(self.positional)
+        usual = all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True))
+        formula, operands = (self.formula, arrays) if self.short is None or not usual else (self.short, arrays[:count])
+        self.learn(formula, operands, out, compute.numpy)
+        if not usual or not out.flags.c_contiguous or out.size < kernels.SEVERAL_COMPILED_FROM:
+            return
         key = self._key(arrays)
         if key is None or key in self._plans:
             return
-        count = len(self.positional)
-        formula = self.formula if self.short is None else self.short
-        inputs = tuple(np.asarray(a) for a in arrays[:count])
+        inputs = tuple(np.asarray(a) for a in operands)
         runner = kernels.planned(formula, inputs, (out,), compute.numpy)
-        if runner is not None:
-            self._teach(arrays, out, compute)
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
         records = self.differentiable and from_numpy_dtype(out.dtype).category >= FLOATING
         self._plans[key] = None if runner is None else (runner, out.shape, out.dtype, records)
 
-    def _same_by_dtypes(self, arrays: Any) -> bool:
+    def _same_by_dtypes(self, arrays: Any, compute: Any) -> bool:
         """Whether dtypes and classes of numbers alone say that these operands are right and how they are computed."""
-        if "launch" in self.__dict__:
-            return False                              # it chooses by values
+        if "launch" in self.__dict__ and not all(isinstance(a, ndarray) for a in arrays):
+            return False                              # it chooses by values of numbers
+        kinds = [a.dtype.kind for a in arrays if isinstance(a, ndarray)]
+        if compute.numpy.kind in "biu" and not all(kind in "biu" for kind in kinds):
+            return False                              # numpy says what becomes of numbers that are no integers
         looks_at = self.check_looks_at
-        return looks_at == "dtypes" or looks_at == "numbers" and all(isinstance(a, ndarray) for a in arrays)
+        return looks_at in ("dtypes", "range") or looks_at == "integers" and any(kind not in "biu" for kind in kinds)
 
-    def _teach(self, arrays: Any, out: Any, compute: Any) -> None:
-        """Give later calls with such operands the shortest way."""
-        count = len(self.positional)
-        if self.short is not None and not all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)):
-            return
-        kernels.teach(self.formula if self.short is None else self.short, arrays[:count], out, compute.numpy)
+    def learn(self, formula: Formula, operands: Any, out: Any, compute: Any) -> None:
+        """Let `formula` take later calls with such operands directly.
+
+        For small operands only after some calls, where the numpy tier gives the same bits meanwhile: compiling takes longer
+        than a thousand of them, and loading LLVM does in a process that computes little.
+        """
+        if out.size < kernels.SEVERAL_COMPILED_FROM and kernels.has_one_answer(formula, compute):
+            self._small_calls += 1
+            if self._small_calls <= kernels.TAUGHT_AFTER:
+                return
+        kernels.teach(formula, operands, out, compute)
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
@@ -281,8 +293,7 @@ class ElementwiseOp(Op):
                 arrays = self._apart(target, args, arrays)
             if result.numpy == out.dtype:
                 self.launch(arrays, out, compute.numpy)
-                if self._same_by_dtypes(arrays) and out.size >= kernels.SEVERAL_COMPILED_FROM:
-                    self._teach(arrays, out, compute)
+                self._remember(arrays, out, compute)
             else:
                 made = np.empty(out.shape, result.numpy)
                 self.launch(arrays, made, compute.numpy)
@@ -422,8 +433,7 @@ class ElementwiseOp(Op):
                             shape = np.broadcast_shapes(shape, v.shape)
                     result = np.empty(shape, compute)
                     kernels.launch(formula, (grad, *values), (result,), compute)
-                    if result.size >= kernels.SEVERAL_COMPILED_FROM:
-                        kernels.teach(formula, (grad, *values), result, compute)
+                    self.learn(formula, (grad, *values), result, compute)
             else:
                 result = on_other_device_formula(formula, (grad, *values), compute)
         shape = node.shape[i]

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.quiet import hush, unhush
+
 from ... import _arrays, _state
 from ..._arrays import MetaArray, ndarray
 from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
+from . import short
 from .base import FUNCTION, Op
 from .history import check_versions
 from .shapes import common_device
@@ -29,15 +32,17 @@ class PrimitiveNode(Node):
     lengths: Any = None  # where arguments are lists of tensors: how many each has
 
     def raw(self, grad: Any) -> Any:
-        if self.shape or grad.__class__ is not ndarray:  # raw rules are for a single output, on the host
+        op = self.op
+        first = grad[0] if self.shape and op.raw_of_first else grad
+        if first.__class__ is not ndarray:  # or several outputs; raw rules are for one, on the host
             return engine.through_tensors(self, grad, False)
         check_versions(self)
-        op = self.op
         saved = self.saved
         values = [
-            grad if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.raw_sources
+            first if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.raw_sources
         ]
-        return op.line_up(self, op.raw_rule(*values))
+        found = op.raw_rule(*values)
+        return engine.through_tensors(self, grad, False) if found is None else op.line_up(self, found)
 
     def _need(self, name: str) -> bool:
         return engine.wanted_parents(self)[self.op.tensor_index(self, name[6:])] is not None
@@ -118,8 +123,13 @@ class PrimitiveOp(Op):
         self.shape_rule: Any = None
         self.vjp_rule: Any = None
         self.raw_rule: Any = None
+        self.raw_of_first = False
         self.jvp_rule: Any = None
         self.batch_rule: Any = None
+        self.short_rule: Any = None
+        self.store_rule: Any = None
+        self.inplace_rule: Any = None
+        self.wraps: str | None = None
         self.not_differentiable = ""  # why there is no vjp, where there is none
         self.vjp_names: tuple[str, ...] = ()
         self.raw_names: tuple[str, ...] = ()
@@ -149,9 +159,15 @@ class PrimitiveOp(Op):
         self._collect()
         return fn
 
-    def raw(self, fn: Any) -> Any:
-        """The vjp on arrays, for first-order gradients of ops with one output."""
-        self.raw_rule = fn
+    def raw(self, fn: Any = None, *, only_first: bool = False) -> Any:
+        """The vjp on arrays, for first-order gradients of ops with one output; None from it leaves the gradient to the vjp.
+
+        Args:
+            only_first: of several outputs the first alone has a gradient, which is what `fn` gets.
+        """
+        if fn is None:
+            return functools.partial(self.raw, only_first=only_first)
+        self.raw_rule, self.raw_of_first = fn, only_first
         self.raw_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         self.node_class.has_raw = True
         self._collect()
@@ -164,6 +180,63 @@ class PrimitiveOp(Op):
     def batch(self, fn: Any) -> Any:
         self.batch_rule = fn
         return fn
+
+    def short(self, fn: Any = None, *, wraps: str | None = None) -> Any:
+        """Give the short way of usual arguments, ``fn(*args with arrays) -> array or None``; see `short.py`.
+
+        Args:
+            wraps: the parameter that is a dimension of the first tensor; `fn` gets it counted from the front.
+        """
+        if fn is None:
+            return functools.partial(self.short, wraps=wraps)
+        self.short_rule, self.wraps = fn, wraps
+        return fn
+
+    def stores(self, fn: Any = None, *, wraps: str | None = None, order: Any = "C") -> Any:
+        """Give the short way of an op whose result is its first argument with other values in some places.
+
+        ``fn(array, *args with arrays)`` stores them in the array and says whether it did.
+
+        Args:
+            wraps: as for `short`.
+            order: how the result lies in memory: 'C', or 'K' as its first argument does.
+        """
+        if fn is None:
+            return functools.partial(self.stores, wraps=wraps, order=order)
+
+        def copied(a: Any, *args: Any) -> Any:
+            made = a.copy(order)
+            return made if fn(made, *args) else None
+
+        self.store_rule = fn
+        self.short(copied, wraps=wraps)
+        return fn
+
+    @property
+    def fast_rule(self) -> Any:
+        """The short way, written when it is first asked for."""
+        if self._fast is None and self.short_rule is not None:
+            self._fast = short.on_arrays(self, self.short_rule, self.wraps)
+        return self._fast
+
+    @fast_rule.setter
+    def fast_rule(self, rule: Any) -> None:
+        self._fast = rule
+
+    @functools.cached_property
+    def run_inplace(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # written when it is first asked for
+        general = self.inplace_rule or functools.partial(Op.run_inplace, self)
+        return general if self.store_rule is None else short.short_in_place(self, self.store_rule, self.wraps, general)
+
+    @functools.cached_property
+    def histories(self) -> Any:
+        """``fn(outs, kept, *args)``, which records several results of single tensors."""
+        return short.histories(self)
+
+    @functools.cached_property
+    def history(self) -> Any:
+        """``fn(made, kept, *args)``, which records one result of single tensors."""
+        return short.history(self)
 
     def _collect(self) -> None:
         names = dict.fromkeys((*self.vjp_names, *self.raw_names))
@@ -191,11 +264,24 @@ class PrimitiveOp(Op):
             result = self.on_meta(args)
         else:
             rule = self.kernel_rule if place == "cpu" else self.cuda_kernel()
-            with np.errstate(all="ignore"):
+            token = hush()
+            try:
                 result = rule(*arrays)
+            finally:
+                unhush(token)
             if self.keeps:
                 result, kept = result
                 return self.finish(args, result, kept)
+            if plain and result.__class__ is ndarray:
+                made = wrap(result)
+                if self.vjp_rule is not None:
+                    self.history(made, None, *args)
+                return made
+            if plain and result.__class__ is tuple:
+                outs = tuple([wrap(_as_array(r)) for r in result])
+                if self.vjp_rule is not None:
+                    self.histories(outs, None, *args)
+                return self.named(outs) if self.returns else outs
         return self.finish(args, result)
 
     def cuda_kernel(self) -> Any:

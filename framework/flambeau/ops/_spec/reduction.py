@@ -7,20 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.reduce import Reduction, reduce
+from flambeau_kernels.cpu.along import MOST, SEVERAL, Along
+from flambeau_kernels.cpu.reduce import Reduction, count_of, reduce
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.quiet import hush, unhush
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
-from ...tensor import Tensor, wrap, wrap_dim
+from ...tensor import Tensor, bump, wrap, wrap_dim
 from .base import FUNCTION, METHOD, OUT, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions
 
 _new = object.__new__
+_FLOATS = (dtypes.float32, dtypes.float64)
+_OF_MATRIX = (-2, -1, 0, 1)
 
 
 class ReductionNode(Node):
@@ -28,14 +32,29 @@ class ReductionNode(Node):
     has_raw = True
 
     def raw(self, grad: Any) -> Any:
-        if self.op.spreads_only and type(grad) is ndarray and grad.dtype == self.dtype:
-            shape, axes, keepdim = self.shape
-            if grad.ndim and not keepdim:
-                grad = grad.reshape([1 if d in axes else n for d, n in enumerate(shape)])
-            made = np.empty(shape, grad.dtype)
-            made[...] = grad
-            return (made,)
-        return engine.through_tensors(self, grad, False)
+        op = self.op
+        if grad.__class__ is not ndarray or grad.dtype is not self.dtype or not (op.spreads_only or op.raw_rule):
+            return engine.through_tensors(self, grad, False)
+        shape, axes, keepdim = self.shape
+        found = aligned(grad, shape, axes, keepdim)
+        if op.raw_rule is not None:
+            if self.versions:
+                check_versions(self)
+            out, input = self.saved
+            if out is not None:
+                out = aligned(out, shape, axes, keepdim)
+            token = hush()
+            try:
+                found = op.raw_rule(found, out, input, count_of(shape, axes))
+            finally:
+                unhush(token)
+            if found is None:
+                return engine.through_tensors(self, grad, False)
+            if found.shape == shape and found.__class__ is ndarray:
+                return (found,)
+        made = np.empty(shape, self.dtype)
+        made[...] = found
+        return (made,)
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)
@@ -59,9 +78,68 @@ class ReductionOp(Op):
         super().__init__(fn, surface, namespace, aliases, autocast)
         self.differentiable = partial is not None or vjp is not None
         rule = partial or vjp
+        self.raw_rule: Any = None
         # The gradient of a plain sum is the incoming one, spread.
         self.spreads_only = partial is not None and not partial.__code__.co_argcount and partial() == 1
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
+        self.fast_rule = self._short_way(Along("fold", self.rule, self.kinds, dims=SEVERAL))
+
+    def raw(self, fn: Any) -> Any:
+        """The vjp on arrays: ``fn(grad, out, input, count)``.
+
+        `grad` and `out` broadcast against `input`; what the vjp does not read is None, and `count` elements were reduced to
+        each. It returns the gradient, whole (a new array) or still to be spread; or None to leave it to the vjp.
+        """
+        self.raw_rule = fn
+        return fn
+
+    def kinds(self, dtype: np.dtype) -> tuple[np.dtype, np.dtype] | None:
+        """The dtypes that elements of `dtype` are accumulated in and that the result has; None if they are refused."""
+        try:
+            accumulate, result = self.dtype_rule(self, from_numpy_dtype(dtype), None)
+        except (RuntimeError, NotImplementedError):
+            return None
+        return accumulate.numpy, result.numpy
+
+    def _short_way(self, along: Along) -> Any:
+        """The way of small arrays in C order, where a kernel is made for them."""
+
+        def short(input, dim=None, keepdim=False, dtype=None):
+            if not isinstance(input, Tensor):
+                return None
+            a = input._a
+            if dtype is not None:
+                if dtype not in _FLOATS or a.__class__ is not ndarray or a.dtype.kind not in "fiub" or a.size > MOST:
+                    return None
+                a = a.astype(dtype.numpy)
+            out = along.call(a, dim, keepdim)
+            if out is None:
+                out = along.learn(a, dim, keepdim)
+                if out is None and a.__class__ is ndarray and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
+                    # A transposed matrix, which numpy adds up in the order of its memory too.
+                    out = along.call(a.T, 1 - dim % 2 if dim in _OF_MATRIX else dim, keepdim)
+                if out is None:
+                    return None
+            made = _new(Tensor)
+            made._a, made._v, made._b, made._n = out, [0, 0, None, None], None, None
+            if input._n is not None:
+                axes = (dim % a.ndim,) if dim.__class__ is int else wrap_dims(self.name, dim, a.ndim)
+                self.record(made, input, axes, keepdim)
+            return made
+
+        return short
+
+    def run_out(self, out: Any, *args: Any) -> Any:
+        input = args[0]
+        if out.__class__ is Tensor and out._n is None and out._b is None and isinstance(input, Tensor) and out._v is not input._v:
+            made = self.fast_rule(*args)
+            if made is not None and made._n is None:
+                a, to = made._a, out._a
+                if to.__class__ is ndarray and to.dtype is a.dtype and to.shape == a.shape and to.flags.carray:
+                    to[...] = a
+                    bump(out)
+                    return out
+        return super().run_out(out, *args)
 
     def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         if not isinstance(input, Tensor):
@@ -78,32 +156,26 @@ class ReductionOp(Op):
         else:
             out = self.compute(a, axes, keepdim, accumulate.numpy, result.numpy)
         made = wrap(out)
-        if self.differentiable and input._n is not None and _state.grad_enabled() and result.category >= FLOATING:
-            node = _new(self.node_class)
-            node.seq = _state.next_seq()
-            node.parents = (input._n,)
-            node.hooks = None
-            keeps_in, keeps_out = "input" in self.reads, "out" in self.reads
-            node.saved = (made._a if keeps_out else None, a if keeps_in else None)
-            node.versions = ()
-            if keeps_in or keeps_out:
-                node.versions = (made._v if keeps_out else None, input._v if keeps_in else None)
-                node.where = tape.users_place()
-            node.shape = (a.shape, axes, keepdim)
-            node.dtype = a.dtype
-            made._n = node
+        if input._n is not None:
+            self.record(made, input, axes, keepdim)
         return made
 
-    def node_for(self, parent: Node, a: Any) -> Node:
-        """The node of a reduction of all of `a` whose gradient reads neither input nor output."""
-        node = _new(self.node_class)
+    def record(self, made: Tensor, input: Tensor, axes: tuple[int, ...], keepdim: bool) -> None:
+        """Give `made`, the reduction of `input`, its history, if it is to have one."""
+        if not self.differentiable or not (_state.GRAD or _state.local.grad) or from_numpy_dtype(made._a.dtype).category < FLOATING:
+            return
+        node = made._n = _new(self.node_class)
         node.seq = _state.next_seq()
-        node.parents = (parent,)
+        node.parents = (input._n,)
         node.hooks = None
-        node.saved, node.versions = (None, None), ()
-        node.shape = (a.shape, tuple(range(a.ndim)), False)
-        node.dtype = a.dtype
-        return node
+        keeps_in, keeps_out = "input" in self.reads, "out" in self.reads
+        node.saved = (made._a if keeps_out else None, input._a if keeps_in else None)
+        node.versions = ()
+        if keeps_in or keeps_out:
+            node.versions = (made._v if keeps_out else None, input._v if keeps_in else None)
+            node.where = tape.users_place()
+        node.shape = (input._a.shape, axes, keepdim)
+        node.dtype = input._a.dtype
 
     def compute(self, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: Any, result: Any) -> Any:
         if self.identity is None and a.size == 0:
@@ -149,6 +221,13 @@ def spread_dims(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...], 
         kept = tuple(1 if d in axes else n for d, n in enumerate(shape))
         reduced = reduced.reshape(kept)
     return reduced.expand(shape)
+
+
+def aligned(reduced: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool) -> np.ndarray:
+    """What was reduced from `shape` along `axes`, with these dimensions as size 1."""
+    if keepdim or reduced.ndim == 0:
+        return reduced
+    return reduced.reshape([1 if d in axes else n for d, n in enumerate(shape)])
 
 
 def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
-from weakref import ref as _ref
 
 import numpy as np
 
+from flambeau_kernels import small
+
 from ... import _state
 from ..._arrays import ndarray
+from ...autograd import engine
 from ...autograd.tape import Node
-from ...tensor import Tensor, bump, wrap
+from ...tensor import Tensor, bump
 from .base import VIEWED
 from .history import register_view
 from .primitive import PrimitiveNode, PrimitiveOp
 from .writing import check_recorded, check_view
 
+SLOW, GRAD = _state.SLOW, _state.GRAD
+_state.share(globals())                               # keeps both as they are there
 _new = object.__new__
 _next_seq = _state.next_seq
+_local = _state.local
 
 
 class ViewNode(PrimitiveNode):
@@ -31,6 +37,10 @@ class ViewNode(PrimitiveNode):
             return super().raw(grad)
         op = self.op
         saved = self.saved
+        if op.raw_rule is None:                       # a part, see `ViewOp.shows_part`
+            whole = np.zeros(saved[0], grad.dtype)
+            op.kernel_rule(whole, *saved[1:])[...] = grad
+            return (whole,)
         return op.raw_rule(*[grad if at is None else saved[at] for at in op.raw_sources])
 
     def add_piece(self, whole: Any, grad: Any) -> bool:
@@ -48,60 +58,70 @@ class ViewOp(PrimitiveOp):
     kind = "view"
     node_base = ViewNode
     is_view = True
+    several = False  # whether the kernel gives several views
+
+    def short_way(self, given: str, is_tensor: Any) -> list[str]:
+        """`run`, written out where it makes one view of a plain Tensor: the calls would be a third of the time."""
+        if self.fast_rule is not None or self.check is not None or "run" in self.__dict__:
+            return super().short_way(given, is_tensor)
+        first, *rest = self.params
+        arguments = "".join(f", {name}" for name in rest)
+        made = f"kernel({first}._a{arguments})"
+        return [f"if {is_tensor(first)}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
+
+    def shows_part(self) -> None:
+        """Say that the view shows some elements, each once: its gradient lies in zeros of the whole, where the view would be."""
+        self.node_class.has_raw = self.node_class.adds_piece = True
 
     def finish(self, args: Any, result: Any) -> Any:
         source = args[0]
-        if isinstance(result, (tuple, list)):
-            rest = args[1:]
-            return tuple([self.piece(source, r, rest, i) for i, r in enumerate(result)])
         return self.of(source, result, args[1:])
 
-    def of(self, source: Tensor, array: Any, rest: Any) -> Tensor:
-        """The view of `source` whose array is `array`; `rest` are the op's other arguments."""
-        made = _new(Tensor)
-        made._a = array
-        record = made._v = source._v
-        before = source._b
-        made._b = (source, self, rest, None) if before is None else (before[0], self, rest, before)
-        if not (_state.GRAD or _state.local.grad):
-            made._n = None
-            return made
-        parent = source._n
-        if parent is None:
-            made._n = None
-        elif self.saves_plainly:
+    def of(self, source: Tensor, array: Any, rest: Any) -> Any:
+        """The view of `source` whose array is `array`, or the views of several; `rest` are the op's other arguments."""
+        if self.several:
+            return self.pieces(source, array, rest)
+        recorded = GRAD or _local.grad
+        made = small.view_of(source, array, self, rest, recorded)
+        if made is None:
+            made = _view_of(source, array, self, rest, recorded)
+        if recorded and source._n is not None:
+            self.record_view(made, source, rest)
+        return made
+
+    def record_view(self, made: Tensor, source: Tensor, rest: Any) -> None:
+        """Give `made` a node that leads to that of `source`."""
+        if self.saves_plainly:
             node = made._n = _new(self.node_class)
             node.seq = _next_seq()
-            node.parents = (parent,)
+            node.parents = (source._n,)
             node.hooks = None
             node.saved = (source._a.shape, *rest)
             node.versions = ()
             node.shape = 0
-        else:
-            made._n = None
-            if self.vjp_rule is not None:
-                self.record((made,), (source, *rest), False)
-        views = record[3]
-        if views is None:
-            record[3] = [_ref(made)]
-        elif len(views) < 32:
-            views.append(_ref(made))
-        else:
-            register_view(made)
-        return made
+        elif self.vjp_rule is not None:
+            self.record((made,), (source, *rest), False)
 
-    def piece(self, source: Tensor, array: Any, rest: Any, index: int) -> Tensor:
-        """`of` for one of several views."""
-        made = wrap(array)
-        made._v = source._v
-        before = source._b
-        part = _Part(self, index)
-        made._b = (source if before is None else before[0], part, rest, before)
-        if _state.GRAD or _state.local.grad:
-            if source._n is not None:
-                part.record(made, (source, *rest))
-            register_view(made)
-        return made
+    def pieces(self, source: Tensor, arrays: Any, rest: Any) -> tuple[Tensor, ...]:
+        """`of` for several views."""
+        recorded = GRAD or _local.grad
+        parts, made = self.parts, []
+        for i in range(len(parts), len(arrays)):
+            parts.append(_Part(self, i))
+        for array, part in zip(arrays, parts, strict=False):
+            view = small.view_of(source, array, part, rest, recorded)
+            if view is None:
+                view = _view_of(source, array, part, rest, recorded)
+            made.append(view)
+        if recorded and source._n is not None:
+            for view, part in zip(made, parts, strict=False):
+                part.record(view, (source, *rest))
+        return tuple(made)
+
+    @cached_property
+    def parts(self) -> list[_Part]:
+        """The ops that each of several views is made by, as far as there were so many."""
+        return []
 
     def run(self, *args: Any) -> Any:
         if not isinstance(args[0], Tensor):
@@ -111,7 +131,7 @@ class ViewOp(PrimitiveOp):
         return self.finish(args, self.kernel_rule(args[0]._a, *args[1:]))
 
 
-    def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+    def run_inplace(self, target: Tensor, *args: Any) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Make `target` itself the view: its shape and strides change, its memory does not."""
         check_recorded(target)
         if target._n is not None and _state.grad_enabled():
@@ -125,6 +145,19 @@ class ViewOp(PrimitiveOp):
             register_view(target)
         bump(target)
         return target
+
+
+def _view_of(source: Tensor, array: Any, op: Any, rest: Any, registered: bool) -> Tensor:
+    """What `small.view_of` makes: a view without a node, which the storage knows of if it is to be `registered`."""
+    made = _new(Tensor)
+    made._a = array
+    made._v = source._v
+    made._n = None
+    before = source._b
+    made._b = (source, op, rest, None) if before is None else (before[0], op, rest, before)
+    if registered:
+        register_view(made)
+    return made
 
 
 class _Part:
@@ -171,6 +204,24 @@ class PartNode(Node):
     """Puts the gradient of one piece back into zeros of the whole."""
 
     __slots__ = ()
+    has_raw = adds_piece = True
+
+    def raw(self, grad: Any) -> Any:
+        if grad.__class__ is not ndarray:
+            return engine.through_tensors(self, grad, False)
+        part, args, shape = self.saved
+        whole = np.zeros(shape, grad.dtype)
+        part.whole.kernel_rule(whole, *args)[part.index][...] = grad
+        return (whole,)
+
+    def add_piece(self, whole: Any, grad: Any) -> bool:
+        """As `ViewNode.add_piece`."""
+        if whole.__class__ is not ndarray or grad.__class__ is not ndarray or whole.dtype != grad.dtype:
+            return False
+        part, args, _ = self.saved
+        piece = part.whole.kernel_rule(whole, *args)[part.index]
+        np.add(piece, grad, piece)
+        return True
 
     def name(self) -> str:
         return self.saved[0].whole.node_class.title if type(self.saved) is tuple else "PartBackward0"
@@ -192,12 +243,14 @@ def view(
     check: Any = None,
     autocast: str | None = None,
     spread: str | None = None,
+    several: bool = False,
 ) -> Callable[[Any], ViewOp]:
-    """Declare an op that returns views; its kernel maps the array (and the other arguments) to views of it."""
+    """Declare an op that returns a view, or `several`; its kernel maps the array (and the other arguments) to views of it."""
 
     def declare(fn: Any) -> ViewOp:
         op = ViewOp(fn, surface, namespace, aliases, autocast, (fn.__code__.co_varnames[0],), None, None, check)
         op.spread = spread
+        op.several = several
         return op
 
     return declare

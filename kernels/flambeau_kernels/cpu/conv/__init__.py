@@ -8,6 +8,7 @@ everything where nothing can be compiled (`arrays.py`).
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ..tier import compiles
@@ -25,7 +26,7 @@ from .arrays import (
 
 __all__ = [
     "channel_sum", "convolve", "convolve_input", "convolve_weight", "cropped", "fold_windows",
-    "gather_windows", "is_half", "output_size", "widened",
+    "gather_windows", "is_half", "output_size", "planned", "widened",
 ]  # fmt: skip
 
 
@@ -40,6 +41,21 @@ def convolve(
             made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
             return compiled.correlation(x, w, bias, made, stride, padding, dilation, groups, False)
     return arrays.convolve(x, w, stride, padding, dilation, groups, bias)
+
+
+def planned(
+    x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool
+) -> Any:
+    """``run(x, w, bias)``, as `convolve` or, `transposed`, `convolve_input` with extents `made`, for contiguous arrays of these
+    shapes and dtypes; or None. Only for few positions, because it holds tables of them."""
+    if not compiles() or prod(x.shape[2:]) + prod(made) > MOST_PLANNED:
+        return None
+    from . import compiled
+
+    return compiled.chosen(x, w, made, stride, padding, dilation, groups, transposed) if compiled.takes(x, w) else None
+
+
+MOST_PLANNED = 1 << 11
 
 
 def convolve_input(

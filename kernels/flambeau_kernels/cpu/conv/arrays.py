@@ -87,7 +87,7 @@ def cropped(x: Any, spatial: Ints) -> Any:
 
 def channel_sum(grad: Any) -> Any:
     """The sum of ``(N, C, *)`` over everything but channels: what a bias receives."""
-    rows = grad.reshape(*grad.shape[:2], -1).astype(_wide(grad.dtype), copy=False)
+    rows = grad.reshape(*grad.shape[:2], prod(grad.shape[2:])).astype(_wide(grad.dtype), copy=False)
     return np.add.reduce(np.add.reduce(rows, axis=2), axis=0).astype(grad.dtype, copy=False)
 
 

@@ -27,12 +27,17 @@ def takes(x: Any, w: Any) -> bool:
 def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
                 transposed: bool) -> Any:  # fmt: skip
     """`convolve` or, `transposed`, `convolve_input`: from ``(N, C, *)`` to channels of `w` and extents `made`."""
+    return chosen(x, w, made, stride, padding, dilation, groups, transposed)(x, w, bias)
+
+
+def chosen(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
+    """What computes `correlation` for arrays of these shapes, strides of `x` and dtypes: ``run(x, w, bias)``."""
     settings = made, stride, padding, dilation, groups, transposed
     key = x.shape, x.strides, x.dtype, w.shape, w.dtype, settings
     run = _chosen.get(key)
     if run is None:
         run = _kept(key, _choose(x, w, *settings), x.shape[2:], made)
-    return run(x, w, bias)
+    return run
 
 
 def forget() -> None:

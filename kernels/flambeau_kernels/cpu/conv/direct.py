@@ -80,7 +80,7 @@ class Direct:
         self.pack = product.pack_weights.form((w.dtype, self.kind, _INT64, _INT64), {"ROWS": rows})
         self.correlate = product.correlate.form(
             (self.kind, self.kind, self.kind, x.dtype, _INT64, _INT64),
-            {"ROWS": rows, "VECTORS": vectors, "WIDE": self.kind == x.dtype},
+            {"ROWS": rows, "VECTORS": vectors, "HALF": "" if self.kind == x.dtype else x.dtype.name},
         )
         self.source = Source(x, tables)
         self.passes = tuple(
@@ -117,9 +117,12 @@ class Direct:
         """The bias with the output channels of each group filled up to whole tiles."""
         if self.whole and bias.dtype == self.kind and bias.flags.c_contiguous:
             return bias
-        made = np.zeros_like(self.constants)
+        made = np.zeros(self.constants.shape, self.kind)
         groups = len(made)
-        made[:, :self.shape[1] // groups] = bias.reshape(groups, -1)
+        if groups == 1:
+            made[0, :self.shape[1]] = bias
+        else:
+            made[:, :self.shape[1] // groups] = bias.reshape(groups, -1)
         return made
 
 

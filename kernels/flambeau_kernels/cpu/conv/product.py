@@ -17,7 +17,9 @@ import numpy as np
 
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
+    bitcast,
     broadcast,
+    int16,
     kernel,
     lanes,
     load,
@@ -141,7 +143,7 @@ def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECT
             store(sums, r * WIDTH + v * LANES, acc[r * VECTORS + v])
 
 
-def deliver(out, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE):
+def deliver(out, sums, outputs, position, count, geometry, LANES, VECTORS, HALF):
     """The finished sums of a panel to their places."""
     WIDTH = LANES * VECTORS
     channel, step = geometry[OUT_CHANNEL], geometry[OUT_X]
@@ -153,7 +155,16 @@ def deliver(out, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE)
         to = out + (row_start(row, geometry + ROW, geometry + OUT_IMAGE) + x * step)
         source = sums + j
         if step == 1:
-            deliver_row(to, source, outputs, length, channel, WIDTH, LANES, WIDE)
+            deliver_row(to, source, outputs, length, channel, WIDTH, LANES, HALF)
+        elif HALF:
+            # Rounded as vectors, then dealt.
+            rounded = local(HALF, WIDTH)
+            bits, places = bitcast(rounded, int16), bitcast(to, int16)
+            for o in range(outputs):
+                for v in unroll(range(VECTORS)):
+                    store(rounded, v * LANES, load(source, o * WIDTH + v * LANES, LANES))
+                for i in range(length):
+                    places[o * channel + i * step] = bits[i]
         else:
             for o in range(outputs):
                 for i in range(length):
@@ -161,8 +172,17 @@ def deliver(out, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE)
         j += length
 
 
-def deliver_row(to, source, outputs, length, channel, WIDTH, LANES, WIDE):
-    if WIDE:
+def deliver_row(to, source, outputs, length, channel, WIDTH, LANES, HALF):
+    if HALF:
+        # A vector is half a cache line, so that the other half comes next.
+        for o in range(outputs):
+            for i in range(0, length, LANES):
+                part = load(source, o * WIDTH + i, LANES)
+                if length - i >= LANES:
+                    store(to, o * channel + i, part)
+                else:
+                    store(to, o * channel + i, part, length - i)
+    else:
         for i in range(0, length, LANES):
             left = length - i
             if left >= LANES:
@@ -171,14 +191,10 @@ def deliver_row(to, source, outputs, length, channel, WIDTH, LANES, WIDE):
             else:
                 for o in range(outputs):
                     store(to, o * channel + i, load(source, o * WIDTH + i, LANES, left), left)
-    else:
-        for o in range(outputs):
-            for i in range(length):
-                to[o * channel + i] = source[o * WIDTH + i]
 
 
-@kernel
-def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTORS, WIDE):
+@kernel(in_vectors=True)
+def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTORS, HALF):
     KIND = widened(planes)
     LANES = lanes(KIND)
     WIDTH = LANES * VECTORS
@@ -212,7 +228,7 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
                     multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS)
                 o += ROWS
             k += depth
-        deliver(target, sums, outputs, position, count, geometry, LANES, VECTORS, WIDE)
+        deliver(target, sums, outputs, position, count, geometry, LANES, VECTORS, HALF)
         position += WIDTH
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
+    apart,
     broadcast,
     int64,
     kernel,
@@ -113,7 +114,7 @@ def add_lanes(sums, to, outputs, tap_count, taps, add, ROWS, COLUMNS, LANES):
                 to[o * taps + k] = total
 
 
-@kernel
+@kernel(in_vectors=True)
 def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry, *, ROWS, COLUMNS):
     KIND = widened(planes)
     LANES = lanes(KIND)
@@ -138,9 +139,9 @@ def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry
     fresh = position == position
     while position < stop:
         length = min(WIDTH, stop - position)
-        gather_rows(right, source, places + first_tap, tap_count, position, length, geometry, LANES)
-        gather_rows(left, side, outputs_at + first_output, output_count, position, length,
-                    geometry + (GRADIENT - ROW), LANES)  # fmt: skip
+        apart(gather_rows)(right, source, places + first_tap, tap_count, position, length, geometry, LANES)
+        apart(gather_rows)(left, side, outputs_at + first_output, output_count, position, length,
+                           geometry + (GRADIENT - ROW), LANES)  # fmt: skip
         vectors = (length + LANES - 1) // LANES
         # A tile's taps stay in the first cache while the output channels pass.
         for k in range(0, tap_count, COLUMNS):

@@ -128,22 +128,18 @@ def results(products, step, upper, lower, LOW, HIGH, LANES):
         store(to, LANES, shuffle(even, odd, HIGH))
 
 
-def copy_results(source, to, count, bias, LANES, WIDE):
+def copy_results(source, to, count, bias, LANES):
     """Returns zeros, but nan in some lanes where a result is not finite."""
     bad = broadcast(widened(source)(0), LANES)
     for i in range(0, count, LANES):
         v = load(source, i, LANES, count - i) + bias
         bad = bad + (v - v)
-        if WIDE:
-            store(to, i, v, count - i)
-    if not WIDE:
-        for i in range(count):
-            to[i] = source[i] + bias
+        store(to, i, v, count - i)
     return bad
 
 
-@kernel
-def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels, geometry, *, ROWS, VECTORS, LOW, HIGH, WIDE):
+@kernel(in_vectors=True)
+def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels, geometry, *, ROWS, VECTORS, LOW, HIGH):
     KIND = widened(planes)
     LANES = lanes(KIND)
     COUNT = LANES * VECTORS
@@ -206,9 +202,9 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
             to = out + (image * geometry[OUT_IMAGE] + z * geometry[OUT_SLICE] + channel * geometry[OUT_CHANNEL])
             to += y * geometry[OUT_ROW] + 2 * x
             elements = min(2 * length, geometry[WIDTH] - 2 * x)
-            bad = bad + copy_results(upper + 2 * j, to, elements, constant, LANES, WIDE)
+            bad = bad + copy_results(upper + 2 * j, to, elements, constant, LANES)
             if y + 1 < geometry[HEIGHT]:
-                bad = bad + copy_results(lower + 2 * j, to + geometry[OUT_ROW], elements, constant, LANES, WIDE)
+                bad = bad + copy_results(lower + 2 * j, to + geometry[OUT_ROW], elements, constant, LANES)
             j += length
     finite[chunk] = lane_sum(bad) == 0
 
@@ -275,8 +271,7 @@ class Plan:
         low = tuple(k // 2 + lane_count * (k % 2) for k in range(lane_count))
         finite = np.empty(self.groups * blocks * output_blocks, np.bool_)
         multiply_tiles.run(len(finite), source, transformed, bias, np.zeros(rows, kind), out, finite, self.sources, geometry,
-                           ROWS=rows, VECTORS=vectors, LOW=low, HIGH=tuple(k + lane_count // 2 for k in low),
-                           WIDE=out.dtype == kind)  # fmt: skip
+                           ROWS=rows, VECTORS=vectors, LOW=low, HIGH=tuple(k + lane_count // 2 for k in low))  # fmt: skip
         return bool(finite.all())
 
 

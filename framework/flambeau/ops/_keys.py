@@ -1,0 +1,213 @@
+"""The keys of ``x[key]``: as tuples of ints, slices, None, Ellipsis and Tensors, and as numpy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import scatter
+
+from .. import dtypes
+from .._arrays import MetaArray, ndarray
+from ..tensor import Tensor, wrap
+
+I8, I4, B1 = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.bool_)
+ALL = slice(None)
+INTEGERS = (dtypes.int64, dtypes.int32)
+SMALL = 1024                                         # elements up to which numpy answers soonest
+
+
+def basic_key(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """numpy's form of a `key` of ints, None, Ellipsis and slices that do not go back; None for other keys.
+
+    It holds an Ellipsis, so that numpy answers with an array even where every dimension is selected.
+    """
+    open_ended = True
+    for k in key:
+        kind = k.__class__
+        if kind is slice:
+            if k.step is not None and (k.step.__class__ is not int or k.step <= 0):
+                return None
+        elif k is Ellipsis and open_ended:
+            open_ended = False
+        elif kind is not int and k is not None:
+            return None
+    return (*key, ...) if open_ended else key
+
+
+def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
+    """`key` as a basic index, None if it is of full slices, and numpy's index of the view that the basic one takes.
+
+    The second has the index vectors and masks. Last where in it the Ellipsis is, -1 for nowhere. None for a key of other
+    things, or without index vectors and masks.
+    """
+    basic: list[Any] = []
+    rest: list[Any] = []
+    whole, indexed, dots = True, False, -1
+    for k in key:
+        kind = k.__class__
+        if kind is list:
+            k = list_index(k)
+            kind = k.__class__
+        if kind is Tensor:
+            array = k._a
+            if array.__class__ is not ndarray:
+                return None
+            if array.dtype is I4 and array.ndim:
+                array = array.astype(I8)
+            if array.dtype is I8:
+                if array.ndim:
+                    indexed = True
+                    basic.append(ALL)
+                    rest.append(array)
+                else:
+                    basic.append(array.item())
+                    whole = False
+            elif array.dtype is B1 and array.size and array.ndim:  # numpy lets an empty mask fit anything
+                indexed = True
+                basic += (ALL,) * array.ndim
+                rest.append(array)
+            else:
+                return None
+        elif kind is slice:
+            if k.step is not None and (k.step.__class__ is not int or k.step <= 0):
+                return None
+            whole = whole and k == ALL
+            basic.append(k)
+            rest.append(ALL)
+        elif kind is int:
+            whole = False
+            basic.append(k)
+        elif k is Ellipsis:
+            if dots >= 0:
+                return None
+            dots = len(rest)
+            basic.append(k)
+            rest.append(k)
+        elif k is None:
+            whole = False
+            basic.append(k)
+            rest.append(ALL)
+        else:
+            return None
+    return (None if whole else tuple(basic), tuple(rest), dots) if indexed else None
+
+
+def list_index(values: list[Any]) -> Any:
+    """A list of integers, or of truth values, as the index it stands for; None for other lists."""
+    kinds = set(map(type, values))
+    return wrap(np.array(values, I8 if int in kinds else B1)) if kinds == {int} or kinds == {bool} else values
+
+
+def places_of(there: tuple[Any, ...], dots: int, ndim: int) -> list[Any]:
+    """One index vector, or None for all, for each of the first dimensions that numpy's index `there` speaks of."""
+    made: list[Any] = []
+    for k in there:
+        if k.__class__ is slice:
+            made.append(None)
+        elif k is Ellipsis or k.dtype is I8:
+            made.append(k)
+        else:
+            made.extend(k.nonzero() if k.size < SMALL else scatter.nonzero(k))
+    if dots >= 0:
+        at = next(i for i, k in enumerate(made) if k is Ellipsis)
+        made[at : at + 1] = [None] * (ndim - len(made) + 1)
+    return made
+
+
+def normalize(key: Any) -> tuple[Any, ...]:
+    """`key` as a tuple of ints, slices, None, Ellipsis and Tensors; bools and masks are Tensors of bools."""
+    if isinstance(key, list):
+        # A list is one index tensor, unless it holds slices, sequences and the like, when it stands for a tuple.
+        nested = any(k is None or k is Ellipsis or isinstance(k, (slice, Tensor, list, tuple, ndarray)) for k in key)
+        key = tuple(key) if nested else (_index_tensor(key),)
+    return tuple(_normal(k) for k in (key if isinstance(key, tuple) else (key,)))
+
+
+def _normal(k: Any) -> Any:
+    if k is None or k is Ellipsis:
+        return k
+    if isinstance(k, (bool, np.bool_)):
+        return wrap(np.array(bool(k)))
+    if isinstance(k, int):
+        return int(k)
+    if isinstance(k, slice):
+        return slice(_bound(k.start), _bound(k.stop), _bound(k.step))
+    if isinstance(k, Tensor):
+        return int(k._a) if not k._a.ndim and k.dtype in INTEGERS and type(k._a) is ndarray else k
+    if isinstance(k, ndarray):
+        return _normal(wrap(k))
+    if isinstance(k, (list, tuple, range)):
+        return _index_tensor(k)
+    if isinstance(k, (str, bytes)):
+        raise TypeError(f"a tensor cannot be indexed with {type(k).__name__} {k!r}; use ints, slices, None, ... or tensors")
+    if hasattr(k, "__index__"):
+        return k.__index__()
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+        f"{type(k).__name__})"
+    )
+
+
+def _index_tensor(values: Any) -> Tensor:
+    """A list of ints or bools, possibly nested, as the index it stands for; numbers with a fraction lose it."""
+    from .create import tensor
+
+    if len(values) == 0:
+        return wrap(np.zeros((0,), np.int64))
+    made = tensor(list(values) if isinstance(values, range) else values)
+    return made.to(dtypes.int64) if made.dtype.category == dtypes.FLOATING else made
+
+
+def _bound(x: Any) -> Any:
+    return int(x) if isinstance(x, Tensor) else x
+
+
+def is_mask(k: Any) -> bool:
+    return isinstance(k, Tensor) and (k.dtype is dtypes.bool or k.dtype is dtypes.uint8)
+
+
+def tensors_at(k: Tensor, shape: Any, d: int) -> list[Tensor]:
+    """The index tensors that an index or mask at dimension `d` stands for."""
+    if not is_mask(k):
+        if k.dtype not in INTEGERS:
+            raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {k.dtype}")
+        return [k]
+    if type(k._a) is MetaArray:
+        raise NotImplementedError("indexing with a mask on the meta device: the shape of the result depends on its values")
+    for i, n in enumerate(k._a.shape):
+        if shape[d + i] != n:
+            raise IndexError(
+                f"The shape of the mask {list(k.shape)} at index {i} does not match the shape of the indexed tensor "
+                f"{list(shape)} at index {d + i}"
+            )
+    if not k._a.ndim:
+        return [wrap(np.zeros((1,) if k._a else (0,), np.int64))]
+    if k._a.__class__ is not ndarray:
+        from ._spec import OPS
+
+        return list(OPS["nonzero"].function(k, as_tuple=True))
+    return [wrap(x) for x in scatter.nonzero(k._a)]
+
+
+def array_key(indices: Any) -> tuple[Any, ...]:
+    """numpy's form of one index (array or None) per dimension."""
+    return tuple(slice(None) if k is None else k._a if isinstance(k, Tensor) else k for k in indices)
+
+
+def explain_indices(shape: Any, indices: Any) -> IndexError:
+    """What is wrong with indices that numpy refused."""
+    shapes = []
+    for d, k in enumerate(indices):
+        if k is None:
+            continue
+        k = k._a if isinstance(k, Tensor) else k
+        n = shape[d]
+        bad = k[(k >= n) | (k < -n)].reshape(-1)
+        if bad.size:
+            return IndexError(f"index {bad[0]} is out of bounds for dimension {d} with size {n}")
+        shapes.append(list(k.shape))
+    return IndexError(
+        f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(map(str, shapes))}"
+    )

@@ -1,0 +1,215 @@
+"""What primitive ops need in every call, written out for each of them: the short way, and the history of one result.
+
+A short way is a rule on arrays that answers the usual arguments and returns None for all others, before having done
+anything: ``@op.short``. A rule that stores in an array, and says whether it did, gives the in-place form one too:
+``@op.stores``. The text around them unpacks tensors, wraps the result and records; whatever is odd (a list, a number
+where a Tensor should be, another device, memory in common) goes the general way, which has the checks and the errors.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ... import _arrays, _state
+from ..._arrays import ndarray
+from ...autograd import tape
+from ...tensor import Tensor
+
+# What a rule may raise on arguments it was not made for.
+REFUSED = (AttributeError, TypeError, ValueError, IndexError, OverflowError, RuntimeWarning)
+
+
+def compiled(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
+    """The function that `lines` of text define, with the given constants."""
+    from .. import _derive
+
+    constants.update(
+        OP=op, Node=op.node_class, new=object.__new__, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
+        users_place=tape.users_place, getframe=sys._getframe, OWN_FILES=tape.OWN_FILES, holds_arrays=tape.holds_arrays,
+        REFUSED=REFUSED, asarray=np.asarray,
+    )  # fmt: skip
+    text = f"def make({', '.join(constants)}):\n" + "".join(f"    {line}\n" for line in lines) + f"    return {name}\n"
+    return _derive.compile_text(text, f"{op.qualified} {name}", constants)
+
+
+def arrays_of(kinds: str, *tensors: Any) -> list[Any] | None:
+    """The arrays of Tensors without history, all of one dtype of these `kinds` (numpy's characters); None if one is not that."""
+    dtype = tensors[0]._a.dtype
+    if dtype.char not in kinds:
+        return None
+    found = []
+    for t in tensors:
+        a = t._a
+        if a.dtype is not dtype or t._n is not None or a.__class__ is not ndarray:
+            return None
+        found.append(a)
+    return found
+
+
+def tensor_names(op: Any) -> list[str]:
+    """The tensor parameters, in order."""
+    return [name for name in op.params if name in op.tensor_params]
+
+
+def history(op: Any) -> Any:
+    """``fn(made, kept, *args)``, which records the one result `made` of single tensors, or tensors left out."""
+    lines = [f"def history(made, _kept, {', '.join(op.params)}):", *(f"    {line}" for line in _record(op, list(op.params), 3))]
+    return compiled(op, "history", lines)
+
+
+def histories(op: Any) -> Any:
+    """``fn(outs, kept, *args)``, which records several results of single tensors, or tensors left out."""
+    lines = [
+        f"def history(outs, kept, {', '.join(op.params)}):",
+        *(f"    {line}" for line in _record(op, list(op.params), 3, several=True)),
+        "        attach(node, outs)",
+    ]
+    return compiled(op, "history", lines, attach=_attach)
+
+
+def _attach(node: Any, outs: Any) -> None:
+    """Make `node` the history of those of `outs` that have gradients."""
+    made: list[Any] = []
+    for i, o in enumerate(outs):
+        if o._a.dtype.kind in "biu":
+            made.append(None)
+        else:
+            o._n = tape.output_node(node, i)
+            made.append(weakref.ref(o._n))
+    node.__dict__["outputs"] = made
+    node.__dict__["metas"] = [(o._a.shape, _arrays.plain_dtype(o._a.dtype)) for o in outs]
+
+
+def _record(op: Any, args: list[str], frames: int, several: bool = False) -> list[str]:
+    """Lines that record `made`, or `outs` if there are `several`, of `args`, the user's code being `frames` calls up as a rule."""
+    tensors = tensor_names(op)
+    optional = [name for name in tensors if name in op.defaults]
+    nodes = [f"n{i}" for i in range(len(tensors))]
+    lines = [
+        f"{node} = None if {name} is None else {name}._n" if name in optional else f"{node} = {name}._n"
+        for node, name in zip(nodes, tensors, strict=True)
+    ]
+    given = dict(zip(op.params, args, strict=True))
+    kept = [_saved(op, name, optional, given, several) for name in op.saved_names]
+    counted = "any([o._a.dtype.kind not in 'biu' for o in outs])" if several else "made._a.dtype.kind not in 'biu'"
+    saved, versions = "".join(f"{value}, " for value, _ in kept), "".join(f"{version}, " for _, version in kept)
+    if all(version == "None" for _, version in kept):
+        versions = f"*(({versions}) if any(map(holds_arrays, node.saved)) else ()),"
+    return [
+        *lines,
+        f"if ({' or '.join(f'{node} is not None' for node in nodes)}) and (GRAD or local.grad) and {counted}:",
+        f"    node = {'' if several else 'made._n = '}new(Node)",
+        "    node.seq = next_seq()",
+        f"    frame = getframe({frames})",
+        "    code = frame.f_code",
+        "    node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place()",
+        f"    node.parents = ({', '.join(nodes)},)",
+        "    node.hooks = None",
+        f"    node.shape = {'len(outs)' if several else 0}",
+        f"    node.saved = ({saved})",
+        f"    node.versions = ({versions})",
+    ]
+
+
+def _saved(op: Any, name: str, optional: list[str], given: dict[str, str], several: bool) -> tuple[str, str]:
+    """Text of what a node keeps under `name`, and of the storage record it belongs to."""
+    if name == "out" or name[:3] == "out" and name[3:].isdigit():
+        made = f"outs[{name[3:] or 0}]" if several else "made"
+        return f"{made}._a", f"{made}._v"
+    if name == "kept" and op.keeps:
+        return "_kept", "None"  # ops have parameters of the name without the underscore
+    if name in op.params:
+        if name not in op.tensor_params:
+            return given[name], "None"
+        texts = (f"{name}._a", f"{name}._v")
+    else:
+        parameter, _, what = name.rpartition("_")
+        if parameter not in op.params or what not in ("shape", "dtype", "device"):
+            raise TypeError(f"{op.name}: its vjp asks for {name!r}, which is neither a parameter nor an output")
+        name = parameter
+        texts = (f"{name}._a.shape" if what == "shape" else f"{name}.{what}", "None")
+    if name in optional:
+        return f"(None if {name} is None else {texts[0]})", f"(None if {name} is None else {texts[1]})"
+    return texts
+
+
+def _unpack(op: Any, wraps: str | None, otherwise: str) -> tuple[list[str], list[str], list[str]]:
+    """Lines that bring tensors down to arrays and count the dimension `wraps` from the front, or go on `otherwise`.
+
+    Then the arguments of a rule, and those of the history.
+    """
+    lines, given, kept = [], [], list(op.params)
+    for i, name in enumerate(op.params):
+        if name in op.tensor_params:
+            array = f"a_{name}"
+            fetch = [f"{array} = {name}._a", f"if {array}.__class__ is not ndarray:", f"    return {otherwise}"]
+            if name in op.defaults:
+                lines += [f"{array} = None", f"if {name} is not None:", *(f"    {line}" for line in fetch)]
+            else:
+                lines += fetch
+            given.append(array)
+        elif name == wraps:
+            kept[i] = "front"
+            given.append("front")
+        else:
+            given.append(name)
+    if wraps is not None:
+        ndim = f"a_{tensor_names(op)[0]}.ndim"
+        lines += [f"front = {wraps} + {ndim} if {wraps} < 0 else {wraps}", f"if not 0 <= front < {ndim}:", f"    return {otherwise}"]
+    return lines, given, kept
+
+
+def on_arrays(op: Any, rule: Any, wraps: str | None) -> Any:
+    """``fn(*args) -> Tensor or None`` by the rule ``rule(*args with arrays) -> array or None``."""
+    lines, given, kept = _unpack(op, wraps, "None")
+    body = [
+        f"def short({', '.join(op.params)}):",
+        "    try:",
+        *(f"        {line}" for line in lines),
+        f"        o = rule({', '.join(given)})",
+        "        if o.__class__ is not ndarray:",
+        "            if o is None:",
+        "                return None",
+        "            o = asarray(o)",
+        "    except REFUSED:  # the general way says what is wrong",
+        "        return None",
+        "    made = new(Tensor)",
+        "    made._a = o",
+        "    made._v = [0, 0, None, None]",
+        "    made._b = made._n = None",
+    ]
+    if op.vjp_rule is not None:
+        body += [f"    {line}" for line in _record(op, kept, 2)]
+    return compiled(op, "short", [*body, "    return made"], rule=rule)
+
+
+def short_in_place(op: Any, store: Any, wraps: str | None, general: Any) -> Any:
+    """``run_inplace`` of `op` by ``store(array, *args with arrays) -> whether it stored``, else by `general`."""
+    target, *others = tensor_names(op)
+    lines, given, _ = _unpack(op, wraps, f"general({', '.join(op.params)})")
+    free = "".join(
+        f" and ({name} is None or {name}._v is not {target}._v and {name}._n is None)"
+        if name in op.defaults
+        else f" and {name}._v is not {target}._v and {name}._n is None"
+        for name in others
+    )
+    body = [
+        f"def run_inplace({', '.join(op.params)}):",
+        "    try:",
+        *(f"        {line}" for line in lines),
+        f"        base = {target}._b",
+        f"        if {target}._n is None and (base is None or base[0]._n is None){free} and a_{target}.flags.carray:",
+        f"            if store({', '.join(given)}):",
+        f"                v = {target}._v",
+        "                v[0] += 1",
+        "                v[1] = next_seq()",
+        f"                return {target}",
+        "    except REFUSED:  # the general way says what is wrong",
+        "        pass",
+        f"    return general({', '.join(op.params)})",
+    ]
+    return compiled(op, "run_inplace", body, store=store, general=general)

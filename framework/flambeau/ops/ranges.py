@@ -1,0 +1,292 @@
+"""Evenly spaced numbers, and ones on a diagonal."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels import small
+from flambeau_kernels.cpu import fill as kernel
+
+from .. import _state, dtypes
+from .._arrays import ndarray
+from .._warn import warn
+from ..dtypes import F4, F8, dtype
+from ..tensor import Tensor
+from .create import _check_layout, _dtype, _place, finish
+
+PLACED = _state.PLACED
+_state.share(globals())                               # keeps it as it is there
+_FEW = 40                                             # numbers that Python computes sooner than numpy
+_MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
+
+
+def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+           requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """``start, start + step, ...`` up to but not including `end`: ``ceil((end - start) / step)`` elements.
+
+    With one argument, that is the end. All ints give int64, else the default dtype.
+    Raises: RuntimeError for a step of 0 or of the wrong sign.
+
+    >>> fb.arange(1, 2, 0.5)
+    tensor([1.0000, 1.5000])
+    """
+    if layout is None is out and (device is None or device == "cpu") and not PLACED:
+        made = _counted(start, end, step, dtype)
+        if made is not None:
+            return made.requires_grad_(True) if requires_grad else made
+    _check_layout(layout)
+    if end is None:
+        start, end = 0, start
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    for x in (start, end, step):
+        if isinstance(x, float) and not math.isfinite(x):
+            raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
+    if out is not None:
+        dtype = dtype or out.dtype
+    if dtype is None:
+        dtype = dtypes.get_default_dtype() if any(isinstance(x, float) for x in (start, end, step)) else dtypes.int64
+    else:
+        dtype = dtypes.as_dtype(dtype)
+    if dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
+        raise NotImplementedError(f"arange: not implemented for {dtype.name}; give an integer or floating dtype")
+    if dtype.category == dtypes.INTEGER:
+        whole = (int(start), int(end), int(step))
+        if whole[2] == 0:
+            raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
+        count = max(0, -(-(whole[1] - whole[0]) // whole[2]))
+        start, step = whole[0], whole[2]
+    else:
+        count = max(0, math.ceil((end - start) / step))
+    made = finish(kernel.counted(count, start, step, dtype.numpy), requires_grad, _place(device))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
+    """`arange` of a few ints or floats, in the dtype that they give or in float32 or int64; None for others."""
+    if end is None:
+        start, end = 0, start
+    if start.__class__ is end.__class__ is step.__class__ is int:
+        if not step or (end - start) * step < 0 or not -_EXACT < start < _EXACT or not -_EXACT < end < _EXACT:
+            return None
+        if d is None or d is dtypes.int64:
+            return small.over(np.arange(start, end, step, dtype=_I8)) if (end - start) // step < kernel.COUNTED_FROM else None
+        # Whole numbers up to 2**24 are float32.
+        if d is dtypes.float32 and (end - start) // step < kernel.COUNTED_FROM:
+            return small.over(np.arange(start, end, step, dtype=F4))
+        return None
+    for x in (start, end, step):
+        if x.__class__ is not float and x.__class__ is not int or not -_EXACT < x < _EXACT:
+            return None
+    if not step or (end - start) * step < 0:
+        return None
+    plain = (dtypes._default if d is None else d).numpy
+    count = math.ceil((end - start) / step)
+    if count >= kernel.COUNTED_FROM or plain is not F4 and plain is not F8:
+        return None
+    if count <= _FEW:
+        return small.over(np.array([i * step + start for i in range(count)], plain))
+    values = np.arange(count, dtype=F8)
+    values *= step
+    values += start
+    return small.over(values if plain is F8 else values.astype(plain))
+
+
+_I8 = np.dtype(np.int64)
+_EXACT = 1 << 24
+
+
+def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+    """As `arange`, including `end`; deprecated in PyTorch.
+
+    Args:
+        options: `layout`, `device`, `requires_grad`, as everywhere.
+    """
+    warn(
+        "torch.range is deprecated, because its behaviour is inconsistent with Python's range builtin: it includes the end. "
+        "Use torch.arange, which produces values in [start, end)."
+    )
+    if end is None:
+        raise TypeError("range() missing 1 required positional argument: 'end'")
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    count = int((end - start) / step) + 1
+    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    values = start + step * np.arange(count, dtype=np.float64)
+    made = finish(values.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """`steps` values evenly spaced from `start` to `end`, both included."""
+    if (
+        start.__class__ in _REAL and end.__class__ in _REAL and steps.__class__ is int and 1 < steps <= _MOST_KEPT
+        and out is None is layout and (device is None or device == "cpu") and not (PLACED or requires_grad)
+    ):  # fmt: skip
+        d = dtypes._default if dtype is None else dtype
+        if d is dtypes.float32 or d is dtypes.float64:
+            try:
+                return small.over(_between(start, end, steps, d.numpy))
+            except OverflowError:  # no float32
+                pass
+    start, end = _endpoints("linspace", start, end)
+    _check_steps("linspace", steps)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    d = dtype or (out.dtype if out is not None else None)
+    if d is None:
+        d = dtypes.default_complex() if isinstance(start, complex_type) or isinstance(end, complex_type) else dtypes.get_default_dtype()
+    if isinstance(start, complex_type) and not d.is_complex or isinstance(end, complex_type) and not d.is_complex:
+        raise RuntimeError(f"torch.linspace(): inferred dtype complex can't be safely cast to passed dtype {d}")
+    made = finish(_spaced(start, end, steps, d), requires_grad, _place(device))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+complex_type = complex
+_REAL = frozenset((int, float))
+
+
+def _between(start: Any, end: Any, steps: int, d: np.dtype) -> ndarray:
+    """`_spaced` of float32 or float64: how many steps each number is from the end that is nearer to it is kept."""
+    if d is F4:
+        start, end = _single(start), _single(end)
+        step = _single(_single(end - start) / (steps - 1))
+    else:
+        start, end = float(start), float(end)
+        step = (end - start) / (steps - 1)
+    half = steps // 2
+    if steps <= _FEW:
+        values = [start + step * i for i in range(half)]
+        values += [end - step * i for i in range(steps - 1 - half, -1, -1)]
+        return np.array(values, d)
+    away = _away.get(steps)
+    if away is None:
+        if len(_away) >= _MOST_KEPT:
+            _away.clear()
+        at = np.arange(steps, dtype=np.float64)
+        # The last is -0.0, which added to an end of -0.0 leaves it so.
+        away = _away[steps] = np.where(at < half, at, -(steps - 1 - at))
+    values = away * step
+    first, last = values[:half], values[half:]
+    first += start
+    last += end
+    return values.astype(F4) if d is F4 else values
+
+
+_away: dict[int, ndarray] = {}
+
+
+_float = struct.Struct("f")
+
+
+def _single(x: float) -> float:
+    """`x` rounded to float32."""
+    return _float.unpack(_float.pack(x))[0]
+
+
+def _endpoints(name: str, *ends: Any) -> list[Any]:
+    made = []
+    for x in ends:
+        if isinstance(x, Tensor):
+            if x.ndim:
+                raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, got shape {tuple(x.shape)}")
+            x = x.item()
+        made.append(x)
+    return made
+
+
+def _check_steps(name: str, steps: Any) -> None:
+    if not isinstance(steps, (int, np.integer)):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+
+
+def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
+    """Counted from the nearer end, so that both ends come out exact."""
+    if steps == 1:
+        return np.array([start]).astype(d.numpy)
+    work = np.complex128 if d.is_complex else np.float64
+    if d.category == dtypes.INTEGER:
+        start, end = int(start), int(end)
+    at = np.arange(steps, dtype=np.float64)
+    if d.name == "float32":
+        work = np.float32
+    made = kernel.spaced(steps, start, end, d.numpy) if d.is_floating_point else None
+    if made is not None:
+        return made
+    step = (work(end) - work(start)) / work(max(steps - 1, 1))
+    if d.name == "float32":
+        # The product of two float32 is exact in float64, so each number is rounded once.
+        start, end, step = float(work(start)), float(work(end)), float(step)
+        work = float
+    values = np.where(at < steps // 2, work(start) + step * at, work(end) - step * (steps - 1 - at))
+    return values.astype(d.numpy)
+
+
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+    """`base` to the powers from `start` to `end`, `steps` of them, evenly spaced.
+
+    Args:
+        options: `layout`, `device`, `requires_grad`, as everywhere.
+
+    >>> fb.logspace(0, 3, steps=4, base=2)
+    tensor([1., 2., 4., 8.])
+    """
+    start, end = _endpoints("logspace", start, end)
+    _check_steps("logspace", steps)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    if d.category == dtypes.INTEGER:
+        start, end = int(start), int(end)
+    if steps == 1:
+        powers = np.array([float(base) ** start])
+    else:
+        inner = _spaced(start, end, steps, dtypes.complex128 if d.is_complex else dtypes.float64)
+        powers = np.power(type(inner[0])(base) if steps else base, inner)
+    with np.errstate(all="ignore"):
+        made = finish(powers.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+        requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    """An ``(n, m)`` matrix with ones on the diagonal."""
+    if n < 0 or (m is not None and m < 0):
+        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    d = dtype or (out.dtype if out is not None else None)
+    kind = _dtype(d)
+    if layout is None is out and (device is None or device == "cpu") and not (PLACED or pin_memory):
+        made = small.over(_diagonal(n, n if m is None else m, kind))
+        return made.requires_grad_(True) if requires_grad else made
+    made = finish(np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, _place(device))
+    return made if out is None else out.resize_(made.shape).copy_(made)
+
+
+_eyes: dict[Any, ndarray] = {}
+
+
+def _diagonal(n: int, m: int, kind: np.dtype) -> ndarray:
+    """A new matrix with ones on the diagonal, which small ones are copied from another of."""
+    kept = _eyes.get((n, m, kind))
+    if kept is None:
+        kept = np.zeros((n, m), kind)
+        kept.ravel()[: m * min(n, m) : m + 1] = 1
+        if n * m > _MOST_KEPT:
+            return kept
+        if len(_eyes) >= _MOST_KEPT:
+            _eyes.clear()
+        _eyes[n, m, kind] = kept
+    return kept.copy()
+
+
+FUNCTIONS = {fn.__name__.rstrip("_"): fn for fn in (arange, range_, linspace, logspace, eye)}

@@ -1,0 +1,120 @@
+"""Operations along dimensions of small arrays, answered by a native builtin once a program has proved to call them often.
+
+``sums.call(a, dim, keepdim)`` is None until then, and for every argument the builtin was not made for; the caller then asks
+``sums.learn(a, dim, keepdim)``, which counts, and goes its general way if that has no answer either. The builtins have the
+bits of the general way, so which of the two answers makes no difference but to time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+
+__all__ = ["ALL", "ONE", "SEVERAL", "Along"]
+
+ndarray = np.ndarray
+# What `dim` may be beside an int, as `engine.along` has it: no more, None for all, and a list or tuple as well.
+ONE, ALL, SEVERAL = range(3)
+NUMBER, ARRAY = 1, 2
+# Elements up to which numpy does the work, and small kernels do the same.
+MOST = 4096
+# Calls, for a dtype, after which a cached kernel is loaded in half a millisecond if LLVM's library is there, that library is
+# loaded as well in 35, and a missing kernel is compiled in some 30.
+LOAD_AFTER, LIBRARY_AFTER, COMPILE_AFTER = 32, 300, 1000
+_NEVER = 1 << 62
+
+_made: list[Along] = []
+_learning = threading.Lock()
+
+
+def refuse(*args: Any) -> None:
+    """Stands for a builtin that is not there yet."""
+
+
+class Along:
+    """An operation along dimensions.
+
+    Args:
+        task: of `along_loops.TASKS`, which tells the kernel for a dtype; `options` go to it.
+        dims: what `dim` may be: `ONE`, `ALL` or `SEVERAL`.
+        most_along: elements of the longest line.
+        takes_k: whether there is a fourth argument, a number from 1 to the length of a line.
+        takes_array: whether it is another array of the same dtype, of at most `most_beside` elements.
+        at_once: learn it in the first call, as numpy would give other bits.
+    """
+
+    __slots__ = ("_at_once", "_counts", "_head", "_most_along", "_most_beside", "_options", "_takes", "_task", "call", "dims")
+
+    def __init__(self, task: str, *options: Any, dims: int = ONE, most_along: int = MOST, takes_k: bool = False,
+                 takes_array: bool = False, most_beside: int = MOST, at_once: bool = False) -> None:  # fmt: skip
+        self._task, self._options, self.dims = task, options, dims
+        self._takes = NUMBER if takes_k else ARRAY if takes_array else 0
+        self._most_along, self._most_beside, self._at_once = most_along, most_beside, at_once
+        self.call: Callable[..., Any] = refuse
+        self._head: Any = None
+        self._counts: dict[np.dtype, int] = {}
+        _made.append(self)
+
+    def __call__(self, a: Any, *args: Any) -> Any:
+        """The result, or None if the general way is to find it."""
+        found = self.call(a, *args)
+        return self.learn(a, *args) if found is None else found
+
+    def learn(self, a: Any, *args: Any) -> Any:
+        """Count a call that the builtin did not answer; the answer if this is the one by which it learned to."""
+        if a.__class__ is not ndarray:
+            return None
+        dtype = a.dtype
+        count = self._counts.get(dtype, 0) + 1
+        self._counts[dtype] = count
+        cheap = count == LOAD_AFTER and "llvmlite.binding" in sys.modules
+        if self._at_once and count > 0 or cheap or count in (LIBRARY_AFTER, COMPILE_AFTER):
+            self._teach(dtype, self._at_once or count == COMPILE_AFTER)
+            return self.call(a, *args)
+        return None
+
+    def _teach(self, dtype: np.dtype, compile: bool) -> None:
+        """Let the builtin answer for `dtype` if its kernel is in the cache, or may be compiled now."""
+        if kernels._backend != "numba" or not dtype.isnative:
+            return
+        with _learning:
+            if self._counts.get(dtype, 0) < 0:  # another thread did
+                return
+            from ..engine import launchers
+
+            if not launchers.available()[0]:
+                return
+            from ..engine import along, call
+
+            loops = import_module(".along_loops", __package__)
+            task = loops.TASKS[self._task](dtype, *self._options)
+            if task is None:
+                self._counts[dtype] = -_NEVER
+                return
+            if not compile and not call.is_cached(task.kernel, along.types_of(dtype, task, self._takes == ARRAY), task.constants):
+                return
+            if self._head is None:
+                self._head = along.Head(self.dims, MOST, self._most_along, self._takes, self._most_beside)
+            self._head.add(f"{self._task} {self._options}", dtype, task)
+            self._counts[dtype] = -_NEVER
+            self.call = self._head.builtin
+
+    def forget(self) -> None:
+        """Go the general way again."""
+        self.call, self._head = refuse, None
+        self._counts.clear()
+
+
+def _forget() -> None:
+    for each in _made:
+        each.forget()
+
+
+kernels.plans_kept_elsewhere.append(_forget)

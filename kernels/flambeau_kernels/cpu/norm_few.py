@@ -1,0 +1,185 @@
+"""Normalization of rows with few elements in all, by a handful of numpy calls, and by a kernel with the same bits.
+
+Elements are added in numpy's order: eight partial sums in turns, added in pairs, then the elements left over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import kernel, local, unroll, widened
+from flambeau_kernels.vocabulary import sqrt
+
+from .twins import twin
+
+__all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned"]
+
+LANES = 8
+
+_total: Any = np.add.reduce  # because numpy's stubs know no positional `keepdims`
+
+
+def normalize(rows: np.ndarray, weight: Any, bias: Any, eps: Any, centred: bool) -> tuple[Any, Any, Any, Any]:
+    """``(n, d)`` float rows normalized, and mean, variance and 1 / sqrt(variance + eps) of each, ``(n, 1)``."""
+    n, d = rows.shape
+    count = np.array(d, rows.dtype)
+    if centred:
+        mean = _total(rows, 1, None, None, True)
+        mean /= count
+        apart = rows - mean
+    else:
+        mean, apart = np.zeros((n, 1), rows.dtype), rows
+    variance = _total(apart * apart, 1, None, None, True)
+    variance /= count
+    inverse = variance + rows.dtype.type(eps)
+    np.sqrt(inverse, inverse)
+    np.divide(1, inverse, inverse)
+    out = apart * inverse
+    if weight is not None:
+        out *= weight
+    if bias is not None:
+        out += bias
+    return out, mean, variance, inverse
+
+
+def backward(
+    grad: np.ndarray, rows: np.ndarray, weight: Any, mean: Any, inverse: Any, wants: tuple[bool, bool, bool], centred: bool
+) -> tuple[Any, Any, Any]:
+    """Gradients of `normalize` for rows, weight and bias, those that `wants` names."""
+    unit = rows - mean
+    unit *= inverse
+    to_rows, to_weight, to_bias = None, None, None
+    if wants[1]:
+        to_weight = _total(grad * unit, 0)
+    if wants[2]:
+        to_bias = _total(grad, 0)
+    if wants[0]:
+        count = np.array(rows.shape[1], rows.dtype)
+        to_rows = grad.copy() if weight is None else grad * weight
+        slope = _total(to_rows * unit, 1, None, None, True)
+        slope /= count
+        if centred:
+            level = _total(to_rows, 1, None, None, True)
+            level /= count
+            to_rows -= level
+        unit *= slope
+        to_rows -= unit
+        to_rows *= inverse
+    return to_rows, to_weight, to_bias
+
+
+def groups(x: np.ndarray, count: int, weight: Any, bias: Any, eps: Any) -> tuple[Any, Any, Any, Any]:
+    """``(N, C, *)`` with each of `count` groups of channels of each image normalized, and the moments ``(N, count)``."""
+    rows = (len(x) * count, x.size // (len(x) * count))
+    out, *moments = normalize(x.reshape(rows), None, None, eps, True)
+    out = out.reshape(x.shape)
+    _scale_channels(out, weight, bias)
+    return out, *(m.reshape(len(x), count) for m in moments)
+
+
+def channels(x: np.ndarray, weight: Any, bias: Any, eps: Any) -> tuple[Any, Any, Any, Any]:
+    """``(N, C, *)`` with each channel of all images normalized, and mean, variance and 1 / sqrt(variance + eps), ``(1, C)``."""
+    c, axes = x.shape[1], (0, *range(2, x.ndim)) if x.ndim > 2 else 0
+    count = np.array(x.size // c, x.dtype)
+    mean = _total(x, axes, None, None, True)
+    mean /= count
+    out = x - mean
+    variance = _total(out * out, axes, None, None, True)
+    variance /= count
+    inverse = variance + x.dtype.type(eps)
+    np.sqrt(inverse, inverse)
+    np.divide(1, inverse, inverse)
+    out *= inverse
+    _scale_channels(out, weight, bias)
+    return out, mean.reshape(1, c), variance.reshape(1, c), inverse.reshape(1, c)
+
+
+def by_given(x: np.ndarray, mean: np.ndarray, variance: np.ndarray, weight: Any, bias: Any, eps: Any) -> np.ndarray:
+    """``(N, C, *)`` normalized by given statistics ``(C,)`` of the same dtype."""
+    scale = variance + x.dtype.type(eps)
+    np.sqrt(scale, scale)
+    np.divide(1, scale, scale)
+    if weight is not None:
+        scale *= weight
+    if x.ndim == 2:
+        out = x - mean
+        out *= scale
+        if bias is not None:
+            out += bias
+        return out
+    shift = mean * scale
+    np.negative(shift, shift)
+    if bias is not None:
+        shift += bias
+    across = (-1, *(1,) * (x.ndim - 2))
+    out = x * scale.reshape(across)
+    out += shift.reshape(across)
+    return out
+
+
+def _scale_channels(out: np.ndarray, weight: Any, bias: Any) -> None:
+    across = (-1, *(1,) * (out.ndim - 2))
+    if weight is not None:
+        out *= weight.reshape(across)
+    if bias is not None:
+        out += bias.reshape(across)
+
+
+def row_total(x, n, centre, KIND, SQUARED):
+    """The sum of ``x - centre``, or of its squares, in numpy's order."""
+    sums = local(KIND, LANES)
+    whole = n // LANES * LANES
+    total = KIND(-0.0)
+    if whole > 0:
+        for j in unroll(range(LANES)):
+            a = x[j] - centre
+            sums[j] = a * a if SQUARED else x[j]
+        for i in range(LANES, whole, LANES):
+            for j in unroll(range(LANES)):
+                b = x[i + j] - centre
+                sums[j] = sums[j] + (b * b if SQUARED else x[i + j])
+        total = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
+    for i in range(whole, n):
+        c = x[i] - centre
+        total = total + (c * c if SQUARED else x[i])
+    return KIND(0) + total
+
+
+@kernel
+def normalize_few(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, eps, *, CENTRED, WEIGHT, BIAS):
+    KIND = widened(mean)
+    for row in range(rows):
+        a, to = x + row * d, out + row * d
+        centre = row_total(a, d, KIND(0), KIND, False) / KIND(d) if CENTRED else KIND(0)
+        spread = row_total(a, d, centre, KIND, True) / KIND(d)
+        factor = KIND(1) / sqrt(spread + KIND(eps))
+        mean[row] = centre
+        variance[row] = spread
+        inverse[row] = factor
+        for i in range(d):
+            y = (a[i] - centre) * factor if CENTRED else a[i] * factor
+            y = y * weight[i] if WEIGHT else y
+            to[i] = y + bias[i] if BIAS else y
+
+
+def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bool, weighted: bool, biased: bool) -> Any:
+    """``run(x, weight, bias)``, as `normalize` with results of `shape`, for contiguous arrays."""
+
+    def by_numpy(x: Any, weight: Any, bias: Any) -> Any:
+        weight, bias = (None if p is None else p.reshape(-1) for p in (weight, bias))
+        out, *moments = normalize(x.reshape(n, d), weight, bias, eps, centred)
+        return out.reshape(shape), *moments
+
+    def around(form: Any) -> Any:
+        def by_kernel(x: Any, weight: Any, bias: Any) -> Any:
+            out = np.empty(shape, dtype)
+            mean, variance, inverse = np.empty((n, 1), dtype), np.empty((n, 1), dtype), np.empty((n, 1), dtype)
+            form(1, False, x, x if weight is None else weight, x if bias is None else bias, out, mean, variance, inverse, n, d, eps)
+            return out, mean, variance, inverse
+
+        return by_kernel
+
+    constants = {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased}
+    return twin(by_numpy, normalize_few, (*(dtype,) * 7, int, int, float), constants, around)

@@ -1,0 +1,180 @@
+"""Builtins that make and read objects of one class with slots, which hold an array and what is known of it.
+
+The framework says which class that is (`small.of_class`), and which of its slots are meant; nothing here knows what
+they are for. These builtins have a table of their own, `pyabi.object_table`.
+"""
+from __future__ import annotations
+
+from flambeau_kernels.engine import pyabi
+from flambeau_kernels.engine.fastcall import Code, Module
+
+MOST_VIEWS = 32                                       # of one storage; the caller looks after more of them
+
+
+class _Code(Code):
+    """A builtin with the longer table."""
+
+    def slot(self, name: str) -> str:
+        at = self.let(f"getelementptr ptr, ptr %table, i64 {(*pyabi.SLOTS, *pyabi.OBJECT_SLOTS).index(name)}")
+        return self.let(f"load ptr, ptr {at}")
+
+    def start(self, arguments: int) -> list[str]:
+        self.do(f"%table.at = getelementptr i8, ptr %self, i64 {pyabi.DATA}", "%table = load ptr, ptr %table.at")
+        self.require(self.let(f"icmp eq i64 %nargs, {arguments}"))
+        return [self.element("%args", k, "ptr") for k in range(arguments)]
+
+    def place(self, item: str, name: str) -> str:
+        """Where the slot `name` of the object `item` is."""
+        return self.let(f"getelementptr i8, ptr {item}, i64 {self.let(f'ptrtoint ptr {self.slot(name)} to i64')}")
+
+    def hold(self, at: str, value: str) -> None:
+        """Store a new reference to `value`."""
+        self.do(f"call void {self.slot('incref')}(ptr {value})", f"store ptr {value}, ptr {at}")
+
+    def new(self) -> str:
+        """A new object of the class; its slots are empty."""
+        made = self.let(f"call ptr {self.slot('new_object')}(ptr {self.slot('class')}, i64 0)")
+        self.return_null_if_null(made)
+        return made
+
+    def require_object(self, item: str) -> None:
+        """`item` must be an object of the class, or of a subclass."""
+        kind = self.field(item, pyabi.TYPE, "ptr")
+        known, other = self.fresh("known"), self.fresh("other")
+        self.branch(self.let(f"icmp eq ptr {kind}, {self.slot('class')}"), known, other)
+        self.label(other)
+        below = self.let(f"call i32 {self.slot('is_subclass')}(ptr {kind}, ptr {self.slot('class')})")
+        self.require(self.let(f"icmp ne i32 {below}, 0"))
+        self.do(f"br label %{known}")
+        self.label(known)
+
+    def is_slot(self, item: str, name: str) -> str:
+        return self.let(f"icmp eq ptr {item}, {self.slot(name)}")
+
+
+def over(module: Module, name: str) -> None:
+    """Add the builtin ``(array) -> object``: a new one with a record of its own, and neither node nor link nor grad."""
+    code = _Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    (array,) = code.start(1)
+    code.require(code.let(f"icmp eq ptr {code.field(array, pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"))
+    record = code.let(f"call ptr {code.slot('new_list')}(i64 4)")
+    code.return_null_if_null(record)
+    items = code.field(record, pyabi.LIST_ITEMS, "ptr")
+    for k, value in enumerate(("zero", "zero", "None", "None")):
+        code.hold(code.let(f"getelementptr ptr, ptr {items}, i64 {k}"), code.slot(value))
+    made = code.let(f"call ptr {code.slot('new_object')}(ptr {code.slot('class')}, i64 0)")
+    code.return_null_if_null(made, undo=record)
+    code.do(f"store ptr {record}, ptr {code.place(made, 'record')}")
+    code.hold(code.place(made, "array"), array)
+    for empty in ("node", "link", "grad"):
+        code.hold(code.place(made, empty), code.slot("None"))
+    code.do(f"ret ptr {made}")
+    module.functions.append(code.text())
+
+
+def view_of(module: Module, name: str) -> None:
+    """Add the builtin ``(source, array, op, rest, registered) -> object``: a new one with the record of `source`, and no node.
+
+    Its link is ``(base, op, rest, link of the source)``, where a source without a link is the base itself. If `registered` is
+    True the record's fourth item, a list or None, gets a weak reference to it.
+    """
+    code = _Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    base = code.let("alloca ptr")
+    source, array, op, rest, registered = code.start(5)
+    code.require_object(source)
+    record, before = (code.let(f"load ptr, ptr {code.place(source, slot)}") for slot in ("record", "link"))
+    for item in (record, before):
+        code.require(code.let(f"icmp ne ptr {item}, null"))
+    code.require(code.let(f"icmp eq ptr {code.field(record, pyabi.TYPE, 'ptr')}, {code.slot('list')}"))
+    code.require(code.let(f"icmp uge i64 {code.field(record, pyabi.LENGTH, 'i64')}, 4"))
+    code.do(f"store ptr {source}, ptr {base}")
+    code.branch(code.is_slot(before, "None"), "based", "further")
+    code.label("further")
+    code.require(code.let(f"icmp eq ptr {code.field(before, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"))
+    code.require(code.let(f"icmp eq i64 {code.field(before, pyabi.LENGTH, 'i64')}, 4"))
+    code.do(f"store ptr {code.field(before, pyabi.TUPLE_ITEMS, 'ptr')}, ptr {base}", "br label %based")
+    code.label("based")
+    wanted = code.is_slot(registered, "True")
+    views = code.element(code.field(record, pyabi.LIST_ITEMS, "ptr"), 3, "ptr")
+    listed = code.let(f"xor i1 {code.is_slot(views, 'None')}, true")
+    code.branch(code.let(f"and i1 {wanted}, {listed}"), "list", "ready")
+    code.label("list")
+    code.require(code.let(f"icmp eq ptr {code.field(views, pyabi.TYPE, 'ptr')}, {code.slot('list')}"))
+    code.require(code.let(f"icmp ult i64 {code.field(views, pyabi.LENGTH, 'i64')}, {MOST_VIEWS}"))
+    code.do("br label %ready")
+    code.label("ready")
+
+    made = code.new()
+    code.hold(code.place(made, "array"), array)
+    code.hold(code.place(made, "record"), record)
+    for empty in ("node", "grad"):
+        code.hold(code.place(made, empty), code.slot("None"))
+    link = code.let(f"call ptr {code.slot('new_tuple')}(i64 4)")
+    code.return_null_if_null(link, undo=made)
+    for k, value in enumerate((code.let(f"load ptr, ptr {base}"), op, rest, before)):
+        code.hold(code.let(f"getelementptr i8, ptr {link}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
+    code.do(f"store ptr {link}, ptr {code.place(made, 'link')}")
+    code.branch(wanted, "register", "made")
+    code.label("register")
+    reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
+    code.return_null_if_null(reference, undo=made)
+    # Making it may have run the garbage collector, and that anything.
+    place = code.let(f"getelementptr ptr, ptr {code.field(record, pyabi.LIST_ITEMS, 'ptr')}, i64 3")
+    now = code.let(f"load ptr, ptr {place}")
+    code.branch(code.is_slot(now, "None"), "start", "append")
+    code.label("start")
+    fresh = code.let(f"call ptr {code.slot('new_list')}(i64 1)")
+    code.return_null_if_null(fresh, undo=made)
+    code.do(f"store ptr {reference}, ptr {code.field(fresh, pyabi.LIST_ITEMS, 'ptr')}", f"store ptr {fresh}, ptr {place}",
+            f"call void {code.slot('decref')}(ptr {code.slot('None')})", "br label %made")
+    code.label("append")
+    status = code.let(f"call i32 {code.slot('append')}(ptr {now}, ptr {reference})")
+    code.do(f"call void {code.slot('decref')}(ptr {reference})")
+    code.branch(code.let(f"icmp eq i32 {status}, 0"), "made", "unlisted")
+    code.label("unlisted")
+    code.do(f"call void {code.slot('decref')}(ptr {made})", "ret ptr null")
+    code.label("made")
+    code.do(f"ret ptr {made}")
+    module.functions.append(code.text())
+
+
+def sizes_of(module: Module, name: str) -> None:
+    """Add the builtin ``(object) -> sizes``: the shape of its array, as a tuple of the class for sizes.
+
+    What it was not made for, `other_sizes` answers.
+    """
+    code = _Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    (item,) = code.start(1)
+    kind = code.field(item, pyabi.TYPE, "ptr")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('class')}"), "own", "other")
+    code.label("own")
+    array = code.let(f"load ptr, ptr {code.place(item, 'array')}")
+    code.branch(code.let(f"icmp eq ptr {array}, null"), "other", "filled")
+    code.label("filled")
+    code.branch(code.let(f"icmp eq ptr {code.field(array, pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"), "array", "other")
+    code.label("other")
+    answer = code.let(f"call ptr {code.slot('call')}(ptr {code.slot('other_sizes')}, ptr {item})")
+    code.do(f"ret ptr {answer}")
+    code.label("array")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    made = code.let(f"call ptr {code.slot('new_object')}(ptr {code.slot('sizes')}, i64 {ndim})")
+    code.return_null_if_null(made)
+    lengths = code.field(array, pyabi.SHAPE, "ptr")
+    code.do("br label %start")
+    code.label("start")
+    code.do("br label %dimension")
+    code.label("dimension")
+    code.do("%i = phi i64 [0, %start], [%next, %stored]")
+    code.branch(code.let(f"icmp slt i64 %i, {ndim}"), "body", "done")
+    code.label("body")
+    size = code.let(f"call ptr {code.slot('new_int')}(i64 {code.element(lengths, '%i', 'i64')})")
+    code.branch(code.let(f"icmp eq ptr {size}, null"), "failed", "stored")
+    code.label("failed")
+    code.do(f"call void {code.slot('decref')}(ptr {made})", "ret ptr null")
+    code.label("stored")
+    first = code.let(f"getelementptr i8, ptr {made}, i64 {pyabi.TUPLE_ITEMS}")
+    code.do(f"store ptr {size}, ptr {code.let(f'getelementptr ptr, ptr {first}, i64 %i')}", "%next = add nuw nsw i64 %i, 1",
+            "br label %dimension, !llvm.loop !0")
+    code.label("done")
+    code.do(f"ret ptr {made}")
+    module.functions.append(code.text())
