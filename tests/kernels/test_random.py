@@ -10,7 +10,7 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import random
+from flambeau_kernels.cpu import random, random_stream, random_uniform
 from flambeau_kernels.cpu.random import MT19937Stream, PhiloxStream
 from flambeau_kernels.cpu.random_arithmetic import fma
 from flambeau_kernels.engine import pool
@@ -294,6 +294,7 @@ VIEWS = {
     "turned part": lambda a: a[1:5, 2:4].swapaxes(0, 2),
     "one element": lambda a: a[3, 4, 5, ...],
     "channels last": lambda a: a[:, None].swapaxes(1, 3),
+    "five times nothing": lambda a: a[2:7, 0:0],
 }
 
 
@@ -706,3 +707,74 @@ def test_few_normals_leave_the_generator_where_pytorch_leaves_it():
         assert_same_bits(fb.randn(*shape).numpy(), torch.randn(*shape))
 
     np.testing.assert_array_equal(fb.get_rng_state().numpy(), torch.get_rng_state().numpy())
+
+
+# --- a few numbers ------------------------------------------------------------------------------------------------
+
+DRAWS = {
+    "uniform": lambda s, a: random.uniform(s, a), "between": lambda s, a: random.uniform(s, a, -1.5, 2.0),
+    "normal": lambda s, a: random.normal(s, a), "scaled": lambda s, a: random.normal(s, a, 0.5, 3.0),
+    "coins": lambda s, a: random.bernoulli(s, a, 0.3), "bits": lambda s, a: random.random_bits(s, a),
+    "coins each": lambda s, a: random.bernoulli(s, a, np.linspace(0, 1, a.size, dtype=a.dtype).reshape(a.shape)),
+    "integers": lambda s, a: random.randint(s, a, -3, 60), "exponential": lambda s, a: random.exponential(s, a, 1.5),
+    "wide integers": lambda s, a: random.randint(s, a, 0, 1 << 30),
+}
+
+
+@pytest.mark.skipif(not random_stream.compiles(), reason="no kernels")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_few_numbers_are_those_that_the_long_way_draws(name, dtype, monkeypatch):
+    if dtype is np.int64 and name not in ("coins", "bits", "integers", "wide integers"):
+        pytest.skip("of floating dtypes")
+    short, long = random_stream.MT19937Stream(5), random_stream.MT19937Stream(5)
+    for k, shape in enumerate([(3,), (4, 4), (1,), (10,), (), (0,), (1024,), (33, 31), (15,), (2, 5), (300,)] * 3):
+        few = DRAWS[name](short, np.empty(shape, dtype))
+        with monkeypatch.context() as patch:
+            patch.setattr(random_stream, "FEW", 0)
+            patch.setattr(random_uniform, "FEW", 0)
+            expected = DRAWS[name](long, np.empty(shape, dtype))
+        np.testing.assert_array_equal(few, expected, err_msg=f"{k} {shape}")
+        np.testing.assert_array_equal(short.get_state(), long.get_state())
+
+
+@pytest.mark.skipif(not random_stream.compiles(), reason="no kernels")
+def test_permutations_of_a_few_are_those_of_the_long_way(monkeypatch):
+    short, long = random_stream.MT19937Stream(5), random_stream.MT19937Stream(5)
+    for n in (0, 1, 2, 3, 10, 31, 32, 33, 700, 1024, 1025):
+        few = random.randperm(short, n)
+        with monkeypatch.context() as patch:
+            patch.setattr(random_stream, "FEW", 0)
+            expected = random.randperm(long, n)
+        np.testing.assert_array_equal(few, expected)
+        assert few.dtype == np.int64
+        np.testing.assert_array_equal(short.get_state(), long.get_state())
+
+
+def test_chances_outside_of_0_to_1_draw_nothing():
+    stream = random_stream.MT19937Stream(5)
+    before = stream.get_state()
+    for wrong in (-0.1, 1.5, np.nan):
+        with pytest.raises(RuntimeError, match="must lie in"):
+            random.bernoulli(stream, np.empty(3, np.float32), np.array([0.5, wrong, 0.5], np.float32))
+    np.testing.assert_array_equal(stream.get_state(), before)
+
+
+def test_threads_that_draw_a_few_get_each_number_once():
+    import threading
+
+    stream, other = random_stream.MT19937Stream(5), random_stream.MT19937Stream(5)
+    found: list[np.ndarray] = []
+
+    def work() -> None:
+        found.extend(random.uniform(stream, np.empty(16 if k % 3 else 1300, np.float32)) for k in range(300))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = random.uniform(other, np.empty(sum(a.size for a in found), np.float32))
+
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.sort(expected))
+    np.testing.assert_array_equal(stream.get_state(), other.get_state())

@@ -7,12 +7,16 @@ memory, so a transposed view receives them along its columns. Memory without gap
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .random_arithmetic import fma
 from .random_stream import (
     HALVES,
+    Few,
     MT19937Stream,
+    bits,
     check_dtype,
     chunks,
     fill,
@@ -23,7 +27,7 @@ from .random_stream import (
 )
 from .tier import compiles
 
-__all__ = ["bernoulli", "random_bits", "randint", "uniform"]
+__all__ = ["bernoulli", "integers", "random_bits", "randint", "uniform", "uniforms"]
 
 WIDE_RANGE = 1 << 28                                 # ranges from here on take two words per integer
 
@@ -40,6 +44,11 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
     Half types draw in float32 and round; a value that rounds up to `high` becomes `low`.
     Raises: RuntimeError if `low > high`, or if either or their difference is too large for the dtype.
     """
+    if low == 0 and high == 1 and out.dtype.char in "fd":
+        form = _UNIT.form(out)
+        if form is not None:
+            stream.few(form, out, out.nbytes >> 2, 0.0, 1.0, 1.0)
+            return out
     check_dtype("uniform_", out.dtype, "fc")
     if (low, high) != (0, 1):
         check_interval(out.dtype, low, high)
@@ -58,6 +67,39 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
     return fill(out, unit)
 
 
+def uniforms(stream: MT19937Stream, sizes: tuple[Any, ...], like: np.ndarray) -> np.ndarray | None:
+    """A new array of numbers in [0, 1), as `like` of float32 or float64; None, with nothing drawn, where `uniform` shall fill one."""
+    table = _UNIT.tables.get(like.dtype)
+    return None if table is None else stream.made(table, sizes, like, _ZERO_TO_ONE, like.itemsize >> 2)
+
+
+def integers(stream: MT19937Stream, sizes: tuple[Any, ...], low: int, high: int) -> np.ndarray | None:
+    """A new int64 array of integers in [low, high); None, with nothing drawn, where `randint` shall fill one."""
+    if not -WIDE_RANGE < low < high < WIDE_RANGE or high - low >= WIDE_RANGE:
+        return None
+    table = _INTEGERS[False].tables.get(_INT64)
+    if table is None:
+        return None
+    numbers = _ranges.get((low, high))
+    if numbers is None:
+        if len(_ranges) >= MOST_KEPT:
+            _ranges.clear()
+        numbers = _ranges[low, high] = bits(low, high - low)
+    return stream.made(table, sizes, _WHOLE, numbers, 1)
+
+
+MOST_KEPT = 256
+_ranges: dict[tuple[int, int], np.ndarray] = {}
+_ZERO_TO_ONE = bits(0.0, 1.0, 1.0)
+_INT64 = np.dtype(np.int64)
+_WHOLE = np.empty(0, _INT64)
+_UNIT = Few("few_uniforms", float, float, float, PLAIN=True)
+_UNIFORM = Few("few_uniforms", float, float, float, PLAIN=False)
+_INTEGERS = {two: Few("few_integers", int, int, TWO=two) for two in (False, True)}
+_COINS = Few("few_coins", float)
+_COINS_EACH = {d: Few("few_coins_each", d, _INT64) for d in (np.dtype(np.float32), np.dtype(np.float64))}
+
+
 def words_for(stream: MT19937Stream, flat: np.ndarray, each: int) -> np.ndarray:
     """`each` words for every number of `flat`; in its own memory, where they fit."""
     own = flat.dtype.kind == "f" and flat.dtype.itemsize == 4 * each
@@ -66,17 +108,21 @@ def words_for(stream: MT19937Stream, flat: np.ndarray, each: int) -> np.ndarray:
 
 def _uniform_compiled(stream: MT19937Stream, out: np.ndarray, low: float, high: float) -> bool:
     """Whether `out` could be filled without numpy, and is."""
-    flat = memory(out)
+    flat = memory(out)                               # a vector even of an empty array: its length is what kernels are told
     if flat is None:
         return False
     double = flat.dtype.itemsize == 8
-    words = words_for(stream, flat, 2 if double else 1)
     plain = low == 0 and high == 1 and flat.dtype.char not in HALVES
     width = high - low if double else float(np.float32(np.float32(high) - np.float32(low)))
     if not double:
         low = float(np.float32(low))
     # As `out` would hold them, to compare with what was stored.
     last = float(flat.dtype.type(high))
+    form = (_UNIT if plain else _UNIFORM).form(flat)
+    if form is not None:
+        stream.few(form, flat, flat.size * (1 + double), float(low), float(width), last)
+        return True
+    words = words_for(stream, flat, 2 if double else 1)
     loops().uniform.run(chunks(len(flat)), words, flat, len(flat), float(low), float(width), last, PLAIN=plain)
     return True
 
@@ -94,9 +140,13 @@ def check_interval(dtype: np.dtype, low: float, high: float) -> None:
 
 def largest(dtype: np.dtype) -> float:
     """The largest finite number of a floating or complex dtype."""
-    if dtype.name == "bfloat16":
-        return (2 - 2.0**-7) * 2.0**127
-    return float(np.finfo(dtype).max)
+    found = _LARGEST.get(dtype)
+    if found is None:
+        found = _LARGEST[dtype] = (2 - 2.0**-7) * 2.0**127 if dtype.name == "bfloat16" else float(np.finfo(dtype).max)
+    return found
+
+
+_LARGEST: dict[np.dtype, float] = {}
 
 
 def randint(stream: MT19937Stream, out: np.ndarray, low: int, high: int) -> np.ndarray:
@@ -114,10 +164,16 @@ def randint(stream: MT19937Stream, out: np.ndarray, low: int, high: int) -> np.n
 def check_integers(dtype: np.dtype, low: int, last: int) -> None:
     if dtype.kind not in "iub":
         return
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    bounds = _BOUNDS.get(dtype)
+    if bounds is None:
+        bounds = _BOUNDS[dtype] = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    least, most = bounds
     for name, bound in (("from", low), ("to - 1", last)):
         if not least <= bound <= most:
             raise RuntimeError(f"random_: {name}={bound} does not fit {dtype.name}: [{least}, {most}]")
+
+
+_BOUNDS: dict[np.dtype, tuple[int, int]] = {}
 
 
 def random_bits(stream: MT19937Stream, out: np.ndarray) -> np.ndarray:
@@ -125,9 +181,15 @@ def random_bits(stream: MT19937Stream, out: np.ndarray) -> np.ndarray:
 
     Raises: NotImplementedError for complex numbers and for uint16, uint32 and uint64, as in PyTorch.
     """
-    if out.dtype.name not in UNBOUNDED:
-        raise NotImplementedError(f"random_: {out.dtype.name} needs bounds; give from and to")
-    return fill_integers(stream, out, 0, UNBOUNDED[out.dtype.name], two_words=out.dtype.itemsize == 8)
+    count = _UNBOUNDED.get(out.dtype)
+    if count is None:
+        if out.dtype.name not in UNBOUNDED:
+            raise NotImplementedError(f"random_: {out.dtype.name} needs bounds; give from and to")
+        count = _UNBOUNDED[out.dtype] = UNBOUNDED[out.dtype.name]
+    return fill_integers(stream, out, 0, count, two_words=out.dtype.itemsize == 8)
+
+
+_UNBOUNDED: dict[np.dtype, int] = {}
 
 
 def fill_integers(
@@ -148,8 +210,14 @@ def fill_integers(
 
 
 def _integers_compiled(stream: MT19937Stream, out: np.ndarray, low: int, count: int, two_words: bool) -> bool:
+    if not -(1 << 63) <= low < 1 << 63:
+        return False
+    form = _INTEGERS[two_words].form(out)
+    if form is not None:
+        stream.few(form, out, out.size * (1 + two_words), int(low), int(count))
+        return True
     flat = memory(out)
-    if flat is None or not -(1 << 63) <= low < 1 << 63:
+    if flat is None:
         return False
     words = stream.random32(len(flat) * (1 + two_words))
     loops().integers.run(chunks(len(flat)), words, flat, len(flat), int(low), int(count), TWO=two_words)
@@ -167,6 +235,12 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
     """
     check_dtype("bernoulli_", out.dtype, "fiub")
     if isinstance(p, np.ndarray):
+        if p.shape == out.shape and p.dtype.char in "fd" and p.flags.c_contiguous:
+            form = _COINS_EACH[p.dtype].form(out)
+            if form is not None:
+                wrong = np.zeros(1, _INT64)
+                if stream.few(form, out, out.size * (p.itemsize // 4), p, wrong, wrong=wrong):
+                    return out
         check_probabilities(p)
         if compiles() and p.dtype.kind == "f" and p.shape == out.shape and p.flags.c_contiguous and out.flags.c_contiguous:
             words = stream.random32(out.size * (1 + (p.dtype.itemsize == 8)))
@@ -179,6 +253,10 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
         return out
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_: p must lie in [0, 1], got p={p}")
+    form = _COINS.form(out)
+    if form is not None:
+        stream.few(form, out, 2 * out.size, float(p))
+        return out
     flat = memory(out) if compiles() else None
     if flat is None:
         return fill(out, stream.uniform64(out.size) < p)
