@@ -122,9 +122,14 @@ def test_products_of_matrices_are_numpys(sizes, by_columns):
 
     found = fb.from_numpy(a) @ fb.from_numpy(b)
 
-    assert found._a.tobytes() == np.matmul(a, b).tobytes()
     assert found.shape == (n, m)
-    same(fb.nn.functional.linear(fb.from_numpy(a), fb.from_numpy(b).T, fb.ones(m)), fb.from_numpy(np.matmul(a, b) + np.float32(1)))
+    linear = fb.nn.functional.linear(fb.from_numpy(a), fb.from_numpy(b).T, fb.ones(m))
+    if n > 5:   # in which order so many products are summed is up to numpy's BLAS, which goes by the processor
+        np.testing.assert_allclose(found._a, np.matmul(a.astype(float), b), rtol=2e-6)
+        np.testing.assert_allclose(linear._a, np.matmul(a.astype(float), b) + 1, rtol=2e-6)
+    else:
+        assert found._a.tobytes() == np.matmul(a, b).tobytes()
+        same(linear, fb.from_numpy(np.matmul(a, b) + np.float32(1)))
 
 
 def test_a_failing_call_says_what_is_wrong_and_changes_nothing():
