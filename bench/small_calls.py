@@ -40,7 +40,7 @@ CALLS = {
     """,
     "indexing": """
         x[b]; x[k]; x[k, k]; x.gather(0, k2); x.scatter(0, k2, y); x.index_select(0, k); x.masked_fill(b, 0.0); F.embedding(k, x)
-        F.one_hot(k, 4); x.take(k); nonzero(b); w.__setitem__(0, 1.0); w.__setitem__(b, 0.0)
+        F.one_hot(k, 64); x.take(k); nonzero(b); w.__setitem__(0, 1.0); w.__setitem__(b, 0.0)
     """,
     "products": """
         x.T @ y; x @ v; outer(v, v); v.dot(v); bmm(x[None], y[None]); einsum('ij,jk->ik', x, y); F.linear(x, y); addmm(x, x.T, y)
