@@ -95,6 +95,21 @@ def test_so_it_does_when_together_they_are_large_enough_for_a_compiled_kernel(na
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.bfloat16, fb.float16], ids=str)
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.3}, {"maximize": True, "lr": 1}, {"lr": np.float64(0.3)}], ids=str)
+def test_so_it_does_once_the_rule_is_called_natively(options, dtype):
+    together, alone = make("SGD", options, None, dtype), make("SGD", options, False, dtype)
+
+    for seed in range(1, 40):
+        for params, optimizer in (together, alone):
+            step(params, optimizer, seed)
+            for p in params:   # gradients that are views, rows of which lie apart, and of no memory of their own
+                p.grad = [p.grad.repeat(2, 1)[::2], p.grad.t().contiguous().t()][seed % 2] if p.ndim == 2 else p.grad
+            optimizer.step()
+
+    assert_same_bits(together, alone)
+
+
 def edit_in_place(params, optimizer):
     optimizer.state[params[0]]["exp_avg"].mul_(2.0)
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels.formula import refuse
 
 from .. import _state
 from .._arrays import address
@@ -93,6 +94,7 @@ class Bucket:
         self.records = [column[0]._v for column in self.tensors]
         # Numbers are rounded once, here, to what the formula computes in; half types compute in float32.
         self.number = self.dtype.type if self.dtype.itemsize >= 4 else np.float32
+        self.steps = 0
 
     def _move(self, name: str, ends: Any, shapes: list[tuple[int, ...]]) -> Any:
         """Put one kind of state into a flat array, and let its tensors look at their parts of it."""
@@ -125,21 +127,42 @@ class Bucket:
 
     def step(self, formula: Any, numbers: Sequence[Any], values: Sequence[float], grads: list[Any]) -> None:
         """Run `formula` over all parameters, and set the scalar state to `values`."""
+        if not self.flat_state and formula.direct_ is not refuse:
+            self._step_each(formula, numbers, grads)
+        else:
+            self._step_flat(formula, numbers, grads)
+        for flat, value in zip(self.flat_scalars, values, strict=True):
+            flat.fill(value)
+        self._bump()
+
+    def _step_flat(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
         np.concatenate(self.targets, out=self.param)
         np.concatenate(list(map(array_of, grads)), axis=None, out=self.grad)
         inputs = (self.param, self.grad, *self.flat_state, *map(self.number, numbers))
         kernels.launch(formula, inputs, (self.param, *self.flat_state), self.dtype)
         for target, source in zip(self.targets, self.sources, strict=True):
             target[:] = source
-        for flat, value in zip(self.flat_scalars, values, strict=True):
-            flat.fill(value)
-        self._bump()
+        self.steps += 1
+        if self.steps == kernels.TAUGHT_AFTER and not self.flat_state:
+            kernels.teach(formula, (self.param, self.grad, *map(plain, numbers)), self.param, self.dtype)
+
+    def _step_each(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
+        """The same, one native call a parameter: without state that takes less than copying to and fro."""
+        numbers, step = list(map(plain, numbers)), formula.direct_
+        for array, grad in zip(self.arrays, grads, strict=True):
+            if step(array, grad._a, *numbers) is None:
+                kernels.launch(formula, (array, grad._a, *map(self.number, numbers)), (array,), self.dtype)
 
     def _bump(self) -> None:
         now = _state.next_seq()
         for record in chain(map(record_of, self.params), self.records):
             record[COUNT] += 1
             record[STAMP] = now
+
+
+def plain(number: Any) -> Any:
+    """A hyperparameter as direct calls take it: they round it to what the formula computes in themselves."""
+    return number if number.__class__ is float else float(number)
 
 
 def same(now: list[Any], before: list[Any]) -> bool:

@@ -106,15 +106,35 @@ class ElementwiseOptimizer(Optimizer):
         Returns: what `closure` returned, or None.
         Raises: RuntimeError for sparse gradients, unless the optimizer takes them.
         """
-        with fb.set_grad_enabled(bool(self.defaults.get("differentiable"))):
-            loss = None
-            if closure is not None:
-                with fb.enable_grad():
-                    loss = closure()
-            for index, group in enumerate(self.param_groups):
-                self._check_group(group)
-                self._step_group(index, group)
+        loss = None
+        if closure is not None:
+            with fb.enable_grad():
+                loss = closure()
+        for index, group in enumerate(self.param_groups):
+            self._check_group(group)
+            if not self._step_as_before(index, group):
+                with fb.set_grad_enabled(bool(self.defaults.get("differentiable"))):
+                    self._step_group(index, group)
         return loss
+
+    def _step_as_before(self, index: int, group: dict[str, Any]) -> bool:
+        """Whether the last plan holds and is all buckets, which then are stepped: arrays only, nothing that could be recorded."""
+        plan = self.__dict__.get("_plans", {}).get(index)
+        if plan is None or plan.singles:
+            return False
+        params, grads, strided = [], [], fb.strided
+        for param in group["params"]:
+            grad = param.grad
+            if grad is None:
+                continue
+            if grad.layout is not strided:
+                return False
+            params.append(param)
+            grads.append(grad)
+        if not (same(params, plan.params) and self._is_current(plan, group)):
+            return False
+        self._step_buckets(plan, group, grads)
+        return True
 
     def _step_group(self, index: int, group: dict[str, Any]) -> None:
         params, grads, strided = [], [], fb.strided
@@ -128,13 +148,17 @@ class ElementwiseOptimizer(Optimizer):
             else:
                 self._step_sparse(group, param, grad)
         plan = self._plan(index, group, params)
-        for n, (bucket, where, fresh) in enumerate(plan.buckets):
-            update = self._update(group, bucket.values(), fresh)
-            numbers = tuple(_number(x) for x in update.numbers)
-            bucket.step(update.formula, numbers, update.scalars, [grads[i] for i in where])
-            plan.buckets[n] = (bucket, where, False)
+        self._step_buckets(plan, group, grads)
         for i in plan.singles:
             self._step_single(group, params[i], grads[i])
+
+    def _step_buckets(self, plan: Plan, group: dict[str, Any], grads: list[Any]) -> None:
+        for n, (bucket, where, fresh) in enumerate(plan.buckets):
+            update = self._update(group, bucket.values(), fresh)
+            numbers = [_number(x) for x in update.numbers]
+            bucket.step(update.formula, numbers, update.scalars, [grads[i] for i in where])
+            if fresh:
+                plan.buckets[n] = (bucket, where, False)
 
     def _plan(self, index: int, group: dict[str, Any], params: list[Any]) -> Plan:
         plans: dict[int, Plan] = self.__dict__.setdefault("_plans", {})
