@@ -223,3 +223,24 @@ def test_few_rows_have_the_bits_of_numpy(dtype, centred, monkeypatch):
             assert [m.tobytes() for m in run(x, *parameters)] == [e.tobytes() for e in expected]
         (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
         assert kernel is not None
+
+
+@pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("wants", [(True, False, False), (True, True, True), (False, True, False), (False, True, True)])
+def test_gradients_of_few_rows_have_the_bits_of_numpy(dtype, centred, wants, monkeypatch):
+    monkeypatch.setattr(twins, "COMPILE_AFTER", 2)
+    norm_few.planned_backward.cache_clear()
+    for (n, d), weighted in itertools.product(((1, 5), (4, 4), (7, 13), (63, 2), (1, 127)), (False, True)):
+        run = norm_few.planned_backward(n, d, np.dtype(dtype), weighted, wants, centred)
+        for seed in range(4):
+            grad, x = drawn((n, d), dtype, seed), drawn((n, d), dtype, seed + 10)
+            weight = drawn(d, dtype, seed + 20) if weighted else None
+            mean = x.mean(1, keepdims=True) * centred
+            inverse = 1 / x.std(1, keepdims=True)
+            made = run(grad, x, weight, mean, inverse)
+            expected = norm_few.backward(grad, x, weight, mean, inverse, wants, centred)
+            assert [m is None or m.tobytes() for m in made] == [e is None or e.tobytes() for e in expected]
+        (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
+        assert kernel is not None

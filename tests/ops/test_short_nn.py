@@ -404,3 +404,12 @@ def test_clipping_of_few_gradients(dtype):
         assert leaf.grad is grad
         assert grad.tolist()[:6] == [-0.5, -0.5, 0.0, 0.25, 0.5, 0.5]
         assert grad._version == before + 1
+
+
+def test_a_plan_is_found_by_a_size_as_by_a_tuple():
+    from flambeau.ops import _plans
+
+    x = fb.rand(3, 4)
+
+    assert _plans._typed(x.shape[1:]) == (fb.Size, 4, int)
+    assert F.layer_norm(x, x.shape[1:]).tolist() == F.layer_norm(x, (4,)).tolist()

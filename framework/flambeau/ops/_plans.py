@@ -15,6 +15,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.quiet import hush, unhush
 
+from ..devices import Size
 from ..dtypes import F4, F8
 from ..tensor import wrap
 from ._spec.short import compiled
@@ -206,7 +207,7 @@ _PAIR, _TRIPLE = (int, int), (int, int, int)  # classes of the tuples that are m
 def _typed(value: Any) -> Any:
     """What tells `value` from others that are equal to it but of another kind, such as 2.0 from 2.
 
-    Raises: TypeError for what is no number, text, None, or a tuple or list of those.
+    Raises: TypeError for what is no number, text, None, or a tuple, list or Size of those.
     """
     kind = value.__class__
     if kind in _PLAIN:
@@ -214,6 +215,6 @@ def _typed(value: Any) -> Any:
     kinds = (*map(type, value),)
     if kind is tuple and kinds in (_PAIR, _TRIPLE):
         return value
-    if kind is not tuple and kind is not list or not _PLAIN.issuperset(kinds):
+    if kind is not tuple and kind is not list and kind is not Size or not _PLAIN.issuperset(kinds):
         raise TypeError("no plain argument")
     return (kind, *value, *kinds)

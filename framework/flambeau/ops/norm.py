@@ -181,14 +181,13 @@ def _normalize_trailing_raw(
     d = prod(normalized_shape)
     rows = prod(input.shape[: input.ndim - len(normalized_shape)])
     w = None if weight is None else weight.reshape(-1)
-    made = row_backward(
+    to_input, to_weight, to_bias = row_backward(
         _as_rows(grad, rows, d), _as_rows(input, rows, d), w, keep, (needs_input, needs_weight, needs_bias)
     )
-    shapes = (input.shape, normalized_shape, normalized_shape)
-    kinds = (input, weight, bias)
-    return tuple(
-        None if m is None else _cast(m, k.dtype).reshape(s)
-        for m, s, k in zip(made, shapes, kinds, strict=True)
+    return (
+        None if to_input is None else _cast(to_input, input.dtype).reshape(input.shape),
+        None if to_weight is None else _cast(to_weight, weight.dtype).reshape(normalized_shape),
+        None if to_bias is None else _cast(to_bias, bias.dtype).reshape(normalized_shape),
     )
 
 

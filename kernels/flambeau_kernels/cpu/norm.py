@@ -183,7 +183,11 @@ def row_backward(
     if _few(rows.size, rows.dtype) and _alike(rows, grad, inverse, weight):
         from . import norm_few
 
-        return norm_few.backward(grad, rows, weight, mean, inverse, wants, centred)
+        run = norm_few.planned_backward(n, d, rows.dtype, weight is not None, wants, centred)
+        if not (grad.flags.c_contiguous and rows.flags.c_contiguous and (weight is None or weight.flags.c_contiguous)):
+            grad, rows = np.ascontiguousarray(grad), np.ascontiguousarray(rows)
+            weight = None if weight is None else np.ascontiguousarray(weight)
+        return run(grad, rows, weight, mean, inverse)
     if _compiled(rows):
         from . import norm_rows
 

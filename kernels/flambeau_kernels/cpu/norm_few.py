@@ -5,18 +5,22 @@ Elements are added in numpy's order: eight partial sums in turns, added in pairs
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
+
+import flambeau_kernels as kernels
 
 from flambeau_kernels.engine.language import kernel, local, unroll, widened
 from flambeau_kernels.vocabulary import sqrt
 
 from .twins import twin
 
-__all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned"]
+__all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned", "planned_backward"]
 
 LANES = 8
+MOST = 128  # elements
 
 _total: Any = np.add.reduce  # because numpy's stubs know no positional `keepdims`
 
@@ -183,3 +187,61 @@ def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bo
 
     constants = {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased}
     return twin(by_numpy, normalize_few, (*(dtype,) * 7, int, int, float), constants, around)
+
+
+@kernel
+def normalize_few_grad(chunk, grad, x, weight, mean, inverse, to_rows, to_weight, to_bias, rows, d, *,
+                       CENTRED, WEIGHT, ROWS, WEIGHTS, BIASES):  # fmt: skip
+    KIND = widened(mean)
+    unit, product = local(KIND, MOST), local(KIND, MOST)
+    for row in range(rows):
+        g, a, to = grad + row * d, x + row * d, to_rows + row * d
+        for i in range(d):
+            unit[i] = (a[i] - mean[row]) * inverse[row]
+        if WEIGHTS:
+            for i in range(d):
+                to_weight[i] = (KIND(0) if row == 0 else to_weight[i]) + g[i] * unit[i]
+        if BIASES:
+            for i in range(d):
+                to_bias[i] = (KIND(0) if row == 0 else to_bias[i]) + g[i]
+        if ROWS:
+            for i in range(d):
+                to[i] = g[i] * weight[i] if WEIGHT else g[i]
+                product[i] = to[i] * unit[i]
+            slope = row_total(product, d, KIND(0), KIND, False) / KIND(d)
+            if CENTRED:
+                level = row_total(to, d, KIND(0), KIND, False) / KIND(d)
+                for i in range(d):
+                    to[i] = to[i] - level
+            for i in range(d):
+                to[i] = (to[i] - unit[i] * slope) * inverse[row]
+
+
+@functools.lru_cache(maxsize=256)
+def planned_backward(n: int, d: int, dtype: np.dtype, weighted: bool, wants: tuple[bool, bool, bool], centred: bool) -> Any:
+    """``run(grad, rows, weight, mean, inverse)``, as `backward`, for contiguous arrays ``(n, d)``."""
+
+    def by_numpy(grad: Any, rows: Any, weight: Any, mean: Any, inverse: Any) -> Any:
+        return backward(grad, rows, weight, mean, inverse, wants, centred)
+
+    if d == 1 and (wants[1] or wants[2]):  # columns that numpy adds up in pairs
+        return by_numpy
+
+    def around(form: Any) -> Any:
+        def by_kernel(grad: Any, rows: Any, weight: Any, mean: Any, inverse: Any) -> Any:
+            to_rows = np.empty((n, d), dtype) if wants[0] else None
+            to_weight = np.empty(d, dtype) if wants[1] else None
+            to_bias = np.empty(d, dtype) if wants[2] else None
+            form(
+                1, False, grad, rows, rows if weight is None else weight, mean, inverse, rows if to_rows is None else to_rows,
+                rows if to_weight is None else to_weight, rows if to_bias is None else to_bias, n, d,
+            )  # fmt: skip
+            return to_rows, to_weight, to_bias
+
+        return by_kernel
+
+    constants = {"CENTRED": centred, "WEIGHT": weighted, "ROWS": wants[0], "WEIGHTS": wants[1], "BIASES": wants[2]}
+    return twin(by_numpy, normalize_few_grad, (*(dtype,) * 8, int, int), constants, around)
+
+
+kernels.plans_kept_elsewhere.append(planned_backward.cache_clear)
