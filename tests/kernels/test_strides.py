@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import sys
 
@@ -115,3 +116,14 @@ def test_the_numpy_tier_agrees():
     out = np.empty((300, 400), "float32")
     kernels.reference_launch(SUM, (x, y.T), (out,), np.dtype("float32"))
     np.testing.assert_array_equal(launched(SUM, x, y.T), out)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "complex128"])
+@pytest.mark.parametrize("shape", [(130, 190), (7, 70, 65), (33, 40, 3), (3, 65, 5, 33), (500, 3, 2, 17), (3, 20_001)])
+def test_operands_in_another_order_of_dimensions(shape, dtype):
+    for order in itertools.permutations(range(len(shape))):
+        some = array(shape, dtype).transpose(order)
+        other = array(some.shape, dtype, 1)
+        made = launched(SUM, some, other, compute=computing_in(dtype))
+        wanted = launched(SUM, np.ascontiguousarray(some), other, compute=computing_in(dtype))
+        np.testing.assert_array_equal(made.view(np.uint8), wanted.view(np.uint8))

@@ -123,7 +123,7 @@ def lay_out(_, entry, items, data, answer, in_place):
         n1 = shape[ndim - 2]
     plan[native.OPERANDS] = operands
     plan[native.N0], plan[native.N1], plan[native.OUTER] = n0, n1, outer
-    plan[native.CHUNKS] = 1
+    plan[native.CHUNKS], plan[native.PACK] = 1, 0
     plan[native.ROWS] = 0
     if total > 0:
         plan[native.ROWS] = total // n0

@@ -112,7 +112,7 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
     if reason is not None:
         return reason, None
     try:
-        where = plan.layout(outs[0].shape, inputs, outs)
+        where = plan.packing(plan.layout(outs[0].shape, inputs, outs), inputs)
         kernel = _kernel(formula, where, inputs, outs, compute)
     except Unsupported as unsupported:
         return f"no code for {unsupported}", None

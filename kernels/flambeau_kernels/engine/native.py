@@ -19,10 +19,12 @@ from flambeau_kernels.engine.lasting import lasting
 
 # Slots of a plan. Rows are all dimensions but the innermost, merged to n1 (fastest) times the outer ones.
 (KERNEL, OPERANDS, N0, N1, OUTER, ROWS, COLUMN_GRAIN, ROW_GRAIN, COLUMN_CHUNKS, CHUNKS, RELEASE,
- POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, RING, DIMS) = range(19)
+ POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, RING, PACK, DIMS) = range(20)
 # From DIMS on: the outer dimensions, (inner, outer) strides per operand, and a row of strides per outer
-# dimension.
+# dimension. Where PACK has the address of `pack`, there follow the bytes of an element of each operand that
+# it is to pack, 0 for others; a block is then no more than fits a tile of TILE_BYTES.
 
+TILE_BYTES = 1 << 14
 DATA_OFFSET = 16                                      # of the data pointer in numpy's PyArrayObject
 
 
@@ -118,6 +120,7 @@ def slot(name: str, index: int, llvm_type: str = "i64") -> str:
 
 _TEXT = f"""
 declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 ; Rows [rlo, rhi) and columns [clo, chi) of the plan.
 define internal void @block(ptr %plan, ptr %pointers, i64 %rlo, i64 %rhi, i64 %clo, i64 %chi) {{
@@ -129,9 +132,27 @@ entry:
   %far = getelementptr i64, ptr %strides, i64 %pairs
   %here = alloca ptr, i64 %operands
   %n0 = sub i64 %chi, %clo
+{slot("pack", PACK, "ptr")}
+  %packs = icmp ne ptr %pack, null
+  %bytes = mul i64 %operands, {TILE_BYTES}
+  %room = select i1 %packs, i64 %bytes, i64 0
+  %tiles = alloca i8, i64 %room, align 64
+  %own = alloca i64, i64 %pairs
+  %size = alloca [2 x i64]
+  %rows.at = getelementptr i64, ptr %size, i64 1
+  %question = alloca [5 x ptr]
+  store ptr %plan, ptr %question
+  %q1 = getelementptr ptr, ptr %question, i64 1
+  store ptr %here, ptr %q1
+  %q2 = getelementptr ptr, ptr %question, i64 2
+  store ptr %own, ptr %q2
+  %q3 = getelementptr ptr, ptr %question, i64 3
+  store ptr %tiles, ptr %q3
+  %q4 = getelementptr ptr, ptr %question, i64 4
+  store ptr %size, ptr %q4
   br label %rows
 rows:
-  %r = phi i64 [%rlo, %entry], [%rnext, %call]
+  %r = phi i64 [%rlo, %entry], [%rnext, %ran]
   %q = udiv i64 %r, %n1
   %i1 = urem i64 %r, %n1
   %tail = sub i64 %n1, %i1
@@ -178,7 +199,21 @@ place:
   %others = icmp slt i64 %knext, %operands
   br i1 %others, label %operand, label %call
 call:
+  br i1 %packs, label %packing, label %plain
+plain:
   call void %kernel(ptr %here, i64 %n0, i64 %count, ptr %strides)
+  br label %ran
+packing:
+  store i64 %n0, ptr %size
+  store i64 %count, ptr %rows.at
+  %pairs.bytes = mul i64 %pairs, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %own, ptr %strides, i64 %pairs.bytes, i1 false)
+  call void %pack(i64 0, ptr %question)
+  %packed.n0 = load i64, ptr %size
+  %packed.n1 = load i64, ptr %rows.at
+  call void %kernel(ptr %here, i64 %packed.n0, i64 %packed.n1, ptr %own)
+  br label %ran
+ran:
   %rnext = add i64 %r, %count
   %more = icmp slt i64 %rnext, %rhi
   br i1 %more, label %rows, label %done

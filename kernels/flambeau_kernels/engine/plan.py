@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flambeau_kernels.engine import native, pool
+from flambeau_kernels.engine import native, pack, pool
 
 # Estimated nanoseconds, for one core with 256-bit vectors: per unit of `Kernel.cost` and per byte moved.
 NS_PER_COST = 0.015
@@ -22,9 +22,6 @@ CHUNK_NS = 6_000.0
 RELEASE_NS = 50_000.0
 
 LINE = 64                                             # bytes of a cache line
-# Rows and columns of a tile of a transposed operand. Where rows lie a power of two apart, all lines of a tile
-# fall into one set of the cache, which holds 8 or 12: more columns are up to four times slower then.
-TILE = (64, 8)
 
 Dimension = tuple[int, tuple[int, ...]]               # length, and the stride of each operand in bytes
 
@@ -35,6 +32,7 @@ class Layout:
 
     dims: tuple[Dimension, ...]
     access: str
+    packed: tuple[int, ...] = ()                      # of each operand, the bytes of an element if it is packed, else 0
 
     @property
     def rows(self) -> int:
@@ -70,6 +68,32 @@ def layout(shape: tuple[int, ...], inputs: list[np.ndarray], outs: list[np.ndarr
     return Layout(tuple(merged), access)
 
 
+def packing(where: Layout, inputs: list[np.ndarray]) -> Layout:
+    """`where` with transposed inputs packed: those of which each column of a row lies on another cache line.
+
+    The dimension along which the first of them is dense comes next to the last, so that its lines are used up in a tile.
+    """
+    if len(where.dims) < 2:
+        return where
+    *outer, last = where.dims
+    items = [a.itemsize if a.itemsize in pack.SIZES else 0 for a in inputs]
+    for k, item in enumerate(items):
+        if not item or abs(last[1][k]) < LINE:
+            continue
+        near = min(range(len(outer)), key=lambda d: abs(outer[d][1][k]) or LINE)
+        if 0 < abs(outer[near][1][k]) < LINE:
+            outer.append(outer.pop(near))
+            break
+    else:
+        return where
+    nearest = outer[-1][1]
+    items += [0] * (len(nearest) - len(items))        # of results, which decided the order
+    packed = tuple(item if abs(step) >= LINE > abs(after) > 0 else 0
+                   for item, step, after in zip(items, last[1], nearest, strict=True))
+    access = "".join("c" if item else a for item, a in zip(packed, where.access, strict=True))
+    return Layout((*outer, last), access, packed)
+
+
 def _broadcast_strides(array: np.ndarray, ndim: int) -> tuple[int, ...]:
     own = tuple(0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True))
     return (0,) * (ndim - array.ndim) + own
@@ -90,11 +114,13 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
     one_row = (1, (0,) * operands)
     dims = where.dims if len(where.dims) > 1 else (one_row, *where.dims)
     *outer, (n1, next_strides), (n0, inner_strides) = dims
-    plan = native.new_table(native.DIMS + len(outer) * (1 + operands) + 2 * operands)
+    plan = native.new_table(native.DIMS + len(outer) * (1 + operands) + 3 * operands)
     ns = nanoseconds(cost, bytes_per_element)
     small = where.rows * n0 < shared_from(ns)
-    if crosses_lines(inner_strides, next_strides):
-        row_grain, column_grain = min(TILE[0], where.rows), min(TILE[1], n0)
+    if where.packed:
+        plan[native.PACK] = pack.address()
+        column_grain = min(n0, pack.SIDE)
+        row_grain = min(pack.TILE_BYTES // max(where.packed) // column_grain, where.rows)
     else:
         row_grain, column_grain = (where.rows, n0) if small else grains(where.rows, n0, ns)
     across = -(-n0 // column_grain)
@@ -109,7 +135,8 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
     # The driver takes the lowest of the outer dimensions first.
     outer.reverse()
     pairs = [s for both in zip(inner_strides, next_strides, strict=True) for s in both]
-    plan[native.DIMS:] = [*(n for n, _ in outer), *pairs, *(s for _, steps in outer for s in steps)]
+    plan[native.DIMS:] = [*(n for n, _ in outer), *pairs, *(s for _, steps in outer for s in steps),
+                           *(where.packed or (0,) * operands)]
     return plan
 
 
@@ -126,16 +153,6 @@ def shared_from(ns_per_element: float) -> int:
 def chunk_elements(ns_per_element: float) -> int:
     """Elements of a chunk that is worth handing to another thread, roughly."""
     return max(1024, int(CHUNK_NS / ns_per_element) // 1024 * 1024)
-
-
-def crosses_lines(inner_strides: tuple[int, ...], next_strides: tuple[int, ...]) -> bool:
-    """Whether an operand is transposed: each column of a row lies on another cache line, shared by several
-    rows.
-
-    Such loops run in tiles, so that a line is used up while it is in the cache.
-    """
-    both = zip(inner_strides, next_strides, strict=True)
-    return any(abs(inner) >= LINE > abs(after) > 0 for inner, after in both)
 
 
 def grains(rows: int, columns: int, ns_per_element: float) -> tuple[int, int]:
