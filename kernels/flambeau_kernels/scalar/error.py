@@ -63,11 +63,14 @@ def ndtr32(x: Symbol) -> Symbol:
 
 
 def ndtr_near32(x: Symbol) -> Symbol:
-    """`ndtr32` with the first of its exponents alone. Below -5.5 it falls too slowly: under 2e-8, and right to that."""
+    """`ndtr32` with the first of its exponents alone. Below -5.5 it falls too slowly: under 2e-8, and right to that.
+
+    It is for products with `x`, which are nan where `x` is: here nan gives 1.
+    """
     a = abs(x)
-    exponent = -a * two_chains("ndtr_exponent.float32", select(a < NDTR_TOP, a, NDTR_TOP))
+    exponent = -(a * two_chains("ndtr_exponent.float32", select(a < NDTR_TOP, a, NDTR_TOP)))
     half = select(a < NDTR_NEAR_ZERO, bounded_exp(exponent, -1), 0.0)
-    return keep_nan(x, select(x < 0, half, 1.0 - half))
+    return select(x < 0, half, 1.0 - half)
 
 
 def ndtr64(x: Symbol) -> Symbol:
