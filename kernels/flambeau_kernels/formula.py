@@ -13,7 +13,7 @@ _WORDS = frozenset((*vocabulary.WORDS, *vocabulary.HOST_WORDS))
 _EXACT_WORDS = frozenset((
     "abs", "sqrt", "rsqrt", "floor", "ceil", "trunc", "nearbyint", "copysign", "where", "minimum", "maximum", "fmin", "fmax",
     "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "signbit", "sign", "real", "imag",
-    "conj", "bit_not", "fmod", "remainder", "floor_divide",
+    "conj", "bit_not", "fmod", "remainder", "floor_divide", "gcd", "lcm",
 ))  # fmt: skip
 
 

@@ -104,6 +104,12 @@ def _remainder(x: Any, y: Any) -> Any:
     return np.where((rest != 0) & ((rest < 0) != (np.asarray(y) < 0)), rest + y, rest)
 
 
+def _lcm(x: Any, y: Any) -> Any:
+    """The least common multiple modulo a power of two; as PyTorch has it, its size from 32 bits on."""
+    made = np.lcm(x, y)
+    return made if made.dtype.itemsize < 4 else np.abs(made)
+
+
 def _fma(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 
@@ -137,6 +143,6 @@ WORDS_READ: dict[str, Any] = {
     "special_scaled_modified_bessel_k1": _scipy("k1e"), "special_erfcx": _scipy("erfcx"),
     "special_log_ndtr": _scipy("log_ndtr"), "special_spherical_bessel_j0": _spherical_j0,
     "special_airy_ai": _airy_ai, "igamma": _scipy("gammainc"), "igammac": _scipy("gammaincc"),
-    "gcd": np.gcd, "lcm": np.lcm, "ldexp": lambda x, y: x * np.exp2(y), "frexp_mantissa": _frexp(0), "frexp_exponent": _frexp(1),
+    "gcd": np.gcd, "lcm": _lcm, "ldexp": lambda x, y: x * np.exp2(y), "frexp_mantissa": _frexp(0), "frexp_exponent": _frexp(1),
     "bit_not": np.invert,
 }  # fmt: skip

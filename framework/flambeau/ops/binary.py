@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels.cpu.along import ALL, Along
+from flambeau_kernels.cpu.reduce import Reduction
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, where
 
@@ -199,6 +201,14 @@ def trunc_quotient_of_integers(input, other):
     return where((quotient < 0) & (quotient * other != input), quotient + 1, quotient)
 
 
+def _is_not_zero(x: Any) -> Any:
+    return x != 0
+
+
+_all_of = Along("fold", Reduction("all", "and", _is_not_zero), lambda dtype: (_BOOL, _BOOL), dims=ALL)
+_BOOL = np.dtype(bool)
+
+
 def _by_integers(op: ElementwiseOp) -> None:
     """Give `op`, whose formula has no value for a divisor of 0, a short way for integers: it looks at the divisor first."""
     formula = Formula(op.fn, f"{op.name}_by_integers")
@@ -209,7 +219,10 @@ def _by_integers(op: ElementwiseOp) -> None:
         a = input._a
         if other.__class__ is Tensor:
             b = other._a
-            if b.dtype is not a.dtype or b.__class__ is not ndarray or not b.all():
+            if b.dtype is not a.dtype or b.__class__ is not ndarray:
+                return None
+            whole = _all_of(b, None, False)
+            if not (b.all() if whole is None else whole):
                 return None
         elif other.__class__ is int and other and (-128 < other < 128 if a.dtype.kind == "i" else 0 < other < 256):
             b = other
@@ -368,20 +381,21 @@ _POWER_BY_NUMBER = Formula(lambda input, exponent: pow(input, exponent), "pow_by
 
 def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
     input, exponent = arrays
+    short_way = compute is F4 or compute is F8 or compute.kind in "iu"
     if exponent.__class__ not in (int, float):
         ElementwiseOp.launch(pow, arrays, out, compute)
-        if input.__class__ in (int, float) and (compute is F4 or compute is F8):
+        if input.__class__ in (int, float) and short_way:
             pow.learn(pow.formula, arrays, out, compute)
         return
     if compute.kind == "c" and exponent == 0:             # also of 0, unlike an exponent that is an array of zeros
         out.fill(1)
         return
     formula = None
-    if dtypes.from_numpy_dtype(compute).category >= dtypes.FLOATING:
+    if exponent in (2, 3) or dtypes.from_numpy_dtype(compute).category >= dtypes.FLOATING:
         formula = _SHORT_POWERS.get(exponent)
     formula, operands = (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
     kernels.launch(formula, operands, (out,), compute)
-    if compute is F4 or compute is F8:
+    if short_way:
         pow.learn(formula, operands, out, compute)
 
 
@@ -390,12 +404,16 @@ pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how t
 
 @pow.fast
 def _pow_fast(input: Any, exponent: Any) -> Any:
-    """Powers of floating tensors by a number; squares and cubes have short derivatives too."""
+    """Powers of floating tensors by a number, and of integers; squares and cubes have short derivatives too."""
     if (exponent.__class__ is not int and exponent.__class__ is not float) or not isinstance(input, Tensor):
         return None
     a = input._a
     if a.dtype is not F4 and a.dtype is not F8:
-        return None
+        if a.dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
+            return None
+        short = _SHORT_POWERS.get(exponent) if exponent > 1 else None
+        made = _POWER_BY_NUMBER.direct(a, exponent) if short is None else short.direct(a)
+        return None if made is None else wrap(made)
     if exponent in (2, 3):
         return (OPS["square"] if exponent == 2 else cube).function(input)
     short = _SHORT_POWERS.get(exponent)
@@ -616,7 +634,7 @@ def gcd(input, other):
     return gcd(input, other)
 
 
-@elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.lcm)
+@elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common))
 def lcm(input, other):
     """Least common multiple, elementwise; never negative. Integers only."""
     return lcm(input, other)

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_kernels.scalar import complexes
+from flambeau_kernels.scalar import complexes, integers
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import ComplexSymbol
 from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
@@ -100,9 +100,7 @@ def power(base: Any, exponent: Any) -> Symbol:
         if short is not None:
             return short
     a, b = sy.pair(base, exponent)
-    if a.kind.family != "f":
-        raise Unsupported(f"power of {a.kind.name}")
-    return _elementary("pow", a, b)
+    return _elementary("pow", a, b) if a.kind.family == "f" else integers.power(a, b)
 
 
 def _short_power(x: Symbol, exponent: Any) -> Symbol | None:
@@ -215,9 +213,10 @@ _PLAIN: dict[str, Callable[..., object]] = {
     "logical_or": _logical(lambda a, b: a | b), "logical_xor": _logical(lambda a, b: a ^ b),
     "real": real, "imag": imag, "conj": real, "angle": angle, "atan2": _binary("atan2"),
     "special_polygamma": polygamma,
+    "gcd": lambda a, b: integers.gcd(*sy.pair(a, b)), "lcm": lambda a, b: integers.lcm(*sy.pair(a, b)),
 }  # fmt: skip
 
-_ONLY_NUMPYS = frozenset(("special_zeta", "special_airy_ai", "igamma", "igammac", "gcd", "lcm", "ldexp", "frexp_mantissa",
+_ONLY_NUMPYS = frozenset(("special_zeta", "special_airy_ai", "igamma", "igammac", "ldexp", "frexp_mantissa",
                           "frexp_exponent", "bit_not"))
 READING: dict[str, Callable[..., object]] = {
     **{name: _on_numbers(name, _PLAIN.get(name) or _unary(name)) for name in WORDS},
