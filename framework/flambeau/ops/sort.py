@@ -195,7 +195,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 kthvalue.kernel(lambda a, k, dim, keepdim: _ranked(a, k - 1, dim, keepdim))
 kthvalue.shape(lambda input, k, dim, keepdim: _reduced_shape(input, dim, keepdim))
 picks(kthvalue)
-_KTH = Along("ranked", "kth", most_along=MOST_SORTED, takes_k=True)
+_KTH = Along("ranked", "kth", takes_k=True)
 
 
 @kthvalue.fast
@@ -243,7 +243,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     pair.kernel(_median_kernel(skip_nan))
     pair.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
     picks(pair)
-    ranked = Along("ranked", name, dims=ALL, most_along=MOST_SORTED)
+    ranked = Along("ranked", name, dims=ALL)
 
     def whole(input):
         pass

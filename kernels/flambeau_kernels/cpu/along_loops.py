@@ -28,7 +28,8 @@ from flambeau_kernels.vocabulary import abs, ceil, exp, floor, log, log1p, maxim
 
 from ._tops import extreme_of
 from .along import MOST
-from .keys import has_keys, key_at
+from .keys import has_keys, is_wide, key_at
+from .ranks import FEW, ROOM, keys_of, median_rank, order_of, place_at
 from .reduce_loops import finished, identity_of, joined, term_of
 
 __all__ = ["TASKS"]
@@ -323,15 +324,24 @@ def insert(p, step, n, k, places, keys, flip):
             places[at] = j
 
 
+def in_order(p, step, n, places, keys, ranks, flip, KEY):
+    """The places of all of `n` elements in order, equal ones in the order they have."""
+    keys_of(p, step, n, keys, flip)
+    order_of(keys, n, ranks, places, KEY)
+
+
 @kernel
 def ordered(chunk, x, out, second, outer, n, inner, k, *, KEY, FLIP, WHOLE, VALUES):
     """The first `k` elements in order (all of them if `WHOLE`) and where they are."""
-    keys, places = local(KEY, MOST_SORTED), local(int64, MOST_SORTED)
+    keys, ranks, places = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
     wanted = n if WHOLE else k
     for o in range(outer):
         for i in range(inner):
             p = x + (o * n * inner + i)
-            insert(p, inner, n, wanted, places, keys, KEY(FLIP))
+            if wanted > MOST_INSERTED:
+                in_order(p, inner, n, places, keys, ranks, KEY(FLIP), KEY)
+            else:
+                insert(p, inner, n, wanted, places, keys, KEY(FLIP))
             for j in range(wanted):
                 to = (o * wanted + j) * inner + i
                 if VALUES:
@@ -339,11 +349,11 @@ def ordered(chunk, x, out, second, outer, n, inner, k, *, KEY, FLIP, WHOLE, VALU
                 second[to] = places[j]
 
 
-MOST_SORTED = 64  # elements of a line, whose places are found by insertion
+MOST_INSERTED = 6  # elements found sooner by insertion
 
 
 def _key(dtype: np.dtype) -> Any:
-    return int64 if dtype.name in ("float64", "int64", "uint32") else int32
+    return int64 if is_wide(dtype) else int32
 
 
 def _ordered(dtype: np.dtype, descending: bool, whole: bool, values: bool) -> Task | None:
@@ -356,38 +366,41 @@ def _ordered(dtype: np.dtype, descending: bool, whole: bool, values: bool) -> Ta
 
 
 @kernel
-def ranked(chunk, x, out, second, outer, n, inner, k, *, KEY, WHICH):
-    """The `k`-th smallest element, the lower median (of what is not nan), or the most frequent, and where it is."""
-    keys, places = local(KEY, MOST_SORTED), local(int64, MOST_SORTED)
+def ranked(chunk, x, out, second, outer, n, inner, k, *, KEY, WHICH, FLOATING):
+    """The `k`-th smallest element, the lower median (of what is not nan), and where it is."""
+    keys, at = local(KEY, MOST + ROOM), local(int32, 2 * MOST)
     for o in range(outer):
         for i in range(inner):
             p = x + (o * n * inner + i)
-            insert(p, inner, n, n, places, keys, KEY(0))
+            keys_of(p, inner, n, keys, KEY(0))
             rank = k - 1
-            if WHICH == "mode":
-                rank = longest_run(p, inner, places, n)
-            elif WHICH != "kth":
-                # nan comes last: skipped, it shortens the line; met, the first of it is the median.
-                numbers = n
-                while numbers > 0 and p[places[max(numbers - 1, 0)] * inner] != p[places[max(numbers - 1, 0)] * inner]:
-                    numbers -= 1
-                rank = (n - 1) // 2
-                if numbers < n:
-                    rank = max(numbers - 1, 0) // 2 if WHICH == "nanmedian" else numbers
-            out[o * inner + i] = p[places[rank] * inner]
-            second[o * inner + i] = places[rank]
+            if WHICH != "kth":
+                rank = median_rank(keys, n, KEY, WHICH, FLOATING)
+            place = place_at(keys, at, n, rank, KEY)
+            out[o * inner + i] = p[place * inner]
+            second[o * inner + i] = place
+
+
+@kernel
+def modes(chunk, x, out, second, outer, n, inner, k, *, KEY):
+    """The most frequent element, the smallest of several, and the last place it has."""
+    keys, ranks, places = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
+    for o in range(outer):
+        for i in range(inner):
+            p = x + (o * n * inner + i)
+            in_order(p, inner, n, places, keys, ranks, KEY(0), KEY)
+            at = places[longest_run(p, inner, places, n)]
+            out[o * inner + i] = p[at * inner]
+            second[o * inner + i] = at
 
 
 def longest_run(p, step, places, n):
     """Where the first of the longest runs of equal elements in order ends."""
     end, best, run = 0, 1, 1
     for j in range(1, n):
-        run += 1
-        if p[places[j] * step] != p[places[j - 1] * step]:
-            run = 1
-        if run > best:
-            best = run
-            end = j
+        run = where(p[places[j] * step] == p[places[j - 1] * step], run + 1, 1)
+        end = where(run > best, j, end)
+        best = max(best, run)
     return end
 
 
@@ -395,7 +408,9 @@ def _ranked(dtype: np.dtype, which: str) -> Task | None:
     if not has_keys(dtype) or dtype.name == "bool":
         return None
     results = ((dtype, REDUCED), (_INT64, REDUCED))
-    return Task(ranked, {"KEY": _key(dtype), "WHICH": which}, results)
+    if which == "mode":
+        return Task(modes, {"KEY": _key(dtype)}, results)
+    return Task(ranked, {"KEY": _key(dtype), "WHICH": which, "FLOATING": dtype.kind not in "iu"}, results)
 
 
 # -- beside another array ------------------------------------------------------------------------------------------------
@@ -458,11 +473,11 @@ def _bins(dtype: np.dtype) -> Task | None:
 def quantiles(chunk, x, out, second, outer, n, inner, other, count, *, KEY, SKIP):
     """What stands at the share ``other[0]`` of each line in order, or of its numbers if `SKIP`, between neighbours in proportion."""
     kind = widened(x)
-    keys, places = local(KEY, MOST_SORTED), local(int64, MOST_SORTED)
+    keys, ranks, places = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
     for o in range(outer):
         for i in range(inner):
             p = x + (o * n * inner + i)
-            insert(p, inner, n, n, places, keys, KEY(0))
+            in_order(p, inner, n, places, keys, ranks, KEY(0), KEY)
             numbers = n
             while numbers > 0 and p[places[max(numbers - 1, 0)] * inner] != p[places[max(numbers - 1, 0)] * inner]:
                 numbers -= 1

@@ -1,40 +1,258 @@
-"""The element of a given rank in each row, without sorting it.
+"""Ranks of elements in lines: all of a short line, or the element of one rank in a long one.
 
-Keys are looked at digit by digit from the top: counting tells which digit the wanted element has, and only the
-elements with that digit stay, in the order they had. What is left in the end are equal elements, so among them the
-rank names the place that a stable sort would give.
+In a short line the rank of an element is how many keys come before its own, counted in whole vectors: the square of the
+length, but without a branch or a table. In a long one two keys of a small sample enclose the wanted rank; what lies outside is
+dropped, in one pass that counts and one that keeps, until the rest is short. Should the sample mislead too often, the range
+of keys is halved instead. What is left keeps its order, so among equal elements the rank names the place that a stable sort
+would give.
 
-Source: Knuth, TAOCP volume 3, section 5.2.2, exercise 31 (radix exchange, descending into one side only).
+Source: Floyd and Rivest 1975, "Expected Time Bounds for Selection", CACM 18(3).
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import int64, kernel, local, uint32, uint64
+from flambeau_kernels.engine.language import (
+    broadcast,
+    independent,
+    int32,
+    int64,
+    kernel,
+    lanes,
+    load,
+    local,
+    repeated,
+    store,
+    uint64,
+    unroll,
+    vector,
+)
+from flambeau_kernels.vocabulary import where
 
-from .keys import is_wide
-from .radix import word_at
+from .keys import BITS_OF, is_wide, key_at
 
-__all__ = ["best", "place_of_rank"]
+__all__ = ["FEW", "ROOM", "best", "keys_of", "last_key", "median_rank", "order_of", "place_at", "place_of_rank", "ranked_lines"]
 
 WORK = 1 << 14                                       # elements per chunk
-BITS = 11                                            # of a digit; rows too short for 2048 buckets use 256
+FEW = 64                                             # elements of a line, and keys of a sample, that are ranked by counting
+ROOM = 64                                            # keys behind a line for whole vectors
+BESIDE = 8                                           # keys of a sample on each side of the wanted rank: twice their deviation
+TRIES = 8                                            # samples before keys are halved
+
+
+# -- in kernels ----------------------------------------------------------------------------------------------------------
+
+
+def last_key(KEY):
+    """The key that no other one comes after, which is that of nan."""
+    return KEY((1 << (KEY.bits - 1)) - 1)
+
+
+def keys_of(p, step, n, keys, flip):
+    """The keys of a line, whose elements are `step` apart."""
+    if step == 1:
+        for j in independent(range(n)):
+            keys[j] = key_at(p, j) ^ flip
+    else:
+        for j in range(n):
+            keys[j] = key_at(p, j * step) ^ flip
+
+
+def rank_of_each(keys, n, ranks, KEY):
+    """``ranks[j]``, int32, becomes how many of the up to `FEW` keys are less than key `j`. Both have room for `FEW`."""
+    if KEY is int64:
+        low, high = keys[0], keys[0]
+        for j in range(n):
+            low, high = min(low, keys[j]), max(high, keys[j])
+        # Most integers lie close enough together for lanes of half the size.
+        if uint64(high - low) < uint64(1 << 31):
+            narrow = local(int32, FEW)
+            for j in range(n):
+                narrow[j] = int32(keys[j] - low)
+            count_less(narrow, n, ranks, int32)
+        else:
+            count_less(keys, n, ranks, KEY)
+    else:
+        count_less(keys, n, ranks, KEY)
+
+
+def count_less(keys, n, ranks, KEY):
+    N = lanes(KEY)
+    WHOLE = vector(int32, N)
+    one, none = broadcast(KEY(1), N), broadcast(KEY(0), N)
+    for first in range(0, n, 2 * N):                 # what lies behind the keys is ranked as well, and means nothing
+        left, right = load(keys, first, N), load(keys, first + N, N)
+        before, also = none, none
+        for j in repeated(range(n), 4):
+            other = broadcast(keys[j], N)
+            before = before + where(other < left, one, none)
+            also = also + where(other < right, one, none)
+        store(ranks, first, WHOLE(before))
+        store(ranks, first + N, WHOLE(also))
+
+
+def order_of(keys, n, ranks, places, KEY):
+    """The places of up to `FEW` keys in order, equal ones in the order they have; room as for `rank_of_each`."""
+    rank_of_each(keys, n, ranks, KEY)
+    slots = local(int32, FEW)
+    for j in range(n):
+        slots[j] = int32(j)
+    for j in range(n):                               # equal keys have the rank of the first of them
+        rank = int64(ranks[j])
+        to = slots[rank]
+        slots[rank] = to + int32(1)
+        places[int64(to)] = j
+
+
+def median_rank(keys, n, KEY, WHICH, FLOATING):
+    """Where in order the lower median is: met, the first nan is the median; skipped ('nanmedian'), nans shorten the line."""
+    rank = (n - 1) // 2
+    if FLOATING:
+        nan, missing = last_key(KEY), 0
+        for j in range(n):
+            missing += int64(keys[j] == nan)
+        if missing > 0:
+            numbers = n - missing
+            rank = max(numbers - 1, 0) // 2 if WHICH == "nanmedian" else numbers
+    return rank
+
+
+def place_at(keys, at, n, rank, KEY):
+    """The place of the element of this rank, from 0. `keys` have room behind the `n`, `at` is of 2 `n` int32; both are used up."""
+    N = lanes(KEY)
+    sample, ranks, order = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
+    one, none = broadcast(KEY(1), N), broadcast(KEY(0), N)
+    chosen = at + n
+    # All that are left have keys from `least` to `most`.
+    left, tried, wanted = n, 0, rank
+    least, most = KEY(-1) - last_key(KEY), last_key(KEY)
+    while left > FEW and least < most:
+        low, high = least, (least & most) + ((least ^ most) >> 1)
+        if tried < TRIES:
+            for j in range(FEW):
+                sample[j] = keys[(j * left + left // 2) // FEW]
+            order_of(sample, FEW, ranks, order, KEY)
+            middle = wanted * FEW // left
+            # Every third time one key, which is gone from what is left, whatever the others are.
+            beside = BESIDE if tried % 3 < 2 else 0
+            if middle >= beside:
+                low = sample[order[middle - beside]]
+            high = most
+            if middle + beside < FEW:
+                high = sample[order[middle + beside]]
+        store(keys, left, broadcast(last_key(KEY), N))
+        lows, highs = broadcast(low, N), broadcast(high, N)
+        less, upto = none, none
+        for j in repeated(range(0, left, N), 4):
+            some = load(keys, j, N)
+            less = less + where(some < lows, one, none)
+            upto = upto + where(some <= highs, one, none)
+        below, within = lane_total(less, KEY), min(lane_total(upto, KEY), left)
+        if wanted < below:
+            most = low - KEY(1)
+        elif wanted < within:
+            least = low
+            most = high
+            wanted -= below
+        else:
+            least = high + KEY(1)
+            wanted -= within
+        kept = 0
+        for j in repeated(range(left), 4):
+            chosen[kept] = int32(j)
+            key = keys[j]
+            kept += int64((key >= least) & (key <= most))
+        for j in range(kept):
+            place = int64(chosen[j])
+            keys[j] = keys[place]
+            at[j] = chosen[j] if tried == 0 else at[place]
+        left = kept
+        tried += 1
+    found = wanted
+    if least < most:
+        rank_of_each(keys, left, ranks, KEY)
+        top = int32(0)
+        for j in range(left):
+            top = max(top, ranks[j] if int64(ranks[j]) <= wanted else int32(0))
+        found, ahead = 0, wanted - int64(top)
+        while ranks[found] != top or ahead > 0:      # of equal keys so many come first
+            if ranks[found] == top:
+                ahead -= 1
+            found += 1
+    if tried > 0:
+        found = int64(at[found])
+    return found
+
+
+def lane_total(counts, KEY):
+    N = lanes(KEY)
+    each = local(KEY, N)
+    store(each, 0, counts)
+    total = int64(0)
+    for k in unroll(range(N)):
+        total += int64(each[k])
+    return total
+
+
+# -- kernels -------------------------------------------------------------------------------------------------------------
 
 
 def place_of_rank(a: np.ndarray, ranks: np.ndarray, descending: bool = False) -> np.ndarray:
     """``(rows, n)`` in C order, ``(rows)`` int64 from 0: where the stable order of each row has its element of that rank."""
     rows, n = a.shape
+    return _found(a, rows, n, 1, "ranks", ranks, -1 if descending else 0)[1].reshape(rows)
+
+
+def ranked_lines(a: np.ndarray, dim: int, which: str, ranks: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Of each line of `a` (C order, not empty) along `dim` one element and its place; `dim` is kept as 1.
+
+    Args:
+        which: 'median', 'nanmedian', or 'ranks': those of `ranks`, int64, from 0, one a line.
+    """
+    shape = a.shape
+    outer, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+    values, places = _found(a, outer, shape[dim], inner, which, np.zeros(1, np.int64) if ranks is None else ranks, 0)
+    kept = (*shape[:dim], 1, *shape[dim + 1 :])
+    return values.reshape(kept), places.reshape(kept)
+
+
+def _found(a: np.ndarray, outer: int, n: int, inner: int, which: str, ranks: np.ndarray, flip: int) -> tuple[np.ndarray, np.ndarray]:
+    lines = outer * inner
     each = max(1, WORK // n)
-    chunks = -(-rows // each)
-    wide = is_wide(a.dtype)
-    words, origins = np.empty(chunks * n, np.uint64), np.empty(chunks * n if wide else 0, np.uint32)
-    places = np.empty(rows, np.int64)
-    bits, flip = BITS if n >= 2048 else 8, -1 if descending else 0
-    find.run(chunks, a, ranks, places, words, origins, n, rows, each, bits, flip, WIDE=wide, release=a.size > WORK)
-    return places
+    chunks = -(-lines // each)
+    values, places = np.empty(lines, a.dtype), np.empty(lines, np.int64)
+    keys, at = np.empty(chunks * (n + ROOM), np.int64 if is_wide(a.dtype) else np.int32), np.empty(chunks * 2 * n, np.int32)
+    _finding(a.dtype, which)(chunks, a.size > WORK, a, a, values, ranks, places, keys, at, n, inner, lines, each, flip)
+    return values, places
+
+
+@functools.cache
+def _finding(dtype: np.dtype, which: str) -> Any:
+    bits, wide, i8 = BITS_OF[dtype.itemsize], is_wide(dtype), np.dtype(np.int64)
+    types = (dtype, bits, bits, i8, i8, i8 if wide else np.dtype(np.int32), np.dtype(np.int32), *[int] * 5)
+    return find.form(types, {"WHICH": which, "KEY": int64 if wide else int32, "FLOATING": dtype.kind not in "iub"})
+
+
+@kernel(aliased=True)
+def find(chunk: Any, a: Any, bits: Any, values: Any, ranks: Any, places: Any, keys: Any, at: Any, n: Any, inner: Any, lines: Any,
+         each: Any, flip: Any, *, WHICH: str, KEY: Any, FLOATING: bool) -> Any:  # fmt: skip
+    mine, mine_at = keys + chunk * (n + ROOM), at + chunk * 2 * n
+    for line in range(chunk * each, min(lines, chunk * each + each)):
+        start = (line // inner) * n * inner + line % inner
+        keys_of(a + start, inner, n, mine, KEY(flip))
+        rank = ranks[0]
+        if WHICH == "ranks":
+            rank = ranks[line]
+        else:
+            rank = median_rank(mine, n, KEY, WHICH, FLOATING)
+        place = place_at(mine, mine_at, n, rank, KEY)
+        places[line] = place
+        values[line] = bits[start + place * inner]
 
 
 def best(a: np.ndarray, k: int, largest: bool) -> np.ndarray:
@@ -43,66 +261,20 @@ def best(a: np.ndarray, k: int, largest: bool) -> np.ndarray:
     last = place_of_rank(a, np.full(rows, k - 1), largest)
     places = np.empty((rows, k), np.int64)
     each = max(1, WORK // n)
-    collect.run(-(-rows // each), a, last, places, n, k, rows, each, -1 if largest else 0, WIDE=is_wide(a.dtype),
+    collect.run(-(-rows // each), a, last, places, n, k, rows, each, -1 if largest else 0, KEY=int64 if is_wide(a.dtype) else int32,
                 release=a.size > WORK)  # fmt: skip
     return places
 
 
 @kernel
-def collect(chunk: Any, a: Any, last: Any, places: Any, n: Any, k: Any, rows: Any, each: Any, flip: Any, *, WIDE: bool = False) -> Any:
+def collect(chunk: Any, a: Any, last: Any, places: Any, n: Any, k: Any, rows: Any, each: Any, flip: Any, *, KEY: Any) -> Any:
     """The places of what comes no later than the element at ``last[row]``."""
     for row in range(chunk * each, min(rows, chunk * each + each)):
         x, to, found = a + row * n, places + row * k, 0
         end = last[row]
-        worst = word_at(x, end, flip, WIDE)
+        worst = key_at(x, end) ^ KEY(flip)
         for i in range(n):
             if found < k:                            # always, up to the last one
-                word = word_at(x, i, flip, WIDE)
+                key = key_at(x, i) ^ KEY(flip)
                 to[found] = i
-                if WIDE:                             # the places are not part of the words
-                    found += int64((word < worst) | ((word == worst) & (i <= end)))
-                else:
-                    found += int64(word <= worst)
-
-
-@kernel
-def find(chunk: Any, a: Any, ranks: Any, places: Any, words: Any, origins: Any, n: Any, rows: Any, each: Any, bits: Any,
-         flip: Any, *, WIDE: bool = False) -> Any:  # fmt: skip
-    counts = local(uint32, 1 << BITS)
-    mine, mine_origins = words + chunk * n, origins + chunk * n
-    for row in range(chunk * each, min(rows, chunk * each + each)):
-        for i in range(n):
-            mine[i] = word_at(a + row * n, i, flip, WIDE)
-            if WIDE:
-                mine_origins[i] = uint32(i)
-        rank, left, top = ranks[row], n, 64
-        bottom = 0 if WIDE else 32
-        while top > bottom and left > 1:
-            shift = max(top - bits, bottom)
-            width = top - shift
-            for b in range(1 << width):
-                counts[b] = uint32(0)
-            for i in range(left):
-                digit = int64(digit_at(mine, i, shift, width))
-                counts[digit] = counts[digit] + uint32(1)
-            chosen = 0
-            while rank >= int64(counts[chosen]):
-                rank -= int64(counts[chosen])
-                chosen += 1
-            kept = 0
-            for i in range(left):
-                if int64(digit_at(mine, i, shift, width)) == chosen:
-                    mine[kept] = mine[i]
-                    if WIDE:
-                        mine_origins[kept] = mine_origins[i]
-                    kept += 1
-            left = kept
-            top = shift
-        if WIDE:
-            places[row] = int64(mine_origins[rank])
-        else:
-            places[row] = int64(mine[rank] & 0xFFFFFFFF)
-
-
-def digit_at(words: Any, i: Any, shift: Any, width: Any) -> Any:
-    return words[i] >> uint64(shift) & ((uint64(1) << uint64(width)) - uint64(1))
+                found += int64((key < worst) | ((key == worst) & (i <= end)))
