@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from . import quiet
 from .formula import Formula
 from .reference import WORDS_READ
 
@@ -226,7 +227,13 @@ def cast(x: Any, dtype: np.dtype) -> Any:
         array = array if dtype.kind in "cb" else array.real
     if dtype.kind == "V" and dtype.itemsize == 1:
         array = _into_float8(array, dtype.name)
-    return array.astype(dtype)
+    if dtype.kind not in "iu" or array.dtype.kind in "biu":
+        return array.astype(dtype)
+    token = quiet.hush()                                  # PyTorch says nothing about nan or what is too large
+    try:
+        return array.astype(dtype)
+    finally:
+        quiet.unhush(token)
 
 
 def store(out: Any, a: Any) -> None:
@@ -263,12 +270,22 @@ def converted(a: Any, dtype: np.dtype) -> Any:
 def learn_conversion(a: Any, made: Any) -> None:
     """Let `converted` take arrays like `a`, of which `made` is the conversion, if it would give the same bits."""
     old, new = a.dtype, made.dtype
-    whole = old.kind in "biu"
-    if old.kind == "c" or new.kind == "c" or new.kind in "biu" and not whole:
-        return                                            # numpy says what becomes of parts and fractions
+    if old.kind == "c" or new.kind == "c" or new.kind in "iu" and old.kind not in "biu" and not (old in _REALS and new in _WHOLE and _cuts_as_kernels_do()):
+        return                                            # numpy says what becomes of parts, and of fractions in few bits
+    if new.kind == "b" and old.kind == "V":
+        return
     if new in _HALVES and old != np.float32 or old.kind == "V" and old not in _HALVES or new.kind == "V" and new not in _HALVES:
         return                                            # rounding twice is not rounding once
     teach(_conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new)
+
+
+@functools.cache
+def _cuts_as_kernels_do() -> bool:
+    """Whether numpy makes the lowest integer of what no integer stands for, which the processor decides."""
+    token = quiet.hush()
+    made = np.array([np.nan, 1e30, -1e30] * 8).astype(np.int64)
+    quiet.unhush(token)
+    return bool((made == np.iinfo(np.int64).min).all())
 
 
 @functools.cache
@@ -281,6 +298,7 @@ STORE_COMPILED_FROM = 4096
 _SAME = Formula(lambda x: x, "store")
 _COPIED = {np.dtype(t) for t in (np.float32, np.float64, np.int8, np.uint8, np.int16, np.int32, np.int64)}
 _HALVES = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
+_REALS, _WHOLE = {np.dtype(np.float32), np.dtype(np.float64)}, {np.dtype(np.int32), np.dtype(np.int64)}
 
 
 def _computed_for_copy(old: np.dtype, new: np.dtype) -> np.dtype | None:

@@ -1,5 +1,9 @@
 """Short ways of primitive ops give what the general way gives: values, dtype, strides, history, gradients and errors."""
 
+import itertools
+import math
+import operator
+
 import numpy as np
 import pytest
 
@@ -421,3 +425,40 @@ def test_einsum_plans(equation, count):
     made = fb.einsum(equation, *operands)
     assert np.allclose(made.numpy(), np.einsum(equation, *[x.numpy() for x in operands]))
     assert fb.autograd.gradcheck(lambda *x: fb.einsum(equation, *x), [x.requires_grad_() for x in operands])
+
+
+def test_conversions_that_were_learnt_have_the_bits_of_numpy():
+    values = [0.0, -0.0, 1.5, -3.99, math.nan, math.inf, -math.inf, 2.0**31, -(2.0**31), 2.0**63, 1e30, -1e30, 1e-45, 255.0]
+    for source, target in itertools.product((fb.float32, fb.float64, fb.bfloat16), (fb.bool, fb.int64, fb.int32, fb.uint8)):
+        x = fb.tensor(values, dtype=fb.float64).to(source)
+        with np.errstate(all="ignore"):
+            expected = x._a.astype(target.numpy)
+
+        for _ in range(60):
+            made = x.to(target)
+
+        assert made._a.tobytes() == expected.tobytes()
+
+
+def test_a_new_first_dimension_is_a_view():
+    x = fb.rand(2, 3, requires_grad=True)
+
+    assert x[None].shape == (1, 2, 3) and x[None]._base is x
+    assert fb.tensor(1.0)[None].shape == (1,)
+
+
+def test_broadcast_arithmetic_that_was_learnt_has_the_bits_of_numpy():
+    x, v = fb.rand(4, 4), fb.rand(4)
+    for op in (operator.add, operator.sub, operator.mul, operator.truediv):
+        expected = op(x._a, v._a).tobytes()
+
+        assert all(op(x, v)._a.tobytes() == expected for _ in range(120))
+
+
+def test_integer_division_by_zero_is_seen_after_many_calls():
+    i, j = fb.arange(6).reshape(2, 3), fb.tensor([[1, 2, 3], [4, 5, 6]])
+    for _ in range(80):
+        assert (i % j).tolist() == [[0, 1, 2], [3, 4, 5]]
+    j[1, 1] = 0
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        i % j

@@ -375,7 +375,7 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
             "if o is None:",
             f"    o = FORMULA.direct({', '.join(operands)})",
             f"    if o is None{near and f' and (kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]})'}:",
-            f"        o = small.numpy_{name}({args})",
+            *(f"        {line}" for line in _mostly([f"o = small.numpy_{name}({args})"])),
             "        if o is None:",
             f"            o = large(FORMULA, None, {', '.join(operands)})",
             "if o is not None:",

@@ -145,6 +145,8 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         try:
             if kind is int:
                 return basic_index.of(self, self._a[key, ...], ((key,),))
+            if key is None:
+                return self.unsqueeze(0)
             if kind is Tensor and not key._a.ndim and key._a.dtype is I8 and key._a.__class__ is ndarray:
                 key = key._a.item()
                 return basic_index.of(self, self._a[key, ...], ((key,),))
