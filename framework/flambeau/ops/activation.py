@@ -216,13 +216,17 @@ def gelu_exact(input):
     return input * ndtr(input)
 
 
+_HALF_OF_LARGEST = 1.7014118e38  # half of float32's largest, which doubled is infinite
+_INFINITY = float("inf")
+
+
 @elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_slope(input)}, title="GeluBackward0")
 def gelu_doubling(input):
     """`gelu_exact` as PyTorch computes it for several float32 without gaps: it doubles before it halves.
 
-    Beyond half of the largest float32 that is infinite, and at infinity itself it is nan: there ``input - input`` is not 0.
+    Beyond half of the largest float32 that is infinite, and at infinity itself it is nan.
     """
-    return 0.5 * ((input + input) * ndtr_near(input) + (input - input))
+    return where(input > _HALF_OF_LARGEST, _INFINITY - input, input * ndtr_near(input))
 
 
 def _doubles(a: Any) -> bool:
