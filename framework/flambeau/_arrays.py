@@ -176,19 +176,22 @@ def empty_like_layout(shape: tuple[int, ...], dtype: np.dtype, arrays: Any) -> A
 
 def permutation(shape: tuple[int, ...], arrays: Any) -> list[int]:
     """Dimensions from the slowest to the fastest, by the strides of the first array that tells them apart."""
-    order = list(range(len(shape)))
-    for i in range(1, len(order)):
-        at = i
-        while at > 0 and _goes_before(order[at], order[at - 1], shape, arrays):
-            order[at], order[at - 1] = order[at - 1], order[at]
+    order: list[int] = []
+    for d, n in enumerate(shape):
+        at = len(order)
+        while n != 1 and at > 0 and _goes_before(d, order[at - 1], arrays):
             at -= 1
+        if n != 1:
+            order.insert(at, d)
+    # Dimensions of size 1 do not matter; each is put around the one that follows it.
+    for d in reversed(range(len(shape))):
+        if shape[d] == 1:
+            order.insert(order.index(d + 1) if d + 1 < len(shape) else len(order), d)
     return order
 
 
-def _goes_before(d: int, e: int, shape: tuple[int, ...], arrays: Any) -> bool:
+def _goes_before(d: int, e: int, arrays: Any) -> bool:
     for a in arrays:
-        if shape[d] == 1 or shape[e] == 1:
-            return False
         if a.strides[d] != a.strides[e] and a.strides[d] and a.strides[e]:
             return a.strides[d] > a.strides[e]
     return False

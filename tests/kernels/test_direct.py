@@ -75,8 +75,7 @@ def test_what_it_was_not_taught_is_refused():
     a = array("int64")
     assert formula.direct(a, 5) is not None
     refused = [(a,), (a, 5, 5), (a, a), (a, 5.0), (a, True), (a, 1 << 60), (a, -(1 << 70)), (a, "5"), (a, np.int64(5)), (5, a),
-               (a.astype("int32"), 5), (a[::2], 5), (a[:0], 5), (np.asfortranarray(a[:70_000].reshape(7, -1)), 5),
-               (a.view(type("Sub", (np.ndarray,), {})), 5), (fb.from_numpy(a), 5), (), (a[:20][::2], 5)]  # fmt: skip
+               (a.astype("int32"), 5), (a[:0], 5), (a.view(type("Sub", (np.ndarray,), {})), 5), (fb.from_numpy(a), 5), ()]  # fmt: skip
     assert [args for args in refused if formula.direct(*args) is not None] == []
     two, _ = taught(lambda a, b: a - b, (a, a), "int64", "int64")
     assert two.direct(a, a[1:]) is two.direct(a[:70_000], a[:70_000].reshape(7, -1)) is None

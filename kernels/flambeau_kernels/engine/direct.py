@@ -3,7 +3,7 @@
 Looking up a plan and allocating the result in Python takes as long as adding fifty thousand numbers. So a formula that
 has run on some dtypes gets two builtins, which check their operands, cut the work and run the loop in native code:
 `direct` returns a new array, `direct_` stores the result in its first operand. Contiguous arrays of one shape may have
-any size; a few thousand elements may also have any strides and be broadcast (`direct_layout`). Both answer None, before
+any size; others may have any strides and be broadcast (`direct_layout`). Both answer None, before
 having written anything, for operands they were not taught. The caller then goes its general way. Work is cut, and the
 tier chosen, as `plan` and `elementwise` do it for such operands.
 """
@@ -18,26 +18,49 @@ import ml_dtypes
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels.engine import direct_layout, elementwise, fastcall, journal, llvm, native, plan, pyabi
+from flambeau_kernels.engine import (
+    direct_layout,
+    elementwise,
+    fastcall,
+    journal,
+    llvm,
+    native,
+    pack,
+    plan,
+    pool,
+    pyabi,
+)
 from flambeau_kernels.engine.direct_layout import (
+    ALONE,
     ARGUMENTS,
     BOUND,
+    COUNT,
+    ENTRIES,
     ENTRY,
+    EXECUTE,
     FLOAT,
     GRAIN,
     HIGH,
     INTEGER,
     KERNEL,
     KINDS,
+    LAYOUT,
     LEAST,
     LOW,
     MIXED,
     MOST_ARGUMENTS,
     OUT,
+    PACK,
+    PARALLEL,
+    POOL,
     RELEASE_FROM,
+    RESTORE,
+    RING,
+    SAVE,
     SHARED_FROM,
     STRIDED,
     STRIDES,
+    TABLE,
 )
 from flambeau_kernels.engine.lasting import lasting
 from flambeau_kernels.formula import Formula, refuse
@@ -45,9 +68,6 @@ from flambeau_kernels.scalar.symbols import Unsupported
 
 MOST_ENTRIES, MOST_KEYS = 16, 256                     # combinations of dtypes a formula answers for, and may ask about
 _EXACT = 1 << 53                                      # integers up to here are doubles
-
-# Slots of the head, the builtins' `self`; the entries follow.
-(COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, LAYOUT, EXECUTE, ENTRIES) = range(10)
 
 
 class _Taught:
@@ -64,6 +84,7 @@ class _Taught:
                            (RESTORE, native.RESTORE), (RING, native.RING)):
             self.head[slot] = slots[name]
         self.head[LAYOUT], self.head[EXECUTE] = direct_layout.address(), native.execute_address()
+        self.head[ALONE], self.head[PACK] = pool.alone(), pack.address()
 
 
 _taught: weakref.WeakKeyDictionary[Formula, _Taught] = weakref.WeakKeyDictionary()
@@ -117,9 +138,10 @@ def _strided(inputs: tuple[Any, ...], out: np.ndarray) -> bool | None:
         return False
     if out.ndim > direct_layout.MOST_DIMS:
         return None
-    strided = out.ndim > 0 and out.shape[-1] > 1 and any(
+    if min((abs(step) for n, step in zip(out.shape, out.strides, strict=True) if n > 1), default=out.itemsize) != out.itemsize:
+        return True if out.size <= direct_layout.MOST_STRIDED else None
+    return out.size <= direct_layout.FEW and out.ndim > 0 and out.shape[-1] > 1 and any(
         not a.ndim or a.shape[-1] == 1 or a.strides[-1] != a.itemsize for a in whole)
-    return strided if out.size <= (direct_layout.MOST_STRIDED if strided else direct_layout.MOST_IN_ROWS) else None
 
 
 def _is_mixed(arrays: list[np.ndarray]) -> bool:
@@ -396,7 +418,7 @@ entry:
   %pointers = alloca ptr, i64 {MOST_ARGUMENTS + 1}
   %numbers = alloca i64, i64 {MOST_ARGUMENTS}
   %overflow = alloca i32
-  %question = alloca i64, i64 5
+  %question = alloca i64, i64 6
   %answer = alloca i64, i64 {direct_layout.ANSWER}
   br label %try
 try:
@@ -496,7 +518,7 @@ rows:
 {_at("layout", "%head", LAYOUT, "ptr")}{_at("execute", "%head", EXECUTE, "ptr")}
   store ptr %e, ptr %question
 {"".join(_put("question", slot, value) for slot, value in ((1, "ptr %args"), (2, "ptr %pointers"), (3, "ptr %answer"),
-                                                         (4, f"i64 {int(in_place)}")))}
+                                                         (4, f"i64 {int(in_place)}"), (5, "ptr %head")))}
   call void %layout(i64 0, ptr %question)
   %rows.n = load i64, ptr %answer
   %rows.right = icmp sge i64 %rows.n, %least
@@ -507,7 +529,17 @@ rows.make:
 {_field("rows.data", "%rows.made", pyabi.DATA, "ptr")}
   store ptr %rows.data, ptr %rows.last
   %plan = getelementptr i64, ptr %answer, i64 {direct_layout.PLAN}
-{_at("jring", "%head", RING, "ptr")}{journal.ir("j", "%e", "1")}
+{_at("jring", "%head", RING, "ptr")}{_at("rows.chunks", "%plan", native.CHUNKS)}{journal.ir("j", "%e", "%rows.chunks")}
+{_at("rows.release", "%plan", native.RELEASE)}
+  %rows.long = icmp ne i64 %rows.release, 0
+  br i1 %rows.long, label %rows.free, label %rows.held
+rows.free:
+{_at("save", "%head", SAVE, "ptr")}{_at("restore", "%head", RESTORE, "ptr")}
+  %state = call ptr %save()
+  call void %execute(ptr %plan, ptr %pointers)
+  call void %restore(ptr %state)
+  ret ptr %rows.made
+rows.held:
   call void %execute(ptr %plan, ptr %pointers)
   ret ptr %rows.made
 refuse:
@@ -533,14 +565,16 @@ rows.go:
   call void %rows.incref(ptr %rows.made)
 """
     return f"""
-{_at("rows.ndim", "%answer", direct_layout.NDIM)}{_at("rows.order", "%answer", direct_layout.BY_COLUMNS)}
+{_at("rows.ndim", "%answer", direct_layout.NDIM)}{_at("rows.order", "%answer", direct_layout.IN_ROWS)}
   %rows.shape = getelementptr i64, ptr %answer, i64 {direct_layout.SHAPE}
+  %rows.steps = getelementptr i64, ptr %answer, i64 {direct_layout.STEPS}
   %rows.ndim32 = trunc i64 %rows.ndim to i32
-  %rows.order32 = trunc i64 %rows.order to i32
+  %rows.usual = icmp ne i64 %rows.order, 0
+  %rows.strides = select i1 %rows.usual, ptr null, ptr %rows.steps
 {_of_table("new_array")}{_of_table("incref")}
   call void %incref(ptr %out)
-  %rows.made = call ptr %new_array(ptr %ndarray, ptr %out, i32 %rows.ndim32, ptr %rows.shape, ptr null, ptr null,
-                                   i32 %rows.order32, ptr null)
+  %rows.made = call ptr %new_array(ptr %ndarray, ptr %out, i32 %rows.ndim32, ptr %rows.shape, ptr %rows.strides,
+                                   ptr null, i32 0, ptr null)
   %rows.failed = icmp eq ptr %rows.made, null
   br i1 %rows.failed, label %rows.error, label %rows.go
 rows.error:

@@ -12,6 +12,7 @@ import functools
 from flambeau_kernels.engine import call, native
 from flambeau_kernels.engine.language import (
     apart,
+    independent,
     int64,
     kernel,
     load,
@@ -38,7 +39,7 @@ def address() -> int:
     return call.address(pack, dict.fromkeys(names, "int64"), {})
 
 
-@kernel(aliased=True, in_vectors=True)
+@kernel(aliased=True)
 def pack(_, plan, operands, strides, tiles, size):
     columns, rows = size[0], size[1]
     count = plan[native.OPERANDS]
@@ -73,11 +74,11 @@ def collect(to, of, along, down, columns, rows, KIND, SIZE):
     if along == 0:
         for i in rolled(range(rows)):
             value, row = pointer(of + i * down, KIND)[0], to + i * columns
-            for j in range(columns):
+            for j in independent(range(columns)):
                 row[j] = value
     elif (down == SIZE) & (columns == 3):
         a, b, c = pointer(of, KIND), pointer(of + along, KIND), pointer(of + 2 * along, KIND)
-        for i in range(rows):
+        for i in independent(range(rows)):
             to[3 * i], to[3 * i + 1], to[3 * i + 2] = a[i], b[i], c[i]
     elif down == SIZE:
         across, below = columns - columns % LANES, rows - rows % LANES
@@ -96,7 +97,7 @@ def collect(to, of, along, down, columns, rows, KIND, SIZE):
         for i in rolled(range(rows)):
             row, first = to + i * columns, of + i * down
             if along == -SIZE:
-                for j in range(columns):
+                for j in independent(range(columns)):
                     row[j] = pointer(first, KIND)[-j]
             else:
                 for j in rolled(range(columns)):
