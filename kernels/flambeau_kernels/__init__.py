@@ -270,8 +270,10 @@ def converted(a: Any, dtype: np.dtype) -> Any:
 def learn_conversion(a: Any, made: Any) -> None:
     """Let `converted` take arrays like `a`, of which `made` is the conversion, if it would give the same bits."""
     old, new = a.dtype, made.dtype
-    if old.kind == "c" or new.kind == "c" or new.kind in "iu" and old.kind not in "biu" and not (old in _REALS and new in _WHOLE and _cuts_as_kernels_do()):
+    if old.kind == "c" or new.kind == "c":
         return                                            # numpy says what becomes of parts, and of fractions in few bits
+    if new.kind in "iu" and old.kind not in "biu" and not (old in _REALS and new in _WHOLE and _cuts_as_kernels_do()):
+        return
     if new.kind == "b" and old.kind == "V":
         return
     if new in _HALVES and old != np.float32 or old.kind == "V" and old not in _HALVES or new.kind == "V" and new not in _HALVES:

@@ -443,7 +443,8 @@ def test_conversions_that_were_learnt_have_the_bits_of_numpy():
 def test_a_new_first_dimension_is_a_view():
     x = fb.rand(2, 3, requires_grad=True)
 
-    assert x[None].shape == (1, 2, 3) and x[None]._base is x
+    assert x[None].shape == (1, 2, 3)
+    assert x[None]._base is x
     assert fb.tensor(1.0)[None].shape == (1,)
 
 

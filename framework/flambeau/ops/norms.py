@@ -58,7 +58,7 @@ def _own(dtype: np.dtype) -> Any:
     return None if dtype.kind in "iubc" else (dtype, dtype)
 
 
-_NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moments.usual().items()}
+_NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moments.usual().items()} | moments.frequent
 
 
 @norm_over.fast

@@ -587,7 +587,7 @@ def _differences(dtype: np.dtype) -> Task | None:
 def shares(chunk, x, out, second, outer, n, inner, k, *, LOG):
     """The exponentials of the elements over their sum along a line, or the logarithms of that."""
     kind = widened(x)
-    tops, totals = local(kind, MOST), local(kind, MOST)
+    tops, totals, parts = local(kind, MOST), local(kind, MOST), local(kind, MOST)  # in which halves are not rounded yet
     for o in range(outer):
         p, q = x + o * n * inner, out + o * n * inner
         if inner == 1:
@@ -614,7 +614,7 @@ def shares(chunk, x, out, second, outer, n, inner, k, *, LOG):
                     part = exp(p[j * inner + i] - tops[i])
                     totals[i] = totals[i] + part
                     if not LOG:
-                        q[j * inner + i] = part
+                        parts[j * inner + i] = part
             if LOG:
                 for i in independent(range(inner)):
                     totals[i] = log(totals[i])
@@ -623,11 +623,11 @@ def shares(chunk, x, out, second, outer, n, inner, k, *, LOG):
                     if LOG:
                         q[j * inner + i] = (p[j * inner + i] - tops[i]) - totals[i]
                     else:
-                        q[j * inner + i] = q[j * inner + i] / totals[i]
+                        q[j * inner + i] = parts[j * inner + i] / totals[i]
 
 
 def _shares(dtype: np.dtype, logarithms: bool) -> Task | None:
-    return Task(shares, {"LOG": logarithms}, ((dtype, SAME),)) if dtype.name in _FLOATS else None
+    return Task(shares, {"LOG": logarithms}, ((dtype, SAME),)) if dtype.name in _FLOATS + _HALVES else None
 
 
 @kernel

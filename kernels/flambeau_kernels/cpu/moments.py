@@ -11,9 +11,10 @@ import numpy as np
 from flambeau_kernels.vocabulary import abs, sqrt
 
 from . import softmax
+from .along import MOST, SEVERAL, Along
 from .reduce import Plans, Reduction, count_of, magnitude, reduce, square
 
-__all__ = ["logsumexp", "norm", "usual", "variance"]
+__all__ = ["frequent", "logsumexp", "norm", "usual", "variance"]
 
 _variances, _sums_of_exps = Plans("variance_loops"), Plans("logsumexp_loops")
 
@@ -92,6 +93,12 @@ def usual() -> dict[float, Reduction]:
     }
 
 
+# Orders that are frequent enough for a kernel of small arrays, which has other bits than numpy's powers.
+frequent = {order: Along("fold", Reduction(f"norm_{order:g}", "add", _power(order), _inverse_power(order)),
+                         lambda dtype: (dtype, dtype) if dtype.kind in "fV" else None, dims=SEVERAL, at_once=True)
+            for order in (3.0, 4.0)}  # fmt: skip
+
+
 @lru_cache(32)
 def _general(order: float) -> Reduction:
     return Reduction(f"norm_{order:g}", "add", _power(order), _inverse_power(order))
@@ -104,5 +111,9 @@ def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> n
     if not a.size and order in (inf, -inf):
         pick: Any = np.maximum if order > 0 else np.minimum
         return np.asarray(pick.reduce(a, dims, None, None, keepdim, initial=0 if order > 0 else inf))
+    if order in frequent and 0 < a.size <= MOST:
+        made = frequent[order](np.ascontiguousarray(a) if a.ndim else a, dims, keepdim)
+        if made is not None:
+            return made
     how = usual().get(order) or _general(order)
     return reduce(how, a, dims, keepdim, a.dtype, a.dtype)

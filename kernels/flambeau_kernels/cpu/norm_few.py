@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-
 from flambeau_kernels.engine.language import kernel, local, unroll, widened
 from flambeau_kernels.vocabulary import sqrt
 
