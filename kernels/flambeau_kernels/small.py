@@ -171,7 +171,8 @@ _BY_NUMPY: dict[str, Call] = {
     "unsqueeze": refuse_and_count, "steps": refuse, "address": numpy_address, "restrided": refuse_and_count, "normals": refuse_and_count,
     "draws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
     "pick_along": refuse_and_count, "put_along": refuse_and_count, "add_along": refuse_and_count, "put_slices": refuse_and_count,
-    "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "over": refuse, "view_of": refuse, "sizes_of": refuse,
+    "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "pick_slices": refuse_and_count, "over": refuse,
+    "view_of": refuse, "sizes_of": refuse,
 }  # fmt: skip
 
 
@@ -314,6 +315,7 @@ add_along: Call
 put_slices: Call
 add_slices: Call
 pick_pairs: Call
+pick_slices: Call
 draws: Call
 same: Call  # whether all elements are
 start_over()

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 import flambeau  # noqa: F401  # says which class objects are of
 from flambeau_kernels import small
 from flambeau_kernels.cpu import random_sample, random_stream, random_uniform
-from flambeau_kernels.engine import builtins_objects, launchers, llvm, pyabi
+from flambeau_kernels.engine import builtins_objects, builtins_picks, launchers, llvm, pyabi
 
 if not launchers.available()[0]:
     pytest.skip(launchers.available()[1], allow_module_level=True)
@@ -396,7 +396,8 @@ def assert_same(made, expected):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-@pytest.mark.parametrize(("shape", "dim", "length"), [((5,), 0, 7), ((4, 3), 0, 6), ((4, 3), 1, 2), ((2, 5, 3), 1, 9), ((2, 3, 4), -1, 1)])
+@pytest.mark.parametrize(("shape", "dim", "length"), [((5,), 0, 7), ((4, 3), 0, 6), ((4, 3), 1, 2), ((2, 5, 3), 1, 9), ((2, 3, 4), -1, 1),
+                                                      ((1500,), 0, 3001), ((65, 37), 0, 130), ((65, 37), 1, 19), ((3, 40, 21), 1, 77)])
 def test_elements_are_picked_stored_and_added_along_a_dimension_as_by_numpy(dtype, shape, dim, length):
     rng = np.random.default_rng(3)
     a = (rng.normal(size=shape) * 100).astype(dtype)
@@ -429,6 +430,10 @@ def test_elements_are_picked_stored_and_added_along_a_dimension_as_by_numpy(dtyp
     other[...] = a
     assert CALL["add_slices"](other, dim, vector, values) is other
     assert_same(other, added)
+    assert_same(CALL["pick_slices"](a, dim, vector), a[rows])
+    table = rng.integers(0, shape[dim], (2, 3))
+    assert_same(CALL["pick_slices"](a, dim, table), np.take(a, table, dim))
+    assert_same(CALL["pick_slices"](a, dim, table[1, 1, ...]), np.asarray(np.take(a, table[1, 1], dim)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
@@ -467,7 +472,13 @@ def test_what_picking_and_storing_refuse():
         assert CALL["pick_pairs"](a, rows, columns) is None
     for other in (a[0], a[None], a.T, a.astype(np.int32)):
         assert CALL["pick_pairs"](other, line, line) is None
-    assert CALL["pick_along"](np.zeros(2049), 0, np.zeros(2049, np.int64)) is None
+    many = builtins_picks.MOST + 1
+    assert CALL["pick_along"](np.zeros(many), 0, np.zeros(many, np.int64)) is None
+    assert CALL["pick_slices"](np.zeros((3, many)), 0, np.zeros(1, np.int64)) is CALL["pick_slices"](v, 1, np.zeros(many, np.int64)) is None
+    for index in (line + 3, line - 1, short, np.full(4, 2**62), line[:0], line[::2], None):
+        assert CALL["pick_slices"](a, 0, index) is None
+    for other in (a.T, a.astype(np.int32), a[:0], np.zeros((), np.float32), [a]):
+        assert CALL["pick_slices"](other, 0, line) is None
     assert np.array_equal(a, kept)
 
 
@@ -784,7 +795,7 @@ def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream, draw
              (CALL["unsqueeze"], a, 1), (CALL["unsqueeze"], a, 3), (CALL["restrided"], a, (3,), (4,), 4),
              (CALL["steps"], a), (CALL["address"], a), (CALL["pick_along"], a, 0, places), (CALL["pick_along"], a, 0, places + 1),
              (CALL["put_along"], a, 0, places, b), (CALL["add_slices"], a, 0, places[0, :2].copy(), b),
-             (CALL["pick_pairs"], a, places, places),
+             (CALL["pick_pairs"], a, places, places), (CALL["pick_slices"], a, 1, places), (CALL["pick_slices"], a, 0, places + 1),
              (CALL["normals"], random_stream._table, stream._state, 16, (4, 4)), (stream.normals, (4, 4)),
              (random_uniform.uniforms, stream, (4, 4), a), (random_uniform.integers, stream, (4, 4), 0, 5),
              (CALL["same"], a, a), (CALL["same"], a, b), (CALL["same"], a, w)]

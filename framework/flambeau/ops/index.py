@@ -447,8 +447,10 @@ def _index_put_short(a, indices, values, accumulate):
     key = tuple([k._a for k in indices])
     for k in key:
         if k.dtype is not I8 or k.size >= SMALL:
-            return False
+            return accumulate and len(key) == 1 and a.ndim == 1 and scatter.combine_along(a, 0, key[0], values, "sum")
     if accumulate:
+        if len(key) == 1 and small.add_slices(a, 0, key[0], values) is not None:
+            return True
         return scatter.combine_few(a, key, values, "sum")
     a[key] = values
     return True

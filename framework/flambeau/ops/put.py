@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import small
 from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
@@ -46,6 +47,9 @@ def _take(a, index):
 
 @take.short
 def _take_short(a, at):
+    made = small.pick_slices(a if a.ndim == 1 else a.reshape(-1), 0, at)
+    if made is not None:
+        return made
     return a.take(at) if at.dtype is I8 and 0 < at.size < FEW else None
 
 
@@ -92,8 +96,13 @@ def _put(a, index, source, accumulate):
 
 @put.stores
 def _put_short(a, at, source, accumulate):
-    if at.dtype is not I8 or source.dtype is not a.dtype or not 0 < at.size < FEW or at.size != source.size:
+    if at.dtype is not I8 or source.dtype is not a.dtype or not at.size or at.size != source.size:
         return False
+    if at.size >= FEW:
+        flat = a.reshape(-1), 0, at.reshape(-1), source.reshape(-1)
+        return (small.add_along if accumulate else small.put_along)(*flat) is not None or kernel.combine_along(
+            *flat, "sum" if accumulate else "put"
+        )
     if accumulate:
         return kernel.combine_few(a.reshape(-1), (at.reshape(-1),), source.reshape(-1), "sum")
     a.put(at, source)

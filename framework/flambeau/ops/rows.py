@@ -80,6 +80,9 @@ def _index_select_shape(input, dim, index):
 def _index_select_short(a, dim, at):
     if at.dtype is not I8 or at.ndim != 1:
         return None
+    made = small.pick_slices(a, dim, at)
+    if made is not None:
+        return made
     if at.size > 64:
         return kernel.take_rows(a, dim, at, False)
     return None if has_negative(at) else a.take(at, dim)
@@ -161,7 +164,9 @@ def _index_add_short(a, dim, at, source, alpha):
     if alpha.__class__ is int and alpha == 1 and small.add_slices(a, dim, at, source) is not None:
         return True
     key = kernel.few_slices(a.shape, dim, at, source.shape)
-    if key is None or has_negative(at):
+    if key is None:
+        return alpha == 1 and a.ndim == 1 and kernel.combine_along(a, 0, at, source, "sum")
+    if has_negative(at):
         return False
     if alpha != 1:
         if not plain_number(alpha, source.dtype):
@@ -289,7 +294,9 @@ def _index_copy_short(a, dim, at, source):
     if small.put_slices(a, dim, at, source) is not None:
         return True
     key = kernel.few_slices(a.shape, dim, at, source.shape)
-    if key is None or has_negative(at) or source.dtype is not a.dtype:
+    if key is None:
+        return a.ndim == 1 and kernel.combine_along(a, 0, at, source, "put")
+    if has_negative(at) or source.dtype is not a.dtype:
         return False
     a[key] = source
     return True
@@ -336,9 +343,11 @@ def _index_fill(a, dim, index, value):
 
 @index_fill_number.stores(wraps="dim")
 def _index_fill_short(a, dim, at, value):
-    key = kernel.few_slices(a.shape, dim, at) if plain_number(value, a.dtype) else None
-    if key is None:
+    if not plain_number(value, a.dtype):
         return False
+    key = kernel.few_slices(a.shape, dim, at)
+    if key is None:
+        return a.ndim == 1 and at.ndim == 1 and _index_copy_short(a, 0, at, np.full(at.shape, value, a.dtype))
     a[key] = value
     return True
 

@@ -186,13 +186,13 @@ def _gather_shape(input, dim, index, sparse_grad):
 
 @gather.short(wraps="dim")
 def _gather_short(a, dim, at, sparse_grad):
+    made = small.pick_along(a, dim, at)
+    if made is not None:
+        return made
     if at.size > 1024 and dim == a.ndim - 1:
         made = kernel.gather_rows(a, at)
         if made is not None:
             return made
-    made = small.pick_along(a, dim, at)
-    if made is not None:
-        return made
     key = kernel.few_along(a.shape, dim, at, 4096)
     return None if key is None else np.ascontiguousarray(a[key])
 
@@ -246,7 +246,9 @@ def _scatter_src_short(a, dim, at, src):
     if small.put_along(a, dim, at, src) is not None:
         return True
     key = kernel.few_along(a.shape, dim, at)
-    if key is None or src.dtype is not a.dtype:
+    if key is None:
+        return kernel.combine_along(a, dim, at, src, "put")
+    if src.dtype is not a.dtype:
         return False
     a[key] = kernel.corner(src, at.shape)
     return True
@@ -300,9 +302,11 @@ def _scatter_value(a, dim, index, value):
 
 @scatter_value.stores(wraps="dim")
 def _scatter_value_short(a, dim, at, value):
-    key = kernel.few_along(a.shape, dim, at) if plain_number(value, a.dtype) else None
-    if key is None:
+    if not plain_number(value, a.dtype):
         return False
+    key = kernel.few_along(a.shape, dim, at)
+    if key is None:
+        return _scatter_src_short(a, dim, at, np.full(at.shape, value, a.dtype))
     a[key] = value
     return True
 
@@ -420,7 +424,9 @@ def _scatter_add_short(a, dim, at, src):
     if small.add_along(a, dim, at, src) is not None:
         return True
     key = kernel.few_along(a.shape, dim, at)
-    return key is not None and kernel.combine_few(a, key, kernel.corner(src, at.shape), "sum")
+    if key is None:
+        return kernel.combine_along(a, dim, at, src, "sum")
+    return kernel.combine_few(a, key, kernel.corner(src, at.shape), "sum")
 
 
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
@@ -442,7 +448,9 @@ def _scatter_combine(a, dim, index, src, reduce, include_self):
 @scatter_combine.short(wraps="dim")
 def _scatter_combine_short(a, dim, at, src, reduce, include_self):
     key = kernel.few_along(a.shape, dim, at)
-    if key is None or src.dtype is not a.dtype:
+    if key is None:
+        return kernel.combined_along(a, dim, at, src, reduce, include_self)
+    if src.dtype is not a.dtype:
         return None
     return kernel.combined_few(a, key, kernel.corner(src, at.shape), reduce, include_self)
 
@@ -595,7 +603,7 @@ def _take_along_dim_fast(input, indices, dim):
         if dim is None:
             if input._n is not None:
                 return None
-            made = small.pick_along(a.reshape(-1), 0, at.reshape(-1))
+            made = small.pick_slices(a.reshape(-1), 0, at.reshape(-1))
             if made is None and at.dtype is I8 and not has_negative(at):
                 made = a.reshape(-1)[at.reshape(-1)]
             return None if made is None else wrap(made)

@@ -221,13 +221,7 @@ def _median_kernel(skip_nan: bool) -> Any:
     def median(a, dim, keepdim):
         if not a.ndim:
             return a.copy(), np.zeros((), np.int64)
-        n = a.shape[dim]
-        rank: Any = (n - 1) // 2
-        missing = np.isnan(a).sum(dim, keepdims=True) if a.dtype.kind not in "iub" else None
-        if missing is not None and missing.any():
-            # nan sorts last: skipped, it shortens the line; met, the first of it is the median.
-            rank = np.where(missing == n, 0, (n - missing - 1) // 2) if skip_nan else np.where(missing > 0, n - missing, rank)
-        return _reduced_pair(*kernel.kth(a, rank, dim), dim, keepdim)
+        return _reduced_pair(*kernel.median(a, dim, skip_nan), dim, keepdim)
 
     return median
 

@@ -7,6 +7,8 @@ one long line of elements and fewer places than that, sums are taken in `PARTS` 
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     prefetch,
+    repeated,
     store,
     uint64,
     unroll,
@@ -31,7 +34,7 @@ from flambeau_kernels.vocabulary import maximum, minimum
 from .index import collapsed, from_end
 from .keys import BITS_OF
 
-__all__ = ["add_rows", "scatter", "sum_bags"]
+__all__ = ["add_rows", "average", "scatter", "scatter_whole", "sum_bags"]
 
 WORK = 1 << 14                                       # elements per chunk
 ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
@@ -71,6 +74,26 @@ def scatter(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, h
     return True
 
 
+def scatter_whole(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> None:
+    """`scatter` into an array in C order, of an index of its size but along `dim`, with as few steps before as there can be."""
+    shape, n = index.shape, made.shape[dim]
+    m, inner, outer = shape[dim], math.prod(shape[dim + 1 :]), math.prod(shape[:dim])
+    if how == "sum" and outer * inner == 1 and m >= LONG and m >= 4 * n:
+        _sum_in_parts(made, index, values, n, m, 1)
+        return
+    each = max(1, WORK // (m * inner))
+    across = inner if each > 1 else max(min(inner, ACROSS), WORK // m)
+    blocks = -(-inner // across)
+    _scattering(made.dtype, index.dtype, how)(-(-outer // each) * blocks, index.size > WORK, made, index, values, n, outer, m, inner,
+                                              n * inner, inner, 1, each, across, blocks)  # fmt: skip
+
+
+@functools.cache
+def _scattering(dtype: np.dtype, index: np.dtype, how: str) -> Any:
+    kind = BITS_OF[dtype.itemsize] if how == "put" else dtype
+    return scatter_blocks.form((kind, index, kind, *[int] * 10), {"HOW": how})
+
+
 @kernel
 def scatter_blocks(chunk: Any, target: Any, index: Any, values: Any, n: Any, outer: Any, m: Any, inner: Any, outer_step: Any,
                    step: Any, inner_step: Any, each: Any, across: Any, blocks: Any, *, HOW: str = "put") -> Any:  # fmt: skip
@@ -79,11 +102,17 @@ def scatter_blocks(chunk: Any, target: Any, index: Any, values: Any, n: Any, out
     width = min(inner, start + across) - start
     for o in range(group * each, min(outer, group * each + each)):
         to = target + (o * outer_step + start * inner_step)
-        for j in range(m):
-            at = (o * m + j) * inner + start
-            for i in range(width):
-                place = from_end(index[at + i], n) * step + i * inner_step
-                to[place] = combined(to[place], values[at + i], HOW)
+        if inner == 1:
+            places, added = index + o * m, values + o * m
+            for j in repeated(range(m), 4):
+                place = from_end(places[j], n) * step
+                to[place] = combined(to[place], added[j], HOW)
+        else:
+            for j in range(m):
+                at = (o * m + j) * inner + start
+                for i in range(width):
+                    place = from_end(index[at + i], n) * step + i * inner_step
+                    to[place] = combined(to[place], values[at + i], HOW)
 
 
 def combined(a: Any, b: Any, HOW: Any) -> Any:
@@ -123,6 +152,18 @@ def add_parts(chunk: Any, target: Any, sums: Any, n: Any, step: Any) -> Any:
         for part in range(PARTS):
             total += sums[part * n + i]
         target[i * step] = total
+
+
+def average(made: np.ndarray, count: np.ndarray, more: int) -> None:
+    """Divide the sums `made`, floating, by `count` and `more`, or by nothing where that is none; both in C order."""
+    divide.run(-(-made.size // WORK), made, count, made.size, more)
+
+
+@kernel
+def divide(chunk: Any, made: Any, count: Any, n: Any, more: Any) -> Any:
+    kind = widened(made)
+    for i in independent(range(chunk * WORK, min(n, chunk * WORK + WORK))):
+        made[i] = made[i] / kind(max(count[i] + more, 1))
 
 
 def add_rows(made: np.ndarray, index: np.ndarray, values: np.ndarray, fresh: bool) -> None:

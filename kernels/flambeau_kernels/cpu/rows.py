@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .. import small
 from . import scatter
 from .softmax import narrow, widen
 from .tier import compiles
@@ -27,6 +28,9 @@ def check_indices(indices: np.ndarray, count: int) -> None:
 
 def take_rows(table: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """``table[indices]``: ``(rows, width), (*) -> (*, width)``."""
+    made = small.pick_slices(table, 0, indices)
+    if made is not None:
+        return made
     if indices.size <= FEW and indices.dtype.char == "l" and not scatter.has_negative(indices):
         try:
             return table.take(indices, 0)

@@ -19,7 +19,7 @@ from .softmax import widen
 from .tier import compiles
 
 __all__ = [
-    "add_at", "combine_few", "combined_few", "corner", "few_along", "few_slices", "fill_masked", "fill_masked_into", "gather",
+    "add_at", "combine_along", "combine_few", "combined_along", "combined_few", "corner", "few_along", "few_slices", "fill_masked", "fill_masked_into", "gather",
     "gather_rows", "has_negative", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along",
     "put_along_into", "put_masked", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "take_rows",
 ]  # fmt: skip
@@ -134,6 +134,48 @@ def combined_few(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str, 
     return made
 
 
+def combine_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> bool:
+    """Combine `values` into the elements of `a` that `gather` along `dim` reads at `index`, if compiled kernels do it in one go.
+
+    False, and nothing done, for other layouts and dtypes, and for an index out of range.
+
+    Args:
+        how: 'put', 'sum', 'prod', 'amax' or 'amin'.
+    """
+    own, shape = index.shape, a.shape
+    if a.dtype is not values.dtype or own != values.shape or own[:dim] != shape[:dim] or own[dim + 1 :] != shape[dim + 1 :]:
+        return False
+    if not _pays(index.size) or index.dtype.char not in "il" or (a.itemsize > 8 if how == "put" else a.dtype.char not in _SUMMED):
+        return False
+    if not (a.flags.carray and index.flags.c_contiguous and values.flags.c_contiguous):
+        return False
+    if np.may_share_memory(a, index) or np.may_share_memory(a, values):
+        return False
+    from .accumulate import scatter_whole
+    from .index import within
+
+    if not within(index, 0, shape[dim]):
+        return False
+    scatter_whole(a, dim, index, values, how)
+    return True
+
+
+def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray | None:
+    """A copy of `a` with `values` combined into it, as by `reduce_along`; None where `combine_along` refuses."""
+    if index.dtype is not _I8 or index.ndim != a.ndim:
+        return None
+    made = np.array(a, order="C")
+    if not include_self and not combine_along(made, dim, index, np.full(index.shape, identity_of(reduce, a.dtype), a.dtype), "put"):
+        return None
+    if not combine_along(made, dim, index, values, "sum" if reduce == "mean" else reduce):
+        return None
+    if reduce == "mean":
+        count = np.zeros(a.shape, np.int64)
+        combine_along(count, dim, index, np.ones(index.shape, np.int64), "sum")
+        _average(made, count, include_self)
+    return made
+
+
 def places(shape: tuple[int, ...], index: np.ndarray, dim: int) -> np.ndarray:
     """Positions in a flat row-major array of `shape` of the elements ``gather`` along `dim` reads, one-dimensional."""
     step = 1
@@ -182,6 +224,9 @@ def take_rows(a: np.ndarray, dim: int, index: np.ndarray, negative: bool = True)
     Args:
         negative: whether those below zero count from the end.
     """
+    made = small.pick_slices(a, dim, index)
+    if made is not None:
+        return made
     n = a.shape[dim]
     if a.flags.c_contiguous and a.size and _pays(a.size // n * index.size):
         from .picks import take
@@ -228,6 +273,9 @@ def _pick_one(a: np.ndarray, key: Any) -> np.ndarray | None:
     if index.__class__ is not np.ndarray or a.ndim <= dim or not index.ndim:
         return None
     if index.dtype is _I8:
+        made = small.pick_slices(a, dim, index)
+        if made is not None:
+            return made
         return a.take(index, dim) if 0 < index.size * (a.size // (a.shape[dim] or 1)) < COMPILED_FROM else None
     if index.dtype is _B1 and index.ndim == 1 < a.ndim and index.shape[0] == a.shape[dim] and a.size < COMPILED_FROM:
         return a.compress(index, dim)
@@ -404,6 +452,11 @@ def reduce_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray,
 
 def _average(made: np.ndarray, count: np.ndarray, include_self: bool) -> None:
     """Divide the sums `made` by how many there are of each, where there are any."""
+    if made.dtype.char in "fd" and made.flags.c_contiguous and _pays(made.size):
+        from .accumulate import average
+
+        average(made, count, int(include_self))
+        return
     hit = count > 0
     total = count[hit] + include_self
     made[hit] = made[hit] // total if made.dtype.kind in "iu" else made[hit] / total
@@ -427,6 +480,8 @@ def reduce_rows(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray, 
 
 def sum_rows_into(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray) -> bool:
     """Add the slices of `source` to those of `a` at `index` along `dim`, if that can be done in place."""
+    if a.size == a.shape[dim] if a.ndim else False:
+        return combine_along(a.reshape(-1), 0, index.reshape(-1), source.reshape(-1), "sum")
     if dim or a.dtype.char not in _SUMMED or not a.flags.c_contiguous or not a.ndim or not _pays(source.size):
         return False
     from .accumulate import add_rows

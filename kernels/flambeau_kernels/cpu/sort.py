@@ -13,7 +13,7 @@ import numpy as np
 from .softmax import widen
 from .tier import compiles
 
-__all__ = ["argsort", "bisect", "count_bins", "count_values", "distinct", "kth", "mode", "order_rows", "runs", "sort", "topk"]
+__all__ = ["argsort", "bisect", "count_bins", "count_values", "distinct", "kth", "median", "mode", "order_rows", "runs", "sort", "topk"]
 
 
 COMPILED_FROM = 64                                   # elements; numpy sorts fewer sooner than a kernel is found
@@ -79,18 +79,38 @@ def topk(a: np.ndarray, k: int, dim: int, largest: bool) -> tuple[np.ndarray, np
 
 
 def kth(a: np.ndarray, k: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """The element of rank `k` (from 0; an int, or an array with one rank per line) along `dim`, and where it is.
+    """The element of rank `k` (from 0; an int, or an array with one rank per line) along `dim`, and where it is; `dim` is kept as 1.
 
     Of equal elements it is the one that the stable order has there.
     """
-    ranks = np.broadcast_to(k, [1 if d == dim % a.ndim else n for d, n in enumerate(a.shape)])
     if _runs_compiled(a, dim):
-        from .ranks import place_of_rank
+        from .ranks import ranked_lines
 
-        at = place_of_rank(_rows(a, dim), np.ascontiguousarray(ranks.reshape(-1), np.int64)).reshape(ranks.shape)
-    else:
-        at = np.take_along_axis(np.argsort(widen(a), dim, kind="stable"), ranks, dim)
+        ranks = np.empty([1 if d == dim % a.ndim else n for d, n in enumerate(a.shape)], np.int64)
+        ranks[...] = k
+        return ranked_lines(np.ascontiguousarray(a), dim % a.ndim, "ranks", ranks)
+    return _at_rank(a, k, dim)
+
+
+def _at_rank(a: np.ndarray, k: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    ranks = np.broadcast_to(k, [1 if d == dim % a.ndim else n for d, n in enumerate(a.shape)])
+    at = np.take_along_axis(np.argsort(widen(a), dim, kind="stable"), ranks, dim)
     return np.take_along_axis(a, at, dim), at
+
+
+def median(a: np.ndarray, dim: int, skip_nan: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The lower median along `dim`, and where it is; `dim` is kept as 1. nan if there is one, unless it is skipped."""
+    if _runs_compiled(a, dim):
+        from .ranks import ranked_lines
+
+        return ranked_lines(np.ascontiguousarray(a), dim % a.ndim, "nanmedian" if skip_nan else "median")
+    n = a.shape[dim]
+    rank: Any = (n - 1) // 2
+    missing = np.isnan(a).sum(dim, keepdims=True) if a.dtype.kind not in "iub" else None
+    if missing is not None and missing.any():
+        # nan sorts last: skipped, it shortens the line; met, the first of it is the median.
+        rank = np.where(missing == n, 0, (n - missing - 1) // 2) if skip_nan else np.where(missing > 0, n - missing, rank)
+    return _at_rank(a, rank, dim)
 
 
 def mode(a: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:

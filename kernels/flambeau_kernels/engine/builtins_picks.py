@@ -11,7 +11,7 @@ from flambeau_kernels.engine import pyabi
 from flambeau_kernels.engine.builtins_shapes import dimension, integer, loop, require_type, start
 from flambeau_kernels.engine.fastcall import C_ORDER, Code, Module
 
-MOST = 2048                                           # elements moved, as many as `cpu.scatter` leaves to numpy
+MOST = 1 << 15                                        # elements moved; more repay threads, and should not hold the lock
 PICK, PUT, ADD = "pick", "put", "add"
 _LLVM = {"float32": "float", "float64": "double", "int64": "i64"}
 
@@ -22,10 +22,13 @@ def picks(module: Module) -> None:
     ``pick_along(array, dim, index)`` is `gather`, of an index of the array's shape but for `dim`. ``put_along(array, dim,
     index, values)`` and ``add_along`` are `scatter` and `scatter_add` in place, of values of the shape of the index;
     ``put_slices`` and ``add_slices`` are `index_copy` and `index_add` in place, of a vector. They give the array back.
+    ``pick_slices(array, dim, index)`` is `index_select` by an index of any shape, whose dimensions come in the place of `dim`.
     ``pick_pairs(matrix, rows, columns)`` is ``matrix[rows, columns]``, where negative places count from the end.
     """
+    module.needs.add("declare i64 @llvm.umax.i64(i64, i64)")
     module.functions += [_product(), _alike(), _within(), _separate(), _pick_pair()]
     module.functions += [_move(does, kind) for does in (PICK, PUT, ADD) for kind in _LLVM]
+    _slices(module, "pick_slices")
     for does in (PICK, PUT, ADD):
         _along(module, f"{does}_along", does, slices=False)
     for does in (PUT, ADD):
@@ -80,6 +83,47 @@ def _along(module: Module, name: str, does: str, slices: bool) -> None:
     if does is not PICK:
         code.do(f"call void {code.slot('incref')}(ptr {to})")
     code.do(f"ret ptr {to}")
+    module.functions.append(code.text())
+
+
+def _slices(module: Module, name: str) -> None:
+    code = start(name, 3)
+    overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
+    array, number, index = (code.element("%args", k, "ptr") for k in range(3))
+    dtype = _require_array(code, array, C_ORDER)
+    require_type(code, number, "int")
+    _require_places(code, index)
+    ndim, more = _dims(code, array), _dims(code, index)
+    for dims in (ndim, more):
+        code.require(code.let(f"icmp ule i64 {dims}, {pyabi.MOST_DIMS // 2}"))
+    d = dimension(code, integer(code, number, overflow), ndim)
+    behind = code.let(f"add i64 {d}, 1")
+    lengths, own = (code.field(item, pyabi.SHAPE, "ptr") for item in (array, index))
+    outer = code.let(f"call i64 @product(ptr {lengths}, i64 0, i64 {d})")
+    inner = code.let(f"call i64 @product(ptr {lengths}, i64 {behind}, i64 {ndim})")
+    m, n, data = _require_few(code, index), code.element(lengths, d, "i64"), code.field(index, pyabi.DATA, "ptr")
+    # None of the three is large, so that their product does not overflow.
+    for length in (outer, inner):
+        code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, 1')}, {MOST}"))
+    count = code.let(f"mul i64 {code.let(f'mul i64 {outer}, {inner}')}, {m}")
+    code.require(code.let(f"icmp ule i64 {count}, {MOST}"))
+    code.require(code.let(f"call i1 @within(ptr {data}, i64 {m}, i64 0, i64 {n})"))
+    at = "0"
+    for k, (lengths_of, first, last) in enumerate(((lengths, "0", d), (own, "0", more), (lengths, behind, ndim))):
+        i, done = loop(code, f"length.{k}.", code.let(f"sub i64 {last}, {first}"))
+        length = code.element(lengths_of, code.let(f"add i64 {i}, {first}"), "i64")
+        to = code.let(f"add i64 {i}, {at}")
+        code.do(f"store i64 {length}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 {to}')}")
+        done()
+        at = d if not k else code.let(f"add i64 {d}, {more}")
+    together = code.let(f"add i64 {ndim}, {more}")
+    dims = code.let(f"trunc i64 {code.let(f'sub i64 {together}, 1')} to i32")
+    made = code.let(f"call ptr @new_array(ptr %table, ptr {dtype}, i32 {dims}, ptr {shape})")
+    code.return_null_if_null(made)
+    operands = ", ".join([f"ptr {code.field(made, pyabi.DATA, 'ptr')}", f"ptr {data}", f"ptr {code.field(array, pyabi.DATA, 'ptr')}",
+                          *(f"i64 {k}" for k in (outer, m, inner, n, "0", "1", "0"))])  # fmt: skip
+    _for_each_dtype(code, dtype, lambda kind: code.do(f"call void @move.{PICK}.{kind}({operands})"))
+    code.do(f"ret ptr {made}")
     module.functions.append(code.text())
 
 
@@ -198,17 +242,17 @@ def _alike() -> str:
 
 
 def _within() -> str:
-    """Whether all places lie in ``[least, n)``."""
+    """Whether all places, of which there are some, lie in ``[least, n)``: the largest of them tells, as they count from `least`."""
     code = Code("internal i1 @within(ptr %places, i64 %count, i64 %least, i64 %n)")
     width = code.let("sub i64 %n, %least")
-    i, done = loop(code, "place", "%count")
-    above = code.let(f"sub i64 {code.element('%places', i, 'i64')}, %least")
-    code.branch(code.let(f"icmp ult i64 {above}, {width}"), "inside", "outside")
-    code.label("outside")
-    code.do("ret i1 false")
-    code.label("inside")
-    done()
-    code.do("ret i1 true")
+    code.do("br label %place")
+    code.label("place")
+    code.do("%i = phi i64 [0, %entry], [%i.next, %place]", "%worst = phi i64 [0, %entry], [%worst.next, %place]")
+    above = code.let(f"sub i64 {code.element('%places', '%i', 'i64')}, %least")
+    code.do(f"%worst.next = call i64 @llvm.umax.i64(i64 %worst, i64 {above})", "%i.next = add nuw nsw i64 %i, 1",
+            "%more = icmp ult i64 %i.next, %count", "br i1 %more, label %place, label %done")
+    code.label("done")
+    code.do(f"ret i1 {code.let(f'icmp ult i64 %worst.next, {width}')}")
     return code.text()
 
 
@@ -233,20 +277,42 @@ def _pick_pair() -> str:
 
 
 def _move(does: str, kind: str) -> str:
-    """Visit the places in row-major order; `so`, `sm` and `si` are the steps of the index."""
+    """Visit the places in row-major order; `so`, `sm` and `si` are the steps of the index.
+
+    There are three loops: of single elements along the last dimension, of slices, and of everything else.
+    """
     numbers = ("outer", "m", "inner", "n", "so", "sm", "si")
-    code = Code(f"internal void @move.{does}.{kind}(ptr %to, ptr %places, ptr %of, {', '.join(f'i64 %{k}' for k in numbers)})")
+    pointers = "ptr noalias %to, ptr noalias readonly %places, ptr noalias readonly %of"
+    code = Code(f"internal void @move.{does}.{kind}({pointers}, {', '.join(f'i64 %{k}' for k in numbers)})")
+    code.branch(code.let("icmp eq i64 %inner, 1"), "single", "several")
+    code.label("single")
+    _visit(code, does, kind, "single", inner="1", apart=False)
+    code.do("ret void")
+    code.label("several")
+    code.branch(code.let("icmp eq i64 %si, 0"), "whole", "apart")
+    for name in ("whole", "apart"):
+        code.label(name)
+        _visit(code, does, kind, name, inner="%inner", apart=name == "apart")
+        code.do("ret void")
+    return code.text()
+
+
+def _visit(code: Code, does: str, kind: str, name: str, inner: str, apart: bool) -> None:
+    """The loops for a number of neighbours `inner`, which have a place each if they go `apart`."""
     llvm = _LLVM[kind]
-    o, outer_done = loop(code, "outer.", "%outer")
-    k, along_done = loop(code, "along.", "%m")
+    o, outer_done = loop(code, f"{name}.outer.", "%outer")
+    k, along_done = loop(code, f"{name}.along.", "%m")
     row = code.let(f"add i64 {code.let(f'mul i64 {o}, %m')}, {k}")
-    line = code.let(f"mul i64 {row}, %inner")
-    index = code.let(f"add i64 {code.let(f'mul i64 {o}, %so')}, {code.let(f'mul i64 {k}, %sm')}")
+    line = code.let(f"mul i64 {row}, {inner}")
+    first = code.let(f"add i64 {code.let(f'mul i64 {o}, %so')}, {code.let(f'mul i64 {k}, %sm')}")
     before = code.let(f"mul i64 {o}, %n")
-    i, inner_done = loop(code, "inner.", "%inner")
-    named = code.element("%places", code.let(f"add i64 {index}, {code.let(f'mul i64 {i}, %si')}"), "i64")
-    place = code.let(f"add i64 {before}, {named}")
-    far = code.let(f"add i64 {code.let(f'mul i64 {place}, %inner')}, {i}")
+    common = None if apart else code.let(f"add i64 {before}, {code.element('%places', first, 'i64')}")
+    if inner == "1":
+        i, inner_done = "0", None
+    else:
+        i, inner_done = loop(code, f"{name}.inner.", inner, vectors=not apart)
+    place = common or code.let(f"add i64 {before}, {code.element('%places', code.let(f'add i64 {first}, {i}'), 'i64')}")
+    far = code.let(f"add i64 {code.let(f'mul i64 {place}, {inner}')}, {i}")
     near = code.let(f"add i64 {line}, {i}")
     read, written = (far, near) if does is PICK else (near, far)
     value = code.element("%of", read, llvm)
@@ -254,8 +320,7 @@ def _move(does: str, kind: str) -> str:
     if does is ADD:
         value = code.let(f"{'add' if kind == 'int64' else 'fadd'} {llvm} {code.let(f'load {llvm}, ptr {target}')}, {value}")
     code.do(f"store {llvm} {value}, ptr {target}")
-    inner_done()
+    if inner_done is not None:
+        inner_done()
     along_done()
     outer_done()
-    code.do("ret void")
-    return code.text()

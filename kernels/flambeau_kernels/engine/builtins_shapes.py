@@ -265,8 +265,8 @@ def dimension(code: Code, wanted: str, dims: str) -> str:
     return code.let(f"select i1 {code.let(f'icmp slt i64 {wanted}, 0')}, i64 {counted}, i64 {wanted}")
 
 
-def loop(code: Code, name: str, n: str) -> tuple[str, Callable[[], None]]:
-    """Open a loop over 0 ... `n` - 1; what is returned beside its number closes it."""
+def loop(code: Code, name: str, n: str, vectors: bool = False) -> tuple[str, Callable[[], None]]:
+    """Open a loop over 0 ... `n` - 1, which LLVM may make into `vectors`; what is returned beside its number closes it."""
     code.do(f"br label %{name}.start")
     code.label(f"{name}.start")
     code.do(f"br label %{name}")
@@ -278,7 +278,7 @@ def loop(code: Code, name: str, n: str) -> tuple[str, Callable[[], None]]:
     def done() -> None:
         code.do(f"br label %{name}.step")
         code.label(f"{name}.step")
-        code.do(f"%{name}.next = add nuw nsw i64 %{name}.i, 1", f"br label %{name}, !llvm.loop !0")
+        code.do(f"%{name}.next = add nuw nsw i64 %{name}.i, 1", f"br label %{name}{'' if vectors else ', !llvm.loop !0'}")
         code.label(f"{name}.done")
 
     return f"%{name}.i", done

@@ -53,7 +53,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         cat stack (list of arrays, dim), of up to 64 kB; view expand (array, tuple of sizes), unsqueeze (array, dim) and
         restrided (array, shape, strides, bytes to skip), of any dtype; steps (array), its strides in elements; address
         (array), of its first element.
-        pick_along put_along add_along put_slices add_slices pick_pairs, by places: `builtins_picks`.
+        pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places: `builtins_picks`.
         same (array, array): 1 if all their elements are equal, else 0.
         over view_of sizes_of, for objects of the class that `small.of_class` was given: `builtins_objects`.
         normals (a kernel's table, state, position, tuple of sizes) and draws (those, an array of the dtype, words for the
@@ -137,7 +137,7 @@ def _names() -> list[str]:
             "sum", "mean", "column_sum", "linear", "bmm", "outer", "normals", "draws", "same", "cat", "stack", *_OF_PLACES, *_OF_ANY_DTYPE]
 
 
-_OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs")
+_OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs", "pick_slices")
 _OF_ANY_DTYPE = ("view", "expand", "unsqueeze", "restrided", "steps", "address")
 _OF_OBJECTS = ("over", "view_of", "sizes_of")
 
@@ -275,20 +275,20 @@ def _runs_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool
 
 def _places_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool:
     """Whether elements are picked, stored and added where they should be."""
-    pick, put, add, put_slices, add_slices, pairs = (launchers[name] for name in _OF_PLACES)
+    pick, put, add, put_slices, add_slices, pairs, slices = (launchers[name] for name in _OF_PLACES)
     at, twice, wrong, k = np.array([[1, 0, 1]]), np.array([[1, 0, 1]] * 2), np.array([[0, 2, 0]]), np.array([1, 1])
     stored, added, summed = np.zeros((3, *a.shape), a.dtype)
     if pick(a, 0, wrong) is not None or put(a, 0, wrong, stored[:1]) is not None or add(a, 2, at, stored[:1]) is not None:
         return False
-    picked, paired = pick(a, 0, at), pairs(a, k - 2, k)
-    if picked is None or paired is None or put(stored, 0, at, a[1:]) is not stored:
+    picked, paired, sliced = pick(a, 0, at), pairs(a, k - 2, k), slices(a, 1, np.array([[2], [0]]))
+    if picked is None or paired is None or sliced is None or slices(a, 0, k + 1) is not None or put(stored, 0, at, a[1:]) is not stored:
         return False
     if add(added, -2, twice, a) is not added or add_slices(summed, 0, k, a) is not summed:
         return False
     if put_slices(a.copy(), 0, k, a) is None or put_slices(stored, 0, at, a) is not None:
         return False
-    expected = [[4, 2, 6]], [5, 5], [[0, 5, 0], [4, 0, 6]], [[0, 7, 0], [5, 0, 9]], [[0, 0, 0], [5, 7, 9]]
-    return tuple(made.tolist() for made in (picked, paired, stored, added, summed)) == expected
+    expected = [[4, 2, 6]], [5, 5], [[[3], [1]], [[6], [4]]], [[0, 5, 0], [4, 0, 6]], [[0, 7, 0], [5, 0, 9]], [[0, 0, 0], [5, 7, 9]]
+    return tuple(made.tolist() for made in (picked, paired, sliced, stored, added, summed)) == expected
 
 
 def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool:
