@@ -324,3 +324,8 @@ def _into_float8(array: Any, name: str) -> Any:
 _backend = _checked_name(_chosen)
 
 from . import small  # noqa: E402  # needs the names above
+
+if os.environ.get("FLAMBEAU_GUARD_MEMORY"):
+    from .engine import allocator
+
+    allocator.adopt_thread()  # from the first array on

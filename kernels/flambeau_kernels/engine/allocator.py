@@ -19,7 +19,7 @@ import sys
 import threading
 from typing import Any
 
-from flambeau_kernels.engine import llvm, pyabi
+from flambeau_kernels.engine import guard, llvm, pyabi
 from flambeau_kernels.engine.lasting import lasting
 from flambeau_kernels.engine.pyabi import address_of
 
@@ -39,6 +39,8 @@ HUGE, ALIGNED_FROM = 2 << 20, 32 << 20
 _SET_HANDLER, _GET_HANDLER = 304, 305                 # in numpy's table of C functions
 _NAME = b"mem_handler"                                # what numpy calls such capsules
 
+_FUNCTIONS = ("malloc", "calloc", "realloc", "free")
+
 _thread = threading.local()
 
 
@@ -55,7 +57,7 @@ def adopt_thread() -> None:
     if getattr(_thread, "done", False):
         return
     _thread.done = True
-    made = _capsule()
+    made = _guarding() if guard.wanted() else _capsule()
     if made is not None:
         _numpy_function(_SET_HANDLER, ctypes.py_object, ctypes.py_object)(made)
 
@@ -67,8 +69,15 @@ def record() -> Any:
 
 def why_off() -> str | None:
     """None while the allocator is in use, else the reason."""
+    if guard.wanted():
+        return "FLAMBEAU_GUARD_MEMORY puts another one in its place"
     if limit_from_environment() <= 0:
         return "FLAMBEAU_KEEP_MEMORY is 0"
+    return why_none()
+
+
+def why_none() -> str | None:
+    """None where arrays can be given an allocator at all, else the reason there is none."""
     if sys.platform != "linux" or sys.implementation.name != "cpython":
         return "it is written for Linux and CPython"
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -115,12 +124,23 @@ def _capsule() -> Any:
     """The capsule for numpy, made on first use; None where the allocator is off."""
     if why_off() is not None or _usual_handler() is None:
         return None
-    code = _code()
-    handler = _handler()
-    handler.name, handler.version = b"flambeau", 1
-    handler.context = ctypes.addressof(_record())
-    for name in ("malloc", "calloc", "realloc", "free"):
-        setattr(handler, name, code[name])
+    return _made(_handler(), b"flambeau", ctypes.addressof(_record()), _code())
+
+
+@functools.cache
+def _guarding() -> Any:
+    """The capsule of `guard`'s allocator, in the same way."""
+    if why_none() is not None or _usual_handler() is None:
+        return None
+    symbols = tuple(f"flambeau_guarded_{n}" for n in _FUNCTIONS)
+    code = llvm.compile_symbols(guard.TEXT, symbols)
+    return _made(lasting(_Handler()), b"flambeau_guard", None, {n: code[s] for n, s in zip(_FUNCTIONS, symbols, strict=True)})
+
+
+def _made(handler: _Handler, name: bytes, context: int | None, code: dict[str, int]) -> Any:
+    handler.name, handler.version, handler.context = name, 1, context
+    for function in _FUNCTIONS:
+        setattr(handler, function, code[function])
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return new(address_of(ctypes.pythonapi.PyCapsule_New))(ctypes.addressof(handler), _NAME, None)
 
@@ -149,7 +169,7 @@ def _numpy_function(index: int, result: Any, *arguments: Any) -> Any:
 
 @functools.cache
 def _code() -> dict[str, int]:
-    names = ("malloc", "calloc", "realloc", "free", "trim")
+    names = (*_FUNCTIONS, "trim")
     code = llvm.compile_symbols(_TEXT, tuple("flambeau_" + n for n in names))
     return {n: code["flambeau_" + n] for n in names}
 
