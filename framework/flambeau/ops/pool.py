@@ -22,7 +22,7 @@ Windows = Any  # a tuple of flambeau_kernels.cpu.pool.Window, one for each poole
 # -- windows -------------------------------------------------------------------------------------------------
 
 
-def _check_input(op: str, input: Any, n: int, what: str) -> None:
+def check_input(op: str, input: Any, n: int, what: str) -> None:
     """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with
     order or means."""
     if not isinstance(input, Tensor):
@@ -93,7 +93,7 @@ def _window_count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) ->
     return count - 1 if (count - 1) * s >= size + p else count
 
 
-def _planes(a: Any, n: int) -> Any:
+def as_planes(a: Any, n: int) -> Any:
     """``(*, *spatial)`` as ``(planes, *spatial)``."""
     if not a.flags.c_contiguous:
         from flambeau_kernels.cpu.layout import planar
@@ -102,7 +102,7 @@ def _planes(a: Any, n: int) -> Any:
     return a.reshape(prod(a.shape[: a.ndim - n]), *a.shape[a.ndim - n :])
 
 
-def _restored(made: Any, a: Any, n: int, keeps_order: bool = True) -> Any:
+def restored(made: Any, a: Any, n: int, keeps_order: bool = True) -> Any:
     """Planes in the shape that `a` had before it was pooled, and if `keeps_order` in its order in memory."""
     made = made.reshape(*a.shape[: a.ndim - n], *made.shape[1:])
     if a.flags.c_contiguous or not keeps_order:
@@ -135,27 +135,27 @@ def _divisor(windows: Windows, include_padding: bool, divisor: Any, kind: np.dty
     )
 
 
-def _wide(a: Any) -> Any:
+def wide(a: Any) -> Any:
     from flambeau_kernels.cpu.conv import widened
 
     return widened(a)[0]
 
 
 @window_mean.kernel
-def _window_mean(x, windows, include_padding, divisor):
+def mean_over(x, windows, include_padding, divisor):
     from flambeau_kernels.cpu.pool import window_means, window_sum
 
     n = len(windows)
-    made = window_means(_planes(x, n), windows, include_padding, divisor, False)
+    made = window_means(as_planes(x, n), windows, include_padding, divisor, False)
     if made is not None:
-        return _restored(made, x, n, n < 3)  # as PyTorch
-    made = window_sum(_wide(_planes(x, n)), windows)
+        return restored(made, x, n, n < 3)  # as PyTorch
+    made = window_sum(wide(as_planes(x, n)), windows)
     over = _divisor(windows, include_padding, divisor, made.dtype)
     if made.dtype.kind == "i":
         made = np.trunc(made / over).astype(x.dtype)
     else:
         made /= over
-    return _restored(made.astype(x.dtype, copy=False), x, n, n < 3)  # as PyTorch
+    return restored(made.astype(x.dtype, copy=False), x, n, n < 3)  # as PyTorch
 
 
 @window_mean.shape
@@ -183,12 +183,12 @@ def _spread_mean(grad, windows, include_padding, divisor):
     from flambeau_kernels.cpu.pool import window_means, window_spread
 
     n = len(windows)
-    made = window_means(_planes(grad, n), windows, include_padding, divisor, True)
+    made = window_means(as_planes(grad, n), windows, include_padding, divisor, True)
     if made is not None:
-        return _restored(made, grad, n)
-    planes = _wide(_planes(grad, n))
+        return restored(made, grad, n)
+    planes = wide(as_planes(grad, n))
     made = window_spread(planes / _divisor(windows, include_padding, divisor, planes.dtype), windows)
-    return _restored(made.astype(grad.dtype, copy=False), grad, n)
+    return restored(made.astype(grad.dtype, copy=False), grad, n)
 
 
 @spread_mean.shape
@@ -212,7 +212,7 @@ def _avg_pool(
     count_include_pad: bool,
     divisor: Any,
 ) -> Tensor:
-    _check_input(op, input, n, "mean")
+    check_input(op, input, n, "mean")
     if divisor is not None and divisor == 0:
         raise RuntimeError(f"{op}: divisor must be not zero")
     windows = _windows(op, input, kernel_size, stride, padding, 1, ceil_mode, n)
@@ -225,11 +225,11 @@ def _planned_mean(
     """The plan of `_avg_pool`."""
     from flambeau_kernels.cpu.pool import planned_means
 
-    _check_input(op, input, n, "mean")
+    check_input(op, input, n, "mean")
     if divisor == 0:
         return None
     windows, include = _windows(op, input, kernel, stride, padding, 1, ceil_mode, n), bool(include)
-    run = planned_means(_planes(input._a, n), windows, include, divisor, _pooled_shape(input, windows))
+    run = planned_means(as_planes(input._a, n), windows, include, divisor, _pooled_shape(input, windows))
     if run is None:
         return None
     return Plan(run, lambda a: (run(a), None), lambda made, _, x: window_mean.history(made, None, x, windows, include, divisor))
@@ -311,7 +311,7 @@ def _lp_pool(
     """``(sum of x ** p) ** (1 / p)`` over windows; the gradient is 0 where the sum is not positive."""
     from .activation import relu
 
-    _check_input(op, input, n, "mean")
+    check_input(op, input, n, "mean")
     kernel = as_ints(op, "kernel_size", kernel_size, n)
     windows = _windows(op, input, kernel, stride, 0, 1, ceil_mode, n)
     total = window_mean(input**norm_type, windows, True, None)
@@ -376,8 +376,8 @@ def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
 
     n = len(windows)
     regular = isinstance(windows[0], kernels.Window)
-    values, at = (kernels.max_at if regular else kernels.max_of_windows)(_planes(x, n), windows)
-    return _restored(values, x, n), _restored(at, x, n)
+    values, at = (kernels.max_at if regular else kernels.max_of_windows)(as_planes(x, n), windows)
+    return restored(values, x, n), restored(at, x, n)
 
 
 @window_max.kernel
@@ -387,7 +387,7 @@ def _window_max(x, windows, keep):
     if keep.wanted or not isinstance(windows[0], kernels.Window):
         values, keep.indices = _max_with_indices(x, windows)
         return values
-    return _restored(kernels.max_values(_planes(x, len(windows)), windows), x, len(windows))
+    return restored(kernels.max_values(as_planes(x, len(windows)), windows), x, len(windows))
 
 
 def _max_shape(input: Tensor, windows: Windows) -> tuple[int, ...]:
@@ -442,8 +442,8 @@ def _put_plane(grad, at, x, n):
 
     planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
     count = prod(grad.shape[grad.ndim - n :])
-    made = kernel(_planes(grad, n).reshape(planes, count), _planes(at, n).reshape(planes, count), size, True)
-    return _restored(made.reshape(planes, *x.shape[x.ndim - n :]), x, n)
+    made = kernel(as_planes(grad, n).reshape(planes, count), as_planes(at, n).reshape(planes, count), size, True)
+    return restored(made.reshape(planes, *x.shape[x.ndim - n :]), x, n)
 
 
 @put_plane.shape
@@ -481,7 +481,7 @@ def _take_plane_vjp(grad, indices, input, n):
     return put_plane(grad, indices, input, n), None
 
 
-def _max(input: Tensor, windows: Windows, return_indices: bool) -> Any:
+def largest_in(input: Tensor, windows: Windows, return_indices: bool) -> Any:
     if return_indices:
         return window_max_with_indices(input, windows)
     return window_max(input, windows, Kept(input._n is not None and _state.grad_enabled()))
@@ -498,8 +498,8 @@ def _max_pool(
     ceil_mode: bool,
     return_indices: bool,
 ) -> Any:
-    _check_input(op, input, n, "order")
-    return _max(
+    check_input(op, input, n, "order")
+    return largest_in(
         input, _windows(op, input, kernel_size, stride, padding, dilation, ceil_mode, n), return_indices
     )
 
@@ -508,15 +508,15 @@ def _planned_max(
     op: str, n: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: bool
 ) -> Plan | None:
     """The plan of `_max_pool`."""
-    _check_input(op, input, n, "order")
-    return _plan_of_maxima(input, _windows(op, input, kernel, stride, padding, dilation, ceil_mode, n), indices)
+    check_input(op, input, n, "order")
+    return plan_of_maxima(input, _windows(op, input, kernel, stride, padding, dilation, ceil_mode, n), indices)
 
 
-def _plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | None:
-    """The plan of `_max`."""
+def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | None:
+    """The plan of `largest_in`."""
     from flambeau_kernels.cpu.pool import planned_maxima
 
-    runs = planned_maxima(_planes(input._a, len(windows)), windows, _pooled_shape(input, windows))
+    runs = planned_maxima(as_planes(input._a, len(windows)), windows, _pooled_shape(input, windows))
     if runs is None:
         return None
     values, with_places = runs
@@ -609,398 +609,6 @@ def _top_level(n: int) -> Any:
 
 for _n in (1, 2, 3):
     _top_level(_n)
-
-
-# -- adaptive ------------------------------------------------------------------------------------------------
-
-
-def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:
-    if isinstance(output_size, (tuple, list)):
-        if isinstance(input, Tensor) and n > 1 and input.ndim <= len(output_size):
-            raise ValueError(
-                f"{op}: Input dimension should be at least {len(output_size) + 1}, one more than "
-                f"output_size has; it is {input.ndim}"
-            )
-        _check_input(op, input, n, what)
-        if len(output_size) not in (1, n):
-            raise RuntimeError(f"{op}: output_size must be one int or {n} of them, got {tuple(output_size)}")
-        given = tuple(output_size) if len(output_size) == n else (output_size[0],) * n
-    else:
-        _check_input(op, input, n, what)
-        given = (output_size,) * n
-    sizes = as_ints(
-        op,
-        "output_size",
-        tuple(have if m is None else m for m, have in zip(given, input.shape[-n:], strict=True)),
-        n,
-    )
-    if min(sizes) < 0:
-        raise RuntimeError(
-            f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}"
-        )
-    return sizes
-
-
-@primitive(surface=0, linear_in=("input",))
-def adaptive_mean(input, sizes):
-    """The mean over `sizes` ranges along each of the last dimensions."""
-
-
-@adaptive_mean.kernel
-def _adaptive_mean(x, sizes):
-    from flambeau_kernels.cpu import pool as kernels
-
-    n = len(sizes)
-    planes = _planes(x, n)
-    if prod(sizes) == 1:
-        made = kernels.plane_means(planes.reshape(len(planes), -1))
-        return _restored(made.reshape(len(planes), *sizes), x, n, n < 3)  # as PyTorch
-    windows = kernels.even_windows(planes.shape[1:], sizes)
-    if windows is not None:
-        return _window_mean(x, windows, False, None)
-    return _restored(kernels.adaptive_mean(planes, sizes), x, n, n < 3)  # as PyTorch
-
-
-@adaptive_mean.shape
-def _adaptive_mean_shape(input, sizes):
-    return (*input.shape[: input.ndim - len(sizes)], *sizes), input.dtype
-
-
-@adaptive_mean.vjp
-def _adaptive_mean_vjp(grad, input, sizes):
-    return link(adaptive_spread(grad, tuple(input.shape[input.ndim - len(sizes) :])), input)
-
-
-@adaptive_mean.raw
-def _adaptive_mean_raw(grad, input_shape, sizes):
-    return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
-
-
-@primitive(surface=0, linear_in=("grad",))
-def adaptive_spread(grad, sizes):
-    """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
-
-
-@adaptive_spread.kernel
-def _adaptive_spread(grad, sizes):
-    from flambeau_kernels.cpu.pool import adaptive_spread as kernel
-
-    n = len(sizes)
-    planes = _wide(_planes(grad, n))
-    if planes[0:1].size == 1:
-        made = np.repeat(planes.reshape(-1) / planes.dtype.type(prod(sizes)), prod(sizes)).reshape(
-            len(planes), *sizes
-        )
-    else:
-        made = kernel(planes, sizes)
-    return _restored(made.astype(grad.dtype, copy=False), grad, n)
-
-
-@adaptive_spread.shape
-def _adaptive_spread_shape(grad, sizes):
-    return (*grad.shape[: grad.ndim - len(sizes)], *sizes), grad.dtype
-
-
-@adaptive_spread.vjp
-def _adaptive_spread_vjp(grad, grad_shape, sizes):
-    return adaptive_mean(grad, tuple(grad_shape[len(grad_shape) - len(sizes) :]))
-
-
-def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Plan | None:
-    """The plan of the op."""
-    from flambeau_kernels.cpu import pool as kernels
-
-    sizes = _sizes(op, input, output_size, n, "floating")
-    planes, shape = _planes(input._a, n), (*input.shape[: input.ndim - n], *sizes)
-    windows = None if prod(sizes) == 1 else kernels.even_windows(planes.shape[1:], sizes)
-    if windows is None:
-        run = kernels.planned_adaptive_mean(planes, sizes, shape)
-    else:
-        run = kernels.planned_means(planes, windows, False, None, shape)
-    if run is None:
-        return None
-    return Plan(run, lambda a: (run(a), None), lambda made, _, x: adaptive_mean.history(made, None, x, sizes))
-
-
-@composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",))
-def adaptive_avg_pool1d(input, output_size):
-    """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
-
-    Range i goes from ``floor(i * L / output_size)`` to ``ceil((i + 1) * L / output_size)``, so neighbours may
-    share
-    elements. N may be left out. Raises: RuntimeError for a negative size or another rank.
-
-    >>> F.adaptive_avg_pool1d(fb.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2)
-    tensor([[2., 4.]])
-    """
-    return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating"))
-
-
-@composite(namespace="nn.functional")
-def adaptive_avg_pool2d(input, output_size):
-    """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
-
-    Args:
-        output_size: an int or a pair; None keeps the size of its dimension. Ranges as for
-            `adaptive_avg_pool1d`.
-    """
-    return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating"))
-
-
-@composite(namespace="nn.functional")
-def adaptive_avg_pool3d(input, output_size):
-    """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
-
-    Args:
-        output_size: an int or a triple; None keeps the size of its dimension. Ranges as for
-            `adaptive_avg_pool1d`.
-    """
-    return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
-
-
-def planned_area(input: Tensor, sizes: Ints) -> Plan | None:
-    """The plan of means over `sizes` ranges along all dimensions but the first two."""
-    return _planned_adaptive_mean("adaptive_avg_pool", len(sizes), input, sizes)
-
-
-for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d), 1):
-    planned(_op)(partial(_planned_adaptive_mean, _op.name, _n))
-
-
-def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
-    from flambeau_kernels.cpu.pool import adaptive_ranges, even_windows
-
-    sizes = _sizes(op, input, output_size, n, "floating")
-    extents = tuple(input.shape[-n:])
-    windows: Any = even_windows(extents, sizes)
-    if windows is None:
-        windows = [_members(adaptive_ranges(size, m)) for size, m in zip(extents, sizes, strict=True)]
-    return _max(input, windows, return_indices)
-
-
-def _members(ranges: list[tuple[int, int]]) -> Any:
-    """Elements of each range, ``(ranges, longest)``; short ones repeat their last."""
-    longest = max((high - low for low, high in ranges), default=1)
-    members = [np.minimum(np.arange(low, low + longest), high - 1) for low, high in ranges]
-    return np.array(members, np.int64).reshape(len(ranges), longest)
-
-
-@composite(namespace="nn.functional")
-def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """Maxima over `output_size` ranges: ``(N, C, L) -> (N, C, output_size)``, or without N.
-
-    Ranges as for `adaptive_avg_pool1d`. With `return_indices`, ``(values, indices)`` as for `max_pool1d`.
-    """
-    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
-
-
-@composite(namespace="nn.functional")
-def adaptive_max_pool2d(input, output_size, return_indices=False):
-    """Maxima over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
-
-    Args:
-        output_size: as for `adaptive_avg_pool2d`.
-        return_indices: return ``(values, indices)``, indices counting through the plane.
-    """
-    return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
-
-
-@composite(namespace="nn.functional")
-def adaptive_max_pool3d(input, output_size, return_indices=False):
-    """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
-
-    Args:
-        output_size: as for `adaptive_avg_pool3d`.
-        return_indices: return ``(values, indices)``, indices counting through the volume.
-    """
-    return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
-
-
-def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Plan | None:
-    """The plan of `_adaptive_max`."""
-    from flambeau_kernels.cpu.pool import even_windows
-
-    windows = even_windows(tuple(input.shape[-n:]), _sizes(op, input, output_size, n, "floating"))
-    return None if windows is None else _plan_of_maxima(input, windows, return_indices)
-
-
-for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), 1):
-    planned(_op)(partial(_planned_adaptive_max, _op.name, _n))
-
-
-@composite(surface=FUNCTION)
-def adaptive_max_pool1d__(input, output_size):
-    """`nn.functional.adaptive_max_pool1d` and the indices of the maxima."""
-    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, True)
-
-
-# -- fractional ----------------------------------------------------------------------------------------------
-
-
-def _starts(sample: float, size: int, count: int, kernel: int) -> Any:
-    """Where the windows along one axis begin: steps of one of two lengths in pseudorandom order.
-
-    Source: Graham 2014, "Fractional Max-Pooling", section 2.
-    """
-    if count == 1:
-        return np.array([size - kernel])
-    alpha = (size - kernel) / (count - 1)
-    at = np.arange(count)
-    starts = ((at + sample) * alpha).astype(np.int64) - int(sample * alpha)
-    starts[-1] = size - kernel
-    return starts
-
-
-def _fractional_max(
-    op: str,
-    n: int,
-    input: Any,
-    kernel_size: Any,
-    output_size: Any,
-    output_ratio: Any,
-    return_indices: bool,
-    samples: Any,
-) -> Any:
-    if output_size is None and output_ratio is None:
-        raise ValueError(f"{op} requires specifying either an output_size or an output_ratio")
-    _check_input(op, input, n, "order")
-    extents = tuple(input.shape[-n:])
-    if output_size is None:
-        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
-        output_size = tuple(int(size * r) for size, r in zip(extents, ratios, strict=True))
-    kernel, sizes = as_ints(op, "kernel_size", kernel_size, n), as_ints(op, "output_size", output_size, n)
-    for size, k, m in zip(extents, kernel, sizes, strict=True):
-        if m + k - 1 > size or k < 1 or m < 1:
-            raise RuntimeError(
-                f"{op}: {m} windows of {k} do not fit into {size} elements\n{describe(input=input)}"
-            )
-    batched = input if input.ndim == n + 2 else input.unsqueeze(0)
-    samples = _samples(op, batched, n, samples)
-    made = [_fractional_image(batched, image, kernel, sizes, samples) for image in range(batched.shape[0])]
-    return _stacked(batched, made, input.ndim == n + 2, sizes, return_indices)
-
-
-def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
-    wanted = (*input.shape[:2], n)
-    if samples is None:
-        from .random import rand
-
-        samples = rand(*wanted, dtype=input.dtype if input.dtype.is_floating_point else None)
-    if (
-        samples.ndim != 3
-        or samples.shape[0] < wanted[0]
-        or samples.shape[1] < wanted[1]
-        or samples.shape[2] != n
-    ):
-        raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
-    return samples._a.astype(np.float64)
-
-
-def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:
-    """Windows of each channel of one image: their lengths are fixed, their starts are drawn."""
-    extents = tuple(input.shape[2:])
-    made = []
-    for channel in range(input.shape[1]):
-        # Those of images are given from the last dimension backwards, those of volumes are not.
-        draws = samples[image, channel][:: -1 if len(extents) == 2 else 1]
-        made.append(
-            [
-                _starts(float(u), size, m, k)[:, None] + np.arange(k)
-                for u, size, m, k in zip(draws, extents, sizes, kernel, strict=True)
-            ]
-        )
-    return made
-
-
-def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_indices: bool) -> Any:
-    from .join import stack
-
-    if not input.shape[0]:
-        empty = input.new_zeros((0, input.shape[1], *sizes))
-        return (empty, empty.to(dtypes.int64)) if return_indices else empty
-    pairs = [
-        [_max(input[i, c].unsqueeze(0), windows[i][c], True) for c in range(input.shape[1])]
-        for i in range(input.shape[0])
-    ]
-    values, indices = (
-        stack([stack([pair[part].squeeze(0) for pair in row]) for row in pairs]) for part in (0, 1)
-    )
-    if not batched:
-        values, indices = values.squeeze(0), indices.squeeze(0)
-    return (values, indices) if return_indices else values
-
-
-@composite(namespace="nn.functional")
-def fractional_max_pool2d(
-    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
-):
-    """Maxima over windows whose starts are drawn at random, so that sizes need not shrink by a whole number.
-
-    ``(N, C, H, W) -> (N, C, *output_size)``, or without N. The default generator draws the starts.
-
-    Args:
-        kernel_size: an int or a pair.
-        output_size: how many windows, an int or a pair; or
-        output_ratio: their number as a fraction of H and W, between 0 and 1.
-        return_indices: return ``(values, indices)``, as for `max_pool2d`.
-    Raises: ValueError without either of the two.
-    Source: Graham 2014, "Fractional Max-Pooling".
-    """
-    return _fractional_max(
-        "fractional_max_pool2d",
-        2,
-        input,
-        kernel_size,
-        output_size,
-        output_ratio,
-        return_indices,
-        _random_samples,
-    )
-
-
-@composite(namespace="nn.functional")
-def fractional_max_pool3d(
-    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
-):
-    """Maxima over windows with random starts: ``(N, C, D, H, W) -> (N, C, *output_size)``.
-
-    N may be left out. Arguments as for `fractional_max_pool2d`, ints or triples.
-    """
-    return _fractional_max(
-        "fractional_max_pool3d",
-        3,
-        input,
-        kernel_size,
-        output_size,
-        output_ratio,
-        return_indices,
-        _random_samples,
-    )
-
-
-def _fractional_with_indices(n: int) -> Any:
-    def pool(
-        input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
-    ):
-        return _fractional_max(
-            f"fractional_max_pool{n}d",
-            n,
-            input,
-            kernel_size,
-            output_size,
-            output_ratio,
-            True,
-            _random_samples,
-        )
-
-    pool.__name__ = f"fractional_max_pool{n}d_with_indices"
-    pool.__doc__ = f"`fractional_max_pool{n}d` as ``(values, indices)``. Arguments as for `fractional_max_pool{n}d`."
-    return composite(namespace="nn.functional")(pool)
-
-
-fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
-    _fractional_with_indices(n) for n in (2, 3)
-)
 
 
 # -- unpooling -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 from .. import dtypes
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
-from . import pool
+from . import pool_adaptive
 from ._plans import MOST_MOVED, Plan, moves, planned
 from ._spec import FUNCTION, composite, describe, primitive
 from .conv import as_ints
@@ -377,7 +377,7 @@ def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompu
 
     sizes, factors = _checked_sizes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     if mode == "area":
-        return pool.planned_area(input, sizes)
+        return pool_adaptive.planned_area(input, sizes)
     maps, a = _maps_of(input, sizes, factors, mode, bool(align_corners), antialias), input._a
     if is_last(a):
         return None
@@ -390,7 +390,7 @@ def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompu
 
 
 def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    return (pool.adaptive_avg_pool1d, pool.adaptive_avg_pool2d, pool.adaptive_avg_pool3d)[len(sizes) - 1](
+    return (pool_adaptive.adaptive_avg_pool1d, pool_adaptive.adaptive_avg_pool2d, pool_adaptive.adaptive_avg_pool3d)[len(sizes) - 1](
         input, sizes
     )
 
