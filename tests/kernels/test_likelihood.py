@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import special
 
 import flambeau as fb
 import flambeau.nn.functional as F
-from flambeau_kernels.cpu import likelihood_rows, losses
+from flambeau_kernels.cpu import likelihood_rows
 from flambeau_kernels.engine import llvm, pool
 
 needs_compiler = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -107,22 +109,48 @@ def test_compiled_rows_in_float32_and_for_any_number_of_threads():
     try:
         for threads in (1, 2, 4):
             pool.set_num_threads(threads)
-            loss, shifted, inverse = likelihood_rows.forward(scores, target, weight, 0.1, True)
-            found.append((loss, likelihood_rows.backward(shifted, target, weight, 0.1, inverse, scales)))
+            loss, shifted, inverse, chosen, _ = likelihood_rows.forward(scores, target, weight, 0.1, -1, likelihood_rows.NONE, True)
+            mean, *_ = likelihood_rows.forward(scores, target, weight, 0.1, -1, likelihood_rows.MEAN, False)
+            found.append((loss, likelihood_rows.backward(shifted, chosen, weight, 0.1, inverse, scales), mean))
     finally:
         pool.set_num_threads(before)
 
     expected, slope = by_formula(scores, target, weight.astype(float), 0.1, "none", -1)
     np.testing.assert_allclose(found[0][0], expected, rtol=1e-5)
     np.testing.assert_allclose(found[0][1], slope * scales[:, None], atol=1e-6)
+    np.testing.assert_allclose(found[0][2], expected.sum() / weight[target[target >= 0]].sum(), rtol=1e-6)
     assert all(a.tobytes() == b.tobytes() for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
-def test_classes_that_count():
-    target = np.array([0, 3, 2])
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 5, 3), (3, 4, 2, 2)])
+def test_picked_likelihoods_are_those_of_the_formula(dtype, reduction, shape):
+    rng = np.random.default_rng(0)
+    several = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    classes = shape[1] if len(shape) > 1 else shape[0]
+    x, target, weight = rng.normal(size=shape).astype(dtype), rng.integers(0, classes, several), rng.random(classes).astype(dtype)
+    for ignored, w in itertools.product((-100, 1), (None, weight)):
+        wide = x if len(shape) > 1 else x[None]
+        each = -np.take_along_axis(wide, target.reshape(-1, 1) if len(shape) < 3 else target[:, None], 1).reshape(several)
+        weights = np.where(target == ignored, 0, 1 if w is None else w[target])
+        expected = {"none": each * weights, "sum": (each * weights).sum(), "mean": (each * weights).sum() / weights.sum()}
 
-    assert losses.classes_that_count(target, 4, -100) is target
-    assert losses.classes_that_count(target, 4, 3).tolist() == [0, -1, 2]
-    assert losses.classes_that_count(np.array([0, -100]), 4, -100).tolist() == [0, -1]
-    assert losses.classes_that_count(np.array([0, -1]), 4, -100) is None
-    assert losses.classes_that_count(np.array([0, 4]), 4, -100) is None
+        made, kept = likelihood_rows.picked(x, target, w, ignored, reduction, True)
+
+        np.testing.assert_allclose(made, expected[reduction], rtol=1e-6)
+        np.testing.assert_allclose(kept[1], weights, rtol=1e-6)
+        assert likelihood_rows.picked(x, target, w, ignored, reduction, False)[0].tobytes() == made.tobytes()
+
+
+@needs_compiler
+def test_picked_likelihoods_refuse_what_is_not_theirs():
+    x, target = np.zeros((3, 4)), np.array([0, 1, 2])
+
+    assert likelihood_rows.picked(x, np.array([0, 4, 1]), None, -100, "mean", False) is None
+    assert likelihood_rows.picked(x, np.array([0, -1, 1]), None, -100, "mean", False) is None
+    assert likelihood_rows.picked(x, target[:2], None, -100, "mean", False) is None
+    assert likelihood_rows.picked(x.T, target, None, -100, "mean", False) is None
+    assert likelihood_rows.picked(x, target.astype(np.int32), None, -100, "mean", False) is None
+    assert likelihood_rows.picked(x, target, np.ones(3), -100, "mean", False) is None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
 from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
@@ -166,27 +167,22 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
 
 @nll_loss.fast
 def _nll_fast(input, target, weight, size_average, ignore_index, reduce, reduction):
-    """Few rows or images of float log probabilities, or one row, whose targets all count."""
+    """Few rows or images of float log probabilities, or one row."""
     if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
         return None
     try:
-        images = input._a.ndim > 2
-        rows = (_few_images if images else _few_rows)(input, target, weight, ignore_index)
-        if rows is None:
-            return None
-        x, t, w = rows
+        w = None if weight is None else weight._a
         taped = (input._n is not None or weight is not None and weight._n is not None) and (_state.GRAD or _state.local.grad)
         if taped and input._a.ndim == 1:
             return None
-        picked = x.take(kernels.places_in_images(t, x.shape) if images else t + kernels.row_starts(*x.shape))
-        result, weights, total = kernels.few_losses(picked, t, w, reduction)
-    except (AttributeError, RuntimeWarning):
+        found = kernels.few_picked(input._a, target._a, w, ignore_index, reduction, taped)
+    except AttributeError:
         return None
-    made = wrap(result if reduction != "none" else result.reshape(target._a.shape))
+    if found is None:
+        return None
+    result, kept = found
+    made = small.over(result)
     if taped:
-        if weights is None:
-            weights = kernels.all_equal(t.size, 1.0, x.dtype)
-        kept = (target._a, weights.reshape(target._a.shape), total) if images else (t, weights, total)
         nll.history(made, kept, input, target, weight, ignore_index, reduction)
     return made
 
@@ -214,22 +210,6 @@ def _few_rows(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple
         if w.dtype is not d or w.shape != (classes,) or w.__class__ is not np.ndarray:
             return None
     return (x, t, w) if kernels.all_count(t, classes, ignored) else None
-
-
-def _few_images(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple[Any, Any, Any] | None:
-    """As `_few_rows`, for scores ``(N, C, *)``: these, with the targets one after the other."""
-    x, t = input._a, target._a
-    d = x.dtype
-    if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.__class__ is not np.ndarray or t.__class__ is not np.ndarray:
-        return None
-    shape = x.shape
-    if not 0 < x.size < _SMALL or not x.flags.c_contiguous or not t.flags.c_contiguous or t.shape != shape[:1] + shape[2:]:
-        return None
-    w = None if weight is None else weight._a
-    if w is not None and (w.dtype is not d or w.shape != shape[1:2] or w.__class__ is not np.ndarray):
-        return None
-    t = t.reshape(-1)
-    return (x, t, w) if t.size <= _FEW_TARGETS and kernels.all_count(t, shape[1], ignored) else None
 
 
 @composite(namespace=F, autocast="float32")
@@ -438,7 +418,7 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
         if found is None:
             return None
         result, saved, kept = found
-        made = wrap(result)
+        made = small.over(result)
     except (AttributeError, RuntimeWarning):  # not tensors; not finite, with warnings as errors
         return None
     if taped:
@@ -455,8 +435,8 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
 
 def _compiled_rows(
     compiled: Any, x: Any, t: Any, weight: Any, ignored: int, reduction: str, smoothing: float, taped: bool
-) -> tuple[Any, Any, RowsKept] | None:
-    """Result, shifted scores and the rest, by compiled loops; None for what the general path answers or refuses."""
+) -> tuple[Any, Any, RowsKept | None] | None:
+    """Result and, if `taped`, shifted scores and the rest, by compiled loops; None for what the general path answers or refuses."""
     classes = x.shape[1]
     if not 0.0 <= smoothing <= 1.0:
         return None
@@ -467,28 +447,15 @@ def _compiled_rows(
         w = np.ascontiguousarray(weight._a)
     if not t.flags.c_contiguous:
         t = np.ascontiguousarray(t)
-    chosen = kernels.classes_that_count(t, classes, ignored)
-    if chosen is None:
+    how = compiled.HOW[reduction]
+    result, shifted, inverse, chosen, counted = compiled.forward(x, t, w, float(smoothing), ignored, how, taped)
+    if result is None:
         return None
-    factor = 1.0
-    if reduction == "mean":
-        if w is not None:
-            total = float(_total(w.take(t) if chosen is t else np.where(chosen >= 0, w[chosen], 0)))
-        else:
-            total = len(t) if chosen is t else np.count_nonzero(chosen >= 0)
-        if not total:
-            return None
-        factor = 1.0 / total
-    smoothing = float(smoothing)
-    losses, shifted, inverse = compiled.forward(x, chosen, w, smoothing, taped)
-    kept = RowsKept(chosen, w, smoothing, factor, reduction == "none", inverse)
-    if kept.each:
-        result = losses
-    elif len(losses) <= _MOST_DOTTED:
-        result = np.asarray(losses.dot(kernels.all_equal(len(losses), factor, x.dtype)))
-    else:
-        result = np.asarray(_total(losses) * factor, x.dtype)
-    return result, shifted, kept
+    if not taped:
+        return result, None, None
+    if not counted:
+        return None
+    return result, shifted, RowsKept(chosen, w, float(smoothing), 1.0 / counted if reduction == "mean" else 1.0, not how, inverse)
 
 
 def _small_rows(

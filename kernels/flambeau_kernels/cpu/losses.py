@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -14,11 +15,12 @@ from ..quiet import hush, unhush
 from .softmax import compiled_module, narrow, widen
 
 __all__ = [
-    "all_count", "all_equal", "classes_that_count", "compiled_rows", "few_losses", "likelihood_rows", "nll", "nll_grad",
+    "all_count", "all_equal", "compiled_rows", "few_losses", "few_picked", "likelihood_rows", "nll", "nll_grad",
     "picked_weights", "places_in_images", "row_starts", "scaled_difference", "squared_error_sum",
 ]  # fmt: skip
 
 
+@functools.cache
 def compiled_rows() -> Any:
     """The compiled cross entropy of rows, or None."""
     return compiled_module("likelihood_rows")
@@ -28,7 +30,15 @@ def likelihood_rows(x: np.ndarray) -> Any:
     """The compiled cross entropy, where it takes rows of scores `x`, or None."""
     if not x.size or x.ndim != 2 or cpu_backend() != "numba" or not x.flags.c_contiguous:
         return None
-    return compiled_module("likelihood_rows")
+    return compiled_rows()
+
+
+def few_picked(x: Any, target: Any, weight: Any, ignored: int, reduction: str, stored: bool) -> Any:
+    """`nll` of few float elements by a compiled loop, `likelihood_rows.picked`; None where that has no answer."""
+    if cpu_backend() != "numba":
+        return None
+    rows = compiled_rows()
+    return None if rows is None else rows.picked(x, target, weight, ignored, reduction, stored)
 
 
 _DIFFERENCE = Formula(lambda a, b, scale: (a - b) * scale, "scaled_difference")
@@ -53,16 +63,6 @@ def scaled_difference(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.nda
     out = np.empty(a.shape, a.dtype)
     launch(_DIFFERENCE, (a, b, scale), (out,), a.dtype)
     return out
-
-
-def classes_that_count(target: np.ndarray, classes: int, ignored: int) -> np.ndarray | None:
-    """`target` with -1 for the class that is `ignored`; None where a class does not exist."""
-    if all_count(target, classes, ignored):
-        return target
-    chosen = np.where(target == ignored, -1, target)
-    if chosen.min() < -1 or chosen.max() >= classes or ((chosen == -1) & (target != ignored)).any():
-        return None
-    return chosen
 
 
 @lru_cache(maxsize=64)
@@ -148,6 +148,9 @@ def nll(x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction:
         target: classes ``(N, *)``.
         reduction: 'none', 'sum', or 'mean', which divides by the sum of the weights that count.
     """
+    found = few_picked(x, target, weight, ignored, reduction, True)
+    if found is not None:
+        return found
     wide = widen(x)
     counts, chosen, weights = element_weights(target, x.shape[1], None if weight is None else widen(weight), ignored, wide.dtype)
     if x.shape[1]:
