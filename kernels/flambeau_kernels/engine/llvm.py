@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.scalar.library import ADDRESSES
 
 # Part of every key: raise it when the pass pipeline below changes.
 PIPELINE = "4"
@@ -252,6 +253,9 @@ class Machine:
         library = self._llvm.JITLibraryBuilder().add_object_img(body).add_current_process()
         for symbol in symbols:
             library.export_symbol(symbol)
+        for foreign, address in ADDRESSES.items():
+            if foreign.encode() in body:
+                library.import_symbol(foreign, address)
         return library.link(self.jit, name)
 
 

@@ -230,7 +230,7 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
              # Iterations do not depend on each other, also where an output is one of the inputs; the order of
              # loads and stores within an iteration stays. So there is no need for a second, in-place kernel.
              "!0 = distinct !{}", '!1 = !{!"llvm.loop.parallel_accesses", !0}',
-             f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands)}}}',
+             f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands, bodies.usual)}}}',
              '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
              *_together(bodies.usual), "!5 = distinct !{!5, !1, !2}", "!6 = distinct !{!6, !1, !3, !7}",
              '!7 = !{!"llvm.loop.unroll.disable"}']
@@ -325,8 +325,8 @@ def _stores(bodies: _Bodies, values: list[list[str]]) -> list[str]:
     return text
 
 
-def _pays_as_vectors(operands: list[tuple[int, Operand]]) -> str:
-    return "true" if any(o.access == "c" for _, o in operands) else "false"
+def _pays_as_vectors(operands: list[tuple[int, Operand]], usual: Block) -> str:
+    return "true" if any(o.access == "c" for _, o in operands) and not usual.alone else "false"
 
 
 # Every second element is the first of a pair, which is read as one integer: gathering takes twice as long. The last one has

@@ -54,6 +54,7 @@ _WIDE: dict[str, list[Range]] = {
                 ("lin", -9.9, -0.1)],
     "trigamma": [("lin", 0.001, 60), ("log", 1e-18, 1e18), ("lin", -9.9, -0.1)],
     "tetragamma": [("lin", 0.001, 60), ("log", 1e-12, 1e12), ("lin", -9.9, -0.1)],
+    "polygamma": [("lin", 0.001, 60), ("log", 1e-7, 1e9), ("lin", -9.9, -0.1)],
     "special_erfcx": [("lin", -9, 30), ("lin", -1, 1), ("log", 1e-30, 1e30)],
     "special_log_ndtr": [("lin", -40, 10), ("lin", -2, 2), ("log", 1, 1e18)],
     "special_ndtri": [("lin", 0.001, 0.999), ("lin", 0.49, 0.51), ("log", 1e-44, 0.5)],
@@ -77,6 +78,8 @@ _PAIRS: dict[str, list[tuple[Range, Range]]] = {
     "atan2": [(("lin", -3, 3), ("lin", -3, 3)), (("log", 1e-20, 1e20), ("log", 1e-20, 1e20)),
               (("log", 1e-20, 1e20), ("lin", -1e3, -1))],
     "hypot": [(("lin", -3, 3), ("lin", -3, 3)), (("log", 1e-30, 1e30), ("log", 1e-30, 1e30))],
+    "special_zeta": [(("lin", 1.01, 6), ("lin", 0.01, 30)), (("lin", 1.001, 1.1), ("log", 1e-5, 1e9)),
+                     (("lin", 1.1, 30), ("lin", 0.1, 4))],
 }  # fmt: skip
 # float64 reaches further.
 _FURTHER: dict[str, list[Range]] = {
@@ -94,7 +97,8 @@ _FURTHER: dict[str, list[Range]] = {
 
 
 # Words that are another word with a constant.
-_TEXTS = {"trigamma": "special_polygamma(1, x)", "tetragamma": "special_polygamma(2, x)"}
+_TEXTS = {"trigamma": "special_polygamma(1, x)", "tetragamma": "special_polygamma(2, x)",
+          "polygamma": "special_polygamma(3, x)"}
 
 
 def size(word: str, x: float) -> float:
@@ -114,6 +118,7 @@ def exact(word: str) -> Callable[..., object]:
              "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
              "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "ndtr_near": mp.ncdf, "pow": mp.power, "erfinv": _erfinv,
              "trigamma": lambda x: mp.polygamma(1, x), "tetragamma": lambda x: mp.polygamma(2, x),
+             "polygamma": lambda x: mp.polygamma(3, x), "special_zeta": mp.zeta,
              "special_erfcx": _erfcx, "special_log_ndtr": lambda x: _log_ndtr(x), "special_ndtri": _ndtri,
              "special_i0": lambda x: mp.besseli(0, x), "special_i1": lambda x: mp.besseli(1, x),
              "special_i0e": lambda x: mp.exp(-abs(x)) * mp.besseli(0, x),
@@ -256,7 +261,7 @@ def _shown(where: tuple[float, ...]) -> str:
     return ", ".join(f"{x:.9g}" for x in where)
 
 
-_NAMES = {"trigamma": "polygamma(1, x)", "tetragamma": "polygamma(2, x)"}
+_NAMES = {"trigamma": "polygamma(1, x)", "tetragamma": "polygamma(2, x)", "polygamma": "polygamma(3, x)"}
 _PAGE = """# Accuracy of the elementary functions
 
 Largest error of the compiled functions in units in the last place, against mpmath with 50 digits, over {count} samples of each of
@@ -269,7 +274,7 @@ and `tests/kernels/test_scalar.py` holds every function to a bound near these fi
 itself below -5.5 and 0 from -12.9 on; `ndtr_near`, of which `gelu` of float32 vectors is made, is right to 2e-8 there. Where a
 function passes through 0 between its poles or oscillates, the unit is that of 1 or of its amplitude: `lgamma`, `digamma` and
 `polygamma(2, x)` below 0, the Bessel functions J and Y (`size` in the same file).
-`igamma`, `igammac`, `zeta`, `airy_ai` and `polygamma` of further orders are scipy's for arrays of any size. Half types are computed
+`igamma`, `igammac` and `airy_ai` are scipy's for arrays of any size. Half types are computed
 in float32 and rounded once. Below 1024 elements of float32 and float64, functions that numpy has are computed by numpy.
 
 | function | float32 | at | float64 | at |

@@ -191,10 +191,10 @@ def pow64(x: Symbol, y: Symbol) -> Symbol:
     main, main_low = two_sum(main, main_low)
     t, t_low = two_product(y, main)
     t_low = select(abs(t) < 800.0, fma(y, main_low, t_low), 0.0)
-    return _power_limits(x, y, _exp_of_pair(clamp(t, -800.0, 800.0), t_low))
+    return _power_limits(x, y, exp_of_pair(clamp(t, -800.0, 800.0), t_low))
 
 
-def _exp_of_pair(t: Symbol, t_low: Symbol) -> Symbol:
+def exp_of_pair(t: Symbol, t_low: Symbol) -> Symbol:
     """exp(t + t_low), float64."""
     k = nearbyint(t * LOG2_E)
     rest, rest_low = two_sum(fma(k, -LN2_64[0], t), fma(k, -LN2_64[1], t_low))

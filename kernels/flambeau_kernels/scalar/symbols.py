@@ -49,13 +49,15 @@ class Block:
 Attributes: `lines` of IR; `needs`, declarations of the intrinsics used; `cost`, a rough count of vector
 instructions for 32-bit elements; `compute`, the kind that constants fall back on; `scales`, whether the
 machine multiplies by powers of two in one instruction (AVX-512); `rare`, truth values of arguments that the
-code is not good for unless it is `careful` (see `common.unless`).
+code is not good for unless it is `careful` (see `common.unless`); `alone`, whether it calls functions of one number
+only, around which LLVM makes no vector code.
     """
 
     def __init__(self, compute: Kind, scales: bool = False, careful: bool = False):
         self.compute = compute
         self.scales = scales
         self.careful = careful
+        self.alone = False
         self.rare: list[Symbol] = []
         self.lines: list[str] = []
         self.needs: set[str] = set()
@@ -385,15 +387,33 @@ def _integer_division(a: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
     kind = a.kind
     if kind is BOOL:
         raise Unsupported("division of truth values")
-    sign = "s" if kind.family == "i" else "u"
     zero = b == 0
     safe = select(zero, 1, b)
-    if sign == "s":
+    if kind.family == "i":
         overflow = (a == -(1 << (kind.bits - 1))) & (b == -1)
         safe = select(overflow, 1, safe)
-    quotient = a.block.emit(kind, f"{sign}div {kind.llvm} {a.name}, {safe.name}", 20)
-    rest = a.block.emit(kind, f"{sign}rem {kind.llvm} {a.name}, {safe.name}", 0)
-    return select(zero, 0, quotient), select(zero, 0, rest)
+    quotient = _quotient(a, safe)
+    return select(zero, 0, quotient), select(zero, 0, a - quotient * safe)
+
+
+# Up to here floats are whole numbers, and a rounded quotient of two of them, cut, is the integer quotient: what it lacks to the
+# next integer is at least 1/b, which is more than rounding adds.
+_WHOLE = 2.0**52
+
+
+def _quotient(a: Symbol, b: Symbol) -> Symbol:
+    """a / b towards zero for b other than 0, by floats, of which vectors are divided; the integers beyond their range one by one."""
+    block, kind = a.block, a.kind
+    by_integers = f"{'s' if kind.family == 'i' else 'u'}div {kind.llvm} {a.name}, {b.name}"
+    if block.careful:
+        return block.emit(kind, by_integers, 20)
+    real = F64 if kind.bits > 16 else F32
+    x, y = convert(a, real), convert(b, real)
+    if kind.bits == 64:
+        block.rare.append((abs(x) > _WHOLE) | (abs(y) > _WHOLE))
+    cut = "fptoui" if kind is UINT[32] else "fptosi"
+    wide = kind if kind.bits >= 32 else INT[32]
+    return convert(block.emit(wide, f"{cut} {real.llvm} {(x / y).name} to {wide.llvm}"), kind)
 
 
 def _bitwise(operation: str, a: Any, b: Any) -> Symbol:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_kernels.scalar import complexes, integers
+from flambeau_kernels.scalar import complexes, integers, library
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import ComplexSymbol
 from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
@@ -142,10 +142,11 @@ def angle(x: Symbol) -> Symbol:
 
 
 def polygamma(n: Any, x: Symbol) -> Symbol:
-    """The derivatives of digamma of a constant order 1 or 2."""
-    if isinstance(n, Symbol) or n not in (1, 2):
-        raise Unsupported("polygamma of an order other than 1 and 2")
-    return _elementary("trigamma" if n == 1 else "tetragamma", x)
+    """The derivatives of digamma of order 1 or more."""
+    (x,) = _floats(x)
+    if not isinstance(n, Symbol) and n in (1, 2):
+        return _elementary("trigamma" if n == 1 else "tetragamma", x)
+    return _elementary("polygamma", *sy.pair(n, x))
 
 
 def _floats(*values: Symbol) -> tuple[Symbol, ...]:
@@ -214,9 +215,12 @@ _PLAIN: dict[str, Callable[..., object]] = {
     "real": real, "imag": imag, "conj": real, "angle": angle, "atan2": _binary("atan2"),
     "special_polygamma": polygamma,
     "gcd": lambda a, b: integers.gcd(*sy.pair(a, b)), "lcm": lambda a, b: integers.lcm(*sy.pair(a, b)),
+    "special_zeta": _binary("special_zeta"),
+    "igamma": lambda a, x: library.call("gammainc", 3000, *sy.pair(a, x)),
+    "igammac": lambda a, x: library.call("gammaincc", 3000, *sy.pair(a, x)),
 }  # fmt: skip
 
-_ONLY_NUMPYS = frozenset(("special_zeta", "special_airy_ai", "igamma", "igammac", "ldexp", "frexp_mantissa",
+_ONLY_NUMPYS = frozenset(("special_airy_ai", "ldexp", "frexp_mantissa",
                           "frexp_exponent", "bit_not"))
 READING: dict[str, Callable[..., object]] = {
     **{name: _on_numbers(name, _PLAIN.get(name) or _unary(name)) for name in WORDS},

@@ -1,0 +1,122 @@
+"""The Hurwitz zeta function by Euler and Maclaurin's sum, and the polygamma functions, which are its multiples.
+
+The first terms are added one by one; what the rest differs from its integral is a series in Bernoulli's numbers (DLMF 25.11.28;
+Johansson 2015, "Rigorous high-precision computation of the Hurwitz zeta function and its derivatives"). Float32 is computed in
+float64 with fewer terms.
+"""
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, two_product, two_sum
+from flambeau_kernels.scalar.exponential import medium_exp
+from flambeau_kernels.scalar.logarithm import LN2_64, exp_of_pair, log_pair, medium_log, split
+from flambeau_kernels.scalar.symbols import F32, F64, Symbol, ceil, floor, fma, literal, nearbyint, select
+
+TERMS = {"float64": (8, 11), "float32": (5, 6)}       # added one by one, and of the series in Bernoulli's numbers
+_LARGEST = 170                                        # whose factorial a float64 holds
+
+
+def _bernoulli(count: int) -> list[Fraction]:
+    """B_0, B_1, ..., by their recurrence (DLMF 24.5.3)."""
+    made = [Fraction(1)]
+    for n in range(1, count):
+        made.append(-sum((math.comb(n + 1, k) * made[k] for k in range(n)), Fraction(0)) / (n + 1))
+    return made
+
+
+_NUMBERS = _bernoulli(2 * max(m for _, m in TERMS.values()) + 1)
+_SERIES = [float(_NUMBERS[2 * j] / math.factorial(2 * j)) for j in range(1, len(_NUMBERS) // 2 + 1)]
+
+
+def _power(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
+    """x**-s for x and s that are positive and finite."""
+    if accuracy == "float32":
+        t = -s * medium_log(x)
+        return select(t < -700.0, 0.0, medium_exp(clamp(t, -700.0, 700.0)))
+    k, f = split(x)
+    high, low = log_pair(f)
+    main, main_low = two_sum(k * LN2_64[0], high)
+    main, main_low = two_sum(main, main_low + fma(k, LN2_64[1], low))
+    t, t_low = two_product(-s, main)
+    t_low = select(abs(t) < 800.0, fma(-s, main_low, t_low), 0.0)
+    return exp_of_pair(clamp(t, -800.0, 800.0), t_low)
+
+
+def _of_positive(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
+    """zeta(s, q) for finite s > 1 and q > 0."""
+    terms, corrections = TERMS[accuracy]
+    far = q > 1e8                                     # there the integral and half a term are all
+    a = select(far, q, q + float(terms))
+    inverse = 1.0 / a
+    # From 1e5 on nothing but the first term is left wherever it does not vanish.
+    few = select(s < 1e5, s, 1e5)
+    step = few * inverse
+    series = 0.5 + step * _SERIES[0]
+    for j in range(1, corrections):
+        step = step * ((few + (2.0 * j - 1.0)) * inverse) * ((few + 2.0 * j) * inverse)
+        series = fma(step, step.const(_SERIES[j]), series)
+    # The integral's power is a times the last term's, which may vanish before it.
+    last = _power(a, select(far, s - 1.0, s), accuracy)
+    total = last * select(far, 1.0 / (s - 1.0) + 0.5 * inverse, a / (s - 1.0) + series)
+    for k in reversed(range(terms)):                  # the smallest first
+        total = total + select(far, 0.0, _power(q + float(k) if k else q, s, accuracy))
+    return total
+
+
+def zeta(s: Symbol, q: Symbol, accuracy: str = "float64") -> Symbol:
+    """The sum over k >= 0 of (q + k)**-s.
+
+    As in scipy and PyTorch infinite at s = 1, at q = 0, -1, ..., and for infinite s and q < 1; nan for s < 1, for infinite s
+    and q > 1, and for powers of negative numbers.
+    """
+    usual = (s > 1.0) & (s < INF) & (q > 0) & (q < INF)
+    value = _of_positive(select(usual, s, 2.0), select(usual, q, 1.0), accuracy)
+    at_infinity = select(q > 1.0, s.const(NAN), select(q == 1.0, 1.0, INF))
+    value = select(usual, value, select(q == INF, select(s == INF, s.const(NAN), 0.0), at_infinity))
+    whole = nearbyint(s) == s
+    below = (q < 0) & whole & (s > 1.0) & (s < INF) & (floor(q) != q)
+    s.block.rare.append(below)
+    if s.block.careful:
+        value = select(below, _of_negative(select(below, s, 2.0), select(below, q, -0.5), accuracy), value)
+    value = select((q < 0) & ~whole, s.const(NAN), value)
+    value = keep_nan(s, keep_nan(q, value))
+    value = select((q <= 0) & (floor(q) == q), INF, value)
+    return select(s == 1.0, INF, select(s < 1.0, NAN, value))
+
+
+def _of_negative(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
+    """zeta(s, q) for a whole s > 1 and q < 0: the terms below and above 0 are two such sums, the former without its end."""
+    nearest = ceil(q) - q                             # of the negative numbers q, q + 1, ...
+    below = _of_positive(s, nearest, accuracy) - _of_positive(s, 1.0 - q, accuracy)
+    even = nearbyint(s * 0.5) == s * 0.5
+    return _of_positive(s, 1.0 - nearest, accuracy) + select(even, below, -below)
+
+
+def polygamma(n: Symbol, x: Symbol) -> Symbol:
+    """The derivative of order `n` >= 1 of digamma: (-1)**(n + 1) n! zeta(n + 1, x) (DLMF 5.15.1, 25.11.12)."""
+    accuracy = x.kind.name
+    n, wide = n.to(F64), x.to(F64)
+    value = _factorial(n) * zeta(n + 1.0, wide, accuracy)
+    return select(nearbyint(n * 0.5) == n * 0.5, -value, value).to(x.kind)
+
+
+def _factorial(n: Symbol) -> Symbol:
+    """n! from a table: mostly `n` is one number, which is looked up before the loop."""
+    table = ", ".join(f"double {literal(float(math.factorial(k)), F64)}" for k in range(_LARGEST + 1))
+    n.block.needs.add(f"""@flambeau_factorials = private constant [{_LARGEST + 2} x double] [{table}, double 0x7FF0000000000000]
+define double @flambeau_factorial(double %n) noinline nounwind willreturn memory(none) {{
+  %low = call double @llvm.maxnum.f64(double %n, double 0.0)
+  %near = call double @llvm.minnum.f64(double %low, double {_LARGEST + 1}.0)
+  %k = fptosi double %near to i64
+  %at = getelementptr double, ptr @flambeau_factorials, i64 %k
+  %made = load double, ptr %at
+  ret double %made
+}}""")
+    n.block.needs |= {"declare double @llvm.maxnum.f64(double, double)", "declare double @llvm.minnum.f64(double, double)"}
+    return n.block.emit(F64, f"call double @flambeau_factorial(double {n.name}) nounwind willreturn memory(none)")
+
+
+def zeta32(s: Symbol, q: Symbol) -> Symbol:
+    return zeta(s.to(F64), q.to(F64), "float32").to(F32)
