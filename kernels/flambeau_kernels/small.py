@@ -54,6 +54,9 @@ def _of_two(ufunc: Any) -> Call:
     def run(a: Any, b: Any) -> Any:
         if not _fit(a, b):
             return None
+        # Where orders differ numpy has one of its own for the result.
+        if b.__class__ is ndarray and not (a.flags.c_contiguous or b.ndim < 2 or a.strides == b.strides):
+            return None
         try:
             made = ufunc(a, b)
         except (ValueError, RuntimeWarning):  # shapes that do not fit; a warning that the user made an error

@@ -463,3 +463,12 @@ def test_integer_division_by_zero_is_seen_after_many_calls():
     j[1, 1] = 0
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         i % j
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "atan2", "pow", "remainder"])
+def test_the_order_of_a_result_is_that_of_the_first_operand_however_often_it_was_computed(name):
+    rows, columns = fb.rand(3, 4) + 1, (fb.rand(4, 3) + 1).t()
+    op = getattr(fb, name)
+    for _ in range(100):
+        assert op(rows, columns).stride() == (4, 1)
+        assert op(columns, rows).stride() == (1, 3)

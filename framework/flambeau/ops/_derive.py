@@ -391,7 +391,7 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
         # Until the formula is taught, and where numpy rounds in its own way for as long as there are few elements.
         fits = "(d is F4 or d is F8) and a.size < LARGE and a.__class__ is ndarray"
         if "b" in operands:
-            fits += " and b.dtype is d and b.size < LARGE"
+            fits += " and b.dtype is d and b.size < LARGE and (a.flags.c_contiguous or b.ndim < 2 or a.strides == b.strides)"
         elif number:
             fits += f" and a.ndim and (kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]})"
         direct = [f"o = FORMULA.direct({args})"]

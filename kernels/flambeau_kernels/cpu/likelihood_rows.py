@@ -177,8 +177,8 @@ def forward(
     shifted, inverse, chosen = (np.empty(x.shape, dtype), np.empty(rows, dtype), np.empty(rows, _INT)) if stored else (None, None, None)
     key = (dtype, weight is not None, smoothing != 0, stored)
     (_forms.get(key) or _form(key))(
-        chunks, False, x, target, x if weight is None else weight, x if shifted is None else shifted, out, x if inverse is None else inverse,
-        target if chosen is None else chosen, out, sums, rows, n, per, ignored, how,
+        chunks, False, x, target, x if weight is None else weight, x if shifted is None else shifted, out,
+        x if inverse is None else inverse, target if chosen is None else chosen, out, sums, rows, n, per, ignored, how,
         float(weight.sum()) if smoothing and weight is not None else float(n), smoothing,
     )  # fmt: skip
     if chunks == 1:

@@ -431,7 +431,8 @@ class ElementwiseOp(Op):
                     for v in values:
                         if isinstance(v, ndarray) and v.shape != shape:
                             shape = np.broadcast_shapes(shape, v.shape)
-                    result = np.empty(shape, compute)
+                    # In the order that `direct` gives it too.
+                    result = _arrays.empty_like_layout(shape, compute, [v for v in (grad, *values) if isinstance(v, ndarray)])
                     kernels.launch(formula, (grad, *values), (result,), compute)
                     self.learn(formula, (grad, *values), result, compute)
             else:
