@@ -32,6 +32,20 @@ CASES = {
     "depthwise dilated": ((2, 4, 19, 103), (4, 1, 3, 3), (1, 1), (2, 2), (2, 2), 4),
     "depthwise 1-d": ((2, 4, 203), (4, 1, 4), (3,), (1,), (1,), 4),
     "depthwise large": ((1, 2, 300, 70), (2, 1, 9, 9), (1, 1), (4, 4), (1, 1), 2),
+    "depthwise columns": ((2, 3, 21, 50), (3, 1, 3, 3), (1, 1), (0, 1), (1, 1), 3),
+    "depthwise columns 5x5": ((1, 3, 12, 70), (6, 1, 5, 5), (1, 1), (2, 2), (1, 1), 3),
+    "depthwise stride 2": ((2, 3, 21, 75), (3, 1, 3, 3), (2, 2), (1, 1), (1, 1), 3),
+    "depthwise stride 2 5x5": ((2, 3, 14, 14), (3, 1, 5, 5), (2, 2), (2, 2), (1, 1), 3),
+    "depthwise stride 2 4x4": ((2, 3, 9, 40), (3, 1, 4, 4), (2, 2), (3, 0), (1, 1), 3),
+    "depthwise two strides": ((2, 3, 11, 37), (3, 1, 3, 4), (1, 2), (2, 1), (1, 1), 3),
+    "depthwise other strides": ((2, 3, 11, 37), (3, 1, 3, 4), (2, 1), (2, 1), (1, 1), 3),
+    "depthwise narrow": ((3, 5, 7, 7), (5, 1, 7, 7), (1, 1), (3, 3), (1, 1), 5),
+    "depthwise far apart": ((2, 3, 19, 37), (3, 1, 3, 3), (1, 1), (2, 3), (3, 3), 3),
+    "depthwise bands": ((1, 2, 301, 71), (2, 1, 3, 3), (1, 1), (1, 1), (1, 1), 2),
+    "depthwise bands at stride 2": ((1, 2, 501, 81), (2, 1, 3, 3), (2, 2), (1, 1), (1, 1), 2),
+    "depthwise padded beyond": ((2, 3, 5, 20), (3, 1, 2, 2), (1, 2), (2, 3), (1, 1), 3),
+    "depthwise 1-d stride 2": ((2, 3, 61), (3, 1, 4), (2,), (1,), (1,), 3),
+    "one position at stride 2": ((2, 4, 1, 1), (6, 4, 3, 3), (2, 2), (1, 1), (1, 1), 1),
     "tiles": ((2, 16, 12, 13), (20, 16, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     "tiles of groups": ((2, 48, 19, 23), (40, 24, 3, 3), (1, 1), (0, 1), (1, 1), 2),
     "tiles 3-d": ((2, 17, 4, 9, 10), (18, 17, 3, 3, 3), (1, 1, 1), (1, 1, 0), (1, 1, 1), 1),
@@ -86,7 +100,8 @@ def three_maps(case: str) -> list[Any]:
     return [y, conv.convolve_input(y, w, x.shape[2:], *settings), conv.convolve_weight(x, y, w.shape[2:], *settings)]
 
 
-@pytest.mark.parametrize("case", ["dilated", "depthwise large", "tiles", "tiles at stride 2", "tiles 3-d", "tiles of many", "3-d"])
+@pytest.mark.parametrize("case", ["dilated", "depthwise large", "depthwise columns", "depthwise bands", "depthwise bands at stride 2",
+                                  "tiles", "tiles at stride 2", "tiles 3-d", "tiles of many", "3-d"])  # fmt: skip
 def test_the_same_bits_on_any_number_of_threads(case):
     before = pool.get_num_threads()
     try:
@@ -102,7 +117,7 @@ def test_the_same_bits_on_any_number_of_threads(case):
             assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("case", ["3x3", "depthwise", "tiles", "tiles at stride 2", "1-d"])
+@pytest.mark.parametrize("case", ["3x3", "depthwise", "depthwise stride 2", "tiles", "tiles at stride 2", "1-d"])
 def test_any_strides(case):
     x, w, b, settings = operands(case, np.float32)
     wanted = conv.convolve(x, w, *settings, b)
@@ -144,7 +159,8 @@ def test_what_is_kept_for_many_shapes_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("case", ["3x3", "strided groups", "depthwise", "1-d", "tiles", "tiles at stride 2"])
+@pytest.mark.parametrize("case", ["3x3", "strided groups", "depthwise", "depthwise columns", "depthwise stride 2", "1-d", "tiles",
+                                  "tiles at stride 2"])  # fmt: skip
 def test_what_is_not_finite_reaches_exactly_its_windows(case, value):
     x, w, b, settings = operands(case, np.float32)
     x[1, 1, ..., 5] = value
@@ -157,7 +173,7 @@ def test_what_is_not_finite_reaches_exactly_its_windows(case, value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("case", ["tiles", "tiles at stride 2", "tiles 3-d"])
+@pytest.mark.parametrize("case", ["tiles", "tiles at stride 2", "tiles 3-d", "depthwise columns", "depthwise stride 2"])
 def test_what_is_not_finite_reaches_exactly_its_taps(case, value):
     x, w, _, settings = operands(case, np.float32)
     y = arrays.convolve(x, w, *settings)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from . import depthwise, direct, few, tiles, weight, winograd
+from . import depthwise, direct, few, slide, tiles, weight, winograd
 from .arrays import is_half
 from .direct import Direct, wide_kind
 from .walk import Ints
@@ -60,7 +61,7 @@ def _kept(key: Any, run: Any, *extents: Ints) -> Any:
 
 def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
     if groups == x.shape[1] and w.shape[1] == 1 and groups > 1:
-        single = _single_channels(w, made, stride, padding, dilation, transposed)
+        single = _single_channels(x, w, made, stride, padding, dilation, transposed)
         if single is not None:
             return single
     n, c = x.shape[:2]
@@ -108,17 +109,21 @@ class _Tiles:
         return out
 
 
-def _single_channels(w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, transposed: bool) -> Any:
-    """By the direct kernel, where a band of rows fits the cache; transposed only at stride 1, else None."""
-    if transposed and any(s != 1 for s in stride):
-        return None
-    if not depthwise.rows_of_band(w, made, stride, dilation):
-        return None
-    if not transposed:
-        return lambda x, w, bias: depthwise.convolve(x, w, bias, made, stride, padding, dilation)
-    turned = tuple(d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True))
-    axes = tuple(range(2, w.ndim))
-    return lambda x, w, bias: depthwise.convolve(x, np.flip(w, axes), bias, made, stride, turned, dilation)
+def _single_channels(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, transposed: bool) -> Any:
+    """By the kernels for single channels, else None: transposed at other steps than 1 and 2, rows too long for a band."""
+    if not transposed or all(s == 1 for s in stride):
+        axes, before = tuple(range(2, w.ndim)), padding
+        if transposed:
+            before = tuple(d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True))
+        by: Any = None
+        if slide.pays(x, made, w.shape[2:], stride, before, dilation):
+            by = slide.Sliding(x, w, made, stride, before, dilation)
+        elif depthwise.rows_of_band(w, made, stride, dilation):
+            by = partial(depthwise.convolve, made=made, stride=stride, padding=before, dilation=dilation)
+        return (lambda x, w, bias: by(x, np.flip(w, axes), bias)) if by is not None and transposed else by
+    if slide.pays(x, made, w.shape[2:], stride, padding, dilation, True):
+        return slide.Sliding(x, w, made, stride, padding, dilation, True)
+    return None
 
 
 def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
@@ -133,6 +138,8 @@ def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints
 
 def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
     settings = kernel, stride, padding, dilation
+    if groups == x.shape[1] and groups > 1 and slide.pays_for_weight(x, y, *settings):
+        return slide.Gradient(x, y, *settings)
     if tiles.pays_for_weight(x, y.shape[2:], y.shape[1], kernel, stride, dilation, groups):
         by_tiles = tiles.Gradient(x, y, kernel, stride, padding)
         return _or_directly(by_tiles, lambda x, y: weight.Gradient(x, y, *settings, groups))

@@ -1,8 +1,7 @@
-"""Convolutions of single channels: every output channel sees one input channel.
+"""Convolutions of single channels, whatever their kernels, paddings and dilations: what `slide.py` does not take.
 
 There is nothing to multiply matrices of, and an element read once is used once for each tap. A chunk brings a band of rows of
-one plane into the first cache, padded and dealt out by the stride along x, and computes blocks of ROWS x one vector
-of results in registers, so that a row is loaded once for all the rows of results that it belongs to.
+one plane into the first cache, padded and dealt out by the stride along x, and computes vectors of results from it.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     store,
-    unroll,
-    vector,
     widened,
 )
 from flambeau_kernels.vocabulary import fma
@@ -29,8 +26,6 @@ from .walk import Ints, forward_axis
 
 # Elements of the band of rows.
 BAND = 1 << 13
-# Rows of results computed together, and the most taps whose code is written out.
-ROWS, MOST_TAPS = 4, 49
 # Slots of the geometry: channels, results for each channel, strides of image, channel and row; height, width, row
 # stride of the source; extents of a row of the band; strides and extents of the output.
 (CHANNELS, MULTIPLE, IMAGE, CHANNEL, ROW, COLUMN, HEIGHT, WIDTH, LOW_Y, LOW_X, DILATION, PHASES, EXTENT,
@@ -67,25 +62,8 @@ def write(out, at, v, left, lane_sums, LANES, WIDE):
             out[at + i] = lane_sums[i]
 
 
-def block(band, weight, bias, out, row, step, left, shifts, geometry, spill, HEIGHT, TAPS_Y, TAPS_X, STRIDE_Y, LANES, WIDE):
-    """HEIGHT rows of one vector of results; `row` is the length of a row of the band."""
-    KIND = widened(band)
-    acc = local(vector(KIND, LANES), HEIGHT)
-    for b in unroll(range(HEIGHT)):
-        acc[b] = broadcast(bias, LANES)
-    for i in unroll(range((HEIGHT - 1) * STRIDE_Y + TAPS_Y)):
-        line = band + i * row
-        for s in unroll(range(TAPS_X)):
-            v = load(line, shifts[s], LANES)
-            for b in unroll(range(HEIGHT)):
-                if 0 <= i - b * STRIDE_Y < TAPS_Y:
-                    acc[b] = fma(v, broadcast(weight[(i - b * STRIDE_Y) * TAPS_X + s], LANES), acc[b])
-    for b in unroll(range(HEIGHT)):
-        write(out, b * step, acc[b], left, spill, LANES, WIDE)
-
-
-def one_row(band, weight, bias, out, row, left, shifts, geometry, spill, LANES, WIDE):
-    """One vector of results for any number of taps and any dilation of rows."""
+def results(band, weight, bias, out, row, left, shifts, geometry, spill, LANES, WIDE):
+    """One vector of results; `row` is the length of a row of the band."""
     acc = broadcast(bias, LANES)
     for r in range(geometry[TAP_ROWS]):
         line = band + r * geometry[DILATION] * row
@@ -95,7 +73,7 @@ def one_row(band, weight, bias, out, row, left, shifts, geometry, spill, LANES, 
 
 
 @kernel
-def depthwise(chunk, x, weight, bias, out, geometry, shifts, *, TAPS_Y, TAPS_X, STRIDE_Y, STRIDE_X, STEP, WIDE):
+def depthwise(chunk, x, weight, bias, out, geometry, shifts, stride_y, *, STRIDE_X, STEP, WIDE):
     KIND = widened(weight)
     LANES = lanes(KIND)
     band = local(KIND, BAND + LANES)
@@ -106,28 +84,19 @@ def depthwise(chunk, x, weight, bias, out, geometry, shifts, *, TAPS_Y, TAPS_X, 
     image = plane // geometry[CHANNELS]
     channel = plane - image * geometry[CHANNELS]
     row = geometry[PHASES] * geometry[EXTENT]
-    needed = (rows - 1) * STRIDE_Y + (geometry[TAP_ROWS] - 1) * geometry[DILATION] + 1
+    needed = (rows - 1) * stride_y + (geometry[TAP_ROWS] - 1) * geometry[DILATION] + 1
     source = x + (image * geometry[IMAGE] + channel * geometry[CHANNEL])
-    fill_band(band, source, first * STRIDE_Y, needed, geometry, KIND, LANES, STRIDE_X, STEP)
+    fill_band(band, source, first * stride_y, needed, geometry, KIND, LANES, STRIDE_X, STEP)
     taps = geometry[TAP_ROWS] * geometry[TAPS]
     for m in range(geometry[MULTIPLE]):
         o = channel * geometry[MULTIPLE] + m
         w = weight + o * taps
         constant = bias[o]
         to = out + (image * geometry[OUT_IMAGE] + o * geometry[OUT_CHANNEL] + first * geometry[OUT_ROW])
-        step = geometry[OUT_ROW]
-        y = 0
-        if TAPS_Y > 0:
-            while y + ROWS <= rows:
-                for i in range(0, geometry[OUT_WIDTH], LANES):
-                    block(band + (y * STRIDE_Y * row + i), w, constant, to + (y * step + i), row, step,
-                          geometry[OUT_WIDTH] - i, shifts, geometry, spill, ROWS, TAPS_Y, TAPS_X, STRIDE_Y, LANES, WIDE)  # fmt: skip
-                y += ROWS
-        while y < rows:
+        for y in range(rows):
             for i in range(0, geometry[OUT_WIDTH], LANES):
-                one_row(band + (y * STRIDE_Y * row + i), w, constant, to + (y * step + i), row,
+                results(band + (y * stride_y * row + i), w, constant, to + (y * geometry[OUT_ROW] + i), row,
                         geometry[OUT_WIDTH] - i, shifts, geometry, spill, LANES, WIDE)  # fmt: skip
-            y += 1
 
 
 def rows_of_band(w: Any, made: Ints, stride: Ints, dilation: Ints) -> int:
@@ -161,8 +130,6 @@ def convolve(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints,
     stride_y, dilation_y = (1, 1) if line else (stride[0], dilation[0])
     rows = min(rows_of_band(w, made, stride, dilation), 1 if line else made[0])
     height = 1 if line else made[0]
-    if height > rows > ROWS:
-        rows -= rows % ROWS
     bands = -(-height // rows)
     geometry = np.array([
         c, w.shape[0] // c, x.strides[0] // size, x.strides[1] // size, 0 if line else x.strides[2] // size, column,
@@ -171,10 +138,8 @@ def convolve(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints,
         rows, bands, taps_y, taps_x, *axis.phases,
     ])  # fmt: skip
     shifts = np.array([tap.phase * axis.extent + tap.shift for tap in axis.lines[0].taps])
-    written = taps_y * taps_x <= MOST_TAPS and dilation_y == 1 and not line
     distance = stride[-1] * column
     constants = np.zeros(w.shape[0], kind) if bias is None else np.ascontiguousarray(bias, kind)
-    depthwise.run(n * c * bands, x, np.ascontiguousarray(w, kind), constants, out, geometry, shifts,
-                  TAPS_Y=taps_y if written else 0, TAPS_X=taps_x if written else 0, STRIDE_Y=stride_y,
+    depthwise.run(n * c * bands, x, np.ascontiguousarray(w, kind), constants, out, geometry, shifts, stride_y,
                   STRIDE_X=stride[-1], STEP=distance if distance in (1, 2) else 0, WIDE=out.dtype == kind)  # fmt: skip
     return out

@@ -60,7 +60,7 @@ def forward_axis(size: int, count: int, kernel: int, stride: int, padding: int, 
 def transposed_axis(size: int, made: int, kernel: int, stride: int, padding: int, dilation: int) -> Axis:
     """The transpose along an axis that has `size` positions and makes `made` elements."""
     lines, low = [], 0
-    for phase in range(min(stride, made)):
+    for phase in range(stride):
         first = (phase - padding) % stride
         start, count = (first + padding - phase) // stride, -(-(made - first) // stride)
         shifts = [(t, start - t * dilation // stride) for t in range(kernel) if t * dilation % stride == phase]
