@@ -114,6 +114,44 @@ def _fma(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 
 
+def _orthogonal(family: str, slope: int, shift: int, x: Any, n: Any) -> Any:
+    """See `scalar/recurrence.py`."""
+    x, degree = np.broadcast_arrays(x, np.where(np.abs(n) < 2.0**63, n, -1).astype(np.int64))
+    out = np.where(degree < 0, 0, np.where(degree == 0, 1, slope * x + shift)).astype(x.dtype)
+    left = degree > 1
+    out[left] = _recur(_STEPS[family], x[left], degree[left], slope, shift)
+    return out
+
+
+def _recur(step: Callable[..., Any], x: Any, degree: Any, slope: int, shift: int) -> Any:
+    out = np.empty_like(x)
+    order = np.argsort(degree)
+    x, last = x[order], degree[order]
+    wide = x.astype(np.float64)
+    q, p = np.ones_like(x), slope * x + shift
+    k, done = 1, 0
+    while done < x.size:
+        # In float64 the leading product of float32 values is exact, so the step rounds as a fused one does.
+        q, p = p, step(k, wide[done:], p.astype(np.float64), q).astype(x.dtype)
+        k += 1
+        # Once nan, always nan: the rest of the recurrence cannot change what is left.
+        stop = x.size if np.isnan(p).all() else int(np.searchsorted(last, k, "right"))
+        out[order[done:stop]] = p[: stop - done]
+        q, p = q[stop - done :], p[stop - done :]
+        done = stop
+    return out
+
+
+# The polynomial of degree k + 1, from those of degree k, `p`, and k - 1, `q`.
+_STEPS: dict[str, Callable[..., Any]] = {
+    "chebyshev": lambda k, x, p, q: (x + x) * p - q,
+    "hermite": lambda k, x, p, q: (x + x) * p - 2 * k * q,
+    "hermite_e": lambda k, x, p, q: x * p - k * q,
+    "laguerre": lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1),
+    "legendre": lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1),
+}
+
+
 def _frexp(part: int) -> Callable[..., Any]:
     return lambda x: np.frexp(x)[part]
 
@@ -144,5 +182,5 @@ WORDS_READ: dict[str, Any] = {
     "special_log_ndtr": _scipy("log_ndtr"), "special_spherical_bessel_j0": _spherical_j0,
     "special_airy_ai": _airy_ai, "igamma": _scipy("gammainc"), "igammac": _scipy("gammaincc"),
     "gcd": np.gcd, "lcm": _lcm, "ldexp": lambda x, y: x * np.exp2(y), "frexp_mantissa": _frexp(0), "frexp_exponent": _frexp(1),
-    "bit_not": np.invert,
+    "bit_not": np.invert, "orthogonal": _orthogonal,
 }  # fmt: skip

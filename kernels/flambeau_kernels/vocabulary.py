@@ -21,7 +21,7 @@ HOST_WORDS = (  # noqa: SIM905
     "special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_k0 "
     "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_erfcx "
     "special_log_ndtr special_spherical_bessel_j0 special_airy_ai igamma igammac gcd lcm ldexp frexp_mantissa "
-    "frexp_exponent bit_not"
+    "frexp_exponent bit_not orthogonal"
 ).split()
 
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import COMPILED_FROM
-from flambeau_kernels.cpu import tier
+import flambeau_kernels as kernels
+from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import (
+    acos,
     cos,
     exp,
     isinf,
     isnan,
     lgamma,
     log,
+    orthogonal,
     sin,
     special_airy_ai,
     special_bessel_j0,
@@ -36,11 +38,12 @@ from flambeau_kernels.vocabulary import (
     special_scaled_modified_bessel_k1,
     special_spherical_bessel_j0,
     special_zeta,
+    trunc,
     where,
 )  # fmt: skip
 
 from .. import dtypes
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from ._promote import common, floating, only, refuse
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, elementwise, looks_at
 
@@ -297,134 +300,77 @@ _without_derivative("spherical_bessel_j0", lambda input: special_spherical_besse
 # -- orthogonal polynomials ----------------------------------------------------------------------------------------------
 
 
-class Polynomials:
-    """A family of orthogonal polynomials, evaluated on arrays by its three-term recurrence.
-
-    Args:
-        family: which recurrence it is of those in `flambeau_kernels.cpu.polynomials`, the compiled one.
-        slope, shift: the polynomial of degree 1 is ``slope * x + shift``.
-        step: ``step(k, x, p, q)`` is the polynomial of degree k + 1, from those of degree k, `p`, and k - 1, `q`.
-        inside: for long recurrences ``inside(n, x)``, the polynomial of degree `n` where ``|x| < 1``.
-
-    Degrees are truncated to integers; a negative one, also what nan and infinite degrees become, gives 0.
-    """
-
-    def __init__(self, family: int, slope: int, shift: int, step: Any, inside: Any = None, shifted: bool = False) -> None:
-        self.family, self.slope, self.shift = family, slope, shift
-        self.step, self.inside, self.shifted = step, inside, shifted
-
-    def first(self, x: Any) -> Any:
-        return self.slope * x + self.shift
-
-    def __call__(self, x: Any, n: Any) -> Any:
-        if not isinstance(x, (np.ndarray, np.generic)):
-            raise TypeError("a polynomial of any degree is evaluated on arrays only")
-        degree = np.where(np.abs(n) < 2.0**63, n, -1).astype(np.int64)
-        x, degree = np.broadcast_arrays(x, degree)
-        if self.shifted:
-            x = x + x - 1
-        closed = None
-        if self.inside is not None:
-            late = degree > 6
-            if late.any():
-                closed = late & (np.abs(x) < 1)
-        out = self._open(x, degree if closed is None else np.where(closed, 0, degree))
-        if closed is not None and self.inside is not None:
-            out[closed] = self.inside(degree[closed], x[closed])
-        return out
-
-    def _open(self, x: Any, degree: Any) -> Any:
-        if x.size >= COMPILED_FROM and x.dtype.char in "fd" and tier.compiles():
-            from flambeau_kernels.cpu import polynomials
-
-            if degree.max() <= polynomials.HIGHEST:
-                return polynomials.evaluate(x, degree, self.slope, self.shift, self.family)
-        out = np.where(degree < 0, 0, np.where(degree == 0, 1, self.first(x))).astype(x.dtype)
-        left = degree > 1
-        out[left] = self._recur(x[left], degree[left])
-        return out
-
-    def _recur(self, x: Any, degree: Any) -> Any:
-        out = np.empty_like(x)
-        order = np.argsort(degree)
-        x, last = x[order], degree[order]
-        wide = x.astype(np.float64)
-        q, p = np.ones_like(x), self.first(x)
-        k, done = 1, 0
-        while done < x.size:
-            # In float64 the leading product of float32 values is exact, so the step rounds as a fused one does.
-            q, p = p, self.step(k, wide[done:], p.astype(np.float64), q).astype(x.dtype)
-            k += 1
-            # Once nan, always nan: the rest of the recurrence cannot change what is left.
-            stop = x.size if np.isnan(p).all() else int(np.searchsorted(last, k, "right"))
-            out[order[done:stop]] = p[: stop - done]
-            q, p = q[stop - done :], p[stop - done :]
-            done = stop
-        return out
+def _degree(n):
+    """`n` cut to an integer; nan and what no int64 holds to -1, of which the polynomials are 0."""
+    return where(abs(n) < 2.0**63, trunc(n), -1.0)
 
 
-def _chebyshev_step(k: int, x: Any, p: Any, q: Any) -> Any:
-    return (x + x) * p - q
+def _chebyshev(input, n, slope, shift, inside):
+    n = _degree(n)
+    # PyTorch has closed forms within the interval, which other degrees and arguments recur to.
+    closed = (n > 6) & (abs(input) < 1)
+    angle = acos(where(closed, input, 0.0))
+    return where(closed, inside(where(closed, n, 0.0), angle), orthogonal("chebyshev", slope, shift, input, where(closed, 0.0, n)))
 
 
-def _angles(n: Any, x: Any) -> Any:
-    return np.arccos(x), n.astype(x.dtype)
+def _inside_t(n, angle):
+    return cos(n * angle)
 
 
-def _inside_t(n: Any, x: Any) -> Any:
-    angle, n = _angles(n, x)
-    return np.cos(n * angle)
+def _inside_u(n, angle):
+    return sin((n + 1) * angle) / sin(angle)
 
 
-def _inside_u(n: Any, x: Any) -> Any:
-    angle, n = _angles(n, x)
-    return np.sin((n + 1) * angle) / np.sin(angle)
+def _inside_v(n, angle):
+    return cos((n + 0.5) * angle) / cos(angle / 2)
 
 
-def _inside_v(n: Any, x: Any) -> Any:
-    angle, n = _angles(n, x)
-    return np.cos((n + 0.5) * angle) / np.cos(angle / 2)
+def _inside_w(n, angle):
+    return sin((n + 0.5) * angle) / sin(angle / 2)
 
 
-def _inside_w(n: Any, x: Any) -> Any:
-    angle, n = _angles(n, x)
-    return np.sin((n + 0.5) * angle) / np.sin(angle / 2)
-
-
-def _chebyshev(slope: int, shift: int, inside: Any) -> tuple[Polynomials, Polynomials]:
-    plain = Polynomials(0, slope, shift, _chebyshev_step, inside)
-    return plain, Polynomials(0, slope, shift, _chebyshev_step, inside, shifted=True)
-
-
-chebyshev_t, shifted_chebyshev_t = _chebyshev(1, 0, _inside_t)
-chebyshev_u, shifted_chebyshev_u = _chebyshev(2, 0, _inside_u)
-chebyshev_v, shifted_chebyshev_v = _chebyshev(2, -1, _inside_v)
-chebyshev_w, shifted_chebyshev_w = _chebyshev(2, 1, _inside_w)
-hermite_h = Polynomials(1, 2, 0, lambda k, x, p, q: (x + x) * p - 2 * k * q)
-hermite_he = Polynomials(2, 1, 0, lambda k, x, p, q: x * p - k * q)
-laguerre = Polynomials(3, -1, 1, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1))
-legendre = Polynomials(4, 1, 0, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
-
-
-def _polynomial(name: str, formula: Any, doc: str) -> None:
+def _polynomial(name: str, formula: Any, doc: str) -> Any:
     formula.__name__ = formula.__qualname__ = name
     formula.__doc__ = f"{doc} of degree `n`, which is truncated to an integer; 0 for negative degrees."
-    elementwise(surface=PLAIN, namespace="special", dtype=_two_dtype, scalar_first=True)(formula)
+    return elementwise(surface=PLAIN, namespace="special", dtype=_two_dtype, scalar_first=True)(formula)
 
 
-_polynomial("chebyshev_polynomial_t", lambda input, n: chebyshev_t(input, n), "The Chebyshev polynomial of the first kind")
-_polynomial("chebyshev_polynomial_u", lambda input, n: chebyshev_u(input, n), "The Chebyshev polynomial of the second kind")
-_polynomial("chebyshev_polynomial_v", lambda input, n: chebyshev_v(input, n), "The Chebyshev polynomial of the third kind")
-_polynomial("chebyshev_polynomial_w", lambda input, n: chebyshev_w(input, n), "The Chebyshev polynomial of the fourth kind")
-_polynomial("shifted_chebyshev_polynomial_t", lambda input, n: shifted_chebyshev_t(input, n),
-            "The Chebyshev polynomial of the first kind in ``2 * input - 1``,")  # fmt: skip
-_polynomial("shifted_chebyshev_polynomial_u", lambda input, n: shifted_chebyshev_u(input, n),
-            "The Chebyshev polynomial of the second kind in ``2 * input - 1``,")  # fmt: skip
-_polynomial("shifted_chebyshev_polynomial_v", lambda input, n: shifted_chebyshev_v(input, n),
-            "The Chebyshev polynomial of the third kind in ``2 * input - 1``,")  # fmt: skip
-_polynomial("shifted_chebyshev_polynomial_w", lambda input, n: shifted_chebyshev_w(input, n),
-            "The Chebyshev polynomial of the fourth kind in ``2 * input - 1``,")  # fmt: skip
-_polynomial("hermite_polynomial_h", lambda input, n: hermite_h(input, n), "The physicists' Hermite polynomial")
-_polynomial("hermite_polynomial_he", lambda input, n: hermite_he(input, n), "The probabilists' Hermite polynomial")
-_polynomial("laguerre_polynomial_l", lambda input, n: laguerre(input, n), "The Laguerre polynomial")
-_polynomial("legendre_polynomial_p", lambda input, n: legendre(input, n), "The Legendre polynomial")
+def _chebyshev_polynomials(name: str, slope: int, shift: int, inside: Any, doc: str) -> None:
+    """Declare the polynomials of `input` and those of ``2 * input - 1``."""
+    plain = _polynomial(f"chebyshev_polynomial_{name}", lambda input, n: _chebyshev(input, n, slope, shift, inside), doc)
+    shifted = _polynomial(f"shifted_chebyshev_polynomial_{name}", lambda input, n: _chebyshev(input + input - 1, n, slope, shift, inside),
+                          f"{doc} in ``2 * input - 1``,")  # fmt: skip
+    _spare_closed_form(plain, lambda input, n: orthogonal("chebyshev", slope, shift, input, _degree(n)))
+    _spare_closed_form(shifted, lambda input, n: orthogonal("chebyshev", slope, shift, input + input - 1, _degree(n)))
+
+
+def _spare_closed_form(op: Any, recurrence: Any) -> None:
+    """Let `op` compute low degrees given as a number by the recurrence alone, which has the same bits in a third of the time."""
+    low = Formula(recurrence, f"{op.name}_low")
+
+    def is_low(n: Any) -> bool:
+        return (n.__class__ is int or n.__class__ is float) and n < 7
+
+    def launch(arrays: Any, out: Any, compute: Any) -> None:
+        formula = low if is_low(arrays[1]) else op.formula
+        kernels.launch(formula, arrays, (out,), compute)
+        op.learn(formula, arrays, out, compute)
+
+    def fast(input: Any, n: Any) -> Tensor | None:
+        made = low.direct(input._a, n) if is_low(n) and input.__class__ is Tensor else None
+        return None if made is None else wrap(made)
+
+    op.launch = launch
+    op.fast(fast)
+
+
+_chebyshev_polynomials("t", 1, 0, _inside_t, "The Chebyshev polynomial of the first kind")
+_chebyshev_polynomials("u", 2, 0, _inside_u, "The Chebyshev polynomial of the second kind")
+_chebyshev_polynomials("v", 2, -1, _inside_v, "The Chebyshev polynomial of the third kind")
+_chebyshev_polynomials("w", 2, 1, _inside_w, "The Chebyshev polynomial of the fourth kind")
+_polynomial("hermite_polynomial_h", lambda input, n: orthogonal("hermite", 2, 0, input, _degree(n)),
+            "The physicists' Hermite polynomial")  # fmt: skip
+_polynomial("hermite_polynomial_he", lambda input, n: orthogonal("hermite_e", 1, 0, input, _degree(n)),
+            "The probabilists' Hermite polynomial")  # fmt: skip
+_polynomial("laguerre_polynomial_l", lambda input, n: orthogonal("laguerre", -1, 1, input, _degree(n)), "The Laguerre polynomial")
+_polynomial("legendre_polynomial_p", lambda input, n: orthogonal("legendre", 1, 0, input, _degree(n)), "The Legendre polynomial")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_kernels.scalar.symbols import Block, Kind, Symbol
+from flambeau_kernels.scalar.symbols import Block, Kind, Symbol, literal
 
 WIDTHS = (2, 4, 8, 16)
 
@@ -26,6 +26,11 @@ class Lanes:
     def all(self, number: int) -> str:
         """The integer `number` in every lane."""
         return str(number) if self.count == 1 else f"splat ({self.kind.llvm} {number})"
+
+    def real(self, number: float) -> str:
+        """The float `number` in every lane."""
+        text = literal(number, self.kind)
+        return text if self.count == 1 else f"splat ({self.kind.llvm} {text})"
 
     def any(self, name: str, of: str) -> tuple[str, str]:
         """An instruction by which `name` says whether any lane of `of` holds, and what has to be declared for it."""

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_kernels.scalar import complexes, integers, library
+from flambeau_kernels.scalar import complexes, integers, library, recurrence
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import ComplexSymbol
 from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
@@ -215,6 +215,7 @@ _PLAIN: dict[str, Callable[..., object]] = {
     "real": real, "imag": imag, "conj": real, "angle": angle, "atan2": _binary("atan2"),
     "special_polygamma": polygamma,
     "gcd": lambda a, b: integers.gcd(*sy.pair(a, b)), "lcm": lambda a, b: integers.lcm(*sy.pair(a, b)),
+    "orthogonal": recurrence.recurrence,
     "special_zeta": _binary("special_zeta"),
     "igamma": lambda a, x: library.call("gammainc", 3000, *sy.pair(a, x)),
     "igammac": lambda a, x: library.call("gammaincc", 3000, *sy.pair(a, x)),
