@@ -239,10 +239,10 @@ def cast(x: Any, dtype: np.dtype) -> Any:
 def store(out: Any, a: Any) -> None:
     """Write `a`, an array of the same shape, to `out`, converted to its dtype as `cast` does."""
     if out.size >= STORE_COMPILED_FROM and a.__class__ is np.ndarray and out.__class__ is np.ndarray:
-        if a.dtype == out.dtype and not a.flags.c_contiguous:
-            from .cpu import transpose
+        if a.dtype == out.dtype:
+            from .cpu import move
 
-            if transpose.copy(out, a):
+            if move.into(out, a):
                 return
         compute = _computed_for_copy(a.dtype, out.dtype)
         # A plain copy of few elements is quickest as a call of the C library; of many, all threads take part, and copies to

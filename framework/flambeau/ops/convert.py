@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels.cpu import move
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
@@ -62,14 +63,13 @@ def _clone(a, format):
 
 @clone.short
 def _clone_short(a, format):
-    if a.size >= kernels.STORE_COMPILED_FROM:             # where rearranging goes by tiles
+    if format is devices.contiguous_format:
+        return move.in_rows(a)
+    if format is not None and format is not devices.preserve_format:
         return None
-    if a.flags.c_contiguous and format in _IN_ROWS or format is devices.contiguous_format:
-        return a.copy()
-    return a.copy("F") if a.flags.f_contiguous and a.ndim == 2 and (format is None or format is devices.preserve_format) else None
-
-
-_IN_ROWS = (None, devices.preserve_format, devices.contiguous_format)
+    if a.flags.c_contiguous or a.size >= move.FROM:
+        return move.like(a)
+    return a.copy("F") if a.flags.f_contiguous and a.ndim == 2 else None
 
 
 @clone.shape
@@ -319,7 +319,9 @@ def contiguous(self, memory_format=devices.contiguous_format):
 @contiguous.fast
 def _contiguous_fast(self, memory_format):
     a = getattr(self, "_a", None)
-    return self if a.__class__ is ndarray and memory_format is _ROWS and a.flags.c_contiguous else None
+    if a.__class__ is not ndarray or memory_format is not _ROWS:
+        return None
+    return self if a.flags.c_contiguous else clone.fast_rule(self, _ROWS)
 
 
 _ROWS = devices.contiguous_format

@@ -199,10 +199,8 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
 
 def _ones(shape: Any, d: np.dtype) -> ndarray:
     made = np.empty(shape, d)
-    if made.size < kernel.FILLED_FROM:
-        made.fill(1)
-        return made
-    return kernel.filled(made.shape, d, d.type(1))
+    kernel.refill(made, 1)
+    return made
 
 
 def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
@@ -282,9 +280,9 @@ def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
             array = np.empty(size, d.numpy)
     except (TypeError, ValueError, AttributeError):
         return None
-    if array.size >= kernel.FILLED_FROM or not _fits_plainly(value, array.dtype):
+    if not _fits_plainly(value, array.dtype):
         return None
-    array.fill(value)
+    kernel.refill(array, value)
     return small.over(array)
 
 
@@ -879,8 +877,8 @@ def _written_directly(self: Tensor) -> bool:
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
     a = self._a
-    if a.__class__ is ndarray and a.size < kernel.FILLED_FROM and _fits_plainly(value, a.dtype) and _written_directly(self):
-        a.fill(value)
+    if a.__class__ is ndarray and _fits_plainly(value, a.dtype) and _written_directly(self):
+        kernel.refill(a, value)
         bump(self)
         return self
     if isinstance(value, Tensor):
@@ -898,10 +896,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
     if _written_directly(self):
-        if self._a.size < kernel.FILLED_FROM:
-            self._a.fill(0)
-        else:
-            kernel.refill(self._a, 0)
+        kernel.refill(self._a, 0)
         bump(self)
         return self
     return fill_(self, 0)

@@ -28,6 +28,7 @@ GRAD = _state.GRAD
 _state.share(globals())                               # keeps it as it is there
 _new, _next_seq, _local = object.__new__, _state.next_seq, _state.local
 _LARGE, _SEVERAL = 1 << 15, 1 << 9  # elements of an array from which joining a few, and many, of them repays a plan
+_MOST_BYTES = 1 << 18  # of a stack, below which numpy is as quick
 
 
 def _check_cat(tensors: Any, dim: Any) -> Any:
@@ -267,7 +268,7 @@ def _stack_fast(tensors, dim):
     if not ndim:
         return wrap(np.array(arrays, d))
     dim %= ndim + 1
-    if first.size >= _SEVERAL:
+    if first.nbytes * n >= _MOST_BYTES and first.size >= _SEVERAL:
         outer = math.prod(shape[:dim])
         made = _run_together(arrays, (*shape[:dim], n, *shape[dim:]), (first.nbytes // outer,) * n, outer)
         if made is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import COMPILED_FROM, small
 from flambeau_kernels.cpu import matmul as kernel
 
 from .. import _state, dtypes
@@ -15,7 +15,7 @@ from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
-from ._spec import FUNCTION, METHOD, OUT, arrays_of, composite, describe, primitive
+from ._spec import FUNCTION, METHOD, OPS, OUT, arrays_of, composite, describe, primitive
 
 _new = object.__new__
 
@@ -332,10 +332,13 @@ def _outer_fast(input, vec2):
         if arrays is None:
             return None
         a, b = arrays
+        if a.ndim == b.ndim == 1 and a.size * b.size >= COMPILED_FROM:
+            made = OPS["mul"].formula.direct(a[:, None], b)
+            return None if made is None else wrap(made)
         made = small.outer(a, b)
         if made is not None:
             return wrap(made)
-        return wrap(np.multiply(a[:, None], b)) if a.ndim == 1 == b.ndim and a.size * b.size <= 4096 else None
+        return wrap(np.multiply(a[:, None], b)) if a.ndim == 1 == b.ndim else None
     except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
         return None
 

@@ -8,8 +8,9 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels import small
+from flambeau_kernels.cpu import move
 
-from .. import _state
+from .. import _arrays, _state
 from .._arrays import ndarray
 from ..tensor import Tensor, wrap_dim
 from ._spec import (
@@ -53,7 +54,7 @@ def _repeat_fast(self, repeats):
         return None
     counts, shape = tuple(repeats), a.shape
     extra = len(counts) - len(shape)
-    if extra < 0 or not a.size or a.size >= _MOST:
+    if extra < 0 or not a.size:
         return None
     wide, narrow, whole = [], [], []
     for i, r in enumerate(counts):
@@ -64,11 +65,10 @@ def _repeat_fast(self, repeats):
         narrow += (1, n)
         whole.append(r * n)
     made = np.empty(whole, a.dtype)
-    made.reshape(wide)[...] = a.reshape(narrow)
+    shaped, piece = made.reshape(wide), a.reshape(narrow)
+    if made.size < move.FROM or not move.into(shaped, piece):
+        shaped[...] = piece
     return small.over(made)
-
-
-_MOST = 1 << 12                                       # elements; for more of them a copy of the expanded view is as quick
 
 
 @composite(surface=FUNCTION | METHOD, spread="dims")
@@ -97,7 +97,9 @@ def flip(input, dims):
 @flip.kernel
 def _flip(a, dims):
     axes = wrap_dims("flip", list(dims), a.ndim) if len(dims) else ()
-    return np.flip(a, axes).copy() if axes else a.copy()  # a view of one element may count as contiguous, with a step back
+    made = _arrays.empty_like_layout(a.shape, a.dtype, [a])
+    kernels.store(made, np.flip(a, axes) if axes else a)
+    return made
 
 
 _WHOLE, _BACKWARD = slice(None), slice(None, None, -1)
@@ -110,7 +112,7 @@ def _flip_short(a, dims):
         if d.__class__ is not int or keys[d] is _BACKWARD:
             return None
         keys[d] = _BACKWARD
-    return a[tuple(keys)].copy() if a.ndim else None
+    return move.in_rows(a[tuple(keys)]) if a.ndim and a.flags.c_contiguous else None
 
 
 @flip.raw
@@ -185,7 +187,7 @@ def _roll(a, shifts, dims):
         return np.roll(a, moves[0])
     if len(moves) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(axes)}")
-    return np.roll(a, moves, tuple(wrap_dim(d, a.ndim) for d in axes))
+    return np.ascontiguousarray(np.roll(a, moves, tuple(wrap_dim(d, a.ndim) for d in axes)))
 
 
 def _joined(pieces, dim):
@@ -202,8 +204,33 @@ def _joined(pieces, dim):
     return made
 
 
+def _rolled(a, shifts, dims):
+    """`a` rolled along several dimensions, each of them once: in pieces that stay together. None for other arguments."""
+    if len(shifts) != len(dims) or not 0 < len(dims) <= _MOST_ROLLED or len({d % a.ndim for d in dims}) < len(dims):
+        return None
+    pairs = [((), ())]                                # where pieces come from, and where they go
+    keys = [((_WHOLE, _WHOLE),)] * a.ndim
+    for d, shift in zip(dims, shifts, strict=True):
+        n = a.shape[d]
+        at = shift % n
+        keys[d] = ((slice(0, n - at), slice(at, n)), (slice(n - at, n), slice(0, at))) if at else keys[d]
+    for choices in keys:
+        pairs = [((*source, of), (*target, to)) for source, target in pairs for of, to in choices]
+    made = np.empty(a.shape, a.dtype)
+    for source, target in pairs:
+        to, piece = made[target], a[source]
+        if not move.into(to, piece):
+            to[...] = piece
+    return made
+
+
+_MOST_ROLLED = 3
+
+
 @roll.short
 def _roll_short(a, shifts, dims):
+    if shifts.__class__ is tuple and dims.__class__ is tuple and a.size and a.ndim:
+        return _rolled(a, shifts, dims)
     if shifts.__class__ is not int or not a.size or not a.flags.c_contiguous:
         return None
     if dims is None:

@@ -39,7 +39,7 @@ def tril(input, diagonal=0):
 
 
 tril.kernel(kernels.tril)
-tril.short(lambda a, diagonal: kernels.few(a, diagonal, False))
+tril.short(lambda a, diagonal: kernels.shortly(a, diagonal, False))
 tril.shape(lambda input, diagonal: (input.shape, input.dtype))
 tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
 tril.raw(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
@@ -56,7 +56,7 @@ def triu(input, diagonal=0):
 
 
 triu.kernel(kernels.triu)
-triu.short(lambda a, diagonal: kernels.few(a, diagonal, True))
+triu.short(lambda a, diagonal: kernels.shortly(a, diagonal, True))
 triu.shape(lambda input, diagonal: (input.shape, input.dtype))
 triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
 triu.raw(lambda grad, diagonal: (kernels.triu(grad, diagonal),))

@@ -14,7 +14,7 @@ from .. import dtypes
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
-from ._plans import MOST_MOVED, Plan, moves, planned
+from ._plans import Plan, moves, planned
 from ._spec import FUNCTION, composite, describe, primitive
 from .conv import as_ints
 
@@ -194,18 +194,19 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
 @planned(pad)
 def _planned_pad(input, pad, mode, value):
     from flambeau_kernels.cpu.layout import is_last
-    from flambeau_kernels.cpu.pad import planned_constant
+    from flambeau_kernels.cpu.pad import planned_constant, planned_mode
 
     pairs = _checked_pairs(input, pad, mode, value)
     if is_last(input._a):
         return None
     if mode == "constant":
         value = 0 if value is None else value
-        run = planned_constant(input._a, pairs, value) if prod(_padded_shape(input, pairs)) <= MOST_MOVED else None
+        run = planned_constant(input._a, pairs, value)
         return run and Plan(
             run, lambda a: (run(a), None), lambda made, _, x: pad_constant.history(made, None, x, pairs, value)
         )
-    plan = moves(pad_mode, input, pairs, mode)
+    run = planned_mode(input._a, pairs, mode)
+    plan = moves(pad_mode, input, pairs, mode) if run is None else Plan(run)
     return plan and Plan(
         plan.run, lambda a: (plan.run(a), None), lambda made, _, x: pad_mode.history(made, None, x, pairs, mode)
     )

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+import flambeau_kernels
+
+from ..formula import Formula
 from .tier import compiles
 
 __all__ = ["counted", "fill_unset", "filled", "spaced"]
 
-FILLED_FROM, COUNTED_FROM = 1 << 16, 1 << 12         # elements from which kernels answer sooner than numpy
+FILLED_FROM, COUNTED_FROM = 1 << 12, 1 << 12         # elements from which kernels answer sooner than numpy
+COMPILED_FROM = 1 << 14                               # elements of an array that repays the compiler, if it is not there yet
+_FILLED = Formula(lambda old, value: value, "fill")
+_BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.int32)}
 
 
 def filled(shape: tuple[int, ...], dtype: np.dtype, value: Any) -> np.ndarray:
     """An array of `value`, a scalar of `dtype`."""
-    if math.prod(shape) < FILLED_FROM or dtype.itemsize > 8 or not compiles():
-        return np.full(shape, value, dtype)
-    from .fill_loops import fill
-
     made = np.empty(shape, dtype)
-    fill(made, value)
+    refill(made, value)
     return made
 
 
@@ -33,13 +34,29 @@ def fill_unset(array: np.ndarray) -> np.ndarray:
 
 
 def refill(a: np.ndarray, value: Any) -> None:
-    """Store `value`, a scalar of its dtype, everywhere in `a`."""
-    if a.size >= FILLED_FROM and a.flags.c_contiguous and a.itemsize <= 8 and compiles():
-        from .fill_loops import fill
+    """Store `value`, a scalar of its dtype or a number, everywhere in `a`."""
+    if a.size < FILLED_FROM or not _filled_at_once(a, value):
+        a.fill(value)
 
-        fill(a, value)
+
+def _filled_at_once(a: np.ndarray, value: Any) -> bool:
+    """`refill` by one native call. False: not taken, nothing was written."""
+    dtype = a.dtype
+    if dtype.kind == "f" and dtype.itemsize > 2:
+        number: Any = float(value)
+    elif dtype.kind in "iu":
+        number = int(value)
+    elif dtype.itemsize in _BITS:
+        bits = _BITS[dtype.itemsize]
+        number, a = int(np.array([value], dtype).view(bits)[0]), a.view(bits)
     else:
-        a[...] = value
+        return False
+    if _FILLED.direct_(a, number) is None:
+        if a.size < COMPILED_FROM or not compiles():
+            return False
+        flambeau_kernels.teach(_FILLED, (a, number), a, a.dtype)
+        return _FILLED.direct_(a, number) is not None
+    return True
 
 
 def counted(count: int, start: Any, step: Any, dtype: np.dtype) -> np.ndarray:

@@ -19,9 +19,9 @@ from .tier import compiles
 
 __all__ = ["join"]
 
-FROM = 1 << 19                                        # bytes of a result that repay the pieces
+FROM = 1 << 18                                        # bytes of a result that repay the pieces
 GRAIN = 1 << 18
-SHORTEST = 2048                                       # bytes of a piece on average; numpy is as quick with shorter ones
+SHORTEST = 256                                       # bytes of a piece on average; numpy is as quick with shorter ones
 
 
 def join(arrays: Sequence[np.ndarray], shape: tuple[int, ...], runs: tuple[int, ...], outer: int = 1) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from .tier import compiles
 
 __all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode", "planned_constant"]
 
+MOST_FRAMED = 1 << 11                                 # elements, from which numpy's two copies take longer than one loop
 Pairs = tuple[tuple[int, int], ...]
 
 
@@ -37,7 +38,11 @@ def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
 
 
 def planned_constant(x: Any, pairs: Pairs, value: Any) -> Any:
-    """``run(x)``, as `pad_constant`, for arrays of the shape and dtype of `x`."""
+    """``run(x)``, as `pad_constant`, for contiguous arrays of the shape and dtype of `x`."""
+    if x.size >= MOST_FRAMED and compiles():
+        from . import pad_rows
+
+        return pad_rows.planned(x, pairs, "constant", value) if pad_rows.takes(x, len(pairs)) else None
     lead = x.ndim - len(pairs)
     frame = pad_constant(np.full_like(x, value), pairs, value)
     whole = (slice(None),) * lead
@@ -59,6 +64,15 @@ def planned_constant(x: Any, pairs: Pairs, value: Any) -> Any:
         return out
 
     return run_whole if all(a >= 0 and b >= 0 for a, b in pairs) else run
+
+
+def planned_mode(x: Any, pairs: Pairs, mode: str) -> Any:
+    """``run(x)``, as `pad_mode`, for contiguous arrays of the shape and dtype of `x`; None for few elements."""
+    if x.size < MOST_FRAMED or not compiles():
+        return None
+    from . import pad_rows
+
+    return pad_rows.planned(x, pairs, mode, 0) if pad_rows.takes(x, len(pairs)) else None
 
 
 def pad_indices(size: int, before: int, after: int, mode: str) -> Any:

@@ -18,7 +18,7 @@ from .pad import Pairs, pad_indices
 
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 # Elements below which numpy's copies are as fast, and elements of a chunk.
-SMALLEST, CHUNK = 1 << 12, 1 << 15
+SMALLEST, CHUNK = 1 << 11, 1 << 15
 PLANES, PER_CHUNK, DEPTH, HEIGHT, WIDTH, FROM, TO, MIDDLE, SOURCE_DEPTH, SOURCE_HEIGHT, SOURCE_WIDTH = range(11)
 
 
@@ -72,6 +72,24 @@ def padded(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
     fill = np.array([value]).astype(x.dtype).view(unsigned)
     pad_rows.run(chunks, np.ascontiguousarray(x).view(unsigned), out.view(unsigned), fill, *places, geometry)
     return out
+
+
+def planned(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
+    """``run(x)``, as `padded`, for contiguous arrays of the shape and dtype of `x`; None where nothing would be made."""
+    lead, dtype, bits = x.shape[:x.ndim - len(pairs)], x.dtype, _UNSIGNED[x.itemsize]
+    shape, chunks, places, geometry = _plan(prod(lead), x.shape[x.ndim - len(pairs):], pairs, mode)
+    if not chunks:
+        return None
+    fill = np.array([value]).astype(dtype)
+    # Which looks at nothing of an array but where it lies.
+    whole, form = (*lead, *shape), pad_rows.form((bits, bits, bits, *[np.dtype(np.int64)] * 4), {})
+
+    def run(x: Any) -> Any:
+        out = np.empty(whole, dtype)
+        form(chunks, False, x, out, fill, *places, geometry)
+        return out
+
+    return run
 
 
 @lru_cache(maxsize=256)

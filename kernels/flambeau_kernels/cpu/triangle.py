@@ -5,6 +5,7 @@ A row of the result is a copy and a run of zeros; chunks are ranges of rows of a
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from ..engine.language import kernel
 from .keys import BITS_OF
 from .tier import compiles
 
-__all__ = ["few", "tril", "triu"]
+__all__ = ["shortly", "tril", "triu"]
 
-FROM = 1 << 14                                        # elements; below, numpy's mask and choice cost less than a plan
+FROM = 1 << 11                                        # elements; below, numpy's mask and choice cost less
 MOST_FEW, MOST_MASKS = 1 << 11, 256                   # elements of matrices whose mask is kept, and how many are
 PIECE = 1 << 16                                       # elements of a chunk
 
@@ -30,10 +31,12 @@ def triu(a: np.ndarray, diagonal: int = 0) -> np.ndarray:
     return _triangle(a, diagonal, upper=True) if _takes(a) else np.ascontiguousarray(np.triu(a, diagonal))
 
 
-def few(a: np.ndarray, diagonal: int, upper: bool) -> np.ndarray | None:
-    """The triangle of a few elements, by a kept mask of those that become zero; None for more of them."""
-    if a.ndim < 2 or a.size > MOST_FEW or diagonal.__class__ is not int:
+def shortly(a: np.ndarray, diagonal: int, upper: bool) -> np.ndarray | None:
+    """The triangle of a few elements, by a kept mask of those that become zero, or of many; None where there is no short way."""
+    if a.ndim < 2 or diagonal.__class__ is not int:
         return None
+    if a.size > MOST_FEW:
+        return _triangle(a, diagonal, upper) if _takes(a) else None
     height, width = a.shape[-2:]
     mask = _masks.get((height, width, diagonal, upper))
     if mask is None:
@@ -60,12 +63,18 @@ def _takes(a: Any) -> bool:
 def _triangle(a: np.ndarray, diagonal: int, upper: bool = False) -> np.ndarray:
     made = np.empty(a.shape, a.dtype)
     height, width = a.shape[-2:]
-    bits = BITS_OF[a.itemsize]
     rows = a.size // width
     each = max(1, PIECE // width)
     diagonal = max(-height, min(width, diagonal))
-    triangle_rows.run(-(-rows // each), a.view(bits), made.view(bits), rows, height, width, each, diagonal, UPPER=upper)
+    _rows(a.itemsize, upper)(-(-rows // each), False, a, made, rows, height, width, each, diagonal)
     return made
+
+
+@functools.cache
+def _rows(itemsize: int, upper: bool) -> Any:
+    """`triangle_rows` as it is called, which looks at nothing of an array but where it lies."""
+    bits = BITS_OF[itemsize]
+    return triangle_rows.form((bits, bits, int, int, int, int, int), {"UPPER": upper})
 
 
 @kernel

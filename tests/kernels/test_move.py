@@ -1,0 +1,111 @@
+"""Copies of arrays of any strides, and conversions between floating dtypes, by compiled loops."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau as fb
+import flambeau_kernels as kernels
+from flambeau_kernels.cpu import move
+from flambeau_kernels.cpu.tier import compiles
+
+SHAPES = [(130, 190), (7, 70, 65), (3, 65, 5, 33), (2, 3, 17, 19, 21)]
+
+
+DTYPES = [np.bool_, np.int8, np.uint16, np.float16, np.float32, np.float64, np.complex64, np.complex128, ml_dtypes.bfloat16,
+          ml_dtypes.float8_e4m3fn]  # fmt: skip
+by_loops = pytest.mark.skipif(not compiles(), reason="the numpy backend compiles nothing")
+
+
+@by_loops
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_permutation(shape, dtype):
+    a = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8).astype(dtype)
+    for order in itertools.permutations(range(len(shape))):
+        permuted = a.transpose(order)
+        out = np.zeros(permuted.shape, dtype)
+        if not move.into(out, permuted):
+            assert permuted.flags.c_contiguous        # which a call of the C library does as well
+            continue
+        np.testing.assert_array_equal(out.view(np.uint8), np.ascontiguousarray(permuted).view(np.uint8))
+        back = np.zeros(shape, dtype)
+        assert move.into(back.transpose(order), out)
+        np.testing.assert_array_equal(back.view(np.uint8), a.view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_copies_of_slices_turned_and_stretched(dtype):
+    a = np.random.default_rng(0).normal(size=(70, 3, 90)).astype(np.float32).astype(dtype)
+    for seen in (a[::-1], a[:, :, ::-1], a[3:, 1:, 5:80:3], a.transpose(2, 0, 1)[::2], np.broadcast_to(a[:, :1], a.shape), a[:, :0]):
+        expected = np.ascontiguousarray(seen)
+        for made in (move.in_rows(seen), move.like(seen)):
+            assert made.shape == seen.shape
+            assert not np.may_share_memory(made, a)
+            np.testing.assert_array_equal(np.ascontiguousarray(made).view(np.uint8), expected.view(np.uint8))
+        assert move.in_rows(seen).flags.c_contiguous
+
+
+@by_loops
+def test_a_copy_keeps_the_bits_of_nan_and_of_odd_truths():
+    for a in (np.full(5000, 0x7E01, np.uint16).view(np.float16), np.full(5000, 0x7FA1, np.uint16).view(ml_dtypes.bfloat16),
+              np.full(5000, 0x7FC00001, np.uint32).view(np.float32), np.full(5000, 2, np.uint8).view(np.bool_)):  # fmt: skip
+        np.testing.assert_array_equal(move.in_rows(a[::-1]).view(np.uint8), a.view(np.uint8))
+
+
+@by_loops
+def test_like_keeps_the_order_of_dimensions():
+    a = np.zeros((40, 50, 60), np.float32)
+    assert move.like(a.transpose(2, 0, 1)).strides == a.transpose(2, 0, 1).strides
+    assert move.like(a.transpose(2, 0, 1)[:, ::2]).strides == (4, 60 * 50 * 4, 60 * 4)
+
+
+@by_loops
+def test_what_overlaps_is_left_to_numpy():
+    a = np.arange(400 * 400).reshape(400, 400)
+    before = a.copy()
+    assert not move.into(a[1:], a[:-1])
+    assert not move.into(a, a.T)
+    np.testing.assert_array_equal(a, before)
+
+
+@by_loops
+def test_gaps_in_the_source():
+    a = np.random.default_rng(0).normal(size=(150, 300)).astype(np.float32)[10:, ::1][:, 20:220]
+    out = np.zeros((200, 140), np.float32)
+
+    assert move.into(out, a.T)
+    np.testing.assert_array_equal(out, a.T)
+
+
+FLOATS = [np.float32, np.float16, np.float64, ml_dtypes.bfloat16]
+
+
+@pytest.mark.parametrize("new", FLOATS)
+@pytest.mark.parametrize("old", FLOATS)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_large_arrays_are_converted_as_small_ones_are(old, new, order):
+    values = np.concatenate([np.random.default_rng(0).normal(size=8000) * 100, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-6, 65520.0, 3e38]])
+    with np.errstate(all="ignore"):
+        a = np.asarray(values.astype(old).reshape(-1, 8), order=order)
+        wanted = kernels.cast(a, np.dtype(new))
+        out = np.empty(a.shape, new)
+        kernels.store(out, a)
+
+    np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(np.float64))
+    np.testing.assert_array_equal(np.signbit(out), np.signbit(wanted))
+
+
+@pytest.mark.parametrize("size", [3, 10_000])
+def test_gradients_of_conversions(size):
+    x = fb.randn(size, requires_grad=True)
+    y = x.to(fb.bfloat16)
+
+    assert y.grad_fn.name() == "ToCopyBackward0"
+    y.sum().backward()
+    assert x.grad.dtype is fb.float32
+    assert (x.grad == 1).all()
