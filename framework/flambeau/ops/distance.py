@@ -14,7 +14,7 @@ from flambeau_kernels.cpu.softmax import narrow, widen
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _promote
-from ._plans import few
+from ._plans import Plan, few, planned
 from ._spec import FUNCTION, arrays_of, broadcast_shapes, composite, describe, primitive
 
 F = "nn.functional"
@@ -214,19 +214,19 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return length_along.function(difference, p, difference.ndim - 1, False).squeeze(-1)
 
 
-@cdist.fast
-def _cdist_fast(x1, x2, p, compute_mode):
-    """A few rows of one real dtype, without history."""
-    try:
-        arrays = arrays_of("fd", x1, x2)
-        if arrays is None or compute_mode != "use_mm_for_euclid_dist_if_necessary":
-            return None
-        a, b = arrays
-        if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1] or a.ndim < 2 or max(a.shape[-2], b.shape[-2]) > 25:
-            return None
-        return _lengths_of(a, p, lambda: a[..., :, None, :] - b[..., None, :, :])
-    except (AttributeError, TypeError, IndexError, RuntimeWarning):  # said better by the checks
+@planned(cdist, ("x1", "x2"))
+def _planned_cdist(x1, x2, p, compute_mode):
+    """A few rows of one real dtype."""
+    a, b = x1._a, x2._a
+    if a.dtype is not b.dtype or a.dtype.char not in "fd" or compute_mode != "use_mm_for_euclid_dist_if_necessary" or p not in (1, 2):
         return None
+    if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1] or a.ndim < 2 or max(a.shape[-2], b.shape[-2]) > 25:
+        return None
+    if not 0 < a.size < 1024 or not b.size:
+        return None
+    from flambeau_kernels.cpu import distance_rows
+
+    return Plan(distance_rows.planned(a.shape, b.shape, a.dtype, p == 2))
 
 
 def _lengths_of(a: Any, p: Any, differences: Any) -> Tensor | None:

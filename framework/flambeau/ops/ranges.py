@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from typing import Any
 
 import numpy as np
 
+import flambeau_kernels as kernels
 from flambeau_kernels import small
 from flambeau_kernels.cpu import fill as kernel
+from flambeau_kernels.cpu.twins import twin
 
 from .. import _state, dtypes
 from .._arrays import ndarray
@@ -136,6 +139,8 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
         d = dtypes._default if dtype is None else dtype
         if d is dtypes.float32 or d is dtypes.float64:
             try:
+                if -1e38 < start < 1e38 and -1e38 < end < 1e38:
+                    return small.over(_few_between(d.numpy)(start, end, steps)[0])
                 return small.over(_between(start, end, steps, d.numpy))
             except OverflowError:  # no float32
                 pass
@@ -152,6 +157,26 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     return made if out is None else out.resize_(made.shape).copy_(made)
 
 
+@functools.cache
+def _few_between(d: np.dtype) -> Any:
+    """`_between` of `d` for numbers within its range, in a tuple; by a kernel after some calls."""
+    from flambeau_kernels.cpu.fill_loops import spaced
+
+    def around(form: Any) -> Any:
+        def by_kernel(start: Any, end: Any, steps: int) -> Any:
+            out = np.empty(steps, d)
+            form(1, False, out, start, end, steps)
+            return (out,)
+
+        return by_kernel
+
+    def by_numpy(start: Any, end: Any, steps: int) -> Any:
+        return (_between(start, end, steps, d),)
+
+    return twin(by_numpy, spaced, (d, float, float, int), {"SINGLE": d is F4}, around)
+
+
+kernels.plans_kept_elsewhere.append(_few_between.cache_clear)
 complex_type = complex
 _REAL = frozenset((int, float))
 

@@ -6,25 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import float64, independent, kernel, widened
+from flambeau_kernels.engine.language import float32, float64, independent, kernel, widened
 from flambeau_kernels.vocabulary import fma, where
 
-from .keys import BITS_OF
-
 PIECE = 1 << 16
-
-
-def fill(made: np.ndarray, value: Any) -> None:
-    """Store `value` everywhere in `made`, in C order, of elements of at most eight bytes."""
-    bits = BITS_OF[made.dtype.itemsize]
-    repeat.run(-(-made.size // PIECE), made.view(bits), np.array([value], made.dtype).view(bits), made.size)
-
-
-@kernel
-def repeat(chunk: Any, out: Any, number: Any, n: Any) -> Any:
-    value = number[0]
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
-        out[i] = value
 
 
 def count_up(made: np.ndarray, start: Any, step: Any) -> None:
@@ -55,3 +40,18 @@ def line(chunk: Any, out: Any, start: Any, end: Any, step: Any, n: Any) -> Any:
         at = kind(i)
         # Fused, as in PyTorch.
         out[i] = where(at < kind(n // 2), fma(at, width, first), fma(kind(n - 1) - at, -width, last))
+
+
+@kernel
+def spaced(chunk: Any, out: Any, start: Any, end: Any, steps: Any, *, SINGLE: bool = False) -> Any:
+    """Numbers evenly spaced from `start` to `end`, each measured from the end that is nearer; `SINGLE`: in steps of float32."""
+    kind, half = widened(out), steps // 2
+    first = float64(float32(start)) if SINGLE else start
+    last = float64(float32(end)) if SINGLE else end
+    far = float64(float32(last - first)) if SINGLE else last - first
+    each = far / float64(steps - 1)
+    step = float64(float32(each)) if SINGLE else each
+    for i in range(half):
+        out[i] = kind(first + step * float64(i))
+    for i in range(half, steps):
+        out[i] = kind(last - step * float64(steps - 1 - i))

@@ -8,7 +8,7 @@ from .random_philox import PhiloxStream, philox4x32
 from .random_rejection import binomial, dirichlet, poisson, standard_gamma
 from .random_sample import multinomial, randperm
 from .random_stream import DEFAULT_SEED, STATE_BYTES, MT19937Stream
-from .random_uniform import bernoulli, integers, randint, random_bits, uniform, uniforms
+from .random_uniform import bernoulli, coins, integers, randint, random_bits, uniform, uniforms
 
 __all__ = [
     "DEFAULT_SEED",
@@ -18,6 +18,7 @@ __all__ = [
     "bernoulli",
     "binomial",
     "cauchy",
+    "coins",
     "dirichlet",
     "exponential",
     "geometric",

@@ -27,7 +27,7 @@ from .random_stream import (
 )
 from .tier import compiles
 
-__all__ = ["bernoulli", "integers", "random_bits", "randint", "uniform", "uniforms"]
+__all__ = ["bernoulli", "coins", "integers", "random_bits", "randint", "uniform", "uniforms"]
 
 WIDE_RANGE = 1 << 28                                 # ranges from here on take two words per integer
 
@@ -88,6 +88,20 @@ def integers(stream: MT19937Stream, sizes: tuple[Any, ...], low: int, high: int)
     return stream.made(table, sizes, _WHOLE, numbers, 1)
 
 
+def coins(stream: MT19937Stream, sizes: tuple[Any, ...], like: np.ndarray, p: float) -> np.ndarray | None:
+    """A new array as `like` of what `bernoulli` fills it with; None, with nothing drawn, where that shall fill one."""
+    table = _COINS.tables.get(like.dtype)
+    if table is None or not 0 <= p <= 1:
+        return None
+    numbers = _odds.get(p)
+    if numbers is None:
+        if len(_odds) >= MOST_KEPT:
+            _odds.clear()
+        numbers = _odds[p] = bits(float(p), 0.0, 0.0)
+    return stream.made(table, sizes, like, numbers, 2)
+
+
+_odds: dict[float, np.ndarray] = {}
 MOST_KEPT = 256
 _ranges: dict[tuple[int, int], np.ndarray] = {}
 _ZERO_TO_ONE = bits(0.0, 1.0, 1.0)

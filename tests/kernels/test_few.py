@@ -1,0 +1,62 @@
+"""Kernels that take the place of a few of numpy's calls have their bits."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau.ops import ranges
+from flambeau_kernels.cpu import distance_rows, twins
+from flambeau_kernels.cpu.tier import compiles
+
+pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
+
+
+def is_native(run):
+    """Whether the kernel of a twin has taken over."""
+    found = dict(zip(run.__code__.co_freevars, [c.cell_contents for c in run.__closure__], strict=True))
+    return found["native"] is not None if "native" in found else is_native(found["run"])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("squared", [True, False])
+def test_distances_of_few_rows(dtype, squared, monkeypatch):
+    monkeypatch.setattr(twins, "COMPILE_AFTER", 2)
+    rng = np.random.default_rng(0)
+    for lead, m, n, d in itertools.product(((), (2,), (2, 3)), (1, 3), (1, 4), (1, 7, 8, 20)):
+        x, y = rng.normal(size=(*lead, m, d)).astype(dtype), rng.normal(size=(*lead, n, d)).astype(dtype)
+        off = x[..., :, None, :] - y[..., None, :, :]
+        expected = np.sqrt(np.add.reduce(off * off, -1)) if squared else np.add.reduce(np.abs(off), -1)
+        run = distance_rows.planned(x.shape, y.shape, np.dtype(dtype), squared)
+
+        assert all(run(x, y).tobytes() == expected.tobytes() for _ in range(4))
+        assert is_native(run)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_evenly_spaced_numbers(dtype, monkeypatch):
+    monkeypatch.setattr(twins, "COMPILE_AFTER", 2)
+    ranges._few_between.cache_clear()
+    dtype = np.dtype(dtype)
+    run = ranges._few_between(dtype)
+    for start, end, steps in itertools.product((0, -0.0, 0.1, -3, 1e30), (1, -0.0, 7.3, 10**6), (2, 5, 40, 41, 1000)):
+        expected = ranges._between(start, end, steps, dtype)
+
+        assert all(run(start, end, steps)[0].tobytes() == expected.tobytes() for _ in range(3))
+    assert is_native(run)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_dropout_draws_the_same_in_both_ways(dtype):
+    x = fb.rand(5, 7, dtype=dtype) + 1
+    for p, seed in itertools.product((0.3, 0.5), range(400)):
+        fb.manual_seed(seed)
+        made = fb.nn.functional.dropout(x, p)
+        fb.manual_seed(seed)
+        coins = fb.empty(5, 7, dtype=dtype).bernoulli_(1 - p)
+
+        assert ((made == 0) == (coins == 0)).all()
+        np.testing.assert_allclose(made.numpy(), (x * coins / (1 - p)).numpy(), rtol=1e-6)
