@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import small
 from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu import sort as kernel
 from flambeau_kernels.cpu.along import ALL, MOST, Along
@@ -96,33 +97,39 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     return _distinct_results(input, False, return_inverse, return_counts, dim)
 
 
-_SORTED = Along("ordered", False, True, True, most_along=64)
+_SORTED = Along("ordered", False, True, True, most_along=96)
 
 
 def _first_of_runs(a: np.ndarray, with_counts: bool) -> Any:
     """The first of each run of equal neighbours in a vector, and how long the runs are."""
-    starts = np.empty(a.size, np.bool_)
-    starts[0] = True
-    np.not_equal(a[1:], a[:-1], starts[1:])
     if not with_counts:
-        return wrap(a[starts])
-    at = np.empty(a.size + 1, np.int64)
-    first = starts.nonzero()[0]
-    at[: first.size] = first
-    at[first.size] = a.size
-    end = first.size + 1
-    return wrap(a[first]), wrap(at[1:end] - at[: end - 1])
+        return wrap(kernel.first_of_runs(a, True))
+    first = kernel.first_of_runs(a, False)
+    counts = np.empty(first.size, np.int64)
+    np.subtract(first[1:], first[:-1], counts[:-1])
+    counts[-1] = a.size - first[-1]
+    return wrap(a[first]), wrap(counts)
 
 
 @unique.fast
 def _unique_short(input, sorted, return_inverse, return_counts, dim):
-    if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not isinstance(input, Tensor):
+    if dim is not None or return_counts.__class__ is not bool or not isinstance(input, Tensor):
         return None
     a = input._a
     if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
         return None
     found = _SORTED(a.reshape(-1), 0)
-    return None if found is None else _first_of_runs(found[0], return_counts)
+    if found is None:
+        return None
+    if return_inverse is False:
+        return _first_of_runs(found[0], return_counts)
+    values, order = found
+    first = kernel.first_of_runs(values, False)
+    run, inverse = np.zeros(a.size, np.int64), np.empty(a.size, np.int64)
+    run[first[1:]] = 1
+    inverse[order] = np.add.accumulate(run)
+    made = wrap(values[first]), wrap(inverse.reshape(a.shape))
+    return (*made, wrap(np.diff(first, append=a.size))) if return_counts else made
 
 
 @composite(surface=FUNCTION | METHOD)
@@ -136,7 +143,7 @@ def _consecutive_short(input, return_inverse, return_counts, dim):
     if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not isinstance(input, Tensor):
         return None
     a = input._a
-    if a.__class__ is not np.ndarray or a.dtype.char not in "fdlib" or not 0 < a.size <= MOST or not a.flags.c_contiguous:
+    if a.__class__ is not np.ndarray or a.dtype.char not in "fdlib" or not a.size or not a.flags.c_contiguous:
         return None
     return _first_of_runs(a.reshape(-1), return_counts)
 
@@ -317,15 +324,34 @@ def bincount(input, weights=None, minlength=0):
 
 @bincount.fast
 def _bincount_short(input, weights, minlength):
-    if weights is not None or not isinstance(input, Tensor) or minlength.__class__ is not int:
+    if not isinstance(input, Tensor) or minlength.__class__ is not int or minlength < 0:
         return None
     a = input._a
-    if a.__class__ is not np.ndarray or a.dtype.char != "l" or a.ndim != 1 or not 0 < a.size < kernel.COMPILED_FROM:
+    if a.__class__ is not np.ndarray or a.dtype.char != "l" or a.ndim != 1 or not a.size:
         return None
+    if weights is not None or a.size >= kernel.COMPILED_FROM:
+        return _counted_many(a, weights, minlength)
     try:
         return wrap(np.bincount(a, None, minlength))
     except ValueError:  # a negative number, of which the general way says more
         return None
+
+
+def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
+    """`bincount` of a vector in one look at its range, and one at its elements; None for unusual ones."""
+    if not a.flags.c_contiguous:
+        return None
+    low, high = kernel.extent(a)
+    if low < 0:
+        return None
+    count = max(minlength, high + 1)
+    if weights is None:
+        return wrap(kernel.count_values(a, 0, count)) if count <= a.size else None
+    w = weights._a if isinstance(weights, Tensor) and weights._n is None else None
+    if w.__class__ is not np.ndarray or w.shape != a.shape or w.dtype.char not in "fd":
+        return None
+    made = np.zeros(count, w.dtype)
+    return wrap(made) if small.add_along(made, 0, a, w) is not None or scatter.combine_along(made, 0, a, w, "sum") else None
 
 
 bincount.not_differentiable = "counts are constant, and PyTorch defines no gradient of weights"

@@ -248,7 +248,9 @@ def _masked_scatter(a, mask, source):
 def _masked_scatter_short(a, mask, source):
     if mask.dtype is not B1 or mask.shape != a.shape or source.dtype is not a.dtype or not source.size:
         return False
-    if a.size >= kernel.COMPILED_FROM or np.count_nonzero(mask) > source.size:
+    if a.size >= kernel.COMPILED_FROM:
+        return kernel.put_masked_into(a, mask, source)
+    if np.count_nonzero(mask) > source.size:
         return False
     np.place(a, mask, source)
     return True
@@ -294,9 +296,9 @@ def _nonzero(a):
 
 @nonzero_rows.short
 def _nonzero_short(a):
-    if not a.ndim > 0 or a.size >= kernel.COMPILED_FROM or a.dtype.isbuiltin != 1:
+    if not a.ndim > 0 or a.dtype.isbuiltin != 1:
         return None
-    return np.array(a.nonzero()).T
+    return (np.array(a.nonzero()) if a.size < kernel.COMPILED_FROM else kernel.nonzero(a)).T
 
 
 @composite(surface=FUNCTION | METHOD | OUT)
@@ -313,8 +315,10 @@ def nonzero(input, *, as_tuple=False):
     if not as_tuple:
         return nonzero_rows(input)
     a = input._a
-    if a.__class__ is ndarray and a.ndim > 0 and a.size < kernel.COMPILED_FROM and a.dtype.isbuiltin == 1:
-        return tuple([wrap(x.copy()) for x in a.nonzero()])
+    if a.__class__ is ndarray and a.ndim > 0 and a.dtype.isbuiltin == 1:
+        if a.size < kernel.COMPILED_FROM:
+            return tuple([wrap(x.copy()) for x in a.nonzero()])
+        return tuple(map(wrap, kernel.nonzero(a)))
     return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))
 
 

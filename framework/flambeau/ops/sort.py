@@ -47,7 +47,7 @@ sort_pair.shape(lambda input, dim, descending: _pair_shape(input.shape, input))
 picks(sort_pair)
 
 # Longer lines than these are sorted by the general way.
-MOST_SORTED = 64
+MOST_SORTED = 96
 _ORDERS = {down: Along("ordered", down, True, True, most_along=MOST_SORTED) for down in (False, True)}
 _PLACES = {down: Along("ordered", down, True, False, most_along=MOST_SORTED) for down in (False, True)}
 _FIRST = {down: Along("ordered", down, False, True, most_along=MOST_SORTED, takes_k=True) for down in (False, True)}

@@ -22,7 +22,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     prefetch,
-    repeated,
+    rolled,
     store,
     uint64,
     unroll,
@@ -31,7 +31,7 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import maximum, minimum
 
-from .index import collapsed, from_end
+from .index import PIECE, collapsed, from_end, shared_out
 from .keys import BITS_OF
 
 __all__ = ["add_rows", "average", "scatter", "scatter_whole", "sum_bags"]
@@ -69,20 +69,21 @@ def scatter(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, h
     across = inner[0] if each > 1 else max(min(inner[0], ACROSS), WORK // m)
     blocks = -(-inner[0] // across)
     scatter_blocks.run(-(-outer[0] // each) * blocks, corner, index, values, n, outer[0], m, inner[0], outer[1] // size,
-                       corner.strides[dim] // size, inner[1] // size, each, across, blocks, HOW=how,
+                       corner.strides[dim] // size, inner[1] // size, each, across, blocks, HOW=how, WRAP=True,
                        release=index.size > WORK)  # fmt: skip
     return True
 
 
 def scatter_whole(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> None:
-    """`scatter` into an array in C order, of an index of its size but along `dim`, with as few steps before as there can be."""
+    """`scatter` into an array in C order, of an index of its size but along `dim`, and none of whose places is below zero."""
     shape, n = index.shape, made.shape[dim]
     m, inner, outer = shape[dim], math.prod(shape[dim + 1 :]), math.prod(shape[:dim])
     if how == "sum" and outer * inner == 1 and m >= LONG and m >= 4 * n:
         _sum_in_parts(made, index, values, n, m, 1)
         return
-    each = max(1, WORK // (m * inner))
-    across = inner if each > 1 else max(min(inner, ACROSS), WORK // m)
+    each, across = shared_out(outer, m * inner), inner
+    if outer == 1 and inner >= 2 * ACROSS:
+        across = shared_out(inner, m, max(PIECE, ACROSS * m))
     blocks = -(-inner // across)
     _scattering(made.dtype, index.dtype, how)(-(-outer // each) * blocks, index.size > WORK, made, index, values, n, outer, m, inner,
                                               n * inner, inner, 1, each, across, blocks)  # fmt: skip
@@ -91,12 +92,12 @@ def scatter_whole(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndar
 @functools.cache
 def _scattering(dtype: np.dtype, index: np.dtype, how: str) -> Any:
     kind = BITS_OF[dtype.itemsize] if how == "put" else dtype
-    return scatter_blocks.form((kind, index, kind, *[int] * 10), {"HOW": how})
+    return scatter_blocks.form((kind, index, kind, *[int] * 10), {"HOW": how, "WRAP": False})
 
 
 @kernel
 def scatter_blocks(chunk: Any, target: Any, index: Any, values: Any, n: Any, outer: Any, m: Any, inner: Any, outer_step: Any,
-                   step: Any, inner_step: Any, each: Any, across: Any, blocks: Any, *, HOW: str = "put") -> Any:  # fmt: skip
+                   step: Any, inner_step: Any, each: Any, across: Any, blocks: Any, *, HOW: str, WRAP: bool) -> Any:  # fmt: skip
     group = chunk // blocks
     start = (chunk - group * blocks) * across
     width = min(inner, start + across) - start
@@ -104,15 +105,23 @@ def scatter_blocks(chunk: Any, target: Any, index: Any, values: Any, n: Any, out
         to = target + (o * outer_step + start * inner_step)
         if inner == 1:
             places, added = index + o * m, values + o * m
-            for j in repeated(range(m), 4):
-                place = from_end(places[j], n) * step
+            for j in rolled(range(m)):                # in vectors, stores to places apart are slow
+                place = counted(places[j], n, WRAP) * step
                 to[place] = combined(to[place], added[j], HOW)
         else:
             for j in range(m):
                 at = (o * m + j) * inner + start
-                for i in range(width):
-                    place = from_end(index[at + i], n) * step + i * inner_step
+                for i in rolled(range(width)):
+                    place = counted(index[at + i], n, WRAP) * step + i * inner_step
                     to[place] = combined(to[place], values[at + i], HOW)
+
+
+def counted(place: Any, n: Any, WRAP: Any) -> Any:
+    if WRAP:
+        made = from_end(place, n)
+    else:
+        made = int64(place)
+    return made
 
 
 def combined(a: Any, b: Any, HOW: Any) -> Any:

@@ -20,6 +20,7 @@ from flambeau_kernels.engine.language import (
     int64,
     kernel,
     local,
+    rolled,
     unroll,
     widened,
 )
@@ -278,19 +279,42 @@ def best_neighbour(p, n, KIND, START, LARGEST):
     return at
 
 
+def best_of_columns(p, n, inner, out, second, LARGEST, VALUES, KIND):
+    """`best_place` in each of `inner` columns, which are looked at side by side."""
+    tops, places = local(KIND, MOST), local(int32, MOST)
+    for i in independent(range(inner)):
+        tops[i] = p[i]
+        places[i] = int32(0)
+    for j in range(1, n):
+        row = p + j * inner
+        for i in independent(range(inner)):
+            value, top = row[i], tops[i]
+            beats = value > top if LARGEST else value < top
+            beats = beats | ((value != value) & (top == top))
+            tops[i] = where(beats, value, top)
+            places[i] = where(beats, int32(j), places[i])
+    for i in independent(range(inner)):
+        second[i] = int64(places[i])
+        if VALUES:
+            out[i] = tops[i]
+
+
 @kernel
 def extremes(chunk, x, out, second, outer, n, inner, k, *, LARGEST, VALUES, KIND, START):
     for o in range(outer):
-        for i in range(inner):
-            p = x + (o * n * inner + i)
-            at = 0
-            if KIND is not None and inner == 1 and n >= 16:
-                at = best_neighbour(p, n, KIND, START, LARGEST)
-            else:
-                at = best_place(p, n, inner, LARGEST)
-            if VALUES:
-                out[o * inner + i] = p[at * inner]
-            second[o * inner + i] = at
+        if KIND is not None and inner >= 8:
+            best_of_columns(x + o * n * inner, n, inner, out + o * inner, second + o * inner, LARGEST, VALUES, KIND)
+        else:
+            for i in range(inner):
+                p = x + (o * n * inner + i)
+                at = 0
+                if KIND is not None and inner == 1 and n >= 16:
+                    at = best_neighbour(p, n, KIND, START, LARGEST)
+                else:
+                    at = best_place(p, n, inner, LARGEST)
+                if VALUES:
+                    out[o * inner + i] = p[at * inner]
+                second[o * inner + i] = at
 
 
 def _extremes(dtype: np.dtype, largest: bool, values: bool) -> Task | None:
@@ -342,11 +366,12 @@ def ordered(chunk, x, out, second, outer, n, inner, k, *, KEY, FLIP, WHOLE, VALU
                 in_order(p, inner, n, places, keys, ranks, KEY(FLIP), KEY)
             else:
                 insert(p, inner, n, wanted, places, keys, KEY(FLIP))
-            for j in range(wanted):
-                to = (o * wanted + j) * inner + i
+            to = o * wanted * inner + i
+            for j in rolled(range(wanted)):
                 if VALUES:
                     out[to] = p[places[j] * inner]
                 second[to] = places[j]
+                to += inner
 
 
 MOST_INSERTED = 6  # elements found sooner by insertion

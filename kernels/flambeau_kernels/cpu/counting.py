@@ -5,6 +5,7 @@ Counts are taken in `PARTS` parts of the elements, each with counters of its own
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,29 @@ import numpy as np
 from flambeau_kernels.engine.language import independent, int64, kernel, local, repeated, widened
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["bisect", "histogram", "ranks_of", "tally"]
+from .index import shared_out
+from .keys import raw
+
+__all__ = ["bisect", "first_of_runs", "histogram", "ranks_of", "tally"]
 
 PARTS = 4
+SHARED = 1 << 14                                     # elements
 TOGETHER = 16
 PIECE = 1 << 13                                      # searches per chunk, which may take a hundred steps each
 
 
 def tally(a: np.ndarray, low: int, count: int) -> np.ndarray:
     """How often each of ``low, low + 1, ... low + count - 1`` occurs in the integers `a` (C order, all of them among these)."""
-    counts = np.empty((PARTS, count), np.int64)
-    tally_part.run(PARTS, a, counts, a.size, -(-a.size // PARTS), low, count)
-    return counts.sum(0)
+    # Counters of a part are to be few beside its elements, which are to repay another thread.
+    parts = max(1, min(PARTS, a.size // (4 * count), a.size // SHARED))
+    counts = np.empty((parts, count), np.int64)
+    _tallying(a.dtype)(parts, False, a, counts, a.size, -(-a.size // parts), low, count)
+    return counts.sum(0) if parts > 1 else counts[0]
+
+
+@functools.cache
+def _tallying(dtype: np.dtype) -> Any:
+    return tally_part.form((dtype, np.dtype(np.int64), *[int] * 4), {})
 
 
 @kernel
@@ -34,6 +46,46 @@ def tally_part(chunk: Any, a: Any, counts: Any, n: Any, each: Any, low: Any, cou
     for i in repeated(range(chunk * each, min(n, chunk * each + each)), 4):
         at = int64(a[i]) - low
         mine[at] = mine[at] + 1
+
+
+def first_of_runs(a: np.ndarray, values: bool) -> np.ndarray:
+    """Where runs of equal neighbours begin in a vector in C order, not empty, or the `values` there; nan is equal to nothing."""
+    each = shared_out(a.size, 1)
+    chunks = -(-a.size // each)
+    found = np.zeros(chunks + 1, np.int64)
+    count_starts.run(chunks, a, found, a.size, each)
+    np.cumsum(found, out=found)
+    made = np.empty(int(found[-1]), a.dtype if values else np.int64)
+    find_starts.run(chunks, a, raw(a), found, raw(made), a.size, each, VALUES=values)
+    return made
+
+
+@kernel
+def count_starts(chunk: Any, a: Any, found: Any, n: Any, each: Any) -> Any:
+    first, total = chunk * each, 0
+    if first == 0:
+        total = 1
+    for i in range(max(first, 1), min(n, first + each)):
+        total += int64(a[i] != a[i - 1])
+    found[chunk + 1] = total
+
+
+@kernel(aliased=True)
+def find_starts(chunk: Any, a: Any, bits: Any, found: Any, made: Any, n: Any, each: Any, *, VALUES: bool) -> Any:
+    first, at, end = chunk * each, found[chunk], found[chunk + 1]
+    kind = widened(made)
+    if first == 0:
+        made[0] = kind(0)
+        if VALUES:
+            made[0] = bits[0]
+        at = 1
+    for i in repeated(range(max(first, 1), min(n, first + each)), 4):
+        if at < end:                                 # always, up to the last one: what is written past it is not ours
+            if VALUES:
+                made[at] = bits[i]
+            else:
+                made[at] = kind(i)
+            at += int64(a[i] != a[i - 1])
 
 
 def ranks_of(a: np.ndarray, low: int, rank: np.ndarray) -> np.ndarray:
@@ -55,9 +107,10 @@ def histogram(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
     Bins hold their left edge, the last one both; nan and what lies outside are not counted.
     """
     bins = len(edges) - 1
-    counts = np.empty((PARTS, bins), np.int64)
+    parts = max(1, min(PARTS, a.size // SHARED))
+    counts = np.empty((parts, bins), np.int64)
     scale = float(edges.dtype.type(bins) / (edges[-1] - edges[0]))
-    histogram_part.run(PARTS, a, edges, counts, a.size, -(-a.size // PARTS), bins, scale)
+    histogram_part.run(parts, a, edges, counts, a.size, -(-a.size // parts), bins, scale)
     return counts.sum(0)
 
 

@@ -7,22 +7,29 @@ been checked by `within` before anything is read or written (`picks` checks on t
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, int64, kernel, repeated
+from flambeau_kernels.engine.language import independent, int64, kernel, repeated, rolled, uint8
 from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF
 
 __all__ = [
-    "collapsed", "compress", "expand", "extent", "fill_masked", "fill_masked_into", "gather", "nonzero", "pick_pairs",
-    "within",
+    "collapsed", "compress", "expand", "expand_into", "extent", "fill_masked", "fill_masked_into", "gather", "nonzero", "pick_pairs",
+    "shared_out", "within",
 ]  # fmt: skip
 
 PIECE = 1 << 15                                      # elements per chunk
-SCANNED = 1 << 16                                    # bytes of a mask per chunk
+_I8, _U1 = np.dtype(np.int64), np.dtype(np.uint8)
+
+
+def shared_out(rows: int, width: int, piece: int = PIECE) -> int:
+    """How many of `rows` of `width` elements a chunk has, of about `piece` elements; chunks are even in number, or but one."""
+    chunks = -(-rows * width // piece)
+    return -(-rows // (chunks + (chunks & 1))) if chunks > 1 else rows
 
 
 def within(index: np.ndarray, low: int, high: int) -> bool:
@@ -33,21 +40,29 @@ def within(index: np.ndarray, low: int, high: int) -> bool:
 
 def extent(a: np.ndarray) -> tuple[int, int]:
     """The least and the largest of the integers `a`, in C order and not empty."""
-    chunks = -(-a.size // PIECE)
-    ends = np.empty((2, chunks), np.int64)
-    extremes.run(chunks, a, ends[0], ends[1], a.size)
-    return int(ends[0].min()), int(ends[1].max())
+    each = shared_out(a.size, 1)
+    chunks = -(-a.size // each)
+    ends = np.empty(2 * chunks, np.int64)
+    _extremes(a.dtype)(chunks, False, a, ends, a.size, each)
+    if chunks == 1:
+        return int(ends[0]), int(ends[1])
+    return int(ends[::2].min()), int(ends[1::2].max())
+
+
+@functools.cache
+def _extremes(dtype: np.dtype) -> Any:
+    return extremes.form((dtype, _I8, int, int), {})
 
 
 @kernel
-def extremes(chunk: Any, index: Any, lowest: Any, highest: Any, n: Any) -> Any:
-    start = chunk * PIECE
+def extremes(chunk: Any, index: Any, ends: Any, n: Any, each: Any) -> Any:
+    start = chunk * each
     low, high = index[start], index[start]
-    for i in range(start, min(n, start + PIECE)):
+    for i in range(start, min(n, start + each)):
         low = min(low, index[i])
         high = max(high, index[i])
-    lowest[chunk] = int64(low)
-    highest[chunk] = int64(high)
+    ends[2 * chunk] = int64(low)
+    ends[2 * chunk + 1] = int64(high)
 
 
 # -- picking ---------------------------------------------------------------------------------------------------------------
@@ -99,7 +114,7 @@ def gather_runs(chunk: Any, source: Any, index: Any, target: Any, count: Any, n:
         stop = min(last, at - along + length)
         base = source + (run // runs) * outer_step + along * inner_step
         places, to = index + at, target + at
-        for k in independent(range(stop - at)):
+        for k in rolled(range(stop - at)):
             to[k] = base[from_end(places[k], n) * step + k * inner_step]
         at = stop
 
@@ -123,39 +138,50 @@ def pairs(chunk: Any, source: Any, rows: Any, columns: Any, target: Any, count: 
 # -- masks -----------------------------------------------------------------------------------------------------------------
 
 
-def _counts(mask: np.ndarray) -> tuple[np.ndarray, int]:
-    """How many hold in the chunks before each of a `mask` of bytes, and in all."""
-    chunks = -(-mask.size // SCANNED)
-    found = np.empty(chunks + 1, np.int64)
-    count_true.run(chunks, mask, found, mask.size)
-    found[0] = 0
+def _counts(mask: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """How many hold in the chunks before each of a `mask` of bytes, in all, and how many elements a chunk has."""
+    each = shared_out(mask.size, 1)
+    chunks = -(-mask.size // each)
+    if chunks == 1:
+        count = int(np.count_nonzero(mask.view(np.bool_)))
+        return np.array((0, count), np.int64), count, each
+    found = np.zeros(chunks + 1, np.int64)
+    count_true.run(chunks, mask, found, mask.size, each)
     np.cumsum(found, out=found)
-    return found, int(found[-1])
+    return found, int(found[-1]), each
 
 
 @kernel
-def count_true(chunk: Any, mask: Any, found: Any, n: Any) -> Any:
+def count_true(chunk: Any, mask: Any, found: Any, n: Any, each: Any) -> Any:
     total = 0
-    for i in range(chunk * SCANNED, min(n, chunk * SCANNED + SCANNED)):
-        total += int64(mask[i])
+    for start in range(chunk * each, min(n, chunk * each + each), 128):
+        part = uint8(0)                              # no more than 128, so that sums fit the lanes
+        for i in range(start, min(n, chunk * each + each, start + 128)):
+            part += mask[i]
+        total += int64(part)
     found[chunk + 1] = total
 
 
 def nonzero(mask: np.ndarray) -> np.ndarray:
     """Where a bool array in C order, not empty and not 0-d, holds: ``(ndim, count)``."""
     flags = mask.reshape(-1).view(np.uint8)
-    before, count = _counts(flags)
+    before, count, each = _counts(flags)
     made = np.empty((mask.ndim, count), np.int64)
     rows = made[-2] if mask.ndim > 1 else made[-1]
-    places.run(len(before) - 1, flags, before, rows, made[-1], mask.size, mask.shape[-1])
+    _placing(mask.ndim > 1)(len(before) - 1, False, flags, before, rows, made[-1], mask.size, mask.shape[-1], each)
     for d in range(mask.ndim - 2, 0, -1):            # the rows so far are numbers of rows of the whole
         np.divmod(made[d], mask.shape[d], out=(made[d - 1], made[d]))
     return made
 
 
+@functools.cache
+def _placing(rows: bool) -> Any:
+    return places.form((_U1, _I8, _I8, _I8, *[int] * 3), {"ROWS": rows})
+
+
 @kernel(aliased=True)
-def places(chunk: Any, mask: Any, before: Any, rows: Any, columns: Any, n: Any, width: Any) -> Any:
-    i, last = chunk * SCANNED, min(n, chunk * SCANNED + SCANNED)
+def places(chunk: Any, mask: Any, before: Any, rows: Any, columns: Any, n: Any, width: Any, each: Any, *, ROWS: bool) -> Any:
+    i, last = chunk * each, min(n, chunk * each + each)
     at, end = before[chunk], before[chunk + 1]
     while i < last:
         row = i // width
@@ -163,7 +189,8 @@ def places(chunk: Any, mask: Any, before: Any, rows: Any, columns: Any, n: Any, 
         column = i - row * width
         for k in repeated(range(i, stop), 4):
             if at < end:                             # always, up to the last one: what is written past it is not ours
-                rows[at] = row
+                if ROWS:
+                    rows[at] = row
                 columns[at] = column + (k - i)
                 at += int64(mask[k])
         i = stop
@@ -172,16 +199,21 @@ def places(chunk: Any, mask: Any, before: Any, rows: Any, columns: Any, n: Any, 
 def compress(a: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The elements of `a` where `mask`, bool, holds; both of one shape and in C order, elements of at most eight bytes."""
     flags, bits = mask.reshape(-1).view(np.uint8), BITS_OF[a.dtype.itemsize]
-    before, count = _counts(flags)
+    before, count, each = _counts(flags)
     made = np.empty(count, a.dtype)
-    squeeze.run(len(before) - 1, a.reshape(-1).view(bits), flags, before, made.view(bits), mask.size)
+    _squeezing(bits)(len(before) - 1, False, a, flags, before, made, mask.size, each)
     return made
 
 
+@functools.cache
+def _squeezing(bits: np.dtype) -> Any:
+    return squeeze.form((bits, _U1, _I8, bits, int, int), {})
+
+
 @kernel
-def squeeze(chunk: Any, source: Any, mask: Any, before: Any, target: Any, n: Any) -> Any:
+def squeeze(chunk: Any, source: Any, mask: Any, before: Any, target: Any, n: Any, each: Any) -> Any:
     at, end = before[chunk], before[chunk + 1]
-    for i in repeated(range(chunk * SCANNED, min(n, chunk * SCANNED + SCANNED)), 8):
+    for i in repeated(range(chunk * each, min(n, chunk * each + each)), 8):
         if at < end:
             target[at] = source[i]
             at += int64(mask[i])
@@ -190,49 +222,60 @@ def squeeze(chunk: Any, source: Any, mask: Any, before: Any, target: Any, n: Any
 def expand(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
     """`a` with the elements of `values`, in order and enough of them, where `mask` holds; all in C order, of at most eight bytes."""
     flags, bits = mask.reshape(-1).view(np.uint8), BITS_OF[a.dtype.itemsize]
-    before, _ = _counts(flags)
+    before, _, each = _counts(flags)
     made = np.empty(a.shape, a.dtype)
     if len(values):
-        spread.run(len(before) - 1, a.reshape(-1).view(bits), flags, before, values.view(bits), made.reshape(-1).view(bits), mask.size,
-                   len(values) - 1)  # fmt: skip
+        _spreading(bits)(len(before) - 1, False, a, flags, before, values, made, mask.size, len(values) - 1, each)
     else:
         made[...] = a
     return made
 
 
-@kernel
-def spread(chunk: Any, source: Any, mask: Any, before: Any, values: Any, target: Any, n: Any, last: Any) -> Any:
+def expand_into(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> bool:
+    """`expand` in place, if there are enough values, of which there are some; those may not share memory with `a`."""
+    flags, bits = mask.reshape(-1).view(np.uint8), BITS_OF[a.dtype.itemsize]
+    before, count, each = _counts(flags)
+    if count > values.size:
+        return False
+    _spreading(bits)(len(before) - 1, False, a, flags, before, values, a, mask.size, values.size - 1, each)
+    return True
+
+
+@functools.cache
+def _spreading(bits: np.dtype) -> Any:
+    return spread.form((bits, _U1, _I8, bits, bits, *[int] * 3), {})
+
+
+@kernel(aliased=True)
+def spread(chunk: Any, source: Any, mask: Any, before: Any, values: Any, target: Any, n: Any, last: Any, each: Any) -> Any:
     at = before[chunk]
-    for i in range(chunk * SCANNED, min(n, chunk * SCANNED + SCANNED)):
+    for i in repeated(range(chunk * each, min(n, chunk * each + each)), 4):
         taken = mask[i] != 0
         target[i] = where(taken, values[min(at, last)], source[i])
         at += int64(taken)
 
 
 def fill_masked(a: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
-    """`a` with `value` where `mask` holds; both of one shape and in C order, elements of at most eight bytes."""
-    bits = BITS_OF[a.dtype.itemsize]
+    """`a` with `value`, a scalar of its dtype, where `mask` holds; both of one shape and in C order, elements of at most eight bytes."""
     made = np.empty(a.shape, a.dtype)
-    number = np.array([value], a.dtype).view(bits)
-    choose.run(-(-a.size // PIECE), a.view(bits), mask, number, made.view(bits), a.size)
+    each = shared_out(a.size, 1)
+    _choosing(BITS_OF[a.dtype.itemsize])(-(-a.size // each), False, a, mask, np.array(value, a.dtype), made, a.size, each)
     return made
 
 
 def fill_masked_into(a: np.ndarray, mask: np.ndarray, value: Any) -> None:
     """`fill_masked` in place."""
-    bits = BITS_OF[a.dtype.itemsize]
-    choose_into.run(-(-a.size // PIECE), a.view(bits), mask, np.array([value], a.dtype).view(bits), a.size)
+    each = shared_out(a.size, 1)
+    _choosing(BITS_OF[a.dtype.itemsize])(-(-a.size // each), False, a, mask, np.array(value, a.dtype), a, a.size, each)
 
 
-@kernel
-def choose(chunk: Any, source: Any, mask: Any, number: Any, target: Any, n: Any) -> Any:
+@functools.cache
+def _choosing(bits: np.dtype) -> Any:
+    return choose.form((bits, np.dtype(np.bool_), bits, bits, int, int), {})
+
+
+@kernel(aliased=True)
+def choose(chunk: Any, source: Any, mask: Any, number: Any, target: Any, n: Any, each: Any) -> Any:
     value = number[0]
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+    for i in independent(range(chunk * each, min(n, chunk * each + each))):
         target[i] = where(mask[i], value, source[i])
-
-
-@kernel
-def choose_into(chunk: Any, target: Any, mask: Any, number: Any, n: Any) -> Any:
-    value = number[0]
-    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
-        target[i] = where(mask[i], value, target[i])

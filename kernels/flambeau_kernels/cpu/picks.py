@@ -1,8 +1,9 @@
 """Slices and elements picked by an index that is checked on the way.
 
-Reading the index for its range first would double the work on it. So a place out of range is replaced by one in range
-and remembered, and nothing comes of the whole call: None, and the caller looks for what to complain about. Elements travel
-as unsigned integers of their size, slices in the widest unit that divides them.
+Reading the whole index for its range first would double the work on it. So some places are looked at, in vectors, just before
+they are used; if one is out of range they are not, this is remembered, and nothing comes of the whole call: None, and the
+caller looks for what to complain about. Elements travel as unsigned integers of their size, slices in the widest unit that
+divides them.
 
 What is picked lies anywhere, so the processor cannot guess which memory is needed next; it is told: of slices two ahead the
 whole slice, of elements of a row the next row, where so many are picked that most of its cache lines are wanted anyway.
@@ -30,13 +31,14 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import where
 
+from .index import shared_out
 from .keys import BITS_OF
 
 __all__ = ["gather_rows", "take"]
 
-PIECE = 1 << 15                                      # elements per chunk
 LINE = 64                                            # bytes of a cache line
 AHEAD = 2                                            # slices
+BLOCK = 1 << 10                                      # places looked at before they are used
 GROUP = 4                                            # vectors of a register's half that are copied together
 
 
@@ -52,7 +54,7 @@ def take(a: np.ndarray, dim: int, index: np.ndarray, negative: bool = False) -> 
     size = made.nbytes // rows
     unit = 8 if size % 8 == 0 else next(u for u in (4, 2, 1) if size % u == 0)
     width = size // unit
-    each, wrong = max(1, PIECE // width), np.zeros(1, np.int64)
+    each, wrong = shared_out(rows, width), np.zeros(1, np.int64)
     _taking(unit, index.dtype)(-(-rows // each), False, a, index, made, wrong, count, n, rows, width, each, n if negative else 0)
     return None if wrong[0] else made
 
@@ -75,10 +77,7 @@ def take_slices(chunk: Any, source: Any, index: Any, target: Any, wrong: Any, co
         stop = min(last, (outer + 1) * count)
         base, places, to = source + outer * n * width, index + (row - outer * count), target + row * width
         if width == 1:
-            for k in independent(range(stop - row)):
-                place = from_end(places[k], wrap)
-                worst = max(worst, place)
-                to[k] = base[within(place, n)]
+            worst = max(worst, pick_some(base, places, to, stop - row, n, wrap))
         else:
             for k in range(stop - row):
                 place = from_end(places[k], wrap)
@@ -105,6 +104,28 @@ def copy_slice(to, slice_of, later, width, LANES):
             to[rest] = slice_of[rest]
 
 
+def pick_some(base, places, to, count, n, wrap):
+    """Pick `count` elements of `n`; the largest place, as `from_end` has it, is returned."""
+    worst = uint64(0)
+    for start in range(0, count, BLOCK):
+        some, into, size = places + start, to + start, min(count - start, BLOCK)
+        last = uint64(0)
+        for k in range(size):
+            last = max(last, uint64(int64(some[k])))
+        if last < uint64(n):
+            for k in rolled(range(size)):            # loads apart are no quicker in vectors
+                into[k] = base[int64(some[k])]
+        else:
+            last = uint64(0)
+            for k in range(size):
+                last = max(last, from_end(some[k], wrap))
+            if last < uint64(n):
+                for k in rolled(range(size)):
+                    into[k] = base[int64(from_end(some[k], wrap))]
+        worst = max(worst, last)
+    return worst
+
+
 def from_end(place: Any, wrap: Any) -> Any:
     """A place, below zero `wrap` further on, as a number that is large if it is still below zero."""
     i = int64(place)
@@ -122,7 +143,8 @@ def gather_rows(a: np.ndarray, index: np.ndarray, negative: bool = False) -> np.
     """
     length, n, size = index.shape[-1], a.shape[-1], a.itemsize
     made, wrong = np.empty(index.shape, a.dtype), np.zeros(1, np.int64)
-    rows, each = index.size // length, max(1, PIECE // length)
+    rows = index.size // length
+    each = shared_out(rows, length)
     # Reading ahead pays where it brings few lines that nothing is picked from, and the row is not gone when its turn comes.
     ahead = n if n * size <= length * LINE and n * size <= 1 << 17 else 0
     _gathering(size, index.dtype)(-(-rows // each), False, a, index, made, wrong, rows, length, n, each, n if negative else 0, ahead,
@@ -145,9 +167,6 @@ def gather_in_rows(chunk: Any, source: Any, index: Any, target: Any, wrong: Any,
         if row + 1 < rows:
             for c in rolled(range(0, ahead, line)):
                 prefetch(base + (n + c))
-        for k in independent(range(length)):
-            place = from_end(places[k], wrap)
-            worst = max(worst, place)
-            to[k] = base[within(place, n)]
+        worst = max(worst, pick_some(base, places, to, length, n, wrap))
     if worst >= uint64(n):
         wrong[0] = 1

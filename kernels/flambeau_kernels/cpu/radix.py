@@ -2,7 +2,7 @@
 
 A 32-bit key travels in one 64-bit word with the place it came from (high half key, low half place), a 64-bit
 key beside its place. Digits go from the lowest to the highest, and digits that all keys share are skipped.
-Rows are sorted independently, several to a chunk. A long row is cut into chunks of fixed length that count
+Rows are sorted independently, several to a chunk, and short ones by `ranks`. A long row is cut into chunks of fixed length that count
 and deal together: buckets are laid out chunk after chunk, so the order is that of one pass over the whole row.
 
 Source: Knuth, TAOCP volume 3, section 5.2.5, algorithm R, with counting as in section 5.2, algorithm D.
@@ -28,6 +28,7 @@ from flambeau_kernels.engine.language import (
 )
 
 from .keys import is_wide, key_at, raw
+from .ranks import FEW, keys_of, order_of
 
 __all__ = ["MOST", "sort_rows"]
 
@@ -35,8 +36,7 @@ MOST = (1 << 31) - 1                                 # places are kept in 32 bit
 LONG = 1 << 17                                       # from here on a row is worth several chunks
 PIECE = 1 << 16                                      # elements of a long row per chunk
 WORK = 1 << 13                                       # elements of short rows per chunk
-WIDE_DIGITS_FROM = 1 << 14                           # 2048 buckets pay for themselves from here on, 256 before
-FEW = 40                                             # up to here insertion is quicker than counting
+WIDE_DIGITS_FROM = 1 << 11                           # 2048 buckets pay for themselves from here on, 256 before
 
 
 def sort_rows(a: np.ndarray, descending: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +94,7 @@ def sort_short(chunk: Any, a: Any, bits: Any, values: Any, places: Any, words: A
         source, target = words + chunk * 2 * n, words + (chunk * 2 + 1) * n
         source_origins, target_origins = origins + chunk * 2 * n, origins + (chunk * 2 + 1) * n
         if n <= FEW:
-            insert(x, source, source_origins, n, flip, WIDE)
+            sort_few(x, bits + row * n, values + row * n, places + row * n, n, flip, int64 if WIDE else int32)
         else:
             count_digits(x, source, source_origins, counts, n, flip, WIDE, BITS)
             if WIDE:
@@ -111,24 +111,19 @@ def sort_short(chunk: Any, a: Any, bits: Any, values: Any, places: Any, words: A
                     if int64(slots[int64(digit_of(source[0], SHIFT, BITS))]) != n:
                         deal_row(source, source_origins, target, target_origins, slots, n, SHIFT, BITS, WIDE)
                         source, target = target, source
-        finish(source, source_origins, bits + row * n, values + row * n, places + row * n, 0, n, WIDE)
+            finish(source, source_origins, bits + row * n, values + row * n, places + row * n, 0, n, WIDE)
 
 
 PASSES = {(False, 8): 4, (False, 11): 3, (True, 8): 8, (True, 11): 6}
 
 
-def insert(x: Any, words: Any, origins: Any, n: Any, flip: Any, WIDE: Any) -> Any:
-    for i in repeated(range(n), 2):
-        word = word_at(x, i, flip, WIDE)
-        j = i
-        while j > 0 and words[j - 1] > word:
-            words[j] = words[j - 1]
-            if WIDE:
-                origins[j] = origins[j - 1]
-            j -= 1
-        words[j] = word
-        if WIDE:
-            origins[j] = uint32(i)
+def sort_few(x: Any, bits: Any, values: Any, places: Any, n: Any, flip: Any, KEY: Any) -> Any:
+    """A row so short that the ranks of its elements are counted."""
+    keys, ranks = local(KEY, FEW), local(int32, FEW)
+    keys_of(x, 1, n, keys, KEY(flip))
+    order_of(keys, n, ranks, places, KEY)
+    for i in range(n):
+        values[i] = bits[places[i]]
 
 
 def count_digits(x: Any, words: Any, origins: Any, counts: Any, n: Any, flip: Any, WIDE: Any, BITS: Any) -> Any:

@@ -27,6 +27,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     repeated,
+    rolled,
     store,
     uint64,
     unroll,
@@ -39,7 +40,8 @@ from .keys import BITS_OF, is_wide, key_at
 __all__ = ["FEW", "ROOM", "best", "keys_of", "last_key", "median_rank", "order_of", "place_at", "place_of_rank", "ranked_lines"]
 
 WORK = 1 << 14                                       # elements per chunk
-FEW = 64                                             # elements of a line, and keys of a sample, that are ranked by counting
+FEW = 96                                             # elements of a line that are ranked by counting; in whole pairs of vectors
+SAMPLE = 64
 ROOM = 64                                            # keys behind a line for whole vectors
 BESIDE = 8                                           # keys of a sample on each side of the wanted rank: twice their deviation
 TRIES = 8                                            # samples before keys are halved
@@ -59,7 +61,7 @@ def keys_of(p, step, n, keys, flip):
         for j in independent(range(n)):
             keys[j] = key_at(p, j) ^ flip
     else:
-        for j in range(n):
+        for j in rolled(range(n)):
             keys[j] = key_at(p, j * step) ^ flip
 
 
@@ -102,7 +104,7 @@ def order_of(keys, n, ranks, places, KEY):
     slots = local(int32, FEW)
     for j in range(n):
         slots[j] = int32(j)
-    for j in range(n):                               # equal keys have the rank of the first of them
+    for j in rolled(range(n)):                       # equal keys have the rank of the first of them
         rank = int64(ranks[j])
         to = slots[rank]
         slots[rank] = to + int32(1)
@@ -125,7 +127,7 @@ def median_rank(keys, n, KEY, WHICH, FLOATING):
 def place_at(keys, at, n, rank, KEY):
     """The place of the element of this rank, from 0. `keys` have room behind the `n`, `at` is of 2 `n` int32; both are used up."""
     N = lanes(KEY)
-    sample, ranks, order = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
+    sample, ranks, order = local(KEY, SAMPLE), local(int32, FEW), local(int64, SAMPLE)
     one, none = broadcast(KEY(1), N), broadcast(KEY(0), N)
     chosen = at + n
     # All that are left have keys from `least` to `most`.
@@ -134,16 +136,16 @@ def place_at(keys, at, n, rank, KEY):
     while left > FEW and least < most:
         low, high = least, (least & most) + ((least ^ most) >> 1)
         if tried < TRIES:
-            for j in range(FEW):
-                sample[j] = keys[(j * left + left // 2) // FEW]
-            order_of(sample, FEW, ranks, order, KEY)
-            middle = wanted * FEW // left
+            for j in range(SAMPLE):
+                sample[j] = keys[(j * left + left // 2) // SAMPLE]
+            order_of(sample, SAMPLE, ranks, order, KEY)
+            middle = wanted * SAMPLE // left
             # Every third time one key, which is gone from what is left, whatever the others are.
             beside = BESIDE if tried % 3 < 2 else 0
             if middle >= beside:
                 low = sample[order[middle - beside]]
             high = most
-            if middle + beside < FEW:
+            if middle + beside < SAMPLE:
                 high = sample[order[middle + beside]]
         store(keys, left, broadcast(last_key(KEY), N))
         lows, highs = broadcast(low, N), broadcast(high, N)

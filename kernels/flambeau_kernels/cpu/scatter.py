@@ -21,7 +21,7 @@ from .tier import compiles
 __all__ = [
     "add_at", "combine_along", "combine_few", "combined_along", "combined_few", "corner", "few_along", "few_slices", "fill_masked", "fill_masked_into", "gather",
     "gather_rows", "has_negative", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along",
-    "put_along_into", "put_masked", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "take_rows",
+    "put_along_into", "put_masked", "put_masked_into", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "take_rows",
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
@@ -335,6 +335,17 @@ def put_masked(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarra
     made = np.array(a, order="C")
     made[mask] = values[: np.count_nonzero(mask)]
     return made
+
+
+def put_masked_into(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> bool:
+    """`put_masked` in place, if compiled kernels do it and there are enough values, of one dtype with `a` and some."""
+    if a.itemsize > 8 or not (_pays(a.size) and a.flags.carray and mask.flags.c_contiguous and values.flags.c_contiguous):
+        return False
+    if np.may_share_memory(a, values) or np.may_share_memory(a, mask):
+        return False
+    from .index import expand_into
+
+    return expand_into(a, mask, values)
 
 
 def nonzero(a: np.ndarray) -> np.ndarray:

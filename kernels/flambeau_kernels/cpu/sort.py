@@ -13,10 +13,11 @@ import numpy as np
 from .softmax import widen
 from .tier import compiles
 
-__all__ = ["argsort", "bisect", "count_bins", "count_values", "distinct", "kth", "median", "mode", "order_rows", "runs", "sort", "topk"]
+__all__ = ["argsort", "bisect", "count_bins", "count_values", "distinct", "extent", "first_of_runs", "kth", "median", "mode", "order_rows", "runs", "sort", "topk"]
 
 
 COMPILED_FROM = 64                                   # elements; numpy sorts fewer sooner than a kernel is found
+RUNS_COMPILED_FROM = 8192
 _KEYED = "?bBhHilIfdeE"                              # kinds of elements with a sort key; E is bfloat16
 _MOST = (1 << 31) - 1
 
@@ -137,11 +138,30 @@ def order_rows(rows: np.ndarray) -> np.ndarray:
 def runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where each run of equal neighbouring rows starts, the run each row is in, and how long the runs are."""
     n = rows.shape[0]
+    if rows.ndim == 1 and n >= RUNS_COMPILED_FROM and rows.dtype.char in _KEYED and rows.flags.c_contiguous and compiles():
+        from .counting import first_of_runs
+
+        first = first_of_runs(rows, False)
+        run = np.zeros(n, np.int64)
+        run[first[1:]] = 1
+        return first, np.cumsum(run, out=run), np.diff(first, append=n)
     starts = np.ones(n, np.bool_)
     if n:
         starts[1:] = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim))) if rows.ndim > 1 else rows[1:] != rows[:-1]
     first = np.flatnonzero(starts)
     return first, np.cumsum(starts) - 1, np.diff(np.append(first, n))
+
+
+def first_of_runs(a: np.ndarray, values: bool) -> np.ndarray:
+    """Where runs of equal neighbours begin in a vector, not empty, or the `values` there."""
+    if a.size >= RUNS_COMPILED_FROM and a.dtype.char in _KEYED and a.flags.c_contiguous and compiles():
+        from .counting import first_of_runs as compiled
+
+        return compiled(a, values)
+    starts = np.empty(a.size, np.bool_)
+    starts[0] = True
+    np.not_equal(a[1:], a[:-1], starts[1:])
+    return a[starts] if values else starts.nonzero()[0]
 
 
 def distinct(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -164,6 +184,15 @@ def distinct(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     inverse = np.empty(len(order), np.int64)
     inverse[order] = run
     return values[first], inverse, counts
+
+
+def extent(a: np.ndarray) -> tuple[int, int]:
+    """The least and the largest of integers in C order, of which there are some."""
+    if a.size >= COMPILED_FROM and compiles():
+        from .index import extent as compiled
+
+        return compiled(a)
+    return int(a.min()), int(a.max())
 
 
 def count_values(a: np.ndarray, low: int, count: int) -> np.ndarray:
