@@ -20,6 +20,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    prefetch,
     shuffle,
     store,
     unroll,
@@ -29,8 +30,8 @@ from flambeau_kernels.engine.language import (
 
 from .walk import Ints
 
-# Elements of a chunk.
-CHUNK = 1 << 15
+# Elements of a chunk; and how many squares ahead memory is asked for, whose many streams no processor foresees.
+CHUNK, AHEAD = 1 << 15, 2
 # Slots of the geometry: positions of an image that lie in memory one behind the other, channels, vectors of them, positions of
 # a chunk and chunks of an image, elements from one image to the next there and here, and from one channel to the next.
 POSITIONS, CHANNELS, WIDE, BAND, BANDS, IMAGE, LAST_IMAGE, CHANNEL, BORDERS = range(9)
@@ -68,6 +69,7 @@ def to_last(chunk, source, out, places, borders, geometry, *, STAGES):
             here = geometry[CHANNELS] - c
             for r in unroll(range(LANES)):
                 v[r] = load(line, r * geometry[CHANNEL], LANES, (stop - p) if r < here else 0)
+                prefetch(line + (r * geometry[CHANNEL] + AHEAD * LANES))
             transpose(v, STAGES, LANES)
             # Positions beyond the last have a place that nothing reads.
             for k in unroll(range(LANES)):
@@ -96,6 +98,7 @@ def from_last(chunk, source, out, places, bias, finite, geometry, *, STAGES):
             here = geometry[CHANNELS] - c
             for r in unroll(range(LANES)):
                 if r < here:
+                    prefetch(line + (r * geometry[CHANNEL] + AHEAD * LANES))
                     store(line, r * geometry[CHANNEL], v[r] + bias[c + r], stop - p)
     finite[chunk] = lane_sum(bad) == 0
 
