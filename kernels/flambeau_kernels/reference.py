@@ -34,7 +34,9 @@ def _lgamma(x: Any) -> Any:
 def _airy_ai(x: Any) -> Any:
     import scipy.special
 
-    return _keep_dtype(scipy.special.airy(x)[0], (x,))
+    # scipy gives nan for magnitudes it cannot reduce, where the function has long been 0.
+    made = np.where((np.abs(x) > 1e20) & (np.abs(x) < np.inf), 0, scipy.special.airy(x)[0])
+    return _keep_dtype(made, (x,))
 
 
 def _spherical_j0(x: Any) -> Any:

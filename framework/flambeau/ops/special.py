@@ -276,9 +276,7 @@ def _without_derivative(name: str, formula: Any, doc: str) -> None:
     elementwise(surface=PLAIN, namespace="special", dtype=real_floating)(formula)
 
 
-# scipy gives nan for magnitudes it cannot reduce, where the function has long been 0.
-_without_derivative("airy_ai", lambda input: where((abs(input) > 1e20) & (abs(input) < INFINITY), 0, special_airy_ai(input)),
-                    "The Airy function Ai.")  # fmt: skip
+_without_derivative("airy_ai", lambda input: special_airy_ai(input), "The Airy function Ai.")
 _without_derivative("bessel_j0", lambda input: special_bessel_j0(input), "The Bessel function of the first kind of order 0.")
 _without_derivative("bessel_j1", lambda input: special_bessel_j1(input), "The Bessel function of the first kind of order 1.")
 _without_derivative("bessel_y0", lambda input: special_bessel_y0(input), "The Bessel function of the second kind of order 0.")

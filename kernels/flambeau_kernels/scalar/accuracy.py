@@ -71,6 +71,7 @@ _WIDE: dict[str, list[Range]] = {
     "special_bessel_y0": [("lin", 0.01, 30), ("log", 1e-30, 1e6)],
     "special_bessel_y1": [("lin", 0.01, 30), ("log", 1e-30, 1e6)],
     "special_spherical_bessel_j0": [("lin", -30, 30), ("log", 1e-30, 1e6)],
+    "special_airy_ai": [("lin", -12, 12), ("lin", -2, 3), ("lin", -3000, 0), ("lin", 0, 22)],
 }
 _PAIRS: dict[str, list[tuple[Range, Range]]] = {
     "pow": [(("log", 1e-3, 1e3), ("lin", -10, 10)), (("lin", 0.9, 1.1), ("lin", -500, 500)),
@@ -93,6 +94,7 @@ _FURTHER: dict[str, list[Range]] = {
     "sigmoid": [("lin", -700, 40)], "special_ndtri": [("log", 1e-320, 0.01)], "special_erfcx": [("lin", -26.6, 0)],
     "special_i0": [("lin", -713, 713)], "special_i1": [("lin", -713, 713)],
     "special_modified_bessel_k0": [("lin", 1, 740)], "special_modified_bessel_k1": [("lin", 1, 740)],
+    "special_airy_ai": [("lin", 20, 103)],
 }  # fmt: skip
 
 
@@ -107,6 +109,8 @@ def size(word: str, x: float) -> float:
         return min(1.0, math.sqrt(2 / (math.pi * abs(x))))
     if word == "special_spherical_bessel_j0":
         return min(1.0, 1 / abs(x))
+    if word == "special_airy_ai" and x < 0:
+        return min(0.5, abs(x) ** -0.25 / math.sqrt(math.pi))
     return 1.0 if word in ("lgamma", "digamma", "tetragamma") and x < 0 else 0.0
 
 
@@ -119,6 +123,7 @@ def exact(word: str) -> Callable[..., object]:
              "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "ndtr_near": mp.ncdf, "pow": mp.power, "erfinv": _erfinv,
              "trigamma": lambda x: mp.polygamma(1, x), "tetragamma": lambda x: mp.polygamma(2, x),
              "polygamma": lambda x: mp.polygamma(3, x), "special_zeta": mp.zeta,
+             "special_airy_ai": mp.airyai,
              "special_erfcx": _erfcx, "special_log_ndtr": lambda x: _log_ndtr(x), "special_ndtri": _ndtri,
              "special_i0": lambda x: mp.besseli(0, x), "special_i1": lambda x: mp.besseli(1, x),
              "special_i0e": lambda x: mp.exp(-abs(x)) * mp.besseli(0, x),
@@ -273,8 +278,8 @@ without an entry runs on the numpy tier. This page is written by
 and `tests/kernels/test_scalar.py` holds every function to a bound near these figures. `ndtr` of float32 is right to 1e-5 of
 itself below -5.5 and 0 from -12.9 on; `ndtr_near`, of which `gelu` of float32 vectors is made, is right to 2e-8 there. Where a
 function passes through 0 between its poles or oscillates, the unit is that of 1 or of its amplitude: `lgamma`, `digamma` and
-`polygamma(2, x)` below 0, the Bessel functions J and Y (`size` in the same file).
-`igamma`, `igammac` and `airy_ai` are scipy's for arrays of any size. Half types are computed
+`polygamma(2, x)` below 0, the Bessel functions J and Y, the Airy function (`size` in the same file).
+`igamma` and `igammac` are scipy's for arrays of any size. Half types are computed
 in float32 and rounded once. Below 1024 elements of float32 and float64, functions that numpy has are computed by numpy.
 
 | function | float32 | at | float64 | at |

@@ -102,6 +102,28 @@ def ndtri_middle(w):                                  # ndtri(1/2 + r) = r middl
     return mp.sqrt(2) * mp.erfinv(2 * r) / r
 
 
+AIRY_ZEROS = (mp.airyaizero(1), mp.airyaizero(2))
+
+
+def airy_without_zeros(x):
+    return mp.airyai(x) / mp.fprod(x - zero for zero in AIRY_ZEROS)
+
+
+def airy_turns(part: str) -> Callable[[Any], Any]:
+    """P and zeta Q of Ai's expansion for large -x (DLMF 9.7.9, 9.7.11), functions of (8/zeta)**2, zeta = 2/3 (-x)**(3/2)."""
+    def function(w):
+        zeta = 8 / mp.sqrt(w)
+        x = (3 * zeta / 2) ** (Z(2) / 3)
+        chi = zeta - mp.pi / 4
+        ai, bi = mp.airyai(-x), mp.airybi(-x)
+        size = mp.sqrt(mp.pi) * mp.root(x, 4)
+        if part == "P":
+            return size * (ai * mp.cos(chi) - bi * mp.sin(chi))
+        return size * (ai * mp.sin(chi) + bi * mp.cos(chi)) * zeta
+
+    return function
+
+
 # name: function, interval, degree for float32, degree for float64 (None: not used there).
 SPECIAL = {
     "lgamma_two": (lgamma_two, (-Z("0.5"), Z("0.5")), None, 19),
@@ -122,6 +144,11 @@ SPECIAL = {
     "q0": (phase(0, "Q"), (Z("1e-8"), Z(1)), 4, 12),
     "p1": (phase(1, "P"), (Z("1e-8"), Z(1)), 4, 12),
     "q1": (phase(1, "Q"), (Z("1e-8"), Z(1)), 4, 12),
+    "airy_far": (far(lambda z: mp.sqrt(z) * mp.exp(z) * mp.besselk(Z(1) / 3, z), 2), (Z("1e-6"), Z(1)), 9, 24),
+    "airy_middle": (lambda u: mp.airyai(u + 1) * mp.exp(Z("1.25") * (u + 1)), (Z("-1.0001"), Z("1.0802")), 10, 18),
+    "airy_near": (lambda u: airy_without_zeros(Z("2.625") * (u - 1)), (Z(-1), Z(1)), 18, 29),
+    "airy_p": (airy_turns("P"), (Z("1e-8"), Z(1)), 4, 12),
+    "airy_q": (airy_turns("Q"), (Z("1e-8"), Z(1)), 4, 12),
     "ndtri": (ndtri_middle, (Z("1e-28"), Z("0.0901")), 9, 17),
     "ndtri_tail": (ndtri_tail, (Z("0.0258"), Z("0.56")), None, 15),
     "ndtri_tail_single": (ndtri_tail, (Z("0.069"), Z("0.56")), 12, None),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_kernels.scalar import bessel, error, exponential, gamma, logarithm, normal, trigonometric, zeta
+from flambeau_kernels.scalar import airy, bessel, error, exponential, gamma, logarithm, normal, trigonometric, zeta
 from flambeau_kernels.scalar.symbols import F32, Kind, Symbol
 from flambeau_kernels.scalar.trigonometric import by_way_of_double, with_single_accuracy
 
@@ -25,7 +25,7 @@ _DOUBLE = {
     "hypot": trigonometric.hypot64, "erf": error.erf64, "erfc": error.erfc64, "ndtr": error.ndtr64, "ndtr_near": error.ndtr64,
     "erfinv": error.erfinv64,
     "lgamma": gamma.lgamma64, "digamma": gamma.digamma64, "trigamma": gamma.trigamma, "tetragamma": gamma.tetragamma,
-    "special_zeta": zeta.zeta, "polygamma": zeta.polygamma,
+    "special_zeta": zeta.zeta, "special_airy_ai": airy.airy_ai, "polygamma": zeta.polygamma,
     **bessel.DOUBLE, **normal.DOUBLE,
 }  # fmt: skip
 _SINGLE = {
@@ -37,6 +37,7 @@ _SINGLE = {
     **{name: by_way_of_double(_DOUBLE[name]) for name in ("trigamma", "tetragamma")}, **bessel.SINGLE, **normal.SINGLE,
     "pow": logarithm.pow32, "hypot": trigonometric.hypot32, "erf": error.erf32, "erfinv": error.erfinv32,
     "lgamma": gamma.lgamma32, "digamma": gamma.digamma32, "special_zeta": zeta.zeta32, "polygamma": zeta.polygamma,
+    "special_airy_ai": airy.airy_ai32,
 }  # fmt: skip
 
 

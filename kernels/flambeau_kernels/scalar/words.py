@@ -221,7 +221,7 @@ _PLAIN: dict[str, Callable[..., object]] = {
     "igammac": lambda a, x: library.call("gammaincc", 3000, *sy.pair(a, x)),
 }  # fmt: skip
 
-_ONLY_NUMPYS = frozenset(("special_airy_ai", "ldexp", "frexp_mantissa",
+_ONLY_NUMPYS = frozenset(("ldexp", "frexp_mantissa",
                           "frexp_exponent", "bit_not"))
 READING: dict[str, Callable[..., object]] = {
     **{name: _on_numbers(name, _PLAIN.get(name) or _unary(name)) for name in WORDS},

@@ -68,12 +68,14 @@ def _of_positive(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
 def zeta(s: Symbol, q: Symbol, accuracy: str = "float64") -> Symbol:
     """The sum over k >= 0 of (q + k)**-s.
 
-    As in scipy and PyTorch infinite at s = 1, at q = 0, -1, ..., and for infinite s and q < 1; nan for s < 1, for infinite s
-    and q > 1, and for powers of negative numbers.
+    As in scipy and PyTorch infinite at s = 1, at q = 0, -1, ..., and for infinite s and q < 1; nan for s < 1, for huge and infinite
+    s with q > 1, and for powers of negative numbers.
     """
     usual = (s > 1.0) & (s < INF) & (q > 0) & (q < INF)
     value = _of_positive(select(usual, s, 2.0), select(usual, q, 1.0), accuracy)
     at_infinity = select(q > 1.0, s.const(NAN), select(q == 1.0, 1.0, INF))
+    # Their series is infinity times 0 where terms have vanished before the product of 23 powers is finite.
+    value = select((s > 2.5e13) & (value == 0), NAN, value)
     value = select(usual, value, select(q == INF, select(s == INF, s.const(NAN), 0.0), at_infinity))
     whole = nearbyint(s) == s
     below = (q < 0) & whole & (s > 1.0) & (s < INF) & (floor(q) != q)
