@@ -16,6 +16,7 @@ from flambeau_kernels.engine import llvm, lower
 from flambeau_kernels.engine.language import (
     apart,
     bitcast,
+    brief,
     broadcast,
     flags,
     float32,
@@ -265,6 +266,28 @@ def test_a_second_process_reads_the_object_from_disk(tmp_path):
 def chained(chunk, x, n):
     for i in repeated(range(1, n), 4):
         x[i] = x[i] * 3 + x[i - 1]
+
+
+@kernel
+def scaled_briefly(chunk, x, out, n, *, TIMES, NEVER):
+    for i in brief(range(n), TIMES):
+        out[i] = x[i] * 2
+    while not NEVER and n < 0:
+        out[0] = 7
+    while NEVER and n > 0:
+        out[0] = 7
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8])
+@pytest.mark.parametrize("times", [1, 4])
+def test_brief_loops_write_what_they_are_told_and_nothing_beyond(dtype, times):
+    x = np.arange(40).astype(dtype)
+    for n in (0, 1, 7, 16, 33, 40):
+        out = np.full(40, 99, dtype)
+
+        scaled_briefly.run(1, x, out, n, TIMES=times, NEVER=False)
+
+        assert np.array_equal(out, np.where(np.arange(40) < n, 2 * x, np.full(40, 99, dtype)))
 
 
 def test_repeated_loops_have_copies_of_their_body():

@@ -9,14 +9,24 @@ The largest element is not taken off where it is infinite: infinities stay in th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import flags, float32, float64, independent, kernel, local, widened
+from flambeau_kernels.engine.language import (
+    brief,
+    flags,
+    float32,
+    float64,
+    independent,
+    kernel,
+    local,
+    widened,
+)
 from flambeau_kernels.vocabulary import abs, exp, log, maximum, where
 
 from . import softmax
-from ._folds import STRIP, dense, fold
+from ._folds import STRIP, Cut, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
 
@@ -24,6 +34,7 @@ __all__ = ["plan"]
 
 GRAIN = 16384
 BLOCK = 1024
+NARROW = 64  # columns of a strip
 INF = float("inf")
 
 
@@ -38,7 +49,12 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     kind = float64 if a.dtype.name == "float64" else float32
     wide = np.dtype(kind.name)
     whole = cut.pieces == 1
-    form = _LOOPS[cut.loop].form((a.dtype, a.dtype if whole else wide, *[int] * len(cut.numbers)), {"KIND": kind})
+    if cut.loop == "rows":
+        _, _, pieces, _, _, _, _, _, r0, r1, _ = cut.numbers
+        loop, constants = rows, {"KIND": kind, "ONE": pieces == 1 and r0 == 1 and r1 <= BLOCK}
+    else:
+        loop, constants = columns, {"KIND": kind, **_columns_for(cut)}
+    form = loop.form((a.dtype, a.dtype if whole else wide, *[int] * len(cut.numbers)), constants)
 
     def run(a: np.ndarray) -> np.ndarray:
         out = found.empty(result)
@@ -54,13 +70,21 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     return found.contiguous(run)
 
 
+def _columns_for(cut: Cut) -> dict[str, Any]:
+    """How columns are compiled: strips of few leave columns over from most vectors; rows are in eights, and some are left over."""
+    _, _, _, width, pieces, height, _, rows, *_ = cut.numbers
+    main = brief if width < NARROW else independent
+    few = min(rows, height) < 8
+    return {"MAIN": main, "REST": main if few else brief, "EVEN": rows % 8 == 0 and (pieces == 1 or height % 8 == 0), "FEW": few}
+
+
 def finite(x):
     """`x`, and 0 for infinities."""
     return where(abs(x) == INF, 0, x)
 
 
 @kernel
-def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND):
+def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, ONE):
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -78,18 +102,19 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                     for i in range(size):
                         some += exp(KIND(q[i]) - shift)
                 # Of two sums the one with the smaller base is scaled to the other; empty and infinite ones stay.
-                if total == 0.0:
+                if ONE or total == 0.0:
                     base = shift
                     total = float64(some)
                 elif some != 0.0:
+                    less = exp(-abs(shift - base))
                     if shift > base:
                         if total < INF:
-                            total = total * float64(exp(base - shift))
+                            total = total * float64(less)
                         total += float64(some)
                         base = shift
                     else:
                         if some < INF:
-                            some = some * exp(shift - base)
+                            some = some * less
                         total += float64(some)
                 at += BLOCK
         out[item] = widened(out)(KIND(log(KIND(total))) + base)
@@ -97,18 +122,19 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
 
 
 @kernel
-def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *, KIND):
+def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *,
+            KIND, MAIN, REST, EVEN, FEW):  # fmt: skip
     bases = local(KIND, STRIP)
     totals = local(KIND, STRIP)
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
         p, _, left, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
-        for c in independent(range(narrow)):
+        for c in brief(range(narrow)):
             bases[c] = KIND(-INF)
             totals[c] = KIND(0)
-        while left >= 8:
-            for c in independent(range(narrow)):
+        while not FEW and left >= 8:
+            for c in MAIN(range(narrow)):
                 q = p + c
                 a, b, d, e = KIND(q[0]), KIND(q[row]), KIND(q[2 * row]), KIND(q[3 * row])
                 f, g, h, i = KIND(q[4 * row]), KIND(q[5 * row]), KIND(q[6 * row]), KIND(q[7 * row])
@@ -122,8 +148,8 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 bases[c] = top
             p = p + 8 * row
             left -= 8
-        while left > 0:
-            for c in independent(range(narrow)):
+        while not EVEN and left > 0:
+            for c in REST(range(narrow)):
                 value = KIND(p[c])
                 base = bases[c]
                 top = maximum(base, value)
@@ -132,9 +158,6 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 bases[c] = top
             p = p + row
             left -= 1
-        for c in independent(range(narrow)):
+        for c in REST(range(narrow)):
             out[to + c] = widened(out)(log(totals[c]) + finite(bases[c]))
         item += 1
-
-
-_LOOPS = {"rows": rows, "columns": columns}

@@ -101,7 +101,7 @@ frequent = {order: Along("fold", Reduction(f"norm_{order:g}", "add", _power(orde
 
 @lru_cache(32)
 def _general(order: float) -> Reduction:
-    return Reduction(f"norm_{order:g}", "add", _power(order), _inverse_power(order))
+    return Reduction(f"norm_{order:g}", "add", _power(order), _inverse_power(order), costly=True)
 
 
 def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:

@@ -20,6 +20,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.engine.language import (
     bool8,
+    brief,
     broadcast,
     flags,
     float32,
@@ -49,6 +50,7 @@ __all__ = ["identity_of", "plan"]
 GRAIN = 131072
 BLOCK = 1024  # elements combined before the total is
 EIGHTS = 8  # groups of eight rows combined before totals are
+TILE = 256  # columns whose costly terms are kept on the stack, eight rows of them
 IN_VECTORS_FROM = 64  # elements of a row; shorter ones are faster in loops that LLVM repeats
 ON_VECTORS = (None, magnitude, square)  # terms that are words of vectors as well
 
@@ -76,8 +78,8 @@ def _sizes(how: Reduction) -> bool | None:
 
 def _in_one(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
     chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
-    loop = columns if found.cut.loop == "columns" else _rows_for(found, dtype, constants)
-    form = loop.form((dtype, result, *[int] * len(numbers)), {**constants, "FINISH": how.finish})
+    make = _columns_for if found.cut.loop == "columns" else _rows_for
+    form = make(how, found, dtype, result, {**constants, "FINISH": how.finish})
     shape, empty, order = found.shape, np.empty, found.order
 
     def run(a: np.ndarray) -> np.ndarray:
@@ -95,7 +97,7 @@ def _rows_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dty
     """
     chunks, numbers, parts_shape = found.cut.chunks, (*found.cut.numbers, found.count), found.cut.parts
     total = np.dtype(constants["TOTAL_KIND"].name)
-    form = _rows_for(found, dtype, constants).form((dtype, total, *[int] * len(numbers)), {**constants, "FINISH": None})
+    form = _rows_for(how, found, dtype, total, {**constants, "FINISH": None})
     join = pieces_of_rows.form((total, result, int, int, int), {"COMBINE": how.combine, "FINISH": how.finish})
     shape, count, empty, order = found.shape, found.count, np.empty, found.order
 
@@ -109,22 +111,33 @@ def _rows_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dty
     return run
 
 
-def _rows_for(found: Fold, dtype: np.dtype, constants: dict[str, Any]) -> Any:
+def _rows_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Any:
     """The kernel of rows, compiled for blocks that are combined in vectors, or for others and short ones."""
-    kind, length = constants["BLOCK_KIND"], found.cut.numbers[-2]
+    items, _, pieces, _, _, k1, _, _, r0, r1, _ = found.cut.numbers
+    kind, length = constants["BLOCK_KIND"], r1
     read = float32 if dtype.name in ("float16", "bfloat16") else KINDS[dtype.name]
-    if length < IN_VECTORS_FROM or kind is not read or kind.family != "f":
-        return plain_rows
-    sums = constants["COMBINE"] == "add" and constants["TERM"] in ON_VECTORS
-    extremes = constants["SIZES"] is not None and dtype.itemsize > 2  # of halves they would lose 3 %
-    return vector_rows if sums or extremes else plain_rows
+    loop = plain_rows
+    if length >= IN_VECTORS_FROM and kind is read and kind.family == "f":
+        sums = constants["COMBINE"] == "add" and constants["TERM"] in ON_VECTORS
+        extremes = constants["SIZES"] is not None and dtype.itemsize > 2  # of halves they would lose 3 %
+        if sums or extremes:
+            loop = vector_rows
+    # Rows of one block at equal distances are little work each, so nothing else is looked at.
+    short = pieces == 1 and r0 == 1 and r1 <= BLOCK and items <= k1
+    return loop.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), {**constants, "SHORT": short})
+
+
+def _columns_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Any:
+    """The kernel of columns; in float64 costly terms are made by one copy of their formula, which is faster there too."""
+    costly = how.costly and constants["BLOCK_KIND"] is float64
+    return columns.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), {**constants, "COSTLY": costly})
 
 
 def _columns_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
     """Totals of pieces by the kernel, and of these by numpy."""
     chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
     total = np.dtype(constants["TOTAL_KIND"].name)
-    form = columns.form((dtype, total, *[int] * len(numbers)), {**constants, "FINISH": None})
+    form = _columns_for(how, found, dtype, total, {**constants, "FINISH": None})
 
     def run(a: np.ndarray) -> np.ndarray:
         parts = np.empty(found.cut.parts, total)
@@ -254,26 +267,23 @@ def block_of(p, size, COMBINE, TERM, KIND, START, SIZES):
 
 
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
-         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
+         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
-    if pieces == 1 and r0 == 1 and r1 <= BLOCK and last <= k1:
-        # Short rows: little work each, so nothing else is looked at.
-        while item < last:
-            short = TOTAL_KIND(block_of(x + item * step, r1, COMBINE, TERM, BLOCK_KIND, START, SIZES))
-            out[item] = finished(short, count, FINISH, widened(out))
-            item += 1
     while item < last:
-        p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
-        total = TOTAL_KIND(START)
-        for k in range(from0, to0):
-            at = from1
-            while at < to1:
-                q = p + (k * run + at)
-                size = min(BLOCK, to1 - at)
-                some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES)
-                total = joined(total, TOTAL_KIND(some), COMBINE)
-                at += BLOCK
+        if SHORT:
+            total = TOTAL_KIND(block_of(x + item * step, r1, COMBINE, TERM, BLOCK_KIND, START, SIZES))
+        else:
+            p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
+            total = TOTAL_KIND(START)
+            for k in range(from0, to0):
+                at = from1
+                while at < to1:
+                    q = p + (k * run + at)
+                    size = min(BLOCK, to1 - at)
+                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES)
+                    total = joined(total, TOTAL_KIND(some), COMBINE)
+                    at += BLOCK
         out[item] = finished(total, count, FINISH, widened(out))
         item += 1
 
@@ -294,57 +304,94 @@ def pieces_of_rows(chunk, parts, out, results, pieces, count, *, COMBINE, FINISH
 
 @kernel
 def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, count, *,
-            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES):  # fmt: skip
+            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, COSTLY):  # fmt: skip
     totals = local(TOTAL_KIND, STRIP)
     if BLOCK_KIND is TOTAL_KIND:
         sums = totals
     else:
         sums = local(BLOCK_KIND, STRIP)
+    terms = sums
+    if COSTLY:
+        terms = local(BLOCK_KIND, 8 * TILE)
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
         p, _, some, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
         wide = narrow * together
-        for c in independent(range(wide)):
+        # Loops over what is on the stack go on to whole vectors, so there is nothing left over that would need code.
+        full = (wide + 63) // 64 * 64
+        for c in independent(range(full)):
             totals[c] = TOTAL_KIND(START)
             if BLOCK_KIND is not TOTAL_KIND:
                 sums[c] = BLOCK_KIND(START)
         left = some // together
         far = row * together
         eights = 0
-        while left >= 8:
-            for c in independent(range(wide)):
-                q = p + c
-                a = joined(term_of(q[0], TERM, BLOCK_KIND), term_of(q[far], TERM, BLOCK_KIND), COMBINE)
-                b = joined(term_of(q[2 * far], TERM, BLOCK_KIND), term_of(q[3 * far], TERM, BLOCK_KIND), COMBINE)
-                d = joined(term_of(q[4 * far], TERM, BLOCK_KIND), term_of(q[5 * far], TERM, BLOCK_KIND), COMBINE)
-                e = joined(term_of(q[6 * far], TERM, BLOCK_KIND), term_of(q[7 * far], TERM, BLOCK_KIND), COMBINE)
-                eight = joined(joined(a, b, COMBINE), joined(d, e, COMBINE), COMBINE)
-                sums[c] = joined(sums[c], eight, COMBINE)
-            p = p + 8 * far
-            left -= 8
-            eights += 1
-            if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+        if COSTLY:
+            # The same sums in the same order, of terms made by one copy of their formula.
+            while left >= 0:
+                high, size = min(left, 8), wide
+                if left == 0:
+                    high, size = 1, (some % together) * narrow
+                for c0 in range(0, size, TILE):
+                    part = min(TILE, size - c0)
+                    whole = (part + 63) // 64 * 64
+                    for k in range(high):
+                        q, made = p + (k * far + c0), terms + k * TILE
+                        for c in brief(range(part)):
+                            made[c] = BLOCK_KIND(q[c])
+                        for c in brief(range(whole), 4):
+                            made[c] = term_of(made[c], TERM, BLOCK_KIND)
+                    if high == 8:
+                        for c in brief(range(whole)):
+                            sums[c0 + c] = joined(sums[c0 + c], eight_of(terms + c, TILE, None, BLOCK_KIND, COMBINE), COMBINE)
+                    else:
+                        for k in range(high):
+                            for c in brief(range(part)):
+                                sums[c0 + c] = joined(sums[c0 + c], terms[k * TILE + c], COMBINE)
+                p = p + high * far
+                eights += high // 8
+                left -= high
+                if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+                    for c in independent(range(full)):
+                        totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
+                        sums[c] = BLOCK_KIND(START)
+                    eights = 0
+        else:
+            while left >= 8:
                 for c in independent(range(wide)):
-                    totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
-                    sums[c] = BLOCK_KIND(START)
-                eights = 0
-        while left >= 0:
-            size = wide
-            if left == 0:
-                size = (some % together) * narrow
-            for c in independent(range(size)):
-                sums[c] = joined(sums[c], term_of(p[c], TERM, BLOCK_KIND), COMBINE)
-            p = p + far
-            left -= 1
+                    sums[c] = joined(sums[c], eight_of(p + c, far, TERM, BLOCK_KIND, COMBINE), COMBINE)
+                p = p + 8 * far
+                left -= 8
+                eights += 1
+                if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+                    for c in independent(range(full)):
+                        totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
+                        sums[c] = BLOCK_KIND(START)
+                    eights = 0
+            while left >= 0:
+                size = wide
+                if left == 0:
+                    size = (some % together) * narrow
+                for c in independent(range(size)):
+                    sums[c] = joined(sums[c], term_of(p[c], TERM, BLOCK_KIND), COMBINE)
+                p = p + far
+                left -= 1
         if BLOCK_KIND is not TOTAL_KIND:
-            for c in independent(range(wide)):
+            for c in independent(range(full)):
                 totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
         for j in range(1, together):
-            for c in independent(range(narrow)):
+            for c in brief(range(narrow)):
                 totals[c] = joined(totals[c], totals[j * narrow + c], COMBINE)
         for c in independent(range(narrow)):
             out[to + c] = finished(totals[c], count, FINISH, widened(out))
         item += 1
 
 
+def eight_of(q, far, TERM, KIND, COMBINE):
+    """The terms of eight elements that lie `far` apart, combined in pairs."""
+    a = joined(term_of(q[0], TERM, KIND), term_of(q[far], TERM, KIND), COMBINE)
+    b = joined(term_of(q[2 * far], TERM, KIND), term_of(q[3 * far], TERM, KIND), COMBINE)
+    d = joined(term_of(q[4 * far], TERM, KIND), term_of(q[5 * far], TERM, KIND), COMBINE)
+    e = joined(term_of(q[6 * far], TERM, KIND), term_of(q[7 * far], TERM, KIND), COMBINE)
+    return joined(joined(a, b, COMBINE), joined(d, e, COMBINE), COMBINE)

@@ -59,6 +59,9 @@ def module_text(function: FunctionType, symbol: str, types: dict[str, Any], cons
     return "\n".join(text) + "\n"
 
 
+_LOOPS = (lg.unroll, lg.independent, lg.brief, lg.rolled, lg.repeated)
+
+
 class Lowering(Words):
     """Lowers the functions of one kernel into `code`."""
 
@@ -236,6 +239,8 @@ class Lowering(Words):
         condition = self.value(s.test)
         if isinstance(condition, Symbol):
             code.branch(f"i1 {self.truth(condition).name}, label %{body}, label %{after}")
+        elif not condition:
+            return
         code.label(body)
         self.loops.append((head, after))
         self.statements(s.body)
@@ -269,17 +274,17 @@ class Lowering(Words):
 
     def do_For(self, s: ast.For) -> None:
         steps, how, times = s.iter, None, 1
-        if isinstance(steps, ast.Call) and self.value(steps.func) in (lg.unroll, lg.independent, lg.rolled, lg.repeated):
+        if isinstance(steps, ast.Call) and self.value(steps.func) in _LOOPS:
             how = self.value(steps.func)
             if how is lg.unroll:
                 for value in self.value(steps.args[0]):
                     self.bind_constant(s.target, value)
                     self.statements(s.body)
                 return
-            times = self.value(steps.args[1]) if how is lg.repeated else 1
+            times = self.value(steps.args[1]) if len(steps.args) > 1 else 1
             steps = steps.args[0]
         if not isinstance(steps, ast.Call) or self.value(steps.func) is not range or s.orelse:
-            self.refuse("for runs over range(...), unroll(...), or a range in independent, rolled or repeated")
+            self.refuse("for runs over range(...), unroll(...), or a range in independent, brief, rolled or repeated")
         self.counted(s, [self.number(self.value(a)) for a in steps.args], how, times)
 
     def bind_constant(self, target: ast.expr, value: Any) -> None:
@@ -322,7 +327,7 @@ class Lowering(Words):
             code.group = ""
             count = code.node(f'!{{!"llvm.loop.unroll.count", i32 {times}}}')
             return f", !llvm.loop {code.node(f'distinct !{{{{self}}, {count}}}')}"
-        if how is not lg.independent:
+        if how not in (lg.independent, lg.brief):
             code.group = ""
             if how is None:
                 return ""
@@ -332,9 +337,15 @@ class Lowering(Words):
         group = code.node("distinct !{}")
         parallel = code.node(f'!{{!"llvm.loop.parallel_accesses", {group}}}')
         enable = code.node('!{!"llvm.loop.vectorize.enable", i1 true}')
-        loop = code.node(f"distinct !{{{{self}}, {parallel}, {enable}}}")
+        short = "" if how is lg.independent else "".join(f", {code.node(mark)}" for mark in self.one_copy(times))
+        loop = code.node(f"distinct !{{{{self}}, {parallel}, {enable}{short}}}")
         code.group = f", !llvm.access.group {group}"
         return f", !llvm.loop {loop}"
+
+    def one_copy(self, times: int) -> list[str]:
+        """The marks of a loop whose body is to be compiled once: masks, or else `times` vectors together and what is left over."""
+        side_by_side = [f'!{{!"llvm.loop.interleave.count", i32 {times}}}']
+        return [*side_by_side, '!{!"llvm.loop.vectorize.predicate.enable", i1 true}'] if self.register_bits == 512 else side_by_side
 
     # Expressions
     def read(self, node: ast.expr) -> Any:
