@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau.ops import ranges
-from flambeau_kernels.cpu import distance_rows, twins
+from flambeau.ops import ranges, vision
+from flambeau_kernels.cpu import ctc, distance_rows, twins
 from flambeau_kernels.cpu.tier import compiles
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
@@ -60,3 +60,48 @@ def test_dropout_draws_the_same_in_both_ways(dtype):
 
         assert ((made == 0) == (coins == 0)).all()
         np.testing.assert_allclose(made.numpy(), (x * coins / (1 - p)).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_images_looked_up_at_points(dtype, mode, padding, monkeypatch):
+    monkeypatch.setattr(twins, "LOAD_AFTER", 1)
+    monkeypatch.setattr(twins, "COMPILE_AFTER", 2)
+    for align, shape in itertools.product((True, False), ((1, 3, 7, 8), (2, 2, 5, 1))):
+        x, grid = fb.randn(shape, dtype=dtype), fb.rand(shape[0], 3, 4, 2, dtype=dtype) * 3 - 1.5
+        grid[0, 0, 0, 0] = float("nan")
+        expected = vision._grid_sample("grid_sample", x, grid, mode, padding, align)
+
+        for _ in range(5):
+            made = fb.nn.functional.grid_sample(x, grid, mode, padding, align)
+            assert made.numpy().tobytes() == expected.numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ctc_of_both_tiers(dtype, monkeypatch):
+    rng = np.random.default_rng(0)
+    for steps, batch, classes, width in ((1, 2, 3, 0), (6, 3, 4, 2), (9, 2, 3, 4), (40, 5, 7, 12)):
+        logs = np.log(rng.dirichlet(np.ones(classes), (steps, batch))).astype(dtype)
+        targets, grad = rng.integers(1, classes, (batch, width)), rng.normal(size=batch).astype(dtype)
+        inputs, lengths = rng.integers(0, steps + 1, batch), rng.integers(0, width + 1, batch)
+        made, kept = ctc.ctc(logs, targets, inputs, lengths, 0)
+        slope = ctc.ctc_grad(grad, logs, inputs, lengths, kept, True)
+        with monkeypatch.context() as by_numpy:
+            by_numpy.setattr(ctc, "compiles", lambda: False)
+            expected, kept = ctc.ctc(logs, targets, inputs, lengths, 0)
+            wanted = ctc.ctc_grad(grad, logs, inputs, lengths, kept, True)
+
+        tolerance = 1e-4 if dtype is np.float32 else 1e-10
+        np.testing.assert_allclose(made, expected, rtol=tolerance)
+        np.testing.assert_allclose(slope, wanted, rtol=tolerance, atol=tolerance)
+        few = ctc.few_losses(logs, targets, inputs, lengths, 0, 0, False)
+        assert few.tobytes() == made.tobytes()
+
+
+def test_ctc_of_few_samples_leaves_wrong_arguments_alone():
+    logs, targets, lengths = np.zeros((3, 2, 4), np.float32), np.array([[1], [2]]), np.array([1, 1])
+
+    assert ctc.few_losses(logs, targets, np.array([3, 4]), lengths, 0, 2, False) is None
+    assert ctc.few_losses(logs, targets, np.array([3, 3]), np.array([1, 2]), 0, 2, False) is None
+    assert ctc.few_losses(logs, np.array([[1], [4]]), np.array([3, 3]), lengths, 0, 2, False) is None

@@ -540,11 +540,11 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
     a, points = input._a, grid._a
     if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size:
         return None
-    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border"):
+    if mode not in _MODES or padding_mode not in ("zeros", "border"):
         return None
     from flambeau_kernels.cpu.grid_rows import planned as rows
 
-    return Plan(rows(a.shape, points.shape, a.dtype, mode == "nearest", _PADDINGS[padding_mode], bool(align_corners)))
+    return Plan(rows(a.shape, points.shape, a.dtype, _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)))
 
 
 def _by_number(

@@ -13,7 +13,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ctc", "ctc_grad"]
+from .tier import compiles
+
+__all__ = ["MOST_SAMPLES", "ctc", "ctc_grad", "few_losses"]
+
+MOST_SAMPLES = 128  # that one kernel adds up, in numpy's order
 
 
 def _spread(targets: np.ndarray, blank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -49,6 +53,12 @@ def ctc(
         targets: labels ``(N, S)``; beyond a sample's length they do not count.
     """
     steps, batch, _ = logs.shape
+    if compiles() and logs.size:
+        from . import ctc_loops
+
+        logs, targets = np.ascontiguousarray(logs), np.ascontiguousarray(targets)
+        loss, _, _, alpha = ctc_loops.losses(logs, targets, input_lengths, target_lengths, blank)
+        return loss, (alpha, targets, blank, loss)
     labels, skips = _spread(targets, blank)
     at = np.moveaxis(np.take_along_axis(logs, np.broadcast_to(labels, (steps, *labels.shape)), 2), 1, 0)  # (N, T, 2S+1)
     alpha = np.full(at.shape, -np.inf, logs.dtype)
@@ -67,6 +77,26 @@ def ctc(
     # Of no input only the empty sequence is likely.
     loss = np.where(input_lengths == 0, np.where(target_lengths == 0, 0, np.inf), loss).astype(logs.dtype)
     return loss, (alpha, at, labels, skips, loss)
+
+
+def few_losses(
+    logs: np.ndarray, targets: np.ndarray, input_lengths: np.ndarray, target_lengths: np.ndarray, blank: int, how: int, zero: bool
+) -> np.ndarray | None:
+    """The losses of up to `MOST_SAMPLES` samples (`how` 0), their sum (1) or mean (2); None where an argument is wrong.
+
+    Args:
+        zero: make infinite losses 0.
+    """
+    if not compiles():
+        return None
+    from . import ctc_loops
+
+    loss, out, wrong, _ = ctc_loops.losses(logs, targets, input_lengths, target_lengths, blank, how, zero)
+    if wrong.any():
+        return None
+    if how:
+        return out
+    return np.where(loss == np.inf, 0, loss).astype(loss.dtype, copy=False) if zero else loss
 
 
 def _betas(at: np.ndarray, skips: np.ndarray, input_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
@@ -94,6 +124,12 @@ def ctc_grad(
 
     Handed to log_softmax, whose gradient leaves it as it is, this is the gradient of its input.
     """
+    if len(kept) == 4:
+        from . import ctc_loops
+
+        alpha, targets, blank, loss = kept
+        given = np.ascontiguousarray(grad), np.ascontiguousarray(logs), targets, input_lengths, target_lengths
+        return ctc_loops.gradient(*given, blank, alpha, loss, zero_infinity)
     alpha, at, labels, skips, loss = kept
     steps, batch, classes = logs.shape
     beta = _betas(at, skips, input_lengths, target_lengths)

@@ -1,0 +1,151 @@
+"""Connectionist temporal classification, compiled: one sample after the other, positions in the first-level cache.
+
+Probabilities of positions that no alignment reaches are -inf, as in `ctc`, whose definitions these are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import kernel, local, rolled, widened
+from flambeau_kernels.vocabulary import exp, log, maximum
+
+from .ctc import MOST_SAMPLES
+from .norm_few import row_total
+
+__all__ = ["gradient", "losses"]
+
+INF = float("inf")
+WORK = 1 << 14  # positions at all times of a chunk, about 200 microseconds
+NONE, SUM, MEAN = range(3)
+
+
+def sum_of_three(a, b, c, KIND):
+    """The logarithm of the sum of what three logarithms stand for."""
+    top = maximum(maximum(a, b), c)
+    base = KIND(0) if top == KIND(-INF) else top
+    return log(exp(a - base) + exp(b - base) + exp(c - base)) + base
+
+
+@kernel
+def forward(chunk, logs, targets, inputs, lengths, alpha, loss, wrong, out, samples, per, steps, classes, width, blank, how, zero):
+    KIND = widened(loss)
+    places = 2 * width + 1
+    for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
+        n, count = inputs[sample], lengths[sample]
+        right = (n >= 0) & (n <= steps) & (count >= 0) & (count <= width)
+        labels = targets + sample * width
+        if right:
+            for s in range(count):
+                if (labels[s] < 0) | (labels[s] >= classes):
+                    right = 0 > 1
+        wrong[sample] = 0 if right else 1
+        made = KIND(INF)
+        if right:
+            if n == 0:
+                made = KIND(0) if count == 0 else KIND(INF)
+            used = 2 * count + 1
+            for t in rolled(range(n)):
+                row = logs + (t * samples + sample) * classes
+                now = alpha + (sample * steps + t) * places
+                before = now - (places if t > 0 else 0)
+                for s in range(used):
+                    label = blank if s % 2 == 0 else labels[s // 2]
+                    if t == 0:
+                        now[s] = row[label] if s < 2 else KIND(-INF)
+                    else:
+                        one = before[s - 1] if s > 0 else KIND(-INF)
+                        two = KIND(-INF)
+                        if (s > 1) & (s % 2 == 1):  # noqa: SIM102  # there is a label before only then
+                            if labels[s // 2] != labels[s // 2 - 1]:
+                                two = before[s - 2]
+                        now[s] = row[label] + sum_of_three(before[s], one, two, KIND)
+            if n > 0:
+                last = alpha + (sample * steps + (n - 1)) * places
+                beside = last[2 * count - 1] if count > 0 else KIND(-INF)
+                made = KIND(0) - sum_of_three(last[2 * count], beside, KIND(-INF), KIND)
+        loss[sample] = made
+    if how != NONE:
+        terms = local(KIND, MOST_SAMPLES)
+        for i in range(samples):
+            share = KIND(0) if (zero != 0) & (loss[i] == KIND(INF)) else loss[i]
+            terms[i] = share / KIND(max(lengths[i], 1)) if how == MEAN else share
+        total = row_total(terms, samples, KIND(0), KIND, False)
+        out[0] = total / KIND(samples) if how == MEAN else total
+
+
+@kernel
+def backward(chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out, samples, per, steps, classes, width, blank, zero):
+    KIND = widened(loss)
+    places = 2 * width + 1
+    for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
+        n, count, g = inputs[sample], lengths[sample], grad[sample]
+        labels, used = targets + sample * width, 2 * count + 1
+        impossible = loss[sample] == KIND(INF)
+        if (impossible & (zero != 0)) == False:  # noqa: E712
+            for k in rolled(range(n)):
+                t = n - 1 - k
+                row, to = logs + (t * samples + sample) * classes, out + (t * samples + sample) * classes
+                here = alpha + (sample * steps + t) * places
+                now, after = room + (2 * sample + t % 2) * places, room + (2 * sample + (t + 1) % 2) * places
+                for s in range(used):
+                    label = blank if s % 2 == 0 else labels[s // 2]
+                    if k == 0:
+                        now[s] = row[label] if s + 2 >= used else KIND(-INF)
+                    else:
+                        one = after[s + 1] if s + 1 < used else KIND(-INF)
+                        two = KIND(-INF)
+                        if (s % 2 == 1) & (s + 2 < used):  # noqa: SIM102  # there is a label after only then
+                            if labels[s // 2] != labels[s // 2 + 1]:
+                                two = after[s + 2]
+                        now[s] = row[label] + sum_of_three(after[s], one, two, KIND)
+                    joint = here[s] + now[s]
+                    if joint > KIND(-INF):
+                        to[label] = to[label] + exp(joint - row[label] + loss[sample])
+                for c in range(classes):
+                    to[c] = KIND(float("nan")) * g if impossible else (exp(row[c]) - to[c]) * g
+
+
+def _chunks(samples: int, work: int) -> tuple[int, int]:
+    """How many chunks there are, and samples in each."""
+    per = max(1, WORK // max(work, 1))
+    return -(-samples // per), per
+
+
+def losses(
+    logs: np.ndarray, targets: np.ndarray, inputs: np.ndarray, lengths: np.ndarray, blank: int, how: int = NONE, zero: bool = False
+) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
+    """The loss of each of several samples, their sum or mean, whether lengths or labels are wrong, and the alphas.
+
+    Args:
+        logs: log probabilities ``(T, N, C)``.
+        targets: labels ``(N, S)``, int64.
+        inputs, lengths: ``(N)``, int64, of the input and of the targets.
+        how: 0 for the losses alone, 1 for their sum, 2 for the mean of losses over target lengths; of up to `MOST_SAMPLES`.
+        zero: whether infinite losses count as 0 there.
+    All arrays are C-contiguous.
+    """
+    (steps, samples, classes), width = logs.shape, targets.shape[1]
+    alpha = np.empty((samples, steps, 2 * width + 1), logs.dtype)
+    if not how:
+        alpha.fill(-np.inf)
+    loss, wrong, out = np.empty(samples, logs.dtype), np.empty(samples, np.int64), np.empty((), logs.dtype)
+    chunks, per = (1, samples) if how else _chunks(samples, steps * (2 * width + 1))
+    numbers = samples, per, steps, classes, width, blank
+    forward.run(chunks, logs, targets, inputs, lengths, alpha, loss, wrong, out, *numbers, how, int(zero))
+    return loss, out, wrong, alpha
+
+
+def gradient(
+    grad: np.ndarray, logs: np.ndarray, targets: np.ndarray, inputs: np.ndarray, lengths: np.ndarray, blank: int, alpha: np.ndarray,
+    loss: np.ndarray, zero: bool,
+) -> np.ndarray:  # fmt: skip
+    """The gradient at `logs` for `grad` of the losses, what `losses` found of right arguments being given."""
+    (steps, samples, classes), width = logs.shape, targets.shape[1]
+    out, room = np.zeros(logs.shape, logs.dtype), np.empty((samples, 2, 2 * width + 1), logs.dtype)
+    chunks, per = _chunks(samples, steps * (2 * width + 1 + classes))
+    numbers = samples, per, steps, classes, width, blank
+    backward.run(chunks, grad, logs, targets, inputs, lengths, alpha, loss, room, out, *numbers, int(zero))
+    return out
