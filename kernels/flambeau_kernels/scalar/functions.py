@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_kernels.scalar import airy, bessel, error, exponential, gamma, logarithm, normal, trigonometric, zeta
+from flambeau_kernels.scalar import (
+    airy,
+    bessel,
+    error,
+    exponential,
+    gamma,
+    logarithm,
+    normal,
+    trigonometric,
+    zeta,
+)
 from flambeau_kernels.scalar.symbols import F32, Kind, Symbol
 from flambeau_kernels.scalar.trigonometric import by_way_of_double, with_single_accuracy
 
