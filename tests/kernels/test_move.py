@@ -10,7 +10,7 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import move
+from flambeau_kernels.cpu import fill, move
 from flambeau_kernels.cpu.tier import compiles
 
 SHAPES = [(130, 190), (7, 70, 65), (3, 65, 5, 33), (2, 3, 17, 19, 21)]
@@ -109,3 +109,55 @@ def test_gradients_of_conversions(size):
     y.sum().backward()
     assert x.grad.dtype is fb.float32
     assert (x.grad == 1).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5,), (90, 50), (130, 140), (300, 400)])
+def test_filling_is_numpys(shape, dtype):
+    for number in (0, 1, 2.5):
+        value = np.dtype(dtype).type(number)
+        made, expected = np.empty(shape, dtype), np.empty(shape, dtype)
+        expected[...] = value
+        fill.refill(made, value)
+        np.testing.assert_array_equal(made.view(np.uint8), expected.view(np.uint8))
+    gaps = np.zeros((*shape, 2), dtype)
+    fill.refill(gaps[..., 0], np.dtype(dtype).type(1))
+    assert (gaps[..., 0].astype(np.complex64) == 1).all()
+    assert not gaps[..., 1].astype(np.complex64).any()
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (70, 90), (3, 40, 50)])
+def test_rolling_along_several_dimensions_is_numpys(shape):
+    a = np.arange(np.prod(shape)).reshape(shape)
+    for x in (a, np.asfortranarray(a)):
+        for shifts, dims in (((1, 2), (0, 1)), ((-1, 7), (1, -2)), ((0, 5), (0, 1)), ((100, -77), (-1, 0))):
+            made = fb.roll(fb.from_numpy(x), shifts, dims)
+            assert made.is_contiguous()
+            np.testing.assert_array_equal(made.numpy(), np.roll(x, shifts, dims))
+
+
+def test_flip_keeps_the_order_of_dimensions():
+    x = fb.arange(60 * 70).reshape(60, 70)
+    made = x.t().flip(0)
+    assert made.stride() == (1, 70)
+    np.testing.assert_array_equal(made.numpy(), x.numpy().T[::-1])
+
+
+@pytest.mark.parametrize("amounts", [(1, 1), (0, 3, 2, 0), (-1, 2), (-2, -1, 1, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
+def test_padding_of_some_thousand_elements_is_numpys(amounts, dtype):
+    a = (np.random.default_rng(0).normal(size=(3, 40, 50)) * 9).astype(dtype)
+    pairs = [(0, 0)] * (3 - len(amounts) // 2) + list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
+    inner = a[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(a.shape, pairs, strict=True))]
+    for _ in range(2):                                # the second by what the first one planned
+        made = fb.nn.functional.pad(fb.from_numpy(a), amounts, value=1).numpy()
+        np.testing.assert_array_equal(made, np.pad(inner, [(max(b, 0), max(e, 0)) for b, e in pairs], constant_values=1))
+
+
+def test_a_diagonal_among_zeros_is_numpys():
+    a = np.arange(1, 13).reshape(3, 4)
+    for offset in (-2, 0, 3):
+        expected = np.stack([np.diag(row, offset) for row in a])
+        for dims, moved in (((-2, -1), (1, 2)), ((0, 2), (0, 2)), ((2, 0), (2, 0))):
+            made = fb.diag_embed(fb.from_numpy(a), offset, *dims).numpy()
+            np.testing.assert_array_equal(made, np.moveaxis(expected, (1, 2), moved))

@@ -131,6 +131,24 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return input.new_zeros(shape).diagonal_scatter(input, offset, i, j)
 
 
+@diag_embed.fast
+def _diag_embed_fast(input, offset, dim1, dim2):
+    """Without history, which passes through `diagonal_scatter`."""
+    a = getattr(input, "_a", None)
+    if a.__class__ is not np.ndarray or input._n is not None or offset.__class__ is not int or not a.ndim:
+        return None
+    ndim, n = a.ndim + 1, a.shape[-1] + abs(offset)
+    i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if i == j:
+        return None
+    rest = iter(a.shape[:-1])
+    made = np.zeros([n if d in (i, j) else next(rest) for d in range(ndim)], a.dtype)
+    seen = made.diagonal(offset, i, j)
+    seen.flags.writeable = True                       # numpy's diagonals are not, for a time, though they are views
+    seen[...] = a
+    return tensor_over(made)
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def diag(input, diagonal=0):
     """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix.

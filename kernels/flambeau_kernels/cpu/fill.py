@@ -9,6 +9,7 @@ import numpy as np
 import flambeau_kernels
 
 from ..formula import Formula
+from .move import repays
 from .tier import compiles
 
 __all__ = ["counted", "fill_unset", "filled", "spaced"]
@@ -52,7 +53,7 @@ def _filled_at_once(a: np.ndarray, value: Any) -> bool:
     else:
         return False
     if _FILLED.direct_(a, number) is None:
-        if a.size < COMPILED_FROM or not compiles():
+        if not repays(a.size, COMPILED_FROM):
             return False
         flambeau_kernels.teach(_FILLED, (a, number), a, a.dtype)
         return _FILLED.direct_(a, number) is not None

@@ -35,7 +35,8 @@ def into(out: np.ndarray, a: np.ndarray) -> bool:
         out, a = out.view(bits), a.view(bits)
     if _STORED.direct_(out, a) is not None:
         return True
-    if out.size < (PLAIN_FROM if out.flags.c_contiguous and a.flags.c_contiguous else FROM) or a.dtype != out.dtype or not compiles():
+    plain = out.flags.c_contiguous and a.flags.c_contiguous
+    if a.dtype != out.dtype or not repays(out.size, PLAIN_FROM if plain else FROM):
         return False
     flambeau_kernels.teach(_STORED, (out, a), out, out.dtype)
     if _STORED.direct_(out, a) is not None:
@@ -60,13 +61,25 @@ def like(a: np.ndarray) -> np.ndarray:
     return _copied(a, "K")
 
 
+def repays(size: int, least: int) -> bool:
+    """Whether a loop is to be loaded or compiled for `size` elements: for `least`, or for fewer of which there are many calls."""
+    global _smaller
+    if size < least and _smaller <= flambeau_kernels.TAUGHT_AFTER:
+        _smaller += size >= _MANY
+        return False
+    return compiles()
+
+
+_smaller, _MANY = 0, 256                              # calls with some elements that went without one
+
+
 def _copied(a: np.ndarray, order: Any) -> np.ndarray:
     if a.ndim:
         bits = None if a.dtype in _AS_THEY_ARE else _BITS.get(a.itemsize)
         seen = a if bits is None else a.view(bits)
         made = _COPIED.direct(seen)
-        least = PLAIN_FROM if a.flags.c_contiguous else FROM
-        if made is None and a.size >= least and (bits is not None or a.dtype in _AS_THEY_ARE) and compiles():
+        known = bits is not None or a.dtype in _AS_THEY_ARE
+        if made is None and known and repays(a.size, PLAIN_FROM if a.flags.c_contiguous else FROM):
             flambeau_kernels.teach(_COPIED, (seen,), seen, seen.dtype)
             made = _COPIED.direct(seen)
         if made is not None and (order == "K" or made.flags.c_contiguous):

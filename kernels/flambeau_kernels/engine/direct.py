@@ -84,7 +84,7 @@ class _Taught:
                            (RESTORE, native.RESTORE), (RING, native.RING)):
             self.head[slot] = slots[name]
         self.head[LAYOUT], self.head[EXECUTE] = direct_layout.address(), native.execute_address()
-        self.head[ALONE], self.head[PACK] = pool.alone(), pack.address()
+        self.head[ALONE] = pool.alone()
 
 
 _taught: weakref.WeakKeyDictionary[Formula, _Taught] = weakref.WeakKeyDictionary()
@@ -96,34 +96,37 @@ def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: n
     `compute` and the dtype of `out` must follow from the formula and the dtypes. Operands that it never answers for are
     passed over.
     """
-    strided = _strided(inputs, out)
-    if strided is None:
+    way = _way(inputs, out)
+    if way is None:
         return
     key = tuple(a.dtype if a.__class__ is np.ndarray else a.__class__ for a in inputs)
     known = _taught.get(formula)
-    if known is not None and (key, strided) in known.entries:
+    if known is not None and (key, way) in known.entries:
         return
     if pyabi.problem() is not None or llvm.available() is not None:
         return
     if known is None:
         known = _taught[formula] = _Taught()
-    entry = known.entries.get((key, not strided))
+    entry = next((e for other in _WAYS if (e := known.entries.get((key, other))) is not None), None)
     if entry is None and (known.head[COUNT] >= MOST_ENTRIES or len(known.entries) >= MOST_KEYS):
         return
     new = entry is None
     if entry is None:
         entry = known.head[ENTRIES + int(known.head[COUNT]) * ENTRY:][:ENTRY]
         _describe(entry, inputs, out, compute)
-    made = _add_loop(entry, formula, inputs, out, compute, strided)
-    known.entries[key, strided] = entry if made else None
+    made = _add_loop(entry, formula, inputs, out, compute, way)
+    known.entries[key, way] = entry if made else None
     if made and new:
         known.head[COUNT] += 1
     if made and formula.direct is refuse:
         formula.direct, formula.direct_ = _builtins(known.head)
 
 
-def _strided(inputs: tuple[Any, ...], out: np.ndarray) -> bool | None:
-    """Whether these operands need the loop for any strides; None where no builtin would answer for them."""
+_WAYS = IN_ROWS, PACKED, STRIDED_WAY = "in rows", "packed", "strided"
+
+
+def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
+    """Which loop these operands need; None where no builtin would answer for them."""
     if len(inputs) > MOST_ARGUMENTS or out.__class__ is not np.ndarray or not out.size:
         return None
     arrays = [a for a in inputs if a.__class__ is np.ndarray]
@@ -135,13 +138,16 @@ def _strided(inputs: tuple[Any, ...], out: np.ndarray) -> bool | None:
         return None
     whole = (*arrays, out)
     if all(a.shape == out.shape and a.flags.c_contiguous for a in whole):
-        return False
+        return IN_ROWS
     if out.ndim > direct_layout.MOST_DIMS:
         return None
     if min((abs(step) for n, step in zip(out.shape, out.strides, strict=True) if n > 1), default=out.itemsize) != out.itemsize:
-        return True if out.size <= direct_layout.MOST_STRIDED else None
-    return out.size <= direct_layout.FEW and out.ndim > 0 and out.shape[-1] > 1 and any(
-        not a.ndim or a.shape[-1] == 1 or a.strides[-1] != a.itemsize for a in whole)
+        return STRIDED_WAY if out.size <= direct_layout.MOST_STRIDED else None
+    if out.ndim == 0 or out.shape[-1] == 1 or all(a.ndim and a.shape[-1] > 1 and a.strides[-1] == a.itemsize for a in whole):
+        return IN_ROWS
+    if out.size <= direct_layout.FEW:
+        return STRIDED_WAY
+    return PACKED if all(a.itemsize in pack.KINDS for a in arrays) else STRIDED_WAY
 
 
 def _is_mixed(arrays: list[np.ndarray]) -> bool:
@@ -178,16 +184,18 @@ def _item_strides(inputs: tuple[Any, ...], out: np.ndarray) -> list[int]:
 
 
 def _add_loop(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype,
-              strided: bool) -> bool:
+              way: str) -> bool:
     arrays = [np.asarray(a) for a in inputs]
-    access = "".join("s" if a.__class__ is not np.ndarray else "g" if strided else "c" for a in (*inputs, out))
+    access = "".join("s" if a.__class__ is not np.ndarray else "g" if way is STRIDED_WAY else "c" for a in (*inputs, out))
     where = plan.Layout(((out.size, tuple(_item_strides(inputs, out))),), access)
     try:
         kernel = elementwise._kernel(formula, where, arrays, [out], compute)
         address = llvm.compile_ir(kernel.text, kernel.symbol)
     except (Unsupported, RuntimeError):               # which the general way says
         return False
-    entry[STRIDED if strided else KERNEL] = address
+    entry[STRIDED if way is STRIDED_WAY else KERNEL] = address
+    if way is PACKED:
+        entry[PACK] = pack.address(tuple(sorted({a.itemsize for a in inputs if a.__class__ is np.ndarray})))
     # Where all tiers agree this is the quickest one for any size.
     same = flambeau_kernels.has_one_answer(formula, compute)
     entry[LEAST] = 1 if same else flambeau_kernels.smallest_compiled(formula, compute)

@@ -19,15 +19,16 @@ FEW = 128                                             # elements for which packi
 FLOAT, INTEGER = 1, 2                                 # kinds of operands that are not the address of a dtype
 
 # Slots of the head of a formula's builtins, their `self`; the entries follow.
-(COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, LAYOUT, EXECUTE, ALONE, PACK, ENTRIES) = range(12)
+(COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, LAYOUT, EXECUTE, ALONE, ENTRIES) = range(11)
 
-# Slots of an entry of `direct`: what the result is, the loops for contiguous operands and for any (0: there is none),
+# Slots of an entry of `direct`: what the result is, the loops for contiguous operands and for any, and what packs operands for
+# the former (0: there is none),
 # from how many elements on they may run, how to cut the work; then what each argument must be, and the strides of
 # contiguous ones, in pairs as `loops` wants them. Where operands are of several dtypes, which one the result has depends
 # on whether they have dimensions: `MIXED` says that those of a call must all have some, or none.
 # Numbers are converted to the dtype that is computed in, so they must lie within its range: floats within plus and minus
 # `BOUND`, a float64, if they are finite, integers from `LOW` to `HIGH`.
-(ARGUMENTS, OUT, KERNEL, STRIDED, MIXED, LEAST, SHARED_FROM, GRAIN, RELEASE_FROM, BOUND, LOW, HIGH, KINDS) = range(13)
+(ARGUMENTS, OUT, KERNEL, STRIDED, PACK, MIXED, LEAST, SHARED_FROM, GRAIN, RELEASE_FROM, BOUND, LOW, HIGH, KINDS) = range(14)
 STRIDES = KINDS + MOST_ARGUMENTS
 ENTRY = STRIDES + 2 * (MOST_ARGUMENTS + 1)
 
@@ -236,7 +237,7 @@ def lay_out(_, entry, items, data, answer, in_place, head):
     if (strided != 0) | (entry[KERNEL] == 0) | ((packs != 0) & (total <= FEW) & (entry[STRIDED] != 0)):
         plan[native.KERNEL] = entry[STRIDED]
         packs, strided = 0, 1
-    if plan[native.KERNEL] == 0:
+    if (plan[native.KERNEL] == 0) | ((packs != 0) & (entry[PACK] == 0)):
         right = 0
     if ((strided != 0) & (total > MOST_STRIDED)) | ((packs != 0) & (total > MOST_PACKED)):
         right = 0
@@ -273,10 +274,10 @@ def lay_out(_, entry, items, data, answer, in_place, head):
     shared = entry[SHARED_FROM]
     if packs != 0:                                    # each chunk is a tile
         shared = shared // 2
-        plan[native.PACK] = head[PACK]
+        plan[native.PACK] = entry[PACK]
         tile = pack.TILE_BYTES // largest
         if crosses != 0:
-            tile = min(tile, pack.SIDE)
+            tile = min(tile, max(pack.SIDE, tile // longs[1]))  # wider where rows are few
         across = max(min(n0, tile), 1)
         down = max(pack.TILE_BYTES // largest // across, 1)
     elif (total >= shared) & (total > entry[GRAIN]):

@@ -29,18 +29,21 @@ from flambeau_kernels.engine.language import (
 
 # Bytes of an operand's tile, and columns of a tile of transposed operands: some cache lines of every row and column.
 TILE_BYTES, SIDE = native.TILE_BYTES, 64
-SIZES = (1, 2, 4, 8, 16)                              # bytes of elements that are packed
+KINDS = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: uint64}  # by the bytes of an element; of 16 in pairs
 
 
 @functools.cache
-def address() -> int:
-    """Of ``void pack(i64, ptr)``; the second points to addresses: plan, operands, their strides, tiles, and (columns, rows)."""
+def address(items: tuple[int, ...]) -> int:
+    """Of ``void pack(i64, ptr)`` for elements of these numbers of bytes, which takes 40 ms to compile for each.
+
+    Its second argument points to addresses: plan, operands, their strides, tiles, and (columns, rows).
+    """
     names = ("plan", "operands", "strides", "tiles", "size")
-    return call.address(pack, dict.fromkeys(names, "int64"), {})
+    return call.address(pack, dict.fromkeys(names, "int64"), {"ITEMS": items})
 
 
 @kernel(aliased=True)
-def pack(_, plan, operands, strides, tiles, size):
+def pack(_, plan, operands, strides, tiles, size, *, ITEMS):
     columns, rows = size[0], size[1]
     count = plan[native.OPERANDS]
     items = plan + native.DIMS + plan[native.OUTER] * (1 + count) + 2 * count
@@ -50,16 +53,10 @@ def pack(_, plan, operands, strides, tiles, size):
         if item != 0:
             of, to = operands[k], int64(tiles) + k * TILE_BYTES
             along, down = strides[2 * k], strides[2 * k + 1]
-            if item == 1:
-                apart(collect)(pointer(to, uint8), of, along, down, columns, rows, KIND=uint8, SIZE=1)
-            if item == 2:
-                apart(collect)(pointer(to, uint16), of, along, down, columns, rows, KIND=uint16, SIZE=2)
-            if item == 4:
-                apart(collect)(pointer(to, uint32), of, along, down, columns, rows, KIND=uint32, SIZE=4)
-            if item == 8:
-                apart(collect)(pointer(to, uint64), of, along, down, columns, rows, KIND=uint64, SIZE=8)
-            if item == 16:
-                apart(collect_pairs)(pointer(to, uint64), of, along, down, columns, rows)
+            for ONE in unroll(ITEMS):
+                if item == ONE:
+                    by = apart(collect_pairs if ONE == 16 else collect)
+                    by(pointer(to, KINDS[ONE]), of, along, down, columns, rows, KIND=KINDS[ONE], SIZE=ONE)
             operands[k] = to
             strides[2 * k], strides[2 * k + 1] = item, item * columns
         if strides[2 * k + 1] != strides[2 * k] * columns:
@@ -70,7 +67,7 @@ def pack(_, plan, operands, strides, tiles, size):
 
 def collect(to, of, along, down, columns, rows, KIND, SIZE):
     """``to[i, j]`` is the element at ``of + i * down + j * along``, for all rows i and columns j."""
-    LANES = 16 // SIZE
+    LANES = min(16 // SIZE, 8)
     if along == 0:
         for i in rolled(range(rows)):
             value, row = pointer(of + i * down, KIND)[0], to + i * columns
@@ -80,18 +77,15 @@ def collect(to, of, along, down, columns, rows, KIND, SIZE):
         a, b, c = pointer(of, KIND), pointer(of + along, KIND), pointer(of + 2 * along, KIND)
         for i in independent(range(rows)):
             to[3 * i], to[3 * i + 1], to[3 * i + 2] = a[i], b[i], c[i]
-    elif down == SIZE:
+    elif (down == SIZE) & (rows >= LANES):
         across, below = columns - columns % LANES, rows - rows % LANES
         for j in rolled(range(0, across, LANES)):
             first = of + j * along
             for i in rolled(range(0, below, LANES)):
                 square(to + i * columns + j, columns, first + i * SIZE, along, KIND, LANES)
-            for i in rolled(range(below, rows)):
-                for u in unroll(range(LANES)):
-                    to[i * columns + j + u] = pointer(first + u * along, KIND)[i]
-        for j in rolled(range(across, columns)):
+        for j in rolled(range(columns)):              # what is left of columns that have squares, and the others
             column = pointer(of + j * along, KIND)
-            for i in rolled(range(rows)):
+            for i in rolled(range(below if j < across else 0, rows)):
                 to[i * columns + j] = column[i]
     else:
         for i in rolled(range(rows)):
@@ -131,8 +125,9 @@ def halves(LANES, UPPER):
     return lanes
 
 
-def collect_pairs(to, of, along, down, columns, rows):
+def collect_pairs(to, of, along, down, columns, rows, KIND, SIZE):
+    """`collect` of complex numbers of 16 bytes."""
     for i in rolled(range(rows)):
         for j in rolled(range(columns)):
-            source, at = pointer(of + i * down + j * along, uint64), 2 * (i * columns + j)
+            source, at = pointer(of + i * down + j * along, KIND), 2 * (i * columns + j)
             to[at], to[at + 1] = source[0], source[1]

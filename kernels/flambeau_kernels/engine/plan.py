@@ -76,7 +76,7 @@ def packing(where: Layout, inputs: list[np.ndarray]) -> Layout:
     if len(where.dims) < 2:
         return where
     *outer, last = where.dims
-    items = [a.itemsize if a.itemsize in pack.SIZES else 0 for a in inputs]
+    items = [a.itemsize if a.itemsize in pack.KINDS else 0 for a in inputs]
     for k, item in enumerate(items):
         if not item or abs(last[1][k]) < LINE:
             continue
@@ -118,9 +118,10 @@ def table(where: Layout, kernel_address: int, cost: int, bytes_per_element: int)
     ns = nanoseconds(cost, bytes_per_element)
     small = where.rows * n0 < shared_from(ns)
     if where.packed:
-        plan[native.PACK] = pack.address()
-        column_grain = min(n0, pack.SIDE)
-        row_grain = min(pack.TILE_BYTES // max(where.packed) // column_grain, where.rows)
+        plan[native.PACK] = pack.address(tuple(sorted({*where.packed} - {0})))
+        tile = pack.TILE_BYTES // max(where.packed)
+        column_grain = min(n0, max(pack.SIDE, tile // n1))  # wider where rows are few
+        row_grain = min(tile // column_grain, where.rows)
     else:
         row_grain, column_grain = (where.rows, n0) if small else grains(where.rows, n0, ns)
     across = -(-n0 // column_grain)
