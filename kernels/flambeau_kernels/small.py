@@ -172,7 +172,7 @@ _BY_NUMPY: dict[str, Call] = {
     "mul_grad": refuse, "tanh_grad": refuse, "relu_grad": refuse,
     "cat": refuse_and_count, "stack": refuse_and_count, "view": refuse_and_count, "expand": refuse_and_count,
     "unsqueeze": refuse_and_count, "steps": refuse, "address": numpy_address, "restrided": refuse_and_count, "normals": refuse_and_count,
-    "draws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
+    "draws": refuse_and_count, "redraws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
     "pick_along": refuse_and_count, "put_along": refuse_and_count, "add_along": refuse_and_count, "put_slices": refuse_and_count,
     "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "pick_slices": refuse_and_count, "over": refuse,
     "view_of": refuse, "sizes_of": refuse,
@@ -320,5 +320,6 @@ add_slices: Call
 pick_pairs: Call
 pick_slices: Call
 draws: Call
+redraws: Call
 same: Call  # whether all elements are
 start_over()

@@ -9,8 +9,10 @@ import pytest
 
 import flambeau as fb
 from flambeau.ops import ranges, vision
+from flambeau_kernels import small
 from flambeau_kernels.cpu import ctc, distance_rows, twins
 from flambeau_kernels.cpu.tier import compiles
+from flambeau_kernels.engine import launchers
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
 
@@ -105,3 +107,36 @@ def test_ctc_of_few_samples_leaves_wrong_arguments_alone():
     assert ctc.few_losses(logs, targets, np.array([3, 4]), lengths, 0, 2, False) is None
     assert ctc.few_losses(logs, targets, np.array([3, 3]), np.array([1, 2]), 0, 2, False) is None
     assert ctc.few_losses(logs, np.array([[1], [4]]), np.array([3, 3]), lengths, 0, 2, False) is None
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+@pytest.mark.parametrize("name", ["uniform_", "normal_", "bernoulli_", "exponential_"])
+def test_draws_in_place_are_the_same_with_and_without_launchers(dtype, name, monkeypatch):
+    if not launchers.load():
+        pytest.skip("no launchers here")
+    for shape in ((4, 4), (7,), (), (0,), (40, 50)):
+        x = fb.empty(shape, dtype=dtype)
+        getattr(x, name)()                            # by which the kernel is there
+        found = []
+        for redraws in (launchers.load()["redraws"], small.refuse):
+            monkeypatch.setattr(small, "redraws", redraws)
+            fb.manual_seed(3)
+            version = x._version
+            found.append([getattr(x, name)().numpy().tobytes() for _ in range(60)])
+            assert x._version == version + 60
+
+        assert found[0] == found[1]
+
+
+def test_draws_in_place_go_to_memory_that_may_be_written_alone(monkeypatch):
+    if not launchers.load():
+        pytest.skip("no launchers here")
+    monkeypatch.setattr(small, "redraws", launchers.load()["redraws"])
+    x = fb.zeros(4, 4)
+    x[:, 1].uniform_()
+    x.t()[2:].uniform_()
+    leaf = fb.zeros(4, requires_grad=True)
+
+    assert (x[:, 0] == 0).all()
+    with pytest.raises(RuntimeError, match="leaf"):
+        leaf.uniform_()

@@ -88,6 +88,11 @@ def _is_free(self: Tensor) -> bool:
     )
 
 
+def _is_plain(self: Tensor) -> bool:
+    """Whether `self` is in host memory, no view, and nothing is recorded of it; a launcher asks whether it may be written."""
+    return self._n is None and self._b is None and not SLOW and self._a.__class__ is ndarray
+
+
 def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
     if _is_free(self):
@@ -129,6 +134,9 @@ def _floating(self: Tensor, name: str) -> None:
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
+    if from_ == 0 and to == 1 and generator is None and not named and _is_plain(self) and _cpu_kernels().refill(_stream(None), self._a):
+        bump(self)
+        return self
     low = named.pop("from", from_) if named else from_
     d = self._a.dtype
     if (d is F4 or d is F8) and -1e38 < low <= to < 1e38:
@@ -148,6 +156,9 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
+    if mean == 0 and std == 1 and generator is None and _is_plain(self) and _stream(None).refilled(self._a):
+        bump(self)
+        return self
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if self._a.dtype is F4 and _is_free(self):
@@ -172,6 +183,9 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
+    if lambd == 1 and generator is None and _is_plain(self) and _cpu_kernels().refill_exponential(_stream(None), self._a):
+        bump(self)
+        return self
     return fill_in_place(self, "exponential", lambda a: _kernels().exponential(_stream(generator), a, lambd))
 
 
@@ -186,6 +200,9 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
+    if p.__class__ is float and generator is None and _is_plain(self) and _cpu_kernels().refill_coins(_stream(None), self._a, p):
+        bump(self)
+        return self
     if isinstance(p, Tensor):
         chance = p._a if p.is_meta else _chances(p._a, self._a.shape)
     else:

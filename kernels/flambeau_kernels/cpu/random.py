@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from .random_continuous import cauchy, exponential, geometric
+from .random_continuous import cauchy, exponential, geometric, refill_exponential
 from .random_normal import log_normal, normal
 from .random_philox import PhiloxStream, philox4x32
 from .random_rejection import binomial, dirichlet, poisson, standard_gamma
 from .random_sample import multinomial, randperm
 from .random_stream import DEFAULT_SEED, STATE_BYTES, MT19937Stream
-from .random_uniform import bernoulli, coins, integers, randint, random_bits, uniform, uniforms
+from .random_uniform import (
+    bernoulli,
+    coins,
+    integers,
+    randint,
+    random_bits,
+    refill,
+    refill_coins,
+    uniform,
+    uniforms,
+)
 
 __all__ = [
     "DEFAULT_SEED",
@@ -31,6 +41,9 @@ __all__ = [
     "randint",
     "random_bits",
     "randperm",
+    "refill",
+    "refill_coins",
+    "refill_exponential",
     "standard_gamma",
     "uniform",
     "uniforms",

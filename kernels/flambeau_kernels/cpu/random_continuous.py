@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from .random_arithmetic import fma, libm
-from .random_stream import Few, MT19937Stream, check_dtype, chunks, fill, loops, memory
+from .random_stream import Few, MT19937Stream, bits, check_dtype, chunks, fill, loops, memory
 from .tier import compiles
 
-__all__ = ["cauchy", "exponential", "geometric"]
+__all__ = ["cauchy", "exponential", "geometric", "refill_exponential"]
 
 
 _EXPONENTIALS = Few("few_exponentials", float)
@@ -39,6 +39,15 @@ def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> n
         return out
     logs = applied(math.log1p, np.log1p, -stream.uniform64(out.size), out)
     return fill(out, logs * (-1.0 / lambd))
+
+
+def refill_exponential(stream: MT19937Stream, out: np.ndarray) -> bool:
+    """Whether one native call did what `exponential` of rate 1 does; nothing is drawn otherwise."""
+    table = _EXPONENTIALS.tables.get(out.dtype)
+    return table is not None and stream.redrawn(table, out, _OF_RATE_1, 2)
+
+
+_OF_RATE_1 = bits(-1.0, 0.0, 0.0)
 
 
 def geometric(stream: MT19937Stream, out: np.ndarray, p: float) -> np.ndarray:

@@ -178,6 +178,24 @@ class MT19937Stream:
             lock.release()
         return made
 
+    def refilled(self, out: np.ndarray) -> bool:
+        """Whether one native call did what `few_normals` does to `out`, of any kind; nothing is drawn otherwise."""
+        return _table is not None and out.dtype is _SINGLE and not out.size & 15 and self.redrawn(_table, out, _STANDARD, 1)
+
+    def redrawn(self, table: Any, out: np.ndarray, numbers: np.ndarray, each: int) -> bool:
+        """Whether the launcher filled `out` as `few` does, of `each` words a number; False as None of `made`."""
+        lock = self._lock                             # `with` would take as long again
+        lock.acquire()
+        try:
+            if small.redraws(table, self._state, self._position, out, numbers) is None:
+                return False
+            position = self._position + out.size * each
+            self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
+            self._untouched = False
+        finally:
+            lock.release()
+        return True
+
     def _draw_by_numpy(self, out: np.ndarray) -> None:
         twister = np.random.MT19937(0)
         twister.state = {"bit_generator": "MT19937", "state": {"key": self._state[:BLOCK], "pos": self._position}}
@@ -287,6 +305,7 @@ class Few:
 
 
 _few: dict[bool, Any] = {}
+_SINGLE = np.dtype(np.float32)
 _table: Any = None                                    # behind the callable for standard normals, once there is one
 
 
@@ -303,6 +322,9 @@ def _few_normals(scaled: bool) -> Any:
 def bits(*numbers: float) -> np.ndarray:
     """Floats and ints as the words a kernel takes them from, as many as `engine.builtins_draws.EXTRA`."""
     return np.frombuffer(b"".join(struct.pack("d" if type(x) is float else "q", x) for x in (*numbers, 0, 0, 0)[:3]), np.int64)
+
+
+_STANDARD = bits(0.0, 1.0, 0.0)
 
 
 def chunks(count: int) -> int:

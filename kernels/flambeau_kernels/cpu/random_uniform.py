@@ -27,7 +27,7 @@ from .random_stream import (
 )
 from .tier import compiles
 
-__all__ = ["bernoulli", "coins", "integers", "random_bits", "randint", "uniform", "uniforms"]
+__all__ = ["bernoulli", "coins", "integers", "random_bits", "randint", "refill", "refill_coins", "uniform", "uniforms"]
 
 WIDE_RANGE = 1 << 28                                 # ranges from here on take two words per integer
 
@@ -88,17 +88,34 @@ def integers(stream: MT19937Stream, sizes: tuple[Any, ...], low: int, high: int)
     return stream.made(table, sizes, _WHOLE, numbers, 1)
 
 
+def refill(stream: MT19937Stream, out: np.ndarray) -> bool:
+    """Whether one native call did what `uniform` does; nothing is drawn otherwise."""
+    table = _UNIT.tables.get(out.dtype)
+    return table is not None and stream.redrawn(table, out, _ZERO_TO_ONE, out.itemsize >> 2)
+
+
+def refill_coins(stream: MT19937Stream, out: np.ndarray, p: float) -> bool:
+    """`refill` for `bernoulli` of one chance."""
+    table = _COINS.tables.get(out.dtype)
+    return table is not None and 0 <= p <= 1 and stream.redrawn(table, out, _odds_of(p), 2)
+
+
 def coins(stream: MT19937Stream, sizes: tuple[Any, ...], like: np.ndarray, p: float) -> np.ndarray | None:
     """A new array as `like` of what `bernoulli` fills it with; None, with nothing drawn, where that shall fill one."""
     table = _COINS.tables.get(like.dtype)
     if table is None or not 0 <= p <= 1:
         return None
+    return stream.made(table, sizes, like, _odds_of(p), 2)
+
+
+def _odds_of(p: float) -> np.ndarray:
+    """The words that `few_coins` gets."""
     numbers = _odds.get(p)
     if numbers is None:
         if len(_odds) >= MOST_KEPT:
             _odds.clear()
         numbers = _odds[p] = bits(float(p), 0.0, 0.0)
-    return stream.made(table, sizes, like, numbers, 2)
+    return numbers
 
 
 _odds: dict[float, np.ndarray] = {}

@@ -45,6 +45,25 @@ def draws(module: Module, name: str) -> None:
     module.functions.append(code.text())
 
 
+def redraws(module: Module, name: str) -> None:
+    """Add the builtin ``(table, state, position, array, numbers) -> array``: `draws` into a writable `array` in C order."""
+    code = start(name, 5)
+    table, state, place, made, numbers = (code.element("%args", k, "ptr") for k in range(5))
+    for item, kind in zip((table, state, place, made, numbers), ("ndarray", "ndarray", "int", "ndarray", "ndarray"), strict=True):
+        require_type(code, item, kind)
+    position = integer(code, place, code.let("alloca i32"))
+    wanted = pyabi.C_CONTIGUOUS | pyabi.ALIGNED | pyabi.WRITEABLE
+    flags = code.let(f"and i32 {code.field(made, pyabi.FLAGS, 'i32')}, {wanted}")
+    code.require(code.let(f"icmp eq i32 {flags}, {wanted}"))
+    count = code.let(f"call i64 @count(ptr {made})")
+    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {count}, 1')}, {MOST}"))
+    given = code.field(numbers, pyabi.DATA, "ptr")
+    extra = tuple(f"i64 {code.element(given, k, 'i64')}" for k in range(EXTRA))
+    _fill(code, table, state, position, made, count, extra)
+    code.do(f"call void {code.slot('incref')}(ptr {made})", f"ret ptr {made}")
+    module.functions.append(code.text())
+
+
 def _shape(code: Code, place: str, sizes: str, most: int) -> tuple[str, str, str]:
     """The sizes in a C array, how many there are, and the position; ``%count.next`` elements, of which there may be `most`."""
     overflow, shape = code.let("alloca i32"), code.let(f"alloca [{pyabi.MOST_DIMS} x i64]")
@@ -75,13 +94,19 @@ def _draw(code: Code, table: str, state: str, position: str, dtype: str, dims: s
     """Return a new array that the kernel of `table` has filled."""
     made = code.let(f"call ptr @new_array(ptr %table, ptr {dtype}, i32 {dims}, ptr {shape})")
     code.return_null_if_null(made)
+    _fill(code, table, state, position, made, "%count.next", extra)
+    code.do(f"ret ptr {made}")
+
+
+def _fill(code: Code, table: str, state: str, position: str, made: str, count: str, extra: tuple[str, ...]) -> None:
+    """Let the kernel of `table` fill the array `made` of `count` elements."""
     plan = code.field(table, pyabi.DATA, "ptr")
     code.do(f"%jring = load ptr, ptr {code.let(f'getelementptr i64, ptr {plan}, i64 {call.RING}')}",
             *(line.strip() for line in journal.ir("j", plan, "1").strip().splitlines()))
     slots = code.let(f"alloca [{4 + len(extra)} x i64]")  # of `call`
     given = ((f"ptr {code.field(state, pyabi.DATA, 'ptr')}"), f"ptr {code.field(made, pyabi.DATA, 'ptr')}", f"i64 {position}",
-             "i64 %count.next", *extra)
+             f"i64 {count}", *extra)
     for k, value in enumerate(given):
         code.do(f"store {value}, ptr {code.let(f'getelementptr i64, ptr {slots}, i64 {k}')}")
     kernel = code.let(f"load ptr, ptr {code.let(f'getelementptr i64, ptr {plan}, i64 {call.FUNCTION}')}")
-    code.do(f"call void {kernel}(i64 0, ptr {slots})", f"ret ptr {made}")
+    code.do(f"call void {kernel}(i64 0, ptr {slots})")

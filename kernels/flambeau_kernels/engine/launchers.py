@@ -56,8 +56,8 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places: `builtins_picks`.
         same (array, array): 1 if all their elements are equal, else 0.
         over view_of sizes_of, for objects of the class that `small.of_class` was given: `builtins_objects`.
-        normals (a kernel's table, state, position, tuple of sizes) and draws (those, an array of the dtype, words for the
-        kernel) for `cpu.random_stream`.
+        normals (a kernel's table, state, position, tuple of sizes), draws (those, an array of the dtype, words for the
+        kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random_stream`.
     All but exp, log, tanh, sigmoid and column_sum have the bits of numpy's functions.
     """
     global _loaded, _failure
@@ -134,7 +134,8 @@ _NEED_BLAS = (*_PRODUCTS, "linear", "bmm")
 
 def _names() -> list[str]:
     return [*_ELEMENTWISE, *(f"{name}_" for name in _ALSO_IN_PLACE), *_IN_PLACE, *_PRODUCTS,
-            "sum", "mean", "column_sum", "linear", "bmm", "outer", "normals", "draws", "same", "cat", "stack", *_OF_PLACES, *_OF_ANY_DTYPE]
+            "sum", "mean", "column_sum", "linear", "bmm", "outer", "normals", "draws", "redraws", "same", "cat", "stack",
+            *_OF_PLACES, *_OF_ANY_DTYPE]
 
 
 _OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs", "pick_slices")
@@ -186,6 +187,7 @@ def module_text(scales: bool = False) -> str:
     builtins_objects.sizes_of(module, "sizes_of")
     builtins_draws.normals(module, "normals")
     builtins_draws.draws(module, "draws")
+    builtins_draws.redraws(module, "redraws")
     builtins_compare.same(module, "same")
     return module.text()
 
