@@ -102,9 +102,9 @@ def test_a_zero_among_the_divisors_is_found_at_any_size(name, size):
     for _ in range(CALLS):
         getattr(fb, name)(x, y)
     y[-1] = 0
-    with pytest.raises(RuntimeError, match="[Zz]ero"):
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         getattr(fb, name)(x, y)
-    with pytest.raises(RuntimeError, match="[Zz]ero"):
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         fb.div(x, y, rounding_mode="trunc")
 
 

@@ -7,27 +7,30 @@ float64 with fewer terms.
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, two_product, two_sum
 from flambeau_kernels.scalar.exponential import medium_exp
 from flambeau_kernels.scalar.logarithm import LN2_64, exp_of_pair, log_pair, medium_log, split
-from flambeau_kernels.scalar.symbols import F32, F64, Symbol, ceil, floor, fma, literal, nearbyint, select
+from flambeau_kernels.scalar.symbols import (
+    F32,
+    F64,
+    Block,
+    Symbol,
+    ceil,
+    floor,
+    fma,
+    literal,
+    nearbyint,
+    select,
+)
 
 TERMS = {"float64": (8, 11), "float32": (5, 6)}       # added one by one, and of the series in Bernoulli's numbers
 _LARGEST = 170                                        # whose factorial a float64 holds
 
 
-def _bernoulli(count: int) -> list[Fraction]:
-    """B_0, B_1, ..., by their recurrence (DLMF 24.5.3)."""
-    made = [Fraction(1)]
-    for n in range(1, count):
-        made.append(-sum((math.comb(n + 1, k) * made[k] for k in range(n)), Fraction(0)) / (n + 1))
-    return made
-
-
-_NUMBERS = _bernoulli(2 * max(m for _, m in TERMS.values()) + 1)
-_SERIES = [float(_NUMBERS[2 * j] / math.factorial(2 * j)) for j in range(1, len(_NUMBERS) // 2 + 1)]
+# Bernoulli's numbers B_2, B_4, ... (DLMF 24.2, table 24.2.1), over (2j)!.
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138)
+_SERIES = [number / math.factorial(2 * j) for j, number in enumerate(_BERNOULLI, 1)]
 
 
 def _power(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
@@ -45,7 +48,19 @@ def _power(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
 
 
 def _of_positive(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
-    """zeta(s, q) for finite s > 1 and q > 0."""
+    """zeta(s, q) for finite s > 1 and q > 0; a call where it is needed several times, in code that is not for vectors."""
+    block = s.block
+    if not block.careful:
+        return _sum(s, q, accuracy)
+    inner = Block(F64, block.scales, careful=True)
+    value = _sum(Symbol(inner, "%s", F64), Symbol(inner, "%q", F64), accuracy)
+    attributes = "nounwind willreturn memory(none)"
+    body = "\n".join([*inner.lines, f"  ret double {value.name}"])
+    block.needs |= {*inner.needs, f"define double @flambeau_zeta_{accuracy}(double %s, double %q) noinline {attributes} {{\n{body}\n}}"}
+    return block.emit(F64, f"call double @flambeau_zeta_{accuracy}(double {s.name}, double {q.name}) {attributes}", inner.cost)
+
+
+def _sum(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
     terms, corrections = TERMS[accuracy]
     far = q > 1e8                                     # there the integral and half a term are all
     a = select(far, q, q + float(terms))
