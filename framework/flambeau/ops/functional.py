@@ -352,7 +352,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
 @dropout.fast
 def _dropout_short(input, p, training, inplace=False):
     """In training, of host tensors in C order: `_drop` without its questions."""
-    a = getattr(input, "_a", None)
+    a: Any = getattr(input, "_a", None)
     if a.__class__ is not np.ndarray or training is not True or inplace is not False or p.__class__ is not float or not 0 < p < 1:
         return None
     dtype = a.dtype
