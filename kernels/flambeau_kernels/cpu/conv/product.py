@@ -144,7 +144,7 @@ def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECT
 
 
 def deliver(out, sums, outputs, position, count, geometry, LANES, VECTORS, HALF):
-    """The finished sums of a panel to their places."""
+    """The finished sums of some rows of a panel to their places."""
     WIDTH = LANES * VECTORS
     channel, step = geometry[OUT_CHANNEL], geometry[OUT_X]
     j = 0
@@ -226,9 +226,13 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
                     multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS)
                 else:
                     multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS)
+                if k + depth == taps:
+                    # Tile by tile: rows of results a page apart share few places of the first cache, which all of them at
+                    # once overflow.
+                    deliver(target + o * geometry[OUT_CHANNEL], sums + o * WIDTH, min(ROWS, left), position, count, geometry, LANES,
+                            VECTORS, HALF)  # fmt: skip
                 o += ROWS
             k += depth
-        deliver(target, sums, outputs, position, count, geometry, LANES, VECTORS, HALF)
         position += WIDTH
 
 
