@@ -11,7 +11,7 @@ import numpy as np
 from flambeau_kernels import small
 from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu import sort as kernel
-from flambeau_kernels.cpu.along import ALL, MOST, Along
+from flambeau_kernels.cpu.along import ALL, Along
 from flambeau_kernels.cpu.softmax import widen
 
 from .. import _state, dtypes
@@ -347,7 +347,7 @@ def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
     count = max(minlength, high + 1)
     if weights is None:
         return wrap(kernel.count_values(a, 0, count)) if count <= a.size else None
-    w = weights._a if isinstance(weights, Tensor) and weights._n is None else None
+    w: Any = weights._a if isinstance(weights, Tensor) and weights._n is None else None
     if w.__class__ is not np.ndarray or w.shape != a.shape or w.dtype.char not in "fd":
         return None
     made = np.zeros(count, w.dtype)

@@ -449,11 +449,21 @@ def _index_put_short(a, indices, values, accumulate):
         if k.dtype is not I8 or k.size >= SMALL:
             return accumulate and len(key) == 1 and a.ndim == 1 and scatter.combine_along(a, 0, key[0], values, "sum")
     if accumulate:
-        if len(key) == 1 and small.add_slices(a, 0, key[0], values) is not None:
-            return True
+        if len(key) == 1:
+            if small.add_slices(a, 0, key[0], values) is not None:
+                return True
+            if _fits_rows(a, key[0], values) and scatter.sum_rows_into(a, 0, key[0], values):
+                return True
         return scatter.combine_few(a, key, values, "sum")
     a[key] = values
     return True
+
+
+def _fits_rows(a: Any, at: Any, values: Any) -> bool:
+    """Whether there is a row of `values` for each of the places `at`, a vector of rows of `a` that count from the front."""
+    if at.ndim != 1 or not at.size or values.shape != (at.size, *a.shape[1:]) or np.may_share_memory(a, values):
+        return False
+    return scatter.in_range(at, 0, a.shape[0])
 
 
 def needs_history(self: Tensor, value: Tensor) -> bool:

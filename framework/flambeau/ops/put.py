@@ -98,11 +98,11 @@ def _put(a, index, source, accumulate):
 def _put_short(a, at, source, accumulate):
     if at.dtype is not I8 or source.dtype is not a.dtype or not at.size or at.size != source.size:
         return False
+    flat = a.reshape(-1), 0, at.reshape(-1), source.reshape(-1)
+    if (small.add_along if accumulate else small.put_along)(*flat) is not None:
+        return True
     if at.size >= FEW:
-        flat = a.reshape(-1), 0, at.reshape(-1), source.reshape(-1)
-        return (small.add_along if accumulate else small.put_along)(*flat) is not None or kernel.combine_along(
-            *flat, "sum" if accumulate else "put"
-        )
+        return kernel.combine_along(*flat, "sum" if accumulate else "put")
     if accumulate:
         return kernel.combine_few(a.reshape(-1), (at.reshape(-1),), source.reshape(-1), "sum")
     a.put(at, source)

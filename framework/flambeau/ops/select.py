@@ -304,11 +304,9 @@ def _scatter_value(a, dim, index, value):
 def _scatter_value_short(a, dim, at, value):
     if not plain_number(value, a.dtype):
         return False
-    key = kernel.few_along(a.shape, dim, at)
-    if key is None:
-        return _scatter_src_short(a, dim, at, np.full(at.shape, value, a.dtype))
-    a[key] = value
-    return True
+    values = np.empty(at.shape, a.dtype)
+    values.fill(value)
+    return _scatter_src_short(a, dim, at, values)
 
 
 @scatter_value.shape
@@ -447,6 +445,10 @@ def _scatter_combine(a, dim, index, src, reduce, include_self):
 
 @scatter_combine.short(wraps="dim")
 def _scatter_combine_short(a, dim, at, src, reduce, include_self):
+    if reduce in ("sum", "mean"):
+        made = kernel.summed_along(a, dim, at, src, reduce == "mean", include_self)
+        if made is not None:
+            return made
     key = kernel.few_along(a.shape, dim, at)
     if key is None:
         return kernel.combined_along(a, dim, at, src, reduce, include_self)

@@ -52,12 +52,15 @@ def first_of_runs(a: np.ndarray, values: bool) -> np.ndarray:
     """Where runs of equal neighbours begin in a vector in C order, not empty, or the `values` there; nan is equal to nothing."""
     each = shared_out(a.size, 1)
     chunks = -(-a.size // each)
-    found = np.zeros(chunks + 1, np.int64)
-    count_starts.run(chunks, a, found, a.size, each)
-    np.cumsum(found, out=found)
-    made = np.empty(int(found[-1]), a.dtype if values else np.int64)
+    found, dtype = np.zeros(chunks + 1, np.int64), a.dtype if values else np.dtype(np.int64)
+    if chunks > 1:
+        count_starts.run(chunks, a, found, a.size, each)
+        np.cumsum(found, out=found)
+    else:
+        found[1] = a.size                            # as many as there may be
+    made = np.empty(int(found[-1]), dtype)
     find_starts.run(chunks, a, raw(a), found, raw(made), a.size, each, VALUES=values)
-    return made
+    return made if chunks > 1 else made[: int(found[1])].copy()
 
 
 @kernel
@@ -86,6 +89,8 @@ def find_starts(chunk: Any, a: Any, bits: Any, found: Any, made: Any, n: Any, ea
             else:
                 made[at] = kind(i)
             at += int64(a[i] != a[i - 1])
+    if each >= n:
+        found[1] = at
 
 
 def ranks_of(a: np.ndarray, low: int, rank: np.ndarray) -> np.ndarray:

@@ -19,9 +19,10 @@ from .softmax import widen
 from .tier import compiles
 
 __all__ = [
-    "add_at", "combine_along", "combine_few", "combined_along", "combined_few", "corner", "few_along", "few_slices", "fill_masked", "fill_masked_into", "gather",
-    "gather_rows", "has_negative", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along",
-    "put_along_into", "put_masked", "put_masked_into", "reduce_at", "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "take_rows",
+    "add_at", "combine_along", "combine_few", "combined_along", "combined_few", "corner", "few_along", "few_slices",
+    "fill_masked", "fill_masked_into", "gather", "gather_rows", "has_negative", "identity_of", "in_range", "masked",
+    "nonzero", "pick", "places", "put", "put_along", "put_along_into", "put_masked", "put_masked_into", "reduce_at",
+    "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "summed_along", "take_rows",
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
@@ -162,7 +163,7 @@ def combine_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray
 
 def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray | None:
     """A copy of `a` with `values` combined into it, as by `reduce_along`; None where `combine_along` refuses."""
-    if index.dtype is not _I8 or index.ndim != a.ndim:
+    if index.dtype is not _I8 or index.ndim != a.ndim or not _pays(index.size):
         return None
     made = np.array(a, order="C")
     if not include_self and not combine_along(made, dim, index, np.full(index.shape, identity_of(reduce, a.dtype), a.dtype), "put"):
@@ -172,6 +173,21 @@ def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarra
     if reduce == "mean":
         count = np.zeros(a.shape, np.int64)
         combine_along(count, dim, index, np.ones(index.shape, np.int64), "sum")
+        _average(made, count, include_self)
+    return made
+
+
+def summed_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, mean: bool, include_self: bool) -> np.ndarray | None:
+    """`combined_along` of sums and means by native launchers; None where they refuse."""
+    made = a.copy()
+    if not include_self and small.put_along(made, dim, index, np.zeros(index.shape, a.dtype)) is None:
+        return None
+    if small.add_along(made, dim, index, values) is None:
+        return None
+    if mean:
+        count = np.zeros(a.shape, np.int64)
+        if small.add_along(count, dim, index, np.ones(index.shape, np.int64)) is None:
+            return None
         _average(made, count, include_self)
     return made
 
@@ -468,9 +484,8 @@ def _average(made: np.ndarray, count: np.ndarray, include_self: bool) -> None:
 
         average(made, count, int(include_self))
         return
-    hit = count > 0
-    total = count[hit] + include_self
-    made[hit] = made[hit] // total if made.dtype.kind in "iu" else made[hit] / total
+    total = np.maximum(count + include_self, 1)
+    made[...] = made // total if made.dtype.kind in "iu" else made / total
 
 
 def _combine(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str) -> None:

@@ -13,7 +13,10 @@ import numpy as np
 from .softmax import widen
 from .tier import compiles
 
-__all__ = ["argsort", "bisect", "count_bins", "count_values", "distinct", "extent", "first_of_runs", "kth", "median", "mode", "order_rows", "runs", "sort", "topk"]
+__all__ = [
+    "argsort", "bisect", "count_bins", "count_values", "distinct", "extent", "first_of_runs", "kth", "median", "mode",
+    "order_rows", "runs", "sort", "topk",
+]  # fmt: skip
 
 
 COMPILED_FROM = 64                                   # elements; numpy sorts fewer sooner than a kernel is found
