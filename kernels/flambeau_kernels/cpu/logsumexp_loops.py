@@ -74,8 +74,9 @@ def _columns_for(cut: Cut) -> dict[str, Any]:
     """How columns are compiled: strips of few leave columns over from most vectors; rows are in eights, and some are left over."""
     _, _, _, width, pieces, height, _, rows, *_ = cut.numbers
     main = brief if width < NARROW else independent
-    few = min(rows, height) < 8
-    return {"MAIN": main, "REST": main if few else brief, "EVEN": rows % 8 == 0 and (pieces == 1 or height % 8 == 0), "FEW": few}
+    high = min(rows, height)
+    even = rows % 8 == 0 and (pieces == 1 or height % 8 == 0)
+    return {"MAIN": main, "REST": main if high < 64 else brief, "EVEN": even, "FEW": high < 8}
 
 
 def finite(x):

@@ -20,6 +20,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    rolled,
     shuffle,
     store,
     unroll,
@@ -116,13 +117,13 @@ def sum_rows(source, total, z, y, rows_z, weights_z, used_z, rows_y, weights_y, 
     total[width] = 0
 
 
-def pick(total, places, weights, start, stop, taps, count, result):
+def pick(total, places, weights, start, stop, taps, count, result, STEPS):
     """Results `start` to `stop` of a row, by the tables."""
-    for j in independent(range(start, stop)):
+    for j in STEPS(range(start, stop)):
         result[j] = total[places[j]] * weights[j]
     for t in range(1, taps):
         at, w = places + t * count, weights + t * count
-        for j in independent(range(start, stop)):
+        for j in STEPS(range(start, stop)):
             result[j] = fma(total[at[j]], w[j], result[j])
 
 
@@ -164,10 +165,16 @@ def resample_rows(chunk, source, out, rows_z, weights_z, used_z, rows_y, weights
         if TAPS > 0:
             double(to, sums, pairs, geometry + SHIFTS, geometry[FROM], geometry[TO], width // 2, spill, TAPS, LOW,
                    HIGH, LANES, WIDE)  # fmt: skip
-        pick(sums, places, weights, 0, start, geometry[TAPS_X], width, result)
-        pick(sums, places, weights, stop, width, geometry[TAPS_X], width, result)
-        for j in independent(range(start)):
-            to[j] = result[j]
+        # Beside what is doubled there are a few results at either end.
+        if TAPS > 0:
+            first_pick, last_pick = 0, start
+            for _side in rolled(range(2)):
+                pick(sums, places, weights, first_pick, last_pick, geometry[TAPS_X], width, result, rolled)
+                first_pick, last_pick = stop, width
+            for j in rolled(range(start)):
+                to[j] = result[j]
+        else:
+            pick(sums, places, weights, 0, width, geometry[TAPS_X], width, result, independent)
         for j in range(stop, width, LANES):
             write(to, j, load(result, j, LANES), width - j, spill, LANES, WIDE)
 
@@ -190,6 +197,8 @@ def planned(x: Any, tables: list[Table], shape: tuple[int, ...]) -> Any:
     start, stop, shifts = last.doubling
     half = last.count // 2
     doubles = stop > start
+    if not doubles:
+        start = stop = 0
     pairs = last.weights
     if doubles:
         pairs = np.ascontiguousarray(last.weights.reshape(last.taps, half, 2).transpose(2, 0, 1))

@@ -24,6 +24,7 @@ from flambeau_kernels.engine.language import (
     int64,
     kernel,
     local,
+    rolled,
     unroll,
     widened,
 )
@@ -227,10 +228,12 @@ def row_totals(chunk, x, out, starts, items, per_chunk, pieces, length, n, *, WH
             while at + SEGMENTS <= size:
                 segment = min(BLOCK, size - at) // SEGMENTS
                 q, r = p + at * STEP, to + at * STEP
-                chains = local(TOTAL_KIND, SEGMENTS)
-                for k in unroll(range(SEGMENTS)):
-                    chains[k] = total
+                chains, begun = local(TOTAL_KIND, SEGMENTS), local(TOTAL_KIND, SEGMENTS)
+                for k in rolled(range(SEGMENTS)):
+                    begun[k] = total
                     total = total + sum_of(q + k * segment * STEP, segment, TOTAL_KIND, STEP)
+                for k in unroll(range(SEGMENTS)):
+                    chains[k] = begun[k]
                 for i in range(segment):
                     for k in unroll(range(SEGMENTS)):
                         chains[k] = chains[k] + TOTAL_KIND(q[(k * segment + i) * STEP])
