@@ -232,3 +232,50 @@ def test_in_place_sums_see_the_values_from_before_when_they_share_memory():
     x.scatter_add_(0, fb.zeros(80, 80, dtype=fb.int64), x)
 
     assert (x == expected).all()
+
+
+@compiled
+@pytest.mark.parametrize("how", ["put", "sum", "prod", "amax", "amin"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int8"])
+@pytest.mark.parametrize(("shape", "dim", "length"), [((40_000,), 0, 50_000), ((70, 30), 0, 90), ((70, 30), 1, 40), ((3, 50, 200), 1, 77)])
+def test_places_are_looked_at_and_then_combined_in_the_order_of_the_index(shape, dim, length, dtype, how):
+    rng = np.random.default_rng(5)
+    wanted = (*shape[:dim], length, *shape[dim + 1 :])
+    a, values = (rng.integers(1, 5, size).astype(dtype) for size in (shape, wanted))
+    at = rng.integers(0, shape[dim], wanted)
+    expected, made = a.copy(), a.copy()
+    if how == "put":
+        expected[scatter.along(at, dim)] = values
+    else:
+        scatter._ATS[how].at(expected, scatter.along(at, dim), values)
+
+    assert scatter.combine_along(made, dim, at, values, how)
+    np.testing.assert_array_equal(made, expected)
+
+
+@compiled
+def test_nothing_is_combined_where_a_place_or_the_memory_is_wrong():
+    a, at = np.zeros(5000, np.float32), np.arange(5000)
+    kept = a.copy()
+    for wrong in (at + 1, at - 1, at.astype(np.int16)):
+        assert not scatter.combine_along(a, 0, wrong, a + 1, "put")
+    for values in (a.astype(np.float64), a[:-1], a, a[::-1]):
+        assert not scatter.combine_along(a, 0, at, values, "put")
+    assert not scatter.combine_along(a[::2], 0, at[:2500] // 2, np.ones(2500, np.float32), "put")
+    np.testing.assert_array_equal(a, kept)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("n", [1024, 40_000])
+def test_masked_places_take_values_in_place_if_there_are_enough(n, dtype):
+    rng = np.random.default_rng(n)
+    a, values = (rng.integers(0, 9, n).astype(dtype) for _ in range(2))
+    mask = rng.random(n) < 0.4
+    expected, kept, count = a.copy(), a.copy(), int(mask.sum())
+    expected[mask] = values[:count]
+
+    assert not scatter.put_masked_into(a, mask, values[: count - 1])
+    np.testing.assert_array_equal(a, kept)
+    assert scatter.put_masked_into(a, mask, values[:count])
+    np.testing.assert_array_equal(a, expected)

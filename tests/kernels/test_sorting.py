@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -139,3 +141,70 @@ def test_the_number_of_threads_changes_nothing():
     pool.set_num_threads(before)
 
     assert made[0] == made[1] == made[2]
+
+
+# -- ranks ---------------------------------------------------------------------------------------------------------------
+
+
+def lines_of(kind, n, dtype):
+    """Lines on which a sample tells little: few values, long runs, all the same, the wanted one alone between two crowds."""
+    rng = np.random.default_rng(n)
+    a = {
+        "spread": lambda: rng.permutation(n) - n // 2,
+        "few": lambda: rng.integers(0, 3, n),
+        "sorted": lambda: np.arange(n) // 2,
+        "same": lambda: np.full(n, 7),
+        "crowds": lambda: np.where(np.arange(n) < n // 2, 0, 100) + (np.arange(n) == n // 2) * -50,
+        "far": lambda: rng.integers(-(2**62), 2**62, n),
+    }[kind]()
+    return a.astype(dtype)
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["spread", "few", "sorted", "same", "crowds", "far"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+def test_the_place_of_a_rank_is_found_where_a_sample_tells_little(dtype, kind):
+    for n in (1, 15, ranks.FEW, ranks.FEW + 1, 1000, 5001):
+        a = lines_of(kind, n, dtype)
+        order = np.argsort(a, kind="stable")
+        for rank in {0, n // 3, n // 2, n - 1}:
+            assert ranks.place_of_rank(a[None], np.array([rank])) == order[rank], (n, rank)
+            assert ranks.place_of_rank(a[None], np.array([rank]), True) == n - 1 - np.argsort(a[::-1], kind="stable")[::-1][rank], (n, rank)
+
+
+@compiled
+@pytest.mark.parametrize("skip_nan", [False, True])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
+def test_medians_along_any_dimension_are_those_of_numpy(dtype, dim, skip_nan):
+    a = rows((5, 97, 40), dtype)
+    if a.dtype.kind == "f":
+        a[:, :, :7] = 3                              # lines without nan
+        a[0, :, 9] = np.nan                          # and of nothing else
+    values, places = sort.median(a, dim, skip_nan)
+    with tier_of("numpy"):
+        expected, _ = sort.median(a, dim, skip_nan)
+
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(np.take_along_axis(a, places, dim), expected)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_runs_begin_where_neighbours_differ(dtype):
+    for n in (1, sort.RUNS_COMPILED_FROM - 1, sort.RUNS_COMPILED_FROM, 100_000):
+        a = np.repeat(rows((1, n), dtype)[0], 2)[:n]
+        starts = np.concatenate(([True], a[1:] != a[:-1]))
+
+        np.testing.assert_array_equal(sort.first_of_runs(a, False), np.flatnonzero(starts))
+        assert sort.first_of_runs(a, True).tobytes() == a[starts].tobytes()
+
+
+@contextlib.contextmanager
+def tier_of(backend):
+    before = kernels.backend()
+    kernels.set_backend(backend)
+    try:
+        yield
+    finally:
+        kernels.set_backend(before)
