@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -12,6 +13,13 @@ from flambeau_kernels import engine
 
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 CALLS = 30                                            # of a small operation, after which a kernel has taken over
+
+
+def often(function, *args, **keywords):
+    """The last of many results, which a kernel made."""
+    for _ in range(CALLS):
+        function(*args, **keywords)
+    return function(*args, **keywords)
 
 
 def wrapped(numbers, dtype):
@@ -37,8 +45,7 @@ def operands(dtype, size, seed=0):
 def test_gcd_and_lcm(dtype, size):
     a, b = operands(dtype, size)
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
-    for _ in range(CALLS):
-        divisors, multiples = fb.gcd(fb.from_numpy(a), fb.from_numpy(b)), fb.lcm(fb.from_numpy(a), fb.from_numpy(b))
+    divisors, multiples = (often(function, fb.from_numpy(a), fb.from_numpy(b)) for function in (fb.gcd, fb.lcm))
 
     np.testing.assert_array_equal(divisors.numpy(), wrapped([math.gcd(x, y) for x, y in pairs], dtype))
     wanted = wrapped([math.lcm(x, y) for x, y in pairs], dtype)
@@ -61,8 +68,7 @@ def test_powers_wrap_around_and_negative_exponents_are_cut(dtype, size):
     n = np.random.default_rng(1).integers(max(np.iinfo(dtype).min, -3), 120, size).astype(dtype)
     for x, y in ((a, n), (3, n), (a, 0), (a, 1), (a, 2), (a, 3), (a, 4), (a, 11), (a, 100)):
         tensors = [fb.from_numpy(v) if isinstance(v, np.ndarray) else v for v in (x, y)]
-        for _ in range(CALLS):
-            made = tensors[0] ** tensors[1]
+        made = often(operator.pow, *tensors)
         pairs = zip(np.broadcast_to(x, size).tolist(), np.broadcast_to(y, size).tolist(), strict=True)
         np.testing.assert_array_equal(made.numpy(), wrapped([power(*pair, dtype) for pair in pairs], dtype))
 
@@ -86,9 +92,8 @@ def test_quotients_and_remainders(dtype, size):
     x, y = fb.from_numpy(a), fb.from_numpy(b)
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
     cut = [abs(p) // abs(q) * (1 if (p < 0) == (q < 0) else -1) for p, q in pairs]
-    for _ in range(CALLS):
-        floor, rest, c_rest = fb.floor_divide(x, y), fb.remainder(x, y), fb.fmod(x, y)
-        quotient = fb.div(x, y, rounding_mode="trunc")
+    floor, rest, c_rest = (often(function, x, y) for function in (fb.floor_divide, fb.remainder, fb.fmod))
+    quotient = often(fb.div, x, y, rounding_mode="trunc")
     np.testing.assert_array_equal(floor.numpy(), wrapped([p // q for p, q in pairs], dtype))
     np.testing.assert_array_equal(quotient.numpy(), wrapped(cut, dtype))
     np.testing.assert_array_equal(rest.numpy(), wrapped([p % q for p, q in pairs], dtype))
