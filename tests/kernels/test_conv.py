@@ -11,6 +11,7 @@ import pytest
 import flambeau_kernels
 from flambeau_kernels.cpu import conv
 from flambeau_kernels.cpu.conv import arrays, compiled, direct, tiles, winograd
+from flambeau_kernels.cpu.layout import is_last
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -130,6 +131,21 @@ def test_any_strides(case):
     np.testing.assert_array_equal(conv.convolve(sparse, turned, *settings, b[::-1].copy()[::-1]), wanted)
     np.testing.assert_array_equal(conv.convolve_weight(last, wanted, w.shape[2:], *settings),
                                   conv.convolve_weight(x, wanted, w.shape[2:], *settings))  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("settings", [((1, 1), (1, 1), (1, 1)), ((2, 1), (2, 3), (1, 2)), ((1, 1), (4, 0), (1, 1))])
+def test_single_channels_that_are_last_give_the_same_bits_and_stay_last(settings, dtype):
+    rng = np.random.default_rng(5)
+    x, w, b = (rng.normal(size=s).astype(dtype) for s in ((2, 32, 9, 15), (32, 1, 3, 4), (32,)))
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    wanted = conv.convolve(x, w, *settings, 32, b)
+
+    made = conv.convolve(last, w, *settings, 32, b)
+
+    assert_close(wanted, arrays.convolve(*(a.astype(float) for a in (x, w)), *settings, 32, b.astype(float)), dtype)
+    assert is_last(made)
+    np.testing.assert_array_equal(made, wanted)
 
 
 @pytest.mark.parametrize("case", ["strided groups", "tiles", "tiles at stride 2", "tiles 3-d", "large tiles", "depthwise"])

@@ -41,7 +41,7 @@ def alike(made: Any, *sources: Any) -> Any:
             break
     else:
         return made
-    if made.ndim not in (4, 5):
+    if made.ndim not in (4, 5) or is_last(made):
         return made
     last = np.empty((made.shape[0], *made.shape[2:], made.shape[1]), made.dtype)
     out = last.transpose(0, made.ndim - 1, *range(1, made.ndim - 1))

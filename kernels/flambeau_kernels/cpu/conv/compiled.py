@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import depthwise, direct, few, slide, tiles, weight, winograd
+from . import depthwise, direct, few, slide, slide_last, tiles, weight, winograd
 from .arrays import is_half
 from .direct import Direct, wide_kind
 from .walk import Ints
@@ -116,7 +116,9 @@ def _single_channels(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, di
         if transposed:
             before = tuple(d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True))
         by: Any = None
-        if slide.pays(x, made, w.shape[2:], stride, before, dilation):
+        if slide_last.pays(x, w):
+            by = slide_last.Sliding(x, w, made, stride, before, dilation)
+        elif slide.pays(x, made, w.shape[2:], stride, before, dilation):
             by = slide.Sliding(x, w, made, stride, before, dilation)
         elif depthwise.rows_of_band(w, made, stride, dilation):
             by = partial(depthwise.convolve, made=made, stride=stride, padding=before, dilation=dilation)
