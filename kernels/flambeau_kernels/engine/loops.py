@@ -232,21 +232,22 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
              "!0 = distinct !{}", '!1 = !{!"llvm.loop.parallel_accesses", !0}',
              f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands, bodies.usual)}}}',
              '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
-             *_together(bodies.usual), "!5 = distinct !{!5, !1, !2}", "!6 = distinct !{!6, !1, !3, !7}",
+             *_together(bodies), "!5 = distinct !{!5, !1, !2}", "!6 = distinct !{!6, !1, !3, !7}",
              '!7 = !{!"llvm.loop.unroll.disable"}']
     return "\n".join(text) + "\n"
 
 
-def _together(usual: Block) -> list[str]:
+def _together(bodies: _Bodies) -> list[str]:
     """The usual loop's metadata. Of a formula of many steps several vectors are computed side by side: one would mostly wait.
 
-    In 32 registers and with constants as operands that takes up to two fifths off; of formulas still longer compiling would
-    take too long, and of short ones LLVM knows best.
+    In 32 registers and with constants as operands that takes up to two fifths off; where there is more code than that compiling
+    would take too long, and of short formulas LLVM knows best.
     """
-    steps = len(usual.lines)
-    if not usual.scales or not 16 <= steps <= 160:
+    steps = len(bodies.usual.lines)
+    code = steps + (len(bodies.careful.lines) if bodies.usual.rare else 0)
+    if not bodies.usual.scales or steps < 16 or code > 160:
         return ["!4 = distinct !{!4, !1, !2}"]
-    return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {4 if steps <= 110 else 2}}}']
+    return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {4 if code <= 110 else 2}}}']
 
 
 def _plain_columns(bodies: _Bodies) -> list[str]:
