@@ -196,5 +196,39 @@ for k in range(8):
 """
 
 
+# As Ctrl-C does, a declaration in the middle of a module fails, in one that another module imports.
+LOADING = """
+import flambeau as fb
+from flambeau.ops._spec import base
+
+def register(op):
+    global left
+    whole(op)
+    left -= 1
+    if not left:
+        raise KeyboardInterrupt
+
+whole, base.register, left = base.register, register, STOP
+x = fb.tensor([3.0, 1.0, 2.0])
+try:
+    x.cumsum(0)
+except KeyboardInterrupt:
+    pass
+assert left <= 0, "nothing was interrupted"
+base.register = whole
+assert x.cumsum(0).tolist() == [3.0, 4.0, 6.0]
+assert fb.cat([x, x])[1:5:2].tolist() == [1.0, 3.0]
+assert x.view(3, 1).squeeze().unsqueeze(0).shape == (1, 3)
+y = x.clone().requires_grad_()
+y.reshape(1, 3).cumsum(1).sum().backward()
+assert y.grad.tolist() == [3.0, 2.0, 1.0]
+"""
+
+
+@pytest.mark.parametrize("stop", [1, 2, 7, 30])
+def test_ctrl_c_while_operations_are_loaded_is_an_exception_and_nothing_more(fresh_python, stop):
+    fresh_python("-c", LOADING.replace("STOP", str(stop)))
+
+
 def test_ctrl_c_during_kernels_is_an_exception_and_nothing_more(fresh_python):
     fresh_python("-c", INTERRUPTED)

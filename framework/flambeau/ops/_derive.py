@@ -26,6 +26,7 @@ from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
 from . import _index, _spec
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
+from ._spec.base import forget_unfinished
 
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray,
@@ -684,10 +685,14 @@ def load_family_of(key: str) -> bool:
     from importlib import import_module
 
     family = _index.FAMILY.get(key)
-    if family is not None:
-        import_module(f"flambeau.ops.{family}")
-    elif not _loaded:
-        load_all()
+    try:
+        if family is not None:
+            import_module(f"flambeau.ops.{family}")
+        elif not _loaded:
+            load_all()
+    except BaseException:                             # Ctrl-C too: the next call loads it anew
+        forget_unfinished()
+        raise
     return key in OPS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import CodeType
 from typing import Any
 
@@ -179,12 +180,21 @@ def title_of(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_") if part) + "Backward0"
 
 
+def forget_unfinished() -> None:
+    """Take back what modules declared whose import failed: it may lack its rules, and their next import declares it again."""
+    for key, op in list(OPS.items()):
+        module = op.fn.__module__ or ""
+        if module.startswith("flambeau.ops.") and module not in sys.modules:
+            del OPS[key]
+
+
 def register(op: Op) -> None:
     for name in (op.name, *op.aliases):
         if "." in name:
             key = name
         else:
             key = f"{op.namespace}.{name}" if op.namespace else name
-        if key in OPS and OPS[key] is not op:
+        # A module whose import was interrupted, by Ctrl-C say, declares what it declared before again.
+        if key in OPS and OPS[key] is not op and OPS[key].fn.__code__ != op.fn.__code__:
             raise ValueError(f"op {key} is declared twice")
         OPS[key] = op
