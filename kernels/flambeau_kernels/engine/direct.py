@@ -83,7 +83,7 @@ class _Taught:
         for slot, name in ((POOL, native.POOL), (PARALLEL, native.PARALLEL), (SAVE, native.SAVE),
                            (RESTORE, native.RESTORE), (RING, native.RING)):
             self.head[slot] = slots[name]
-        self.head[LAYOUT], self.head[EXECUTE] = direct_layout.address(), native.execute_address()
+        self.head[EXECUTE] = native.execute_address()
         self.head[ALONE] = pool.alone()
 
 
@@ -101,12 +101,17 @@ def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: n
         return
     key = tuple(a.dtype if a.__class__ is np.ndarray else a.__class__ for a in inputs)
     known = _taught.get(formula)
+    plain = _are_plain((*(a for a in inputs if a.__class__ is np.ndarray), out))
     if known is not None and (key, way) in known.entries:
+        if not plain and not known.head[LAYOUT]:
+            known.head[LAYOUT] = direct_layout.address()
         return
     if pyabi.problem() is not None or llvm.available() is not None:
         return
     if known is None:
         known = _taught[formula] = _Taught()
+    if not plain:                                     # which costs twice as much to compile as most formulas
+        known.head[LAYOUT] = direct_layout.address()
     entry = next((e for other in _WAYS if (e := known.entries.get((key, other))) is not None), None)
     if entry is None and (known.head[COUNT] >= MOST_ENTRIES or len(known.entries) >= MOST_KEYS):
         return
@@ -137,7 +142,7 @@ def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
     if _is_mixed(arrays) and len({a.ndim > 0 for a in arrays}) > 1:
         return None
     whole = (*arrays, out)
-    if all(a.shape == out.shape and a.flags.c_contiguous for a in whole):
+    if _are_plain(whole):
         return IN_ROWS
     if out.ndim > direct_layout.MOST_DIMS:
         return None
@@ -148,6 +153,11 @@ def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
     if out.size <= direct_layout.FEW:
         return STRIDED_WAY
     return PACKED if all(a.itemsize in pack.KINDS for a in arrays) else STRIDED_WAY
+
+
+def _are_plain(whole: tuple[np.ndarray, ...]) -> bool:
+    """Whether the arrays, the result last, are of one shape and in C order: nothing is to be laid out."""
+    return all(a.shape == whole[-1].shape and a.flags.c_contiguous for a in whole)
 
 
 def _is_mixed(arrays: list[np.ndarray]) -> bool:
@@ -524,6 +534,9 @@ finish:
   ret ptr %made
 rows:
 {_at("layout", "%head", LAYOUT, "ptr")}{_at("execute", "%head", EXECUTE, "ptr")}
+  %rows.known = icmp ne ptr %layout, null
+  br i1 %rows.known, label %rows.ask, label %refuse
+rows.ask:
   store ptr %e, ptr %question
 {"".join(_put("question", slot, value) for slot, value in ((1, "ptr %args"), (2, "ptr %pointers"), (3, "ptr %answer"),
                                                          (4, f"i64 {int(in_place)}"), (5, "ptr %head")))}
