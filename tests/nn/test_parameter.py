@@ -138,3 +138,16 @@ def test_lazy_modules_copy():
     m = copy.deepcopy(nn.Sequential(nn.LazyLinear(3)))
 
     assert tuple(m(fb.ones(2, 4)).shape) == (2, 3)
+
+
+def test_operations_on_parameters_take_the_short_ways_of_tensors():
+    from flambeau.ops import _derive, join
+
+    p = nn.Parameter(fb.ones(2))
+
+    assert _derive._scope["Parameter"] is nn.Parameter
+    assert nn.Parameter in _derive._scope["PLAIN"]
+    assert join._cat_fast([p, p], 0).tolist() == [1.0] * 4
+    assert type(p * p) is type(p + 1) is type(fb.cat([p, p])) is fb.Tensor
+    (p * p + fb.cat([p, p])[1:3]).sum().backward()
+    assert p.grad.tolist() == [3.0, 3.0]

@@ -8,6 +8,7 @@ from typing import Any
 import flambeau as fb
 
 from .. import _state
+from ..ops import _derive
 
 Tensor = fb.Tensor
 
@@ -241,3 +242,6 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
                 self.requires_grad, self.device, self.dtype, self.persistent
             )
         return memo[id(self)]
+
+
+_derive.accept_on_fast_path(Parameter)

@@ -82,7 +82,7 @@ def _cat_fast(tensors, dim):
     arrays, recorded = [], False
     try:
         for x in tensors:
-            if x.__class__ is not Tensor:
+            if x.__class__ is not Tensor and not isinstance(x, Tensor):
                 return None
             if x._n is not None:
                 recorded = True
@@ -246,7 +246,7 @@ def _stack_fast(tensors, dim):
     try:
         first = tensors[0]._a
         for x in tensors:
-            if x._n is not None or x.__class__ is not Tensor:
+            if x._n is not None or x.__class__ is not Tensor and not isinstance(x, Tensor):
                 return None
             arrays.append(x._a)
         if tensors.__class__ is Tensor:
