@@ -204,7 +204,3 @@ def strided_empty(shape: tuple[int, ...], dtype: np.dtype, order: list[int]) -> 
     for at, d in enumerate(order):
         inverse[d] = at
     return base.transpose(inverse)
-
-
-def may_overlap(a: Any, b: Any) -> bool:
-    return type(a) is not MetaArray and type(b) is not MetaArray and np.may_share_memory(a, b)

@@ -325,7 +325,7 @@ _backend = _checked_name(_chosen)
 
 from . import small  # noqa: E402  # needs the names above
 
-if os.environ.get("FLAMBEAU_GUARD_MEMORY"):
+if os.environ.get("FLAMBEAU_GUARD_MEMORY", "").strip() not in ("", "0"):
     from .engine import allocator
 
     allocator.adopt_thread()  # from the first array on

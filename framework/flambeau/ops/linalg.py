@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels import COMPILED_FROM, small
 from flambeau_kernels.cpu import matmul as kernel
 
-from .. import _state, dtypes
+from .. import _state
 from .._arrays import ndarray
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
@@ -479,11 +479,6 @@ def _two_batches(a: Any, b: Any) -> Any:
     return kernel.small_batch(a, b) if a.ndim == 3 == b.ndim else None
 
 
-def _sum_of_products(a: Any, b: Any) -> Any:
-    made = _two_batches(a, b)
-    return None if made is None else np.add.reduce(made, 0)
-
-
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
@@ -494,16 +489,6 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 
 addmm.fast(_plus(_two_matrices))
-
-
-def _is_row(input: Any, mat1: Any, mat2: Any) -> bool:
-    """Whether `input` is a vector that is added to every row of the product of two matrices that fit, all of one dtype."""
-    if not (isinstance(input, Tensor) and isinstance(mat1, Tensor) and isinstance(mat2, Tensor)):
-        return False
-    v, a, b = input._a, mat1._a, mat2._a
-    if v.ndim != 1 or a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or v.shape[0] != b.shape[1]:
-        return False
-    return v.dtype == a.dtype == b.dtype and input.dtype.category >= dtypes.FLOATING
 
 
 @composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau_kernels.engine import call, fastcall, journal, llvm, native, pyabi
+from flambeau_kernels.engine.fastcall import at, field, of_table
 from flambeau_kernels.engine.language import Kernel
 from flambeau_kernels.engine.lasting import lasting
 
@@ -93,18 +94,6 @@ def _method() -> Any:
     return lasting(native.MethodDef(b"along", code["flambeau_along"], fastcall_convention, None))
 
 
-def _at(name: str, base: str, slot: int, kind: str = "i64") -> str:
-    return f"  %{name}.at = getelementptr i64, ptr {base}, i64 {slot}\n  %{name} = load {kind}, ptr %{name}.at\n"
-
-
-def _of_table(name: str) -> str:
-    return f"  %{name}.at = getelementptr ptr, ptr %table, i64 {pyabi.slot(name)}\n  %{name} = load ptr, ptr %{name}.at\n"
-
-
-def _field(name: str, item: str, offset: int, kind: str) -> str:
-    return f"  %{name}.at = getelementptr i8, ptr {item}, i64 {offset}\n  %{name} = load {kind}, ptr %{name}.at\n"
-
-
 def _text() -> str:
     helpers = [fastcall._none(), fastcall._count(), fastcall._new_array()]
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
@@ -161,8 +150,8 @@ done:
 define internal i64 @bit_of(ptr %table, ptr %item, i64 %ndim) {{
 entry:
   %overflow = alloca i32
-{_of_table("int")}{_of_table("int_value")}
-{_field("type", "%item", pyabi.TYPE, "ptr")}
+{of_table("int")}{of_table("int_value")}
+{field("type", "%item", pyabi.TYPE, "ptr")}
   %is.int = icmp eq ptr %type, %int
   br i1 %is.int, label %whole, label %no
 whole:
@@ -186,8 +175,8 @@ no:
 _ALONG = f"""
 define ptr @flambeau_along(ptr %self, ptr %args, i64 %nargs) {{
 entry:
-{_field("head", "%self", pyabi.DATA, "ptr")}{_at("table", "%head", TABLE, "ptr")}{_at("count", "%head", COUNT)}
-{_of_table("ndarray")}{_of_table("None")}{_of_table("list")}{_of_table("tuple")}{_of_table("int")}{_of_table("int_value")}
+{field("head", "%self", pyabi.DATA, "ptr")}{at("table", "%head", TABLE, "ptr")}{at("count", "%head", COUNT)}
+{of_table("ndarray")}{of_table("None")}{of_table("list")}{of_table("tuple")}{of_table("int")}{of_table("int_value")}
   %overflow = alloca i32
   %slots = alloca i64, i64 8
   %s7 = getelementptr i64, ptr %slots, i64 7
@@ -197,12 +186,12 @@ entry:
   br i1 %as.many, label %array, label %refuse
 array:
   %a = load ptr, ptr %args
-{_field("a.type", "%a", pyabi.TYPE, "ptr")}
+{field("a.type", "%a", pyabi.TYPE, "ptr")}
   %is.array = icmp eq ptr %a.type, %ndarray
   br i1 %is.array, label %laid, label %refuse
 laid:
-{_field("flags", "%a", pyabi.FLAGS, "i32")}{_field("dtype", "%a", pyabi.DTYPE, "i64")}{_field("dims32", "%a", pyabi.NDIM, "i32")}
-{_field("shape", "%a", pyabi.SHAPE, "ptr")}
+{field("flags", "%a", pyabi.FLAGS, "i32")}{field("dtype", "%a", pyabi.DTYPE, "i64")}{field("dims32", "%a", pyabi.NDIM, "i32")}
+{field("shape", "%a", pyabi.SHAPE, "ptr")}
   %wanted = and i32 %flags, {fastcall.C_ORDER}
   %ordered = icmp eq i32 %wanted, {fastcall.C_ORDER}
   %ndim = sext i32 %dims32 to i64
@@ -216,14 +205,14 @@ try:
 look:
   %j.away = mul i64 %j, {ENTRY}
   %e = getelementptr i64, ptr %entries, i64 %j.away
-{_at("e.dtype", "%e", DTYPE)}
+{at("e.dtype", "%e", DTYPE)}
   %mine = icmp eq i64 %e.dtype, %dtype
   br i1 %mine, label %found, label %other
 other:
   %j.next = add i64 %j, 1
   br label %try, !llvm.loop !0
 found:
-{_at("most", "%head", MOST)}{_at("most.along", "%head", MOST_ALONG)}{_at("dims", "%head", DIMS)}{_at("takes", "%head", TAKES)}
+{at("most", "%head", MOST)}{at("most.along", "%head", MOST_ALONG)}{at("dims", "%head", DIMS)}{at("takes", "%head", TAKES)}
   %size = call i64 @count(ptr %a)
   %size1 = sub i64 %size, 1
   %small = icmp ult i64 %size1, %most
@@ -248,17 +237,17 @@ several:
   %several.fine = icmp sge i64 %dims, {OR_SEVERAL}
   br i1 %several.fine, label %kinds, label %refuse
 kinds:
-{_field("dim.type", "%dim", pyabi.TYPE, "ptr")}
+{field("dim.type", "%dim", pyabi.TYPE, "ptr")}
   %is.tuple = icmp eq ptr %dim.type, %tuple
   %is.list = icmp eq ptr %dim.type, %list
   %is.either = or i1 %is.tuple, %is.list
   br i1 %is.either, label %items, label %refuse
 items:
-{_field("dim.count", "%dim", pyabi.LENGTH, "i64")}
+{field("dim.count", "%dim", pyabi.LENGTH, "i64")}
   %in.tuple = getelementptr i8, ptr %dim, i64 {pyabi.TUPLE_ITEMS}
   br i1 %is.tuple, label %from.tuple, label %from.list
 from.list:
-{_field("in.list", "%dim", pyabi.LIST_ITEMS, "ptr")}
+{field("in.list", "%dim", pyabi.LIST_ITEMS, "ptr")}
   br label %from.tuple
 from.tuple:
   %in = phi ptr [%in.tuple, %items], [%in.list, %from.list]
@@ -287,7 +276,7 @@ marked:
 keeping:
   %keepdim.at = getelementptr ptr, ptr %args, i64 2
   %keepdim.o = load i64, ptr %keepdim.at
-{_at("true", "%head", TRUE)}{_at("false", "%head", FALSE)}
+{at("true", "%head", TRUE)}{at("false", "%head", FALSE)}
   %is.true = icmp eq i64 %keepdim.o, %true
   %is.false = icmp eq i64 %keepdim.o, %false
   %is.bool = or i1 %is.true, %is.false
@@ -304,20 +293,20 @@ k.or.not:
 k.look:
   %k.at = getelementptr ptr, ptr %args, i64 3
   %k.o = load ptr, ptr %k.at
-{_field("k.type", "%k.o", pyabi.TYPE, "ptr")}
+{field("k.type", "%k.o", pyabi.TYPE, "ptr")}
   %k.is.array = icmp eq i64 %takes, {ARRAY}
   br i1 %k.is.array, label %k.array, label %k.number
 k.array:
   %k.nd = icmp eq ptr %k.type, %ndarray
   br i1 %k.nd, label %k.laid, label %refuse
 k.laid:
-{_field("k.flags", "%k.o", pyabi.FLAGS, "i32")}{_field("k.dtype", "%k.o", pyabi.DTYPE, "i64")}{_field("k.data", "%k.o", pyabi.DATA, "i64")}
+{field("k.flags", "%k.o", pyabi.FLAGS, "i32")}{field("k.dtype", "%k.o", pyabi.DTYPE, "i64")}{field("k.data", "%k.o", pyabi.DATA, "i64")}
   %k.wanted = and i32 %k.flags, {fastcall.C_ORDER}
   %k.ordered = icmp eq i32 %k.wanted, {fastcall.C_ORDER}
   %k.alike = icmp eq i64 %k.dtype, %dtype
   %k.good = and i1 %k.ordered, %k.alike
   %k.count = call i64 @count(ptr %k.o)
-{_at("most.beside", "%head", MOST_BESIDE)}
+{at("most.beside", "%head", MOST_BESIDE)}
   %k.few = icmp ule i64 %k.count, %most.beside
   %k.usable = and i1 %k.good, %k.few
   store i64 %k.count, ptr %s7
@@ -377,8 +366,8 @@ checked:
   br i1 %suits, label %make, label %refuse
 
 make:
-{_at("first", "%e", FIRST, "ptr")}{_at("second", "%e", SECOND, "ptr")}{_at("kernel", "%e", KERNEL, "ptr")}
-{_at("first.mode", "%e", FIRST_MODE)}{_at("second.mode", "%e", SECOND_MODE)}
+{at("first", "%e", FIRST, "ptr")}{at("second", "%e", SECOND, "ptr")}{at("kernel", "%e", KERNEL, "ptr")}
+{at("first.mode", "%e", FIRST_MODE)}{at("second.mode", "%e", SECOND_MODE)}
   %made = call ptr @shaped(ptr %table, ptr %first, i64 %first.mode, i64 %keepdim, i64 %k, i64 %ndim, ptr %shape, i64 %mask)
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %error, label %two
@@ -391,8 +380,8 @@ make.second:
   br i1 %failed2, label %undo, label %run
 run:
   %other.result = phi ptr [%made, %two], [%made2, %make.second]
-{_field("a.data", "%a", pyabi.DATA, "ptr")}{_field("made.data", "%made", pyabi.DATA, "ptr")}
-{_field("other.data", "%other.result", pyabi.DATA, "ptr")}
+{field("a.data", "%a", pyabi.DATA, "ptr")}{field("made.data", "%made", pyabi.DATA, "ptr")}
+{field("other.data", "%other.result", pyabi.DATA, "ptr")}
   store ptr %a.data, ptr %slots
   %s1 = getelementptr i64, ptr %slots, i64 1
   store ptr %made.data, ptr %s1
@@ -406,13 +395,13 @@ run:
   store i64 %inner, ptr %s5
   %s6 = getelementptr i64, ptr %slots, i64 6
   store i64 %last, ptr %s6
-{_at("jring", "%head", RING, "ptr")}{journal.ir("j", "%e", "1")}
+{at("jring", "%head", RING, "ptr")}{journal.ir("j", "%e", "1")}
   call void %kernel(i64 0, ptr %slots)
   br i1 %is.one, label %single.result, label %pair
 single.result:
   ret ptr %made
 pair:
-{_of_table("new_tuple")}{_of_table("set_item")}{_of_table("decref")}
+{of_table("new_tuple")}{of_table("set_item")}{of_table("decref")}
   %tuple.made = call ptr %new_tuple(i64 2)
   %no.tuple = icmp eq ptr %tuple.made, null
   br i1 %no.tuple, label %undo.both, label %fill

@@ -62,6 +62,7 @@ from flambeau_kernels.engine.direct_layout import (
     STRIDES,
     TABLE,
 )
+from flambeau_kernels.engine.fastcall import at, field, of_table
 from flambeau_kernels.engine.lasting import lasting
 from flambeau_kernels.formula import Formula, refuse
 from flambeau_kernels.scalar.symbols import Unsupported
@@ -245,18 +246,6 @@ def _methods() -> Any:
         (b"direct", code["flambeau_direct"], fastcall, None), (b"direct_", code["flambeau_direct_"], fastcall, None)))
 
 
-def _at(name: str, base: str, slot: int, kind: str = "i64") -> str:
-    return f"  %{name}.at = getelementptr i64, ptr {base}, i64 {slot}\n  %{name} = load {kind}, ptr %{name}.at\n"
-
-
-def _of_table(name: str) -> str:
-    return f"  %{name}.at = getelementptr ptr, ptr %table, i64 {pyabi.slot(name)}\n  %{name} = load ptr, ptr %{name}.at\n"
-
-
-def _field(name: str, item: str, offset: int, kind: str) -> str:
-    return f"  %{name}.at = getelementptr i8, ptr {item}, i64 {offset}\n  %{name} = load {kind}, ptr %{name}.at\n"
-
-
 def _text() -> str:
     helpers = [fastcall._none(), fastcall._fits(), fastcall._same_shape(), fastcall._count(), fastcall._apart(),
                fastcall._new_array()]
@@ -271,11 +260,11 @@ declare double @llvm.fabs.f64(double)
 ; Chunk number i of the work {{entry, pointers, elements, elements of a chunk, of which the first has less, chunks}}.
 define internal void @chunk(i64 %i, ptr %work) {{
 entry:
-{_at("e", "%work", 0, "ptr")}{_at("pointers", "%work", 1, "ptr")}{_at("n", "%work", 2)}{_at("grain", "%work", 3)}
-{_at("arguments", "%e", ARGUMENTS)}{_at("kernel", "%e", KERNEL, "ptr")}
+{at("e", "%work", 0, "ptr")}{at("pointers", "%work", 1, "ptr")}{at("n", "%work", 2)}{at("grain", "%work", 3)}
+{at("arguments", "%e", ARGUMENTS)}{at("kernel", "%e", KERNEL, "ptr")}
   %strides = getelementptr i64, ptr %e, i64 {STRIDES}
   %here = alloca ptr, i64 {MOST_ARGUMENTS + 1}
-{_at("less", "%work", 4)}{_at("chunks", "%work", 5)}
+{at("less", "%work", 4)}{at("chunks", "%work", 5)}
   %first = icmp eq i64 %i, 0
   %begin = mul i64 %i, %grain
   %early = sub i64 %begin, %less
@@ -307,8 +296,8 @@ run:
 
 define internal void @run(ptr %head, ptr %e, ptr %pointers, i64 %n) {{
 entry:
-{_at("shared", "%e", SHARED_FROM)}{_at("usual", "%e", GRAIN)}{_at("release", "%e", RELEASE_FROM)}
-{_at("jring", "%head", RING, "ptr")}
+{at("shared", "%e", SHARED_FROM)}{at("usual", "%e", GRAIN)}{at("release", "%e", RELEASE_FROM)}
+{at("jring", "%head", RING, "ptr")}
   ; An even number of pieces of one size, in whole cache lines: `plan.grains`.
   %fits = icmp sle i64 %n, %usual
   %few = icmp slt i64 %n, %shared
@@ -330,7 +319,7 @@ entry:
   %chunks = udiv i64 %x2, %grain
 {journal.ir("j", "%e", "%chunks")}
   ; Stores that cross cache lines cost more than loads that do: later chunks begin where a line of the result does.
-{_at("arguments", "%e", ARGUMENTS)}
+{at("arguments", "%e", ARGUMENTS)}
   %o.at = getelementptr ptr, ptr %pointers, i64 %arguments
   %o = load ptr, ptr %o.at
   %o.place = ptrtoint ptr %o to i64
@@ -354,8 +343,8 @@ entry:
   store i64 %n, ptr %w.n
   %w.grain = getelementptr i64, ptr %work, i64 3
   store i64 %grain, ptr %w.grain
-{_at("pool", "%head", POOL, "ptr")}{_at("parallel", "%head", PARALLEL, "ptr")}
-{_at("save", "%head", SAVE, "ptr")}{_at("restore", "%head", RESTORE, "ptr")}
+{at("pool", "%head", POOL, "ptr")}{at("parallel", "%head", PARALLEL, "ptr")}
+{at("save", "%head", SAVE, "ptr")}{at("restore", "%head", RESTORE, "ptr")}
   %long = icmp sgt i64 %n, %release
   br i1 %long, label %free, label %held
 free:
@@ -411,11 +400,11 @@ beside:
   br i1 %o.more, label %other, label %go, !llvm.loop !0
 go:
   %made = load ptr, ptr %args
-{_of_table("incref")}
+{of_table("incref")}
   call void %incref(ptr %made)
 """
     return f"""
-{_field("ndim", "%whole", pyabi.NDIM, "i32")}{_field("shape", "%whole", pyabi.SHAPE, "ptr")}
+{field("ndim", "%whole", pyabi.NDIM, "i32")}{field("shape", "%whole", pyabi.SHAPE, "ptr")}
   %made = call ptr @new_array(ptr %table, ptr %out, i32 %ndim, ptr %shape)
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %error, label %go
@@ -430,8 +419,8 @@ def _builtin(name: str, in_place: bool) -> str:
     return f"""
 define ptr @{name}(ptr %self, ptr %args, i64 %nargs) {{
 entry:
-{_field("head", "%self", pyabi.DATA, "ptr")}{_at("table", "%head", TABLE, "ptr")}{_at("count", "%head", COUNT)}
-{_of_table("ndarray")}{_of_table("float")}{_of_table("int")}{_of_table("int_value")}
+{field("head", "%self", pyabi.DATA, "ptr")}{at("table", "%head", TABLE, "ptr")}{at("count", "%head", COUNT)}
+{of_table("ndarray")}{of_table("float")}{of_table("int")}{of_table("int_value")}
   %entries = getelementptr i64, ptr %head, i64 {ENTRIES}
   %pointers = alloca ptr, i64 {MOST_ARGUMENTS + 1}
   %numbers = alloca i64, i64 {MOST_ARGUMENTS}
@@ -446,7 +435,7 @@ try:
 look:
   %j.away = mul i64 %j, {ENTRY}
   %e = getelementptr i64, ptr %entries, i64 %j.away
-{_at("arguments", "%e", ARGUMENTS)}{_at("out", "%e", OUT, "ptr")}
+{at("arguments", "%e", ARGUMENTS)}{at("out", "%e", OUT, "ptr")}
   %kinds = getelementptr i64, ptr %e, i64 {KINDS}
   %as.many = icmp eq i64 %arguments, %nargs
   br i1 %as.many, label %argument, label %next
@@ -460,13 +449,13 @@ argument:
   %item = load ptr, ptr %item.at
   %slot = getelementptr ptr, ptr %pointers, i64 %k
   %number = getelementptr i64, ptr %numbers, i64 %k
-{_field("type", "%item", pyabi.TYPE, "ptr")}
+{field("type", "%item", pyabi.TYPE, "ptr")}
   switch i64 %kind, label %array [i64 {FLOAT}, label %floating  i64 {INTEGER}, label %integer]
 floating:
   %is.float = icmp eq ptr %type, %float
   br i1 %is.float, label %float.value, label %next
 float.value:
-{_field("double", "%item", pyabi.FLOAT_VALUE, "double")}{_at("bound", "%e", BOUND, "double")}
+{field("double", "%item", pyabi.FLOAT_VALUE, "double")}{at("bound", "%e", BOUND, "double")}
   %size = call double @llvm.fabs.f64(double %double)
   %beyond.it = fcmp ogt double %size, %bound
   %finite = fcmp olt double %size, 0x7FF0000000000000
@@ -480,7 +469,7 @@ integer:
 int.value:
   %value = call i64 %int_value(ptr %item, ptr %overflow)
   %beyond = load i32, ptr %overflow
-{_at("low", "%e", LOW)}{_at("high", "%e", HIGH)}
+{at("low", "%e", LOW)}{at("high", "%e", HIGH)}
   %above = icmp sge i64 %value, %low
   %below = icmp sle i64 %value, %high
   %within = and i1 %above, %below
@@ -494,9 +483,9 @@ array:
   %fits = call i1 @fits(ptr %table, ptr %item, ptr %wanted, i32 {pyabi.ALIGNED})
   br i1 %fits, label %shaped, label %next
 shaped:
-{_field("data", "%item", pyabi.DATA, "ptr")}
+{field("data", "%item", pyabi.DATA, "ptr")}
   store ptr %data, ptr %slot
-{_field("flags", "%item", pyabi.FLAGS, "i32")}
+{field("flags", "%item", pyabi.FLAGS, "i32")}
   %by.rows = and i32 %flags, {pyabi.C_CONTIGUOUS}
   %contiguous = icmp ne i32 %by.rows, 0
   %plain.too = and i1 %plain.before, %contiguous
@@ -516,7 +505,7 @@ next:
   %jnext = add i64 %j, 1
   br label %try, !llvm.loop !0
 all:
-{_at("least", "%e", LEAST)}{_at("kernel", "%e", KERNEL)}
+{at("least", "%e", LEAST)}{at("kernel", "%e", KERNEL)}
   %has.kernel = icmp ne i64 %kernel, 0
   %in.one = and i1 %plain, %has.kernel
   br i1 %in.one, label %one.row, label %rows
@@ -533,7 +522,7 @@ finish:
   call void @run(ptr %head, ptr %e, ptr %pointers, i64 %n)
   ret ptr %made
 rows:
-{_at("layout", "%head", LAYOUT, "ptr")}{_at("execute", "%head", EXECUTE, "ptr")}
+{at("layout", "%head", LAYOUT, "ptr")}{at("execute", "%head", EXECUTE, "ptr")}
   %rows.known = icmp ne ptr %layout, null
   br i1 %rows.known, label %rows.ask, label %refuse
 rows.ask:
@@ -547,15 +536,15 @@ rows.ask:
 rows.make:
 {_make_strided(in_place)}
   %rows.last = getelementptr ptr, ptr %pointers, i64 %nargs
-{_field("rows.data", "%rows.made", pyabi.DATA, "ptr")}
+{field("rows.data", "%rows.made", pyabi.DATA, "ptr")}
   store ptr %rows.data, ptr %rows.last
   %plan = getelementptr i64, ptr %answer, i64 {direct_layout.PLAN}
-{_at("jring", "%head", RING, "ptr")}{_at("rows.chunks", "%plan", native.CHUNKS)}{journal.ir("j", "%e", "%rows.chunks")}
-{_at("rows.release", "%plan", native.RELEASE)}
+{at("jring", "%head", RING, "ptr")}{at("rows.chunks", "%plan", native.CHUNKS)}{journal.ir("j", "%e", "%rows.chunks")}
+{at("rows.release", "%plan", native.RELEASE)}
   %rows.long = icmp ne i64 %rows.release, 0
   br i1 %rows.long, label %rows.free, label %rows.held
 rows.free:
-{_at("save", "%head", SAVE, "ptr")}{_at("restore", "%head", RESTORE, "ptr")}
+{at("save", "%head", SAVE, "ptr")}{at("restore", "%head", RESTORE, "ptr")}
   %state = call ptr %save()
   call void %execute(ptr %plan, ptr %pointers)
   call void %restore(ptr %state)
@@ -582,17 +571,17 @@ def _make_strided(in_place: bool) -> str:
   %rows.fits = call i1 @fits(ptr %table, ptr %rows.made, ptr %out, i32 {pyabi.WRITEABLE})
   br i1 %rows.fits, label %rows.go, label %refuse
 rows.go:
-{_of_table("incref").replace("%incref", "%rows.incref")}
+{of_table("incref").replace("%incref", "%rows.incref")}
   call void %rows.incref(ptr %rows.made)
 """
     return f"""
-{_at("rows.ndim", "%answer", direct_layout.NDIM)}{_at("rows.order", "%answer", direct_layout.IN_ROWS)}
+{at("rows.ndim", "%answer", direct_layout.NDIM)}{at("rows.order", "%answer", direct_layout.IN_ROWS)}
   %rows.shape = getelementptr i64, ptr %answer, i64 {direct_layout.SHAPE}
   %rows.steps = getelementptr i64, ptr %answer, i64 {direct_layout.STEPS}
   %rows.ndim32 = trunc i64 %rows.ndim to i32
   %rows.usual = icmp ne i64 %rows.order, 0
   %rows.strides = select i1 %rows.usual, ptr null, ptr %rows.steps
-{_of_table("new_array")}{_of_table("incref")}
+{of_table("new_array")}{of_table("incref")}
   call void %incref(ptr %out)
   %rows.made = call ptr %new_array(ptr %ndarray, ptr %out, i32 %rows.ndim32, ptr %rows.shape, ptr %rows.strides,
                                    ptr null, i32 0, ptr null)

@@ -306,3 +306,18 @@ class Part(Code):
         made = self.let(f"call ptr @new_array(ptr %table, ptr {dtype}, i32 {ndim}, ptr {shape})")
         self.return_null_if_null(made, undo)
         return made
+
+
+def at(name: str, base: str, slot: int, kind: str = "i64") -> str:
+    """Lines that load slot `slot` of `base` as ``%name``."""
+    return f"  %{name}.at = getelementptr i64, ptr {base}, i64 {slot}\n  %{name} = load {kind}, ptr %{name}.at\n"
+
+
+def of_table(name: str) -> str:
+    """Lines that load a function of the table of C functions as ``%name``."""
+    return f"  %{name}.at = getelementptr ptr, ptr %table, i64 {pyabi.slot(name)}\n  %{name} = load ptr, ptr %{name}.at\n"
+
+
+def field(name: str, item: str, offset: int, kind: str) -> str:
+    """Lines that load what lies `offset` bytes into the object `item` as ``%name``."""
+    return f"  %{name}.at = getelementptr i8, ptr {item}, i64 {offset}\n  %{name} = load {kind}, ptr %{name}.at\n"
