@@ -522,7 +522,6 @@ def test_saving_to_a_device_writes_to_the_device():
         (lambda path: fb.load(io.BytesIO(saved(1)), colour="red"), TypeError, "colour"),
         (lambda path: loaded(saved(1), weights_only=True, pickle_module=pickle), RuntimeError, "one or"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_mistakes_are_named(tmp_path, call, error, message):
     with pytest.raises(error, match=message):

@@ -156,7 +156,6 @@ def test_the_number_of_workers_and_their_context_may_change():
         ({"dataset": Stream(3), "batch_sampler": [[1]]}, ValueError, "batch_sampler"),
         ({"dataset": [], "shuffle": True}, ValueError, "num_samples=0"),
     ],
-    ids=str,
 )
 def test_mistakes_are_named(settings, error, message):
     with pytest.raises(error, match=message):

@@ -118,7 +118,6 @@ def test_a_subset_follows_its_indices():
         (lambda: random_split(range(10), [3, 3]), ValueError, "sum to 6.*10 samples"),
         (lambda: random_split(range(10), [1.5, -0.5]), ValueError, r"1\.5 at position 0"),
     ],
-    ids=str,
 )
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):

@@ -103,7 +103,6 @@ def test_a_random_sampler_follows_a_growing_dataset():
         (lambda: ours.DistributedSampler([1], 2, -1), ValueError, "got -1"),
         (lambda: iter(ours.Sampler()), NotImplementedError, "__iter__"),
     ],
-    ids=str,
 )
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):
