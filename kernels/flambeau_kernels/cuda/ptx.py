@@ -28,11 +28,22 @@ def compile_ptx(text: str, capability: tuple[int, int] = (8, 0)) -> str:
     """
     machine = _machine(target_for(capability))
     key = hashlib.sha256(f"{machine.fingerprint}\n{text}".encode()).hexdigest()
-    body = llvm.disk().get(key)
+    found = _text(llvm.disk().get(key))
+    if found is None:
+        found = machine.emit_assembly(text)
+        llvm.disk().put(key, found.encode())
+    return found
+
+
+def _text(body: bytes | None) -> str | None:
+    """`body` if it is a module of PTX, which begins with comments and then its version."""
     if body is None:
-        body = machine.emit_assembly(text).encode()
-        llvm.disk().put(key, body)
-    return body.decode()
+        return None
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if "\n.version " in text[:1000] else None
 
 
 @functools.cache

@@ -64,10 +64,9 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
     if not available()[0]:
         return {}
     if _loaded is None:
-        body = _object_code(compile)
-        if body is None:
+        made = _from_disk_or_compiled(compile)
+        if made is None:
             return {}
-        made = _builtins(body)
         # Only running them shows whether objects are made and counted as this interpreter does it. Other threads may
         # use the objects whose references are counted, so one bad count proves nothing.
         for _ in range(3):
@@ -197,9 +196,28 @@ def module_text(scales: bool = False) -> str:
 _code: list[object] = []                              # loaded code must outlive the builtins
 
 
+def _from_disk_or_compiled(compile: bool) -> dict[str, Callable[..., Any]] | None:
+    global _disk_refused
+    body = _object_code(compile)
+    if body is None:
+        return None
+    if body is _body:
+        return _builtins(body)
+    if llvm.machine().fault(body) is None:
+        try:
+            return _builtins(body)
+        except RuntimeError:                          # LLVM's word for all that it cannot load
+            pass
+    _disk_refused = True
+    return _from_disk_or_compiled(compile)
+
+
+_disk_refused = False                                 # what the cache has for the launchers cannot be loaded
+
+
 def _builtins(body: bytes) -> dict[str, Callable[..., Any]]:
     names = [name for name in _names() if pyabi.has_gemm() or name not in _NEED_BLAS]
-    code = llvm.machine().load(body, tuple(f"fb_{name}" for name in (*names, *_OF_OBJECTS)), "flambeau_launchers")
+    code = llvm.machine().load(body, tuple(f"fb_{name}" for name in (*names, *_OF_OBJECTS)), llvm.new_library())
     _code.append(code)
     made = pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.table())
     if small.objects is not None:
@@ -216,7 +234,7 @@ def _object_code(compile: bool) -> bytes | None:
     machine = llvm.machine()
     global _body
     key = hashlib.sha256(f"launchers|{machine.fingerprint}|{_sources()}".encode()).hexdigest()
-    body = _body or llvm.disk().get(key)
+    body = _body or (None if _disk_refused else llvm.disk().get(key))
     if body is None and compile:
         body = _body = machine.emit_object(module_text(machine.scales))
         llvm.disk().put(key, body)

@@ -14,10 +14,12 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import NamedTuple
 
+from flambeau_kernels.engine import elf
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.lasting import lasting
 from flambeau_kernels.scalar.library import ADDRESSES
@@ -37,7 +39,8 @@ _LOOP_MARKS = ('!"llvm.loop.vectorize.enable", i1 true', '!"llvm.loop.unroll.cou
 _lock = threading.RLock()                             # renewed in forked children, see the end
 _addresses: dict[tuple[str, str], int] = {}
 _loaded: list[object] = []
-_numbers = itertools.count()  # of libraries; one is spent also when loading is interrupted
+_disk: ObjectCache | None = None
+_numbers = itertools.count()
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
 
 
@@ -84,8 +87,7 @@ def compile_symbols(text: str, symbols: tuple[str, ...], level: int = EVERYTHING
     """
     with _lock:
         if any((text, s) not in _addresses for s in symbols):
-            body = _object(f"{level}\n{text}", lambda: text, symbols[0], level)
-            loaded = _load(body, symbols)
+            loaded = _load_or_compile(f"{level}\n{text}", lambda: text, symbols, level)
             _addresses.update({(text, s): address for s, address in loaded.items()})
         return {s: _addresses[text, s] for s in symbols}
 
@@ -97,7 +99,7 @@ def compile_lazily(facts: str, text: Callable[[], str], symbol: str, level: int 
     """
     with _lock:
         if (facts, symbol) not in _addresses:
-            _addresses[facts, symbol] = _load(_object(f"{level}\n{facts}", text, symbol, level), (symbol,))[symbol]
+            _addresses[facts, symbol] = _load_or_compile(f"{level}\n{facts}", text, (symbol,), level)[symbol]
         return _addresses[facts, symbol]
 
 
@@ -110,18 +112,35 @@ def _key(facts: str) -> str:
     return hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
 
 
-def _object(facts: str, text: Callable[[], str], name: str, level: int) -> bytes:
-    """Object file for a text on this machine, from the cache when it is there."""
+def _load_or_compile(facts: str, text: Callable[[], str], symbols: tuple[str, ...], level: int) -> dict[str, int]:
+    """Addresses of `symbols`, of the object that the cache has for `facts`, or of one compiled from `text()`."""
     key = _key(facts)
     body = disk().get(key)
-    if body is None:
-        start = time.thread_time()
-        written = text()
-        writing = time.thread_time() - start
-        body = machine().emit_object(written, level, functools.partial(_record, name, writing, len(written)))
-        counts["compiled"] += 1
+    loaded = None if body is None else _load_from_disk(body, symbols)
+    if loaded is None:
+        body = _compile(text, symbols[0], level)
         disk().put(key, body)
+        loaded = _load(body, symbols)
+    return loaded
+
+
+def _compile(text: Callable[[], str], name: str, level: int) -> bytes:
+    start = time.thread_time()
+    written = text()
+    writing = time.thread_time() - start
+    body = machine().emit_object(written, level, functools.partial(_record, name, writing, len(written)))
+    counts["compiled"] += 1
     return body
+
+
+def _load_from_disk(body: bytes, symbols: tuple[str, ...]) -> dict[str, int] | None:
+    """As `_load`, but None for what is no object with these symbols, whatever its header said."""
+    if machine().fault(body) is not None:
+        return None
+    try:
+        return _load(body, symbols)
+    except RuntimeError:  # LLVM's word for all that it cannot load
+        return None
 
 
 def _record(name: str, writing: float, text_bytes: int, optimising: float, emitting: float, object_bytes: int) -> None:
@@ -146,10 +165,15 @@ def show(name: str, function: FunctionType, text: str, level: int = EVERYTHING) 
     print(f"; kernel {name}\n{quoted}\n{text}\n; assembly\n{machine().emit_assembly(text, level)}", file=sys.stderr)
 
 
-@functools.cache
 def disk() -> ObjectCache:
     """The process's object cache, in the folder named by the environment at the first compiled launch."""
-    return ObjectCache(default_folder())
+    global _disk
+    if _disk is None:
+        _disk = ObjectCache(default_folder())
+        if _disk.why_unsafe is not None:
+            warnings.warn(f"compiled kernels are kept in memory only: {_disk.why_unsafe}; or name another folder by FLAMBEAU_CACHE",
+                          RuntimeWarning, stacklevel=2)
+    return _disk
 
 
 def machine() -> Machine:
@@ -247,6 +271,11 @@ class Machine:
         passes.run(module, builder)
         return module
 
+    def fault(self, body: bytes) -> str | None:
+        """What is wrong with an object from disk, where that can be seen (ELF on the processors of `elf.MACHINES`), else None."""
+        processor = elf.MACHINES.get(self.triple.partition("-")[0])
+        return elf.fault(body, processor) if processor is not None and "linux" in self.triple else None
+
     def load(self, body: bytes, symbols: tuple[str, ...], name: str):
         """Link `body` into the process under its own library `name`; returns what maps symbols to addresses.
         """
@@ -260,10 +289,15 @@ class Machine:
 
 
 def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
-    resources = machine().load(body, symbols, f"flambeau{next(_numbers)}")
+    resources = machine().load(body, symbols, new_library())
     _loaded.append(lasting(resources))
     counts["loaded"] += 1
     return {symbol: resources[symbol] for symbol in symbols}
+
+
+def new_library() -> str:
+    """A name that no library in this process has had; also one whose loading failed is spent."""
+    return f"flambeau{next(_numbers)}"
 
 
 def _llvmlite():
