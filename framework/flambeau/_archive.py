@@ -8,13 +8,14 @@ the file's own size. Source: the zip specification, PKWARE APPNOTE.TXT 6.3, sect
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["ALIGNMENT", "ArchiveReader", "ArchiveWriter", "Record", "looks_like_archive"]
+__all__ = ["ALIGNMENT", "ArchiveReader", "ArchiveWriter", "Record", "looks_like_archive", "read_into"]
 
 ALIGNMENT = 64
 
@@ -126,6 +127,25 @@ def looks_like_archive(file: Any) -> bool:
     return magic == _LOCAL_MAGIC
 
 
+def read_into(file: Any, start: int, target: memoryview) -> int:
+    """Fill `target` from byte `start` of `file` on, copying only where the file cannot do without; returns how many bytes came."""
+    file.seek(start)
+    fill = getattr(file, "readinto", None) or functools.partial(_read_by_copying, file)
+    done = 0
+    while done < len(target):
+        count = fill(target[done:])
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _read_by_copying(file: Any, target: memoryview) -> int:
+    chunk = file.read(len(target))
+    target[: len(chunk)] = chunk
+    return len(chunk)
+
+
 def _corrupt(what: str) -> RuntimeError:
     return RuntimeError(
         f"load: this is not a complete zip archive ({what}); the file is damaged, or was not fully written "
@@ -178,18 +198,8 @@ class ArchiveReader:
         return data
 
     def _read_into(self, start: int, target: memoryview) -> None:
-        self._file.seek(self._base + start)
-        read_into = getattr(self._file, "readinto", None) or self._read_by_copying
-        while target:
-            count = read_into(target)
-            if not count:
-                raise _corrupt("it ends early")
-            target = target[count:]
-
-    def _read_by_copying(self, target: memoryview) -> int:
-        chunk = self._file.read(len(target))
-        target[: len(chunk)] = chunk
-        return len(chunk)
+        if read_into(self._file, self._base + start, target) < len(target):
+            raise _corrupt("it ends early")
 
     def _bytes(self, start: int, size: int) -> bytes:
         if start < 0 or size < 0 or start + size > self._length:

@@ -13,15 +13,48 @@ from collections.abc import Callable
 from pickle import UnpicklingError
 from typing import Any
 
-__all__ = ["Ignorant", "Policy", "UnpicklingError", "check_key", "run"]
+__all__ = ["Ignorant", "Policy", "UnpicklingError", "run"]
 
-# Hashing a tuple walks all of it, and shared parts again each time they are met: 64 nested pairs are 2**64
-# steps.
-_LARGEST_KEY = 10_000
+# A pickle names what it made before in two bytes. Where this is copied or hashed, a short file could ask for any amount of
+# memory and time: 64 nested pairs are 2**64 steps. So what it may ask for beyond being read is in proportion to its length.
+_STEPS_PER_BYTE = 4
+_FREE_STEPS = 1_000_000
+
+_LONGEST_NAME = 1000  # characters of module and name together
+_MOST_NAMES = 10_000
 
 
 class Policy:
-    """What a load may find, call and change. The answers here refuse everything."""
+    """What a load may find, call and change. The answers here refuse everything.
+
+    Attributes:
+        left: steps that copying and hashing may still take; `run` sets it.
+    """
+
+    left: float = 0
+
+    def spend(self, steps: int) -> None:
+        """Count `steps` of copying or hashing. Raises: UnpicklingError when a file asks for more than its length allows."""
+        self.left -= steps
+        if self.left < 0:
+            raise UnpicklingError(
+                "load: the file copies or hashes the same values over and over, far more than its length; it is damaged or "
+                "means harm"
+            )
+
+    def check_key(self, key: Any) -> Any:
+        """`key`, if hashing it ends soon. Raises: UnpicklingError."""
+        if type(key) is str:
+            return key
+        parts = [key]
+        while parts:
+            part = parts.pop()
+            self.spend(1)
+            if isinstance(part, (tuple, frozenset)):
+                parts.extend(part)
+            elif type(part) is int:
+                self.spend(part.bit_length() // 64)
+        return key
 
     def find_global(self, module: str, name: str) -> Any:
         """The object that ``module.name`` stands for. Raises: UnpicklingError unless it is allowed."""
@@ -57,6 +90,7 @@ def run(data: bytes, policy: Policy, at: int = 0) -> tuple[Any, int]:
         early.
     """
     machine = _Machine(data, policy, at)
+    policy.left = _FREE_STEPS + _STEPS_PER_BYTE * (len(data) - at)
     try:
         return machine.run(), machine.at
     except (IndexError, KeyError, struct.error, UnicodeDecodeError, TypeError, ValueError, OverflowError,
@@ -64,20 +98,6 @@ def run(data: bytes, policy: Policy, at: int = 0) -> tuple[Any, int]:
         raise UnpicklingError(
             f"load: the pickle is malformed near byte {machine.at}: {type(error).__name__}: {error}"
         ) from error
-
-
-def check_key(key: Any) -> Any:
-    """`key`, if hashing it runs no code of the file's choosing and ends soon. Raises: UnpicklingError."""
-    left = _LARGEST_KEY
-    parts = [key]
-    while parts:
-        part = parts.pop()
-        left -= 1
-        if left < 0:
-            raise UnpicklingError(f"load: a dict key or set element has more than {_LARGEST_KEY} parts")
-        if isinstance(part, (tuple, frozenset)):
-            parts.extend(part)
-    return key
 
 
 class _Machine:
@@ -173,14 +193,14 @@ class _Machine:
         target = self.stack[-1]
         if isinstance(target, dict):
             for key, value in zip(items[::2], items[1::2], strict=True):
-                target[check_key(key)] = value
+                target[self.policy.check_key(key)] = value
         elif not self.policy.fill(target, items):
             raise UnpicklingError(f"load: cannot set items of a {type(target).__name__}")
 
     def add_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is set:
-            target.update(map(check_key, items))
+            target.update(map(self.policy.check_key, items))
         elif not self.policy.fill(target, items):
             raise UnpicklingError(f"load: cannot add to a {type(target).__name__}")
 
@@ -199,6 +219,8 @@ class _Machine:
         name, module = self.stack.pop(), self.stack.pop()
         if type(name) is not str or type(module) is not str:
             raise UnpicklingError("load: a global's name must be text")
+        if len(module) + len(name) > _LONGEST_NAME:
+            raise UnpicklingError(f"load: the file names a global by more than {_LONGEST_NAME} characters")
         self.stack.append(self.policy.find_global(module, name))
 
     def reduce(self) -> None:
@@ -292,7 +314,7 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {
         "u": lambda m: m.set_items(m.since_mark()),
         "\x8f": _push(lambda m: set()),
         "\x90": lambda m: m.add_items(m.since_mark()),
-        "\x91": lambda m: _close(m, lambda items: frozenset(map(check_key, items))),
+        "\x91": lambda m: _close(m, lambda items: frozenset(map(m.policy.check_key, items))),
         "q": lambda m: m.put(m.number(_U1)),
         "r": lambda m: m.put(m.number(_U4)),
         "\x94": lambda m: m.put(len(m.memo)),
@@ -332,18 +354,19 @@ class Ignorant(Policy):
     """Allows everything and makes nothing: globals, calls and persistent ids all give an `Unknown`.
 
     Attributes:
-        names: the globals met, as ``module.name``, each once and in order.
+        names: the globals met, as ``module.name``, each once and in order (the keys of a dict).
         keys: the persistent ids met, in order.
     """
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.names: dict[str, None] = {}
         self.keys: list[Any] = []
 
     def find_global(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
-        if full not in self.names:
-            self.names.append(full)
+        self.names[full] = None
+        if len(self.names) > _MOST_NAMES:
+            raise UnpicklingError(f"load: the file names more than {_MOST_NAMES} globals; it is damaged or means harm")
         return Unknown(full)
 
     def call(self, function: Any, args: tuple[Any, ...]) -> Any:

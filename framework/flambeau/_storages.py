@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import _arrays, dtypes
+from flambeau._archive import read_into
 from flambeau.autograd.tape import BUFFER
 from flambeau.tensor import storage_buffer, wrap
 
@@ -71,6 +72,16 @@ class SavedStorage:
         return np.ascontiguousarray(self.buffer if isinstance(self.buffer, np.ndarray) else self.buffer.get())
 
 
+class _Memory:
+    """What the storages of one piece of memory share."""
+
+    __slots__ = ("base", "foreign", "taken")
+
+    def __init__(self, base: Any, foreign: bool) -> None:
+        self.base, self.foreign = base, foreign
+        self.taken: dict[tuple[str, Any], LoadedStorage] = {}
+
+
 class LoadedStorage:
     """One storage that was read.
 
@@ -84,7 +95,16 @@ class LoadedStorage:
     def __init__(self, base: Any, kind: Any, foreign: bool = False) -> None:
         # All tensors made of it share this record, so they know that they share memory.
         base._v[BUFFER] = base._a
-        self.base, self.kind, self.foreign = base, kind, foreign
+        self.base, self.kind = base, kind
+        self._memory = _Memory(base, foreign)
+
+    def seen_as(self, kind: Any) -> LoadedStorage:
+        """The same memory as a storage of another dtype."""
+        if kind is self.kind:
+            return self
+        made = object.__new__(LoadedStorage)
+        made.base, made.kind, made._memory = self.base, kind, self._memory
+        return made
 
     def public(self) -> Any:
         """The storage as users know it."""
@@ -92,6 +112,19 @@ class LoadedStorage:
 
         untyped = self.base.untyped_storage()
         return untyped if self.kind is None else TypedStorage(untyped, self.kind)
+
+    def taken(self, what: str, dtype: Any) -> LoadedStorage:
+        """A storage of the conjugates (`what` is 'conj') or negatives ('neg') of all elements, made once.
+
+        It has the size of this storage, whatever the size of the tensors over it, which may repeat elements.
+        """
+        made = self._memory.taken.get((what, dtype))
+        if made is None:
+            whole = self.tensor(dtype, 0, (self.base.numel() // dtype.itemsize,), (1,))
+            result = whole.conj().resolve_conj().clone() if what == "conj" else whole.neg()
+            made = LoadedStorage(bytes_of_storage(result.untyped_storage()), self.kind)
+            self._memory.taken[what, dtype] = made
+        return made
 
     def tensor(self, dtype: Any, offset: Any, size: Any, stride: Any) -> Any:
         """A tensor of this memory. Raises: RuntimeError if any of its elements is outside the memory."""
@@ -115,8 +148,8 @@ class LoadedStorage:
         return made
 
     def _mend(self, dtype: Any) -> None:
-        if self.foreign:
-            self.foreign = False
+        if self._memory.foreign:
+            self._memory.foreign = False
             self.base._a[...] = swap_bytes(self.base._a, dtype)
 
 
@@ -166,7 +199,7 @@ class _Storages:
         if found is None:
             nbytes = numel * (1 if kind is None else kind.itemsize)
             found = self._found[key] = self._load(kind, key, location, nbytes)
-        return found if found.kind is kind else LoadedStorage(found.base, kind, found.foreign)
+        return found.seen_as(kind)
 
     def _load(self, kind: Any, key: str, location: str, nbytes: int) -> LoadedStorage:
         have = self._size(key)
@@ -224,7 +257,8 @@ class LegacyStorages(_Storages):
     elements.
 
     Args:
-        data, start: the file, and where the storages start in it.
+        file, base, length: the file, where the saved object starts in it, and the bytes from there to its end.
+        start: where the storages start, counted from `base` as all places are.
         keys: the order of the storages.
         references: the persistent ids in the object, which tell the dtype of each key.
     Attributes:
@@ -233,10 +267,10 @@ class LegacyStorages(_Storages):
     """
 
     def __init__(
-        self, data: bytes, start: int, keys: Any, references: Iterable[Any], placement: Any, swaps: bool,
+        self, file: Any, base: int, length: int, start: int, keys: Any, references: Iterable[Any], placement: Any, swaps: bool,
     ) -> None:
         super().__init__(placement, swaps)
-        self._data = data
+        self._file, self._base, self._length = file, base, length
         widths = _element_sizes(references)
         self._spans: dict[str, tuple[int, int]] = {}
         self.end = start
@@ -248,18 +282,25 @@ class LegacyStorages(_Storages):
             self._spans[key] = self._span(key, widths[key])
 
     def _span(self, key: str, width: int) -> tuple[int, int]:
-        if self.end + 8 > len(self._data):
+        first = self.end + _COUNT.size
+        if first > self._length:
             raise RuntimeError(
                 f"load: the file ends before storage {key}; it was not fully written or copied"
             )
-        numel = struct.unpack_from("<q", self._data, self.end)[0]
-        first, self.end = self.end + 8, self.end + 8 + numel * width
-        if numel < 0 or self.end > len(self._data):
+        (numel,) = _COUNT.unpack(self._bytes(self.end, _COUNT.size))
+        self.end = first + numel * width
+        if numel < 0 or self.end > self._length:
             raise RuntimeError(
                 f"load: storage {key} should have {numel * width} bytes, but the file has "
-                f"{len(self._data) - first} more; it was not fully written or copied"
+                f"{self._length - first} more; it was not fully written or copied"
             )
         return first, self.end
+
+    def _bytes(self, start: int, size: int) -> np.ndarray:
+        data = np.empty(size, np.uint8)
+        if read_into(self._file, self._base + start, data.data) < size:
+            raise RuntimeError("load: the file became shorter while it was read")
+        return data
 
     def _size(self, key: str) -> int:
         if key not in self._spans:
@@ -269,7 +310,10 @@ class LegacyStorages(_Storages):
 
     def _read(self, key: str) -> np.ndarray:
         first, end = self._spans[key]
-        return np.frombuffer(bytearray(self._data[first:end]), np.uint8)
+        return self._bytes(first, end - first)
+
+
+_COUNT = struct.Struct("<q")
 
 
 def _element_sizes(references: Iterable[Any]) -> dict[str, int]:

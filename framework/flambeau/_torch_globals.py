@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import io
+import math
 import pickle
 import re
 from collections import Counter, OrderedDict, defaultdict
@@ -21,7 +22,7 @@ import numpy as np
 
 import flambeau as fb
 from flambeau import _arrays, devices, dtypes
-from flambeau._pickle_machine import Policy, check_key
+from flambeau._pickle_machine import Policy
 from flambeau._storages import STORAGE_NAMES, LoadedStorage
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import wrap
@@ -41,32 +42,36 @@ def _storage(value: Any) -> LoadedStorage:
     return value
 
 
-def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Any:
+def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, metadata: Any = None) -> Any:
     storage = _storage(storage)
     if storage.kind is None:
         raise UnpicklingError("load: a tensor of an untyped storage comes without its dtype")
-    return storage.tensor(storage.kind, offset, size, stride)
+    return _taken(storage, storage.kind, metadata).tensor(storage.kind, offset, size, stride)
 
 
 def _rebuild_tensor_v2(
     storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, metadata: Any = None,
 ) -> Any:
-    return _finish(_rebuild_tensor(storage, offset, size, stride), requires_grad, metadata)
+    return _requiring(_rebuild_tensor(storage, offset, size, stride, metadata), requires_grad)
 
 
 def _rebuild_tensor_v3(
     storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, dtype: Any,
     metadata: Any = None,
 ) -> Any:
-    made = _storage(storage).tensor(_checked(dtype, dtypes.dtype), offset, size, stride)
-    return _finish(made, requires_grad, metadata)
+    dtype = _checked(dtype, dtypes.dtype)
+    return _requiring(_taken(_storage(storage), dtype, metadata).tensor(dtype, offset, size, stride), requires_grad)
 
 
-def _finish(tensor: Any, requires_grad: Any, metadata: Any) -> Any:
-    for name, value in (metadata or {}).items():
+def _taken(storage: LoadedStorage, dtype: Any, metadata: Any) -> LoadedStorage:
+    """`storage` with what PyTorch left to be taken of it: a tensor may be marked as conjugate or negative there."""
+    for name, value in _checked({} if metadata is None else metadata, dict).items():
         if value and name in ("conj", "neg"):
-            # PyTorch can mark a tensor as a conjugate or negative yet to be taken; here it is taken at once.
-            tensor = wrap((np.conj if name == "conj" else np.negative)(tensor._a))
+            storage = storage.taken(name, dtype)
+    return storage
+
+
+def _requiring(tensor: Any, requires_grad: Any) -> Any:
     return tensor.requires_grad_() if requires_grad else tensor
 
 
@@ -84,10 +89,15 @@ def _rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires
     if len(size) != len(stride) or any(type(n) is not int or n < 0 for n in size + stride):
         raise UnpicklingError(f"load: a meta tensor of size {size} and stride {stride} is malformed")
     made = wrap(_arrays.MetaArray(size, dtype.numpy, tuple(step * dtype.itemsize for step in stride)))
-    return _finish(made, requires_grad, None)
+    return _requiring(made, requires_grad)
 
 
 def _rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
+    if not hasattr(fb, "sparse_coo_tensor"):
+        raise NotImplementedError(f"load: the file holds a tensor of the layout {layout}; sparse tensors are not supported yet")
+    for part in _checked(data, tuple):
+        if isinstance(part, Tensor) and part.numel() * part.element_size() > part.untyped_storage().nbytes():
+            raise UnpicklingError("load: parts of a sparse tensor are larger than what the file holds of them")
     # The indices come from the file, so they are checked against the size.
     if layout is fb.sparse_coo:
         indices, values, size = data[:3]
@@ -104,7 +114,7 @@ def _not_built(feature: str) -> Callable[..., Any]:
     return refuse
 
 
-def _size(sizes: Any) -> Any:
+def _torch_size(sizes: Any) -> Any:
     return fb.Size(_checked(sizes, tuple))
 
 
@@ -121,8 +131,8 @@ def _layouts() -> dict[str, Any]:
     return {str(value): value for value in vars(devices).values() if isinstance(value, devices.layout)}
 
 
-def _ordered_dict(pairs: Any = ()) -> Any:
-    return OrderedDict((check_key(key), value) for key, value in _checked(pairs, (list, tuple)))
+def _ordered_dict(policy: Policy, pairs: Any = ()) -> Any:
+    return OrderedDict((policy.check_key(key), value) for key, value in _checked(pairs, (list, tuple)))
 
 
 def _counter(counts: Any = None) -> Any:
@@ -136,7 +146,7 @@ def _default_dict(factory: Any = None, items: Any = None) -> Any:
 
 
 def _set_of(kind: Any) -> Callable[..., Any]:
-    return lambda items=(): kind(map(check_key, _checked(items, (list, tuple, set))))
+    return lambda policy, items=(): kind(map(policy.check_key, _checked(items, (list, tuple, set))))
 
 
 def _bytearray(data: Any = b"", encoding: Any = "latin-1") -> Any:
@@ -251,10 +261,14 @@ def _set_array_state(array: np.ndarray, state: Any) -> None:
 
 
 class Known(NamedTuple):
-    """What a name stands for, and the answer to calls of it (None where a file may not call it)."""
+    """What a name stands for, and the answer to calls of it (None where a file may not call it).
+
+    The answer gets the policy of the load before the arguments where `with_policy`.
+    """
 
     value: Any
     call: Callable[..., Any] | None = None
+    with_policy: bool = False
 
 
 class StorageType(NamedTuple):
@@ -292,9 +306,9 @@ def _known_torch() -> dict[str, Known]:
     }
     return {
         **{f"torch._utils.{name}": Known(function, function) for name, function in functions.items()},
-        "torch._tensor._rebuild_from_type_v2": Known(_rebuild_from_type_v2, _rebuild_from_type_v2),
+        "torch._tensor._rebuild_from_type_v2": Known(_rebuild_from_type_v2, _rebuild_from_type_v2, True),
         "torch.serialization._get_layout": Known(_layout, _layout),
-        "torch.Size": Known(fb.Size, _size),
+        "torch.Size": Known(fb.Size, _torch_size),
         "torch.device": Known(fb.device, _device),
         "torch.Tensor": Known(Tensor),
         "torch.nn.parameter.Parameter": parameter,
@@ -302,14 +316,14 @@ def _known_torch() -> dict[str, Known]:
     }
 
 
-def _rebuild_from_type_v2(function: Any, cls: Any, args: Any, state: Any) -> Any:
-    raise AssertionError("answered by TorchPolicy, which knows what may be called")
+def _rebuild_from_type_v2(policy: TorchPolicy, function: Any, cls: Any, args: Any, state: Any) -> Any:
+    return policy.rebuild_from_type(function, cls, args, state)
 
 
 def _known_python() -> dict[str, Known]:
     builtins = {
-        "set": Known(set, _set_of(set)),
-        "frozenset": Known(frozenset, _set_of(frozenset)),
+        "set": Known(set, _set_of(set), True),
+        "frozenset": Known(frozenset, _set_of(frozenset), True),
         "bytearray": Known(bytearray, _bytearray),
         "complex": Known(complex, _of_numbers(complex)),
         "slice": Known(slice, _of_numbers(slice)),
@@ -319,7 +333,7 @@ def _known_python() -> dict[str, Known]:
     }
     return {
         **{f"builtins.{name}": known for name, known in builtins.items()},
-        "collections.OrderedDict": Known(OrderedDict, _ordered_dict),
+        "collections.OrderedDict": Known(OrderedDict, _ordered_dict, True),
         "collections.Counter": Known(Counter, _counter),
         "collections.defaultdict": Known(defaultdict, _default_dict),
         "_codecs.encode": Known(_encode, _encode),
@@ -345,6 +359,9 @@ def is_known(name: str) -> bool:
     return name in _known()
 
 
+_QUANTIZED = frozenset(f"torch.{name}Storage" for name in ("QInt8", "QInt32", "QUInt8", "QUInt4x2", "QUInt2x4"))
+
+
 class TorchPolicy(Policy):
     """Finds and calls what is in the list above or among `allowed`, and nothing else.
 
@@ -358,24 +375,30 @@ class TorchPolicy(Policy):
         self._storages = storages
         self._allowed = allowed
         self._loaded: dict[int, tuple[Any, LoadedStorage]] = {}
-        self._calls = {id(known.value): known.call for known in _known().values() if known.call is not None}
-        self._calls[id(_rebuild_from_type_v2)] = self._rebuild_from_type_v2
+        self._calls = {
+            id(known.value): functools.partial(known.call, self) if known.with_policy else known.call
+            for known in _known().values() if known.call is not None
+        }
 
     def find_global(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
         if full in self._allowed:
             return self._allowed[full]
         known = _known().get(full)
-        if known is None:
-            raise UnpicklingError(
-                f"load: the file names {full}, which is not known to be plain data, so nothing of it was "
-                f"run. If you "
-                f"trust it, import it and allow it: flambeau.serialization.add_safe_globals([{name}]). "
-                "flambeau.serialization.get_unsafe_globals_in_checkpoint(path) lists all such names of a file"
-            )
-        return known.value
+        if known is not None:
+            return known.value
+        if full in _QUANTIZED:
+            raise NotImplementedError(f"load: the file holds a {full}; quantized tensors are not supported yet")
+        raise UnpicklingError(
+            f"load: the file names {full}, which is not known to be plain data, so nothing of it was run. If you trust it, "
+            f"import it and allow it: flambeau.serialization.add_safe_globals([{name}]); "
+            "flambeau.serialization.get_unsafe_globals_in_checkpoint(path) lists all such names of a file. Or run the whole file "
+            "as a program: load(..., weights_only=False) inside `with flambeau.serialization.allow_unsafe_pickle():`, or "
+            "anywhere where TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 is set"
+        )
 
     def call(self, function: Any, args: tuple[Any, ...]) -> Any:
+        self.spend(_size(args))
         answer = self._calls.get(id(function))
         if answer is not None:
             return answer(*map(self._behind, args))
@@ -384,6 +407,7 @@ class TorchPolicy(Policy):
         raise UnpicklingError(f"load: the file calls {_describe(function)}, which is not allowed")
 
     def new(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.spend(_size(args))
         if cls is OrderedDict and not args and not kwargs:
             return OrderedDict()
         if isinstance(cls, type) and self._is_allowed(cls):
@@ -391,6 +415,7 @@ class TorchPolicy(Policy):
         raise UnpicklingError(f"load: the file makes a {_describe(cls)}, which is not allowed")
 
     def set_state(self, obj: Any, state: Any) -> None:
+        self.spend(_size(state))
         if self._is_allowed(type(obj)):
             _set_user_state(obj, state)
         elif type(obj) in (OrderedDict, Counter, defaultdict):
@@ -437,7 +462,7 @@ class TorchPolicy(Policy):
     def _is_allowed(self, obj: Any) -> bool:
         return any(obj is allowed for allowed in self._allowed.values())
 
-    def _rebuild_from_type_v2(self, function: Any, cls: Any, args: Any, state: Any) -> Any:
+    def rebuild_from_type(self, function: Any, cls: Any, args: Any, state: Any) -> Any:
         """A tensor with a class or attributes of its own."""
         made = _checked(self.call(function, _checked(args, tuple)), Tensor)
         if cls is not Tensor and type(made) is not cls:
@@ -450,6 +475,17 @@ class TorchPolicy(Policy):
             _set_user_state(made, state)
             return made
         return _with_attributes(made, state)
+
+
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
+
+
+def _size(value: Any) -> int:
+    """How much there is in `value` to copy: its length, and that of each item of a tuple."""
+    if not isinstance(value, _SIZED):
+        return 1
+    inner = sum(len(item) for item in value if isinstance(item, _SIZED)) if isinstance(value, tuple) else 0
+    return len(value) + inner
 
 
 def _describe(obj: Any) -> str:
@@ -481,6 +517,7 @@ class _UnsafeUnpickler(pickle.Unpickler):
     def __init__(self, data: bytes, storages: Any) -> None:
         super().__init__(io.BytesIO(data))
         self._policy = TorchPolicy(storages, {})
+        self._policy.left = math.inf  # what runs code can take what it likes
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("torch._tensor", "_rebuild_from_type_v2"):

@@ -62,6 +62,13 @@ class _TorchPickler(_Pickler):
         storage = obj if isinstance(obj, SavedStorage) else self._public_storage(obj)
         if storage is None:
             return None
+        if self._legacy and storage.kind is None:
+            raise RuntimeError(
+                "save: the format of PyTorch before 1.6 keeps each storage as elements of a dtype it knows "
+                f"({', '.join(sorted(str(known) for known in STORAGE_NAMES))}), and this one is written as plain bytes "
+                f"({storage.nbytes} of them): its dtype is another, or its length no multiple of the element; leave "
+                "_use_new_zipfile_serialization out"
+            )
         kind = _name("torch.storage", "UntypedStorage") if storage.kind is None else _name(
             "torch", STORAGE_NAMES[storage.kind]
         )

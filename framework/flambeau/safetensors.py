@@ -231,7 +231,10 @@ def _tensor(buffer: np.ndarray, header: _Header, place: _Place) -> Any:
         # Other writers need not align what they write.
         data = data.copy()
     strides = _arrays.contiguous_strides(place.shape, 1)
-    return LoadedStorage(wrap(data), place.dtype).tensor(place.dtype, 0, place.shape, strides)
+    try:
+        return LoadedStorage(wrap(data), place.dtype).tensor(place.dtype, 0, place.shape, strides)
+    except RuntimeError as error:  # a shape that no tensor can have
+        raise SafetensorError(str(error)) from None
 
 
 # -- writing -------------------------------------------------------------------------------------------------

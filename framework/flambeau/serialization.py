@@ -15,12 +15,16 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from flambeau.devices import device
+from flambeau.types import FileLike, Storage
+
 __all__ = [
     "LoadEndianness",
+    "SourceChangeWarning",
     "add_safe_globals",
     "allow_unsafe_pickle",
     "clear_safe_globals",
@@ -32,6 +36,7 @@ __all__ = [
     "get_unsafe_globals_in_checkpoint",
     "load",
     "location_tag",
+    "normalize_storage_type",
     "register_package",
     "safe_globals",
     "save",
@@ -39,14 +44,26 @@ __all__ = [
     "set_default_load_endianness",
     "set_default_mmap_options",
     "skip_data",
+    "validate_cuda_device",
 ]
 
 _FORMAT_VERSION = b"3\n"
-_MAP_SHARED, _MAP_PRIVATE = 1, 2  # mmap.MAP_SHARED and mmap.MAP_PRIVATE
+MAP_SHARED, MAP_PRIVATE = 1, 2  # of the module mmap
+
+DEFAULT_PROTOCOL = 2  # of pickles
+STORAGE_KEY_SEPARATOR = ","
+SHORT_SIZE, INT_SIZE, LONG_SIZE = 2, 4, 4  # bytes, in the older format
 
 # The older format: five pickles and then the storages, with these constants in front.
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-_LEGACY_PROTOCOL = 1001
+MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+PROTOCOL_VERSION = 1001
+_FIRST_PART = 1 << 20  # bytes of an older file that are read at first, to look for its pickles
+
+
+# Names for annotations, as programs import them.
+FILE_LIKE = FileLike
+STORAGE = Storage
+MAP_LOCATION = Callable[[Storage, str], Storage] | device | str | dict[str, str] | None
 
 
 class LoadEndianness(enum.Enum):
@@ -57,9 +74,13 @@ class LoadEndianness(enum.Enum):
     BIG = 3
 
 
+class SourceChangeWarning(Warning):
+    """PyTorch's warning that the source of a class in a file has changed. Nothing here gives it; programs silence it."""
+
+
 class _Options(threading.local):
     crc32 = True
-    mmap_flags = _MAP_PRIVATE
+    mmap_flags = MAP_PRIVATE
     endianness: LoadEndianness | None = None
     skip_data = False
     unsafe = False
@@ -171,7 +192,7 @@ class set_default_mmap_options:  # PyTorch's name
     """
 
     def __init__(self, flags: int) -> None:
-        if flags not in (_MAP_PRIVATE, _MAP_SHARED):
+        if flags not in (MAP_PRIVATE, MAP_SHARED):
             raise ValueError(
                 f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}"
             )
@@ -236,6 +257,21 @@ def default_restore_location(storage: Any, location: str) -> Any:
     return _restore(bytes_of_storage(storage), location).untyped_storage()
 
 
+def validate_cuda_device(location: str) -> int:
+    """The index of the CUDA device that `location` means. Raises: ValueError for another kind of device; RuntimeError without one.
+    """
+    if str(location).partition(":")[0] != "cuda":
+        raise ValueError(f"validate_cuda_device: expected a CUDA device, got {str(location)!r}")
+    return _cuda_index(str(location))
+
+
+def normalize_storage_type(storage_type: Any) -> Any:
+    """The class of storages in host memory for `storage_type`, which is this class here as well."""
+    import flambeau as fb
+
+    return getattr(fb, storage_type.__name__)
+
+
 def _location_of(tensor: Any) -> str:
     return location_tag(tensor.untyped_storage()) if _packages else str(tensor.device)
 
@@ -285,8 +321,6 @@ class Placement:
     """Where storages go, as `map_location` says. Raises: TypeError for a `map_location` of another type."""
 
     def __init__(self, map_location: Any) -> None:
-        from flambeau.devices import device
-
         if isinstance(map_location, bytes):
             map_location = map_location.decode()
         known = map_location is None or isinstance(map_location, (dict, str, device))
@@ -323,7 +357,7 @@ def save(
     obj: object,
     f: Any,
     pickle_module: Any = None,
-    pickle_protocol: int = 2,
+    pickle_protocol: int = DEFAULT_PROTOCOL,
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,
 ) -> None:
@@ -367,6 +401,10 @@ def _output(f: Any) -> Iterator[tuple[Any, str]]:
             f"save: expected a path or a file object with a write method, got {type(f).__name__}"
         )
     yield f, "archive"
+    # What reads the file by its name finds all of it, although it is still open.
+    flush = getattr(f, "flush", None)
+    if flush is not None:
+        flush()
 
 
 @contextlib.contextmanager
@@ -424,11 +462,11 @@ def _write_legacy(obj: object, file: Any, folder: str, protocol: int, record_byt
 
     pickled, storages = pickle_with_storages(obj, protocol, _location_of, legacy=True)
     system = {
-        "protocol_version": _LEGACY_PROTOCOL,
+        "protocol_version": PROTOCOL_VERSION,
         "little_endian": sys.byteorder == "little",
-        "type_sizes": {"short": 2, "int": 4, "long": 4},
+        "type_sizes": {"short": SHORT_SIZE, "int": INT_SIZE, "long": LONG_SIZE},
     }
-    for header in (_LEGACY_MAGIC, _LEGACY_PROTOCOL, system):
+    for header in (MAGIC_NUMBER, PROTOCOL_VERSION, system):
         file.write(pickle.dumps(header, protocol))
     file.write(pickled)
     file.write(pickle.dumps(list(storages), protocol))
@@ -459,7 +497,9 @@ def load(
         map_location: where tensors go: a device, its name, a dict from saved to present locations, or a
             function ``(storage, location) -> storage``; None puts them where they were.
         pickle_module: None, or Python's pickle outside weights only.
-        weights_only: False is refused outside `allow_unsafe_pickle()`.
+        weights_only: False runs the file's pickle as Python does where that is allowed: inside `allow_unsafe_pickle()`, or
+            where the environment has ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1``, which also makes it the default. Elsewhere the
+            file is read as data all the same. ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` forbids it everywhere.
         mmap: map the file instead of reading it, so that memory is touched only as tensors are used; `f` must
             be a path.
     Raises: pickle.UnpicklingError for a file that is no ``.pt`` file, is damaged, or names what is not
@@ -468,7 +508,7 @@ def load(
         object.
     """
     _check_load_arguments(pickle_module, weights_only, pickle_load_args)
-    unsafe = weights_only is False or pickle_module is not None
+    unsafe = _runs_code(pickle_module, weights_only)
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load: mmap=True maps a file from its path, but f is a file object; pass the path")
     from flambeau._archive import looks_like_archive
@@ -497,15 +537,20 @@ def _check_load_arguments(
         raise NotImplementedError(
             f"load: only Python's own pickle is supported, got pickle_module={pickle_module!r}"
         )
-    if (weights_only is False or pickle_module is not None) and not _options.unsafe:
-        raise RuntimeError(
-            "load: weights_only=False would let the file run any code in this process. If the file only "
-            "needs certain "
-            "classes, name them with flambeau.serialization.add_safe_globals([...]) and leave weights_only "
-            "out. If you "
-            "would run the file as a program, wrap the call in `with "
-            "flambeau.serialization.allow_unsafe_pickle():`"
-        )
+
+
+def _runs_code(pickle_module: Any, weights_only: bool | None) -> bool:
+    """Whether `load` with these arguments may run the file's pickle: it is asked to, and somebody has allowed it."""
+    if _is_set("TORCH_FORCE_WEIGHTS_ONLY_LOAD"):
+        return False
+    allowed_for_all = _is_set("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    if weights_only is None and pickle_module is None:
+        return allowed_for_all
+    return not weights_only and (allowed_for_all or _options.unsafe)
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("1", "y", "yes", "true")
 
 
 @contextlib.contextmanager
@@ -550,7 +595,7 @@ def _swaps_bytes(archive: Any) -> bool:
 
 
 def _map_file(path: str) -> np.ndarray:
-    mode = "r+" if _options.mmap_flags == _MAP_SHARED else "c"
+    mode = "r+" if _options.mmap_flags == MAP_SHARED else "c"
     return np.asarray(np.memmap(path, np.uint8, mode))
 
 
@@ -567,25 +612,63 @@ def _unpickle(data: bytes, storages: Any, unsafe: bool) -> Any:
 
 def _read_legacy(file: Any, placement: Placement, unsafe: bool) -> Any:
     """The format of PyTorch before 1.6: magic number, version, system, object, storage keys, storages."""
-    from flambeau import _pickle_machine
     from flambeau._storages import LegacyStorages
 
     start = file.tell()
-    data = file.read()
-    if not data:
+    length = file.seek(0, 2) - start
+    data, parts = _legacy_parts(file, start, length)
+    swaps = bool(parts.system.get("little_endian", True)) != (sys.byteorder == "little")
+    storages = LegacyStorages(file, start, length, parts.storages, parts.keys, parts.references, placement, swaps)
+    result = _unpickle(data[parts.object : parts.end], storages, unsafe)
+    file.seek(start + storages.end)
+    return result
+
+
+class _LegacyParts(NamedTuple):
+    """The pickles in front of the storages, gone through without making the object."""
+
+    system: dict[str, Any]
+    object: int  # where the object's pickle starts
+    end: int  # and ends
+    keys: Any
+    storages: int  # where the storages start
+    references: list[Any]  # the persistent ids in the object
+
+
+def _legacy_parts(file: Any, start: int, length: int) -> tuple[bytes, _LegacyParts]:
+    """The beginning of the file with all its pickles, and what they say.
+
+    How long they are is only known when they have been gone through, so this is tried on ever longer beginnings. The
+    storages behind them, which are nearly all of most files, are read one by one.
+    """
+    from flambeau._archive import read_into
+
+    if not length:
         raise EOFError("load: the file is empty")
-    _refuse_tar(data)
+    size = _FIRST_PART
+    while True:
+        data = bytearray(min(size, length))
+        del data[read_into(file, start, memoryview(data)) :]
+        _refuse_tar(data)
+        beginning = bytes(data)
+        try:
+            return beginning, _parse_legacy(beginning)
+        except EOFError:
+            if len(beginning) < size:
+                raise
+        size *= 8
+
+
+def _parse_legacy(data: bytes) -> _LegacyParts:
+    from flambeau import _pickle_machine
+
     system, at = _legacy_system(data)
     # The sizes of storages follow from the ids in the object, so it is gone through once without making
     # anything.
     outline = _pickle_machine.Ignorant()
     _, end = _pickle_machine.run(data, outline, at)
-    keys, data_start = _pickle_machine.run(data, _pickle_machine.Policy(), end)
-    swaps = bool(system.get("little_endian", True)) != (sys.byteorder == "little")
-    storages = LegacyStorages(data, data_start, keys, outline.keys, placement, swaps)
-    result = _unpickle(data[at:end], storages, unsafe)
-    file.seek(start + storages.end)
-    return result
+    keys, start = _pickle_machine.run(data, _pickle_machine.Policy(), end)
+    return _LegacyParts(system, at, end, keys, start, outline.keys)
 
 
 def _legacy_system(data: bytes) -> tuple[dict[str, Any], int]:
@@ -599,16 +682,16 @@ def _legacy_system(data: bytes) -> tuple[dict[str, Any], int]:
         raise _pickle_machine.UnpicklingError(
             "load: this is no .pt file: it starts neither as a zip archive nor as the older format does"
         ) from error
-    if magic != _LEGACY_MAGIC:
+    if magic != MAGIC_NUMBER:
         raise _pickle_machine.UnpicklingError("load: this is a pickle, but not one that save wrote")
     version, at = _pickle_machine.run(data, nothing, at)
     system, at = _pickle_machine.run(data, nothing, at)
-    if version != _LEGACY_PROTOCOL or not isinstance(system, dict):
+    if version != PROTOCOL_VERSION or not isinstance(system, dict):
         raise _pickle_machine.UnpicklingError(f"load: version {version!r} of the older format is not known")
     return system, at
 
 
-def _refuse_tar(data: bytes) -> None:
+def _refuse_tar(data: bytes | bytearray) -> None:
     if data[257:262] == b"ustar":
         raise NotImplementedError(
             "load: this is a tar archive, the format of PyTorch before 0.1.10; load and save it with "
