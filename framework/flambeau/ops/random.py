@@ -547,7 +547,10 @@ def bernoulli(input, p=None, *, generator=None):
         return made
     if p is None and input.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
-    made = wrap(np.empty_like(input._a)) if type(input._a) is ndarray else input.detach() if input.is_meta else input.detach().clone()
+    if type(input._a) is ndarray:
+        made = wrap(np.empty(input._a.shape, input._a.dtype))  # in C order, the order in which PyTorch draws
+    else:
+        made = input.detach() if input.is_meta else input.detach().clone()
     with_tape = _state.set_grad(False)
     try:
         made.bernoulli_(input.detach() if p is None else p, generator=generator)
