@@ -101,6 +101,9 @@ def is_dependent(constraint: Constraint) -> bool:
 class _DependentProperty(property, _Dependent):
     """A property of a distribution that is a constraint; asked of the class it stands for a dependent one.
 
+    Args:
+        fn: the function that makes the constraint, of the distribution.
+
     Use as ``@dependent_property`` or ``@dependent_property(is_discrete=..., event_dim=...)``.
     """
 

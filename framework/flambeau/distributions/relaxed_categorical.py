@@ -71,7 +71,14 @@ class ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Points of the simplex near a one-hot vector, with a gradient; see `ExpRelaxedCategorical` for the arguments."""
+    """Points of the simplex near a one-hot vector, with a gradient.
+
+    Args:
+        temperature: > 0; the lower, the closer samples come to corners of the simplex.
+        probs: ``(*, K)``, weights of the classes; or
+        logits: ``(*, K)``, their logarithms.
+    Raises: ValueError unless exactly one of the two is given.
+    """
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex

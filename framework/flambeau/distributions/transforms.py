@@ -61,8 +61,6 @@ class Transform:
     """
 
     bijective: Any = False
-    domain: Any
-    codomain: Any
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
@@ -94,11 +92,25 @@ class Transform:
         return inverse
 
     if TYPE_CHECKING:
-        sign: Any  # a class attribute or a property
+        # Subclasses have class attributes or properties of these names.
+        domain: Any
+        codomain: Any
+        sign: Any
     else:
 
         @property
+        def domain(self) -> Any:
+            """The constraint of the arguments."""
+            raise NotImplementedError(f"{type(self).__name__}.domain")
+
+        @property
+        def codomain(self) -> Any:
+            """The constraint of the results."""
+            raise NotImplementedError(f"{type(self).__name__}.codomain")
+
+        @property
         def sign(self) -> Any:
+            """+1 if the map rises, -1 if it falls."""
             raise NotImplementedError(f"{type(self).__name__}.sign")
 
     def with_cache(self, cache_size: int = 1) -> Any:
