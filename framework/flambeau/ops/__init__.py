@@ -8,7 +8,7 @@ FAMILIES = (
     "unary", "binary", "ternary", "reduce", "shape", "join", "repeat", "parts", "index", "linalg", "create", "ranges", "convert",
     "random", "activation", "fused", "attention", "recurrent", "embedding", "distance", "logarithm", "functional", "norm",
     "loss", "margin", "ctc", "conv", "pool", "pool_adaptive", "vision", "select", "rows", "mask", "put", "scan",
-    "sort", "count", "triangle", "grid", "contract", "compare", "special", "fft", "matrix", "solve",
+    "sort", "count", "triangle", "grid", "gamma_draws", "contract", "compare", "special", "fft", "matrix", "solve",
     "decompose", "lu", "spectral", "norms", "windows", "misc",
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ _FAMILIES = {
     "fft": "fft.fft fft.fft2 fft.fftn fft.fftshift fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ifft2 fft.ifftn fft.ifftshift fft.ihfft fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftn inverse_to_real real_transform transform",
     "functional": "alpha_dropout alpha_dropout_ dropout dropout_ feature_alpha_dropout feature_alpha_dropout_ feature_dropout feature_dropout_ nn.functional.alpha_dropout nn.functional.celu nn.functional.celu_ nn.functional.dropout nn.functional.dropout1d nn.functional.dropout2d nn.functional.dropout3d nn.functional.elu nn.functional.elu_ nn.functional.feature_alpha_dropout nn.functional.gumbel_softmax nn.functional.hardsigmoid nn.functional.hardswish nn.functional.hardtanh nn.functional.hardtanh_ nn.functional.leaky_relu nn.functional.leaky_relu_ nn.functional.log_softmax nn.functional.mish nn.functional.relu nn.functional.relu6 nn.functional.relu_ nn.functional.rrelu nn.functional.rrelu_ nn.functional.selu nn.functional.selu_ nn.functional.silu nn.functional.softmax nn.functional.softmin nn.functional.threshold nn.functional.threshold_ rrelu rrelu_",
     "fused": "linear_activation",
+    "gamma_draws": "dirichlet_numbers dirichlet_slope gamma_numbers gamma_slope",
     "grid": "cartesian_prod combinations kron meshgrid repeat_interleave vander",
     "index": "basic_index getitem_op index index_put",
     "join": "cat chunk column_stack concat concatenate dsplit dstack hsplit hstack row_stack split split_sizes split_with_sizes stack tensor_split unbind vsplit vstack",
