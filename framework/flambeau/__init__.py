@@ -84,7 +84,8 @@ _SUBMODULES = (
     "nn", "optim", "utils", "autograd", "amp", "func", "fft", "linalg", "special", "distributions", "random", "serialization",
     "cuda", "cpu", "backends", "version", "testing", "overrides", "jit", "fx", "export", "compiler", "distributed", "sparse",
     "nested", "masked", "onnx", "hub", "package", "profiler", "quantization", "ao", "futures", "multiprocessing", "mps", "xpu",
-    "mtia", "accelerator", "library", "monitor", "return_types", "swap", "storage", "types", "signal", "safetensors", "kernels",
+    "mtia", "accelerator", "library", "monitor", "quasirandom", "return_types", "swap", "storage", "types", "signal", "safetensors",
+    "kernels",
     "_utils", "_tensor", "torch_version", "functional", "__config__", "warmup",
 )  # fmt: skip
 _NUMBERS = {"pi": 3.141592653589793, "e": 2.718281828459045, "inf": 1e400, "nan": 1e400 - 1e400}
