@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import enum
 import importlib
 import inspect
 import json
@@ -200,6 +201,8 @@ def told(doc: str, seen: frozenset[str] = frozenset()) -> str:
 
 
 def parameters(value: Any) -> list[str]:
+    if isinstance(value, enum.EnumMeta):
+        return []  # nobody calls it with what `enum` takes
     try:
         found = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):

@@ -52,17 +52,17 @@ def make_tensor(
         raise ValueError(
             f"`requires_grad=True` is not supported for boolean and integral dtypes, but got dtype={dtype}"
         )
-    low, high = _bounds(dtype, low, high)
+    least, limit = _bounds(dtype, low, high)
     doubled = noncontiguous and math.prod(sizes) > 1
     if doubled:
         sizes[-1] *= 2
     if dtype.is_complex:
         made = fb.empty(sizes, dtype=dtype, device=device)
-        fb.view_as_real(made).uniform_(low, high)
+        fb.view_as_real(made).uniform_(least, limit)
     elif dtype.is_floating_point:
-        made = fb.empty(sizes, dtype=dtype, device=device).uniform_(low, high)
+        made = fb.empty(sizes, dtype=dtype, device=device).uniform_(least, limit)
     else:
-        made = fb.randint(int(low), int(high), sizes, dtype=dtype, device=device)
+        made = fb.randint(int(least), int(limit), sizes, dtype=dtype, device=device)
     if doubled:
         made = made[..., 1::2]
     elif memory_format is not None:
