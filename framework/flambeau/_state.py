@@ -28,6 +28,7 @@ class _Local(threading.local):
     grad = True
     roots: Any = None  # where the backward that runs on this thread began, pairs of node and gradient
     wanted: Any = None  # nodes that lead to what autograd.grad() asks for, while it runs
+    nested = 0  # backwards that run inside each other on this thread
     inference = False
     forward_off = False
     torch_function_off = 0

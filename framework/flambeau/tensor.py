@@ -100,6 +100,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     __array_priority__ = 1000
     _asks = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
+    _leaf: Any = None  # the node of a leaf that requires no gradient for now
     names_ = None
     is_quantized = False
     is_sparse = False
@@ -380,15 +381,23 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
                 )
             return self
         if not requires_grad:
-            self._n = None
+            self._rest()
         elif node is None:
             if from_numpy_dtype(self._a.dtype).category < dtypes.FLOATING:
                 raise RuntimeError(
                     f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
                 )
-            self._n = tape.leaf_node(self)
+            self._n = tape.leaf_node(self) if self._leaf is None else self._leaf
             self._g = getattr(self, "_g", None)
         return self
+
+    def _rest(self) -> None:
+        """Require no gradient from now on; the node of a leaf waits, with its hooks, until one is required again."""
+        node = self._n
+        if node is not None:
+            self._n = None
+            if type(node) is tape.Leaf:
+                self._leaf = node
 
     @property
     def is_leaf(self) -> bool:
@@ -433,9 +442,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def grad(self) -> None:
         self._g = None
 
-    @property
-    def _grad(self) -> Tensor | None:
-        return self.grad
+    _grad = grad
 
     @property
     def _base(self) -> Tensor | None:
@@ -499,7 +506,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
         if self._b is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead, which gives a tensor without history.")
-        self._n = None
+        if self._n is not None and type(self._n) is not tape.Leaf:
+            tape.note_detached(self)
+        self._rest()
         return self
 
     def retain_grad(self) -> None:
@@ -543,7 +552,18 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def _backward_hooks(self) -> Any:
-        return None if self._n is None or not self._n.hooks else self._n.hooks.get("tensor")
+        """The hooks of `register_hook` by their number, an OrderedDict, or None; may be set."""
+        node = self._leaf if self._n is None else self._n
+        return None if node is None or not node.hooks else node.hooks.get("tensor")
+
+    @_backward_hooks.setter
+    def _backward_hooks(self, value: Any) -> None:
+        node = self._leaf if self._n is None else self._n
+        if node is None:
+            if not value:
+                return
+            node = self._leaf = tape.leaf_node(self)
+        tape.set_hooks(node, "tensor", value)
 
     # -- leaving for Python and other libraries --------------------------------------------------------------------------
 
@@ -693,7 +713,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             self._a.dtype.itemsize and self.stride() if _arrays.is_dense(self._a) else None,
             str(self.device),
             self.requires_grad,
-            self.__dict__ or None,
+            self._attributes() or None,
         )
 
     def __copy__(self) -> Any:
@@ -701,8 +721,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         made._a, made._v, made._b, made._g, made._n = self._a, self._v, None, None, None
         if self.requires_grad:
             made.requires_grad_(True)
-        made.__dict__.update(self.__dict__)  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
+        made.__dict__.update(self._attributes())  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
         return made
+
+    def _attributes(self) -> dict[str, Any]:
+        """What copies take over of the instance's attributes: those that say nothing about its own history."""
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_HISTORY}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
@@ -721,7 +745,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         made._g = None if self.grad is None else deepcopy(self._g, memo)
         if self.requires_grad:
             made.requires_grad_(True)
-        made.__dict__.update(deepcopy(self.__dict__, memo))  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
+        made.__dict__.update(deepcopy(self._attributes(), memo))  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
         return made
 
     # -- memory ----------------------------------------------------------------------------------------------------------
@@ -800,6 +824,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
 
 _LATE = frozenset(("_g", "_b", "_n"))
+_OF_HISTORY = frozenset(("_leaf", "_retains_grad"))   # attributes that belong to this tensor alone
 _DTYPE_OF = dtypes._OF_NUMPY
 _REALS = frozenset((float, int, bool))
 _PYTHONS = _REALS | {complex}                         # what an array of a dtype of numpy's own has for items

@@ -45,15 +45,17 @@ def backward(
     if inputs is None:
         _run(roots, keep, create_graph)
         return
-    nodes = [_node_of(x, "inputs") for x in inputs]
-    targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
-    found = _run(roots, keep, create_graph, targets, accumulate=False)
-    for node, x in zip(dict.fromkeys(nodes), {id(x): x for x in inputs}.values(), strict=False):
-        g = found[targets[node]]
-        if g is None:
+    nodes = list(dict.fromkeys(_node_of(x, "inputs") for x in inputs))
+    tensors = {_node_of(x, "inputs"): x for x in reversed(inputs)}
+    found = _run(roots, keep, create_graph, {node: i for i, node in enumerate(nodes)})
+    for node, g in zip(nodes, found, strict=True):
+        x = tensors[node]
+        # Leaves have theirs already, and so have tensors that retain it.
+        if g is None or not isinstance(x, Tensor) or x.retains_grad:
             continue
-        g = g if create_graph else wrap(np.array(g) if type(g) is np.ndarray else g)
-        x._g = g if x.grad is None else x._g + g
+        g = engine.in_dtype(g if create_graph else wrap(np.array(g) if type(g) is np.ndarray else g), x._a.dtype)
+        have = getattr(x, "_g", None)
+        x._g = g if have is None else have + g
 
 
 def grad(
@@ -120,9 +122,12 @@ def plain_grad(outputs: Any, inputs: Any, grad_outputs: Any, keep: bool, create_
     targets = {n: i for i, n in enumerate(dict.fromkeys(nodes))}
     found = _run(roots, keep, create_graph, targets, accumulate=False)
     made: list[Any] = []
-    for node in nodes:
+    for node, x in zip(nodes, inputs, strict=True):
         g = found[targets[node]]
-        made.append(g if g is None or create_graph else _fresh(g, made))
+        if g is not None:
+            g = g if create_graph else _fresh(g, made)
+            g = engine.in_dtype(g, x._a.dtype) if isinstance(x, Tensor) else g
+        made.append(g)
     return made
 
 
@@ -218,6 +223,7 @@ def initial_gradient(t: Tensor, g: Any, as_tensor: bool) -> Any:
             "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
             f"grad_output[0] has a dtype of {g.dtype} and output[0] has a dtype of {t.dtype}."
         )
+    g = engine.in_dtype(g, t._a.dtype)
     return g if as_tensor else g._a
 
 

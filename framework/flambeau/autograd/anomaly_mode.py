@@ -11,7 +11,7 @@ from typing import Any
 from .. import _state
 from ..ops import _slow
 from ..tensor import Tensor
-from .tape import OWN_FOLDER, WRITER, Node, OutputNode, add_hook, users_place
+from .tape import OWN_FOLDER, Node, OutputNode, add_hook, note_writer, users_place
 
 __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"]
 
@@ -43,7 +43,7 @@ class _Watching:
         if inplace or out is not None:
             target = args[0] if inplace else out
             for t in target if isinstance(target, (tuple, list)) else (target,):
-                t._v[WRITER:] = [(f"{op.name}{'_' if inplace else ''}", users_place())]
+                note_writer(t._v, f"{op.name}{'_' if inplace else ''}")
         return result
 
     def whole(self, op: Any, args: tuple[Any, ...]) -> Any:

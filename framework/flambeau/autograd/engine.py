@@ -16,6 +16,8 @@ import numpy as np
 from flambeau_kernels import small
 
 from .. import _state
+from .._arrays import contiguous_strides, is_dense
+from ..dtypes import FLOATING, from_numpy_dtype
 from .tape import Leaf, Node, OutputNode, shown_line
 
 ndarray = np.ndarray
@@ -28,6 +30,32 @@ class Freed:
 
 
 FREED = Freed()
+# A backward inside a backward begins a thread of its own after so many, each of which takes some 20 frames of Python's 1000.
+_NESTED_IN_A_THREAD = 20
+
+
+class _Call:
+    """What one backward is asked for.
+
+    `places` says for each node that makes a target which of its results it is (None for the only one), and where in
+    `found` its gradient goes. `wanted` has the nodes that lead to targets; both are None without targets.
+    """
+
+    __slots__ = ("accumulate", "create_graph", "found", "places", "wanted")
+
+    def __init__(self, roots: Any, targets: dict[Node, int] | None, accumulate: bool, create_graph: bool) -> None:
+        self.accumulate, self.create_graph = accumulate, create_graph
+        self.found: list[Any] = [None] * (len(targets) if targets else 0)
+        self.wanted = None if targets is None else nodes_leading_to(roots, targets)
+        self.places: dict[Node, list[tuple[int | None, int]]] = {}
+        for node, place in (targets or {}).items():
+            if node.__class__ is OutputNode:
+                self.places.setdefault(node.parents[0], []).append((node.index, place))  # pyright: ignore[reportAttributeAccessIssue]  # an output's
+            else:
+                self.places.setdefault(node, []).append((None, place))
+
+
+_TO_LEAVES = _Call((), None, True, False), _Call((), None, True, True)
 
 
 def run_backward(
@@ -42,20 +70,24 @@ def run_backward(
     Args:
         roots: pairs of node and gradient (array, or Tensor under `create_graph`).
         targets: nodes whose arriving gradient is returned, with their place in the result; None means all leaves.
-        accumulate: whether leaves that are reached add to their tensor's `.grad`.
-    Returns: gradients of `targets`, None where nothing arrived.
+        accumulate: whether leaves that are reached add to their tensor's `.grad`, and targets run as well: `backward`;
+            else gradients are only looked at: `grad`.
+    Returns: gradients of `targets`, None where nothing arrived, and for leaves that it was added to.
     """
-    found: list[Any] = [None] * (len(targets) if targets else 0)
-    wanted = None if targets is None else nodes_leading_to(roots, targets)
     local = _state.local
-    before = local.grad, local.wanted, local.roots
-    local.wanted, local.roots = wanted, roots
+    if local.nested == _NESTED_IN_A_THREAD:
+        from .reentrant import in_a_thread
+
+        return in_a_thread(run_backward, roots, keep_graph, create_graph, targets, accumulate)
+    call = _TO_LEAVES[create_graph] if targets is None else _Call(roots, targets, accumulate, create_graph)
+    before = local.grad, local.wanted, local.roots, local.nested
+    local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1
     try:
-        _run(roots, keep_graph, create_graph, targets, wanted, accumulate, found)
+        _run(roots, call, keep_graph, create_graph)
     finally:
-        local.wanted, local.roots = before[1:]
+        local.wanted, local.roots, local.nested = before[1:]
         _state.set_grad(before[0])
-    return found
+    return call.found
 
 
 def wanted_parents(node: Node) -> Any:
@@ -64,10 +96,9 @@ def wanted_parents(node: Node) -> Any:
     return node.parents if wanted is None else [p if p in wanted else None for p in node.parents]
 
 
-def _run(
-    roots: Any, keep_graph: bool, create_graph: bool, targets: Any, wanted: Any, accumulate: bool, found: list[Any]
-) -> None:
+def _run(roots: Any, call: _Call, keep_graph: bool, create_graph: bool) -> None:
     # Rules on arrays do not care whether operations are recorded; what runs on Tensors switches that itself.
+    wanted, places = call.wanted, call.places
     pending: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
     owned: set[Node] = set()  # nodes whose pending array was made here
@@ -79,16 +110,6 @@ def _run(
         node = heappop(heap)[1]
         grad = pending.pop(node)
         kind = node.__class__
-        if node.hooks:
-            grad = _before(node, grad, create_graph)
-        if targets is not None and node in targets:
-            found[targets[node]] = grad
-            if node not in wanted["through"]:
-                continue
-        if kind is Leaf:
-            if accumulate:
-                accumulate_grad(node, grad, create_graph)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
-            continue
         if kind is OutputNode:
             multi = node.parents[0]
             slots = pending.get(multi)
@@ -96,6 +117,13 @@ def _run(
                 slots = pending[multi] = [None] * multi.shape
                 heappush(heap, (-multi.seq, multi))
             slots[node.index] = grad
+            continue
+        if node.hooks or places and node in places:
+            grad = _met(call, node, grad)
+            if grad is _ENDS:
+                continue
+        if kind is Leaf:
+            accumulate_grad(node, grad, create_graph)  # pyright: ignore[reportArgumentType]  # the kind says that it is one
             continue
         if node.saved is FREED:
             raise_freed(node)
@@ -181,11 +209,14 @@ def nodes_leading_to(roots: Any, targets: dict[Node, int]) -> dict[Any, Any]:
     leading: dict[Any, Any] = {}
     through = set()
     for node in order:  # oldest first, so parents are decided before their consumers
-        onward = any(p is not None and p in leading for p in node.parents)
-        if onward:
-            through.add(node)
-        if onward or node in targets:
-            leading[node] = True
+        for parent in node.parents:
+            if parent in leading:
+                through.add(node)
+                leading[node] = True
+                break
+        else:
+            if node in targets:
+                leading[node] = True
     leading["through"] = through
     return leading
 
@@ -198,19 +229,21 @@ def _by_seq(node: Node) -> int:
 
 
 def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
-    """Add `grad` to the gradient of `leaf`'s tensor."""
+    """Add `grad` to the gradient of `leaf`'s tensor, unless that has been told since to require none."""
     tensor = leaf.tensor()
-    if tensor is None:
+    if tensor is None or tensor._n is None:
         return
     have = tensor._g
     if as_tensor:
-        tensor._g = grad if have is None else _add(have, grad)
+        grad = in_dtype(grad, tensor._a.dtype)
+        tensor._g = _laid_out_tensor(grad, tensor._a) if have is None else _add(have, grad)
     elif have is None:
-        if type(grad) is ndarray:
+        like = tensor._a
+        if type(grad) is ndarray and (grad.dtype is like.dtype or grad.dtype == like.dtype):
             alone = sys.getrefcount(grad) <= _REFERENCES_ALONE and grad.flags.writeable and _owns(grad)
-            grad = grad if alone else _copy(grad, tensor._a)
+            grad = grad if alone and _is_laid_out(grad, like) else _copy(grad, like)
         else:
-            grad = _copy(grad, tensor._a)
+            grad = _copy(in_dtype(_wrap(grad), like.dtype)._a, like)
         tensor._g = _wrap(grad)
     elif small.add_(have._a, grad) is not None:
         have._v[0] += 1
@@ -219,11 +252,23 @@ def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
         have._v[0] += 1
     else:
         _state.set_grad(False)
-        tensor._g = _add(have.detach(), _wrap(grad))
-    if leaf.hooks and "accumulated" in leaf.hooks:
+        tensor._g = _add(have.detach(), in_dtype(_wrap(grad), tensor._a.dtype))
+    hooks = leaf.hooks
+    if hooks and ("accumulated" in hooks or "post" in hooks):
         _state.set_grad(as_tensor)
-        for fn in list(leaf.hooks["accumulated"].values()):
+        for fn in list(hooks.get("accumulated", {}).values()):
             fn(tensor)
+        for fn in list(hooks.get("post", {}).values()):
+            fn((), (_as_tensor(grad, as_tensor),))
+
+
+def in_dtype(grad: Any, dtype: Any) -> Any:
+    """The Tensor `grad` in the numpy `dtype` of what it is the gradient of; the real part where that is real."""
+    if grad._a.dtype == dtype:
+        return grad
+    if grad._a.dtype.kind == "c" and dtype.kind != "c":
+        grad = grad.real
+    return grad.to(from_numpy_dtype(dtype))
 
 
 def _owns(grad: Any) -> bool:
@@ -262,45 +307,118 @@ def _references_alone() -> int:
 _REFERENCES_ALONE = _references_alone()
 
 
+def _is_laid_out(grad: Any, like: Any) -> bool:
+    """Whether `grad` lies in memory as the gradient of `like` does: in the same order if that is dense, else row by row."""
+    if grad.flags.c_contiguous:
+        return like.flags.c_contiguous or not is_dense(like)
+    return grad.strides == like.strides and is_dense(like)
+
+
 def _copy(grad: Any, like: Any) -> Any:
     """`grad` in memory of its own, laid out as the tensor it belongs to."""
     if type(grad) is not ndarray:
-        return grad.copy() if hasattr(grad, "get") else grad
-    if like.shape == grad.shape and not like.flags.c_contiguous:
-        made = np.empty_like(like, dtype=grad.dtype)
-        made[...] = grad
-        return made
-    return np.array(grad, order="C")
+        return _laid_out_tensor(_wrap(grad), like)._a
+    if like.flags.c_contiguous or not is_dense(like):
+        return np.array(grad, order="C")
+    made = np.ndarray(like.shape, grad.dtype, np.empty(like.size, grad.dtype), 0, like.strides)
+    made[...] = grad
+    return made
+
+
+def _laid_out_tensor(grad: Any, like: Any) -> Any:
+    """A copy of the Tensor `grad`, recorded where that is on, laid out as the tensor with the array `like`."""
+    step = like.itemsize
+    strides = like.strides if is_dense(like) else contiguous_strides(like.shape, step)
+    made = grad.detach().new_empty_strided(like.shape, tuple(s // step for s in strides))
+    return made.copy_(grad)
 
 
 # -- hooks ---------------------------------------------------------------------------------------------------------------
 
 
-def _before(node: Node, grad: Any, as_tensors: bool) -> Any:
-    _state.set_grad(as_tensors)
-    hooks = node.hooks
-    if "tensor" in hooks or "retain" in hooks:
-        value = grad if as_tensors else _wrap(grad)
-        for fn in list(hooks.get("tensor", {}).values()):
-            value = _replaced(fn(value), value, fn)
-        for fn in list(hooks.get("retain", {}).values()):
-            fn(value)
-        grad = value if as_tensors else value._a
-    if "pre" in hooks:
-        given = tuple(_as_tensor(g, as_tensors) for g in (grad if type(grad) is list else [grad]))
-        for fn in list(hooks["pre"].values()):
-            result = fn(given)
-            if result is not None:
-                given = result if isinstance(result, tuple) else (result,)
-        back = [g if as_tensors or g is None else g._a for g in given]
-        grad = back if type(grad) is list else back[0]
+_ENDS = object()  # instead of a gradient: the node does not run
+
+
+def _met(call: _Call, node: Node, grad: Any) -> Any:
+    """Hand out the gradient that has arrived at `node` to hooks and to who asked for it; `_ENDS` if that is all.
+
+    The order is PyTorch's: hooks of the tensors, the gradient that was asked for, hooks of the node. From a node that runs
+    for the sake of others, `grad` takes what arrived before all hooks.
+    """
+    places = call.places.get(node)
+    runs = call.accumulate or node in call.wanted["through"]
+    early = places is not None and runs and not call.accumulate
+    if early:
+        _hand_out(call, places, grad)
+    if node.hooks:
+        grad = _after_hooks_of_tensors(node, grad, call.create_graph)
+    if places is not None and not early and not (call.accumulate and node.__class__ is Leaf):
+        _hand_out(call, places, grad)
+    if not runs:
+        return _ENDS
+    if node.hooks and "pre" in node.hooks:
+        grad = _after_pre_hooks(node, grad, call.create_graph)
     return grad
+
+
+def _hand_out(call: _Call, places: Any, grad: Any) -> None:
+    for index, place in places:
+        call.found[place] = grad if index is None else grad[index]
+
+
+def _after_hooks_of_tensors(node: Node, grad: Any, as_tensors: bool) -> Any:
+    hooks = node.hooks
+    outputs = hooks.get("outputs")
+    if outputs is None:
+        return _after_hooks_of_tensor(hooks, grad, as_tensors) if "tensor" in hooks or "retain" in hooks else grad
+    return [
+        _after_hooks_of_tensor(outputs[i], g, as_tensors) if i in outputs else g for i, g in enumerate(grad)
+    ]
+
+
+def _after_hooks_of_tensor(hooks: Any, grad: Any, as_tensors: bool) -> Any:
+    """`grad`, which is None for a result that nothing arrived at, as the hooks of that tensor leave it."""
+    _state.set_grad(as_tensors)
+    value = _as_tensor(grad, as_tensors)
+    for fn in list(hooks.get("tensor", {}).values()):
+        value = _replaced(fn(value), value, fn)
+    for fn in list(hooks.get("retain", {}).values()):
+        if value is not None:
+            fn(value)
+    return value if as_tensors or value is None else value._a
+
+
+def _after_pre_hooks(node: Node, grad: Any, as_tensors: bool) -> Any:
+    _state.set_grad(as_tensors)
+    given = _shown(node, grad, as_tensors)
+    hidden = grad[len(given) :] if type(grad) is list else []
+    for fn in list(node.hooks["pre"].values()):
+        result = fn(given)
+        if result is not None:
+            if not isinstance(result, tuple):
+                raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
+            if len(result) != len(given):
+                raise RuntimeError(f"hook {fn!r} has returned an incorrect number of values (got {len(result)}, but expected {len(given)})")
+            given = result
+    back = [g if as_tensors or g is None else g._a for g in given]
+    return [*back, *hidden] if type(grad) is list else back[0]
+
+
+def _shown(node: Node, grad: Any, as_tensors: bool) -> tuple[Any, ...]:
+    """What hooks of `node` see of the gradients that arrived: one for each result up to the last that may have one."""
+    if type(grad) is not list:
+        return (_as_tensor(grad, as_tensors),)
+    count = len(grad)
+    metas = node.__dict__.get("metas")
+    while metas and count > 1 and from_numpy_dtype(metas[count - 1][1]).category < FLOATING:
+        count -= 1
+    return tuple(_as_tensor(g, as_tensors) for g in grad[:count])
 
 
 def _after(node: Node, grads: Any, arrived: Any, as_tensors: bool) -> Any:
     _state.set_grad(as_tensors)
     given = tuple(_as_tensor(g, as_tensors) for g in grads)
-    outs = tuple(_as_tensor(g, as_tensors) for g in (arrived if type(arrived) is list else [arrived]))
+    outs = _shown(node, arrived, as_tensors)
     for fn in list(node.hooks["post"].values()):
         result = fn(given, outs)
         if result is not None:
@@ -315,6 +433,8 @@ def _as_tensor(grad: Any, is_tensor: bool) -> Any:
 def _replaced(result: Any, value: Any, fn: Any) -> Any:
     if result is None:
         return value
+    if value is None:
+        return result
     if not hasattr(result, "_a"):
         raise TypeError(f"hook {getattr(fn, '__name__', fn)!r} should return a Tensor or None, got {type(result).__name__}")
     if result.shape != value.shape:

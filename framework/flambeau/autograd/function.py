@@ -98,7 +98,7 @@ class FunctionNode(Node):
             if value is None:
                 made.append(None)
                 continue
-            if record[tape.STAMP] > self.seq:
+            if tape.written_at(record) > self.seq:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"{self.name()} at {tape.shown_line(self.made_at())} saved a tensor of shape {list(value.shape)}, and "

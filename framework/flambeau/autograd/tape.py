@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections import OrderedDict
 from types import CodeType
 from typing import Any
 
@@ -19,9 +20,9 @@ from .._arrays import ndarray
 next_seq = _state.next_seq
 _frame = sys._getframe
 OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Fields of a storage record, `Tensor._v`. The last is there once an operation with history, or any under anomaly mode,
-# has written in place: its name and the user's line.
-COUNT, STAMP, BUFFER, VIEWS, WRITER = range(5)
+# Fields of a storage record, `Tensor._v`. The last two may be missing: what an operation with history, or any under anomaly
+# mode, has written in place, its name and the user's line; and which arrays belonged to tensors that were detached in place.
+COUNT, STAMP, BUFFER, VIEWS, WRITER, DETACHED = range(6)
 
 
 # Whether a source file is Flambeau's own, by its name; a lookup costs a third of asking the name itself.
@@ -65,10 +66,59 @@ def shown_line(place: Place | None) -> str:
 
 def shown_writer(record: list[Any]) -> str:
     """Who wrote last to the memory of the storage `record`, for messages."""
-    if len(record) > WRITER:
+    if has_writer(record):
         name, place = record[WRITER]
         return f"{name} at {shown_line(place)}"
     return f"an in-place operation (version {record[COUNT]} now)"
+
+
+def has_writer(record: list[Any]) -> bool:
+    """Whether it is known who wrote last to the memory of the storage `record`."""
+    return len(record) > WRITER and record[WRITER] is not None
+
+
+def note_writer(record: list[Any], name: str) -> None:
+    """Note in the storage `record` that the operation `name` has written there, and the user's line."""
+    record[WRITER : WRITER + 1] = [(name, users_place())]
+
+
+class _Detached:
+    """What a storage record knows of tensors that were detached in place.
+
+    That stamps the record as a write does, so that nodes look closer; `written` has the stamp of the last real write.
+    """
+
+    __slots__ = ("latest", "tensors", "written")
+
+    def __init__(self) -> None:
+        # Ids of array and node -> stamp. A node that is older than the stamp keeps both alive, so ids are good names for it.
+        self.tensors: dict[tuple[int, int], int] = {}
+        self.latest = self.written = 0
+
+
+def note_detached(tensor: Any) -> None:
+    """Note that `tensor` is detached in place: nodes that saved it may not be used any more."""
+    record = tensor._v
+    record += [None] * (WRITER + 1 - len(record))
+    if len(record) == DETACHED:
+        record.append(_Detached())
+    noted = record[DETACHED]
+    noted.written = written_at(record)
+    noted.latest = record[STAMP] = noted.tensors[id(tensor._a), id(tensor._n)] = next_seq()
+
+
+def written_at(record: list[Any]) -> int:
+    """The stamp of the last write to the memory of the storage `record`."""
+    stamp = record[STAMP]
+    return record[DETACHED].written if len(record) > DETACHED and record[DETACHED].latest == stamp else stamp
+
+
+def was_detached(record: list[Any], array: Any, node: Node) -> bool:
+    """Whether `node` saved `array` of an operand that has been detached in place since."""
+    if len(record) <= DETACHED:
+        return False
+    stamps = record[DETACHED].tensors
+    return any(stamps.get((id(array), id(parent)), 0) > node.seq for parent in node.parents)
 
 
 def holds_arrays(value: Any) -> bool:
@@ -233,8 +283,28 @@ class RemovableHandle:
 def add_hook(node: Node, kind: str, fn: Any) -> RemovableHandle:
     """Attach `fn` to `node`. Kinds: 'tensor' and 'retain' see the gradient, 'pre'/'post' the node's, 'accumulated' the leaf."""
     if node.hooks is None:
-        node.hooks = {}
-    table = node.hooks.setdefault(kind, {})
+        _let_have_hooks(node)
+    table = node.hooks.setdefault(kind, OrderedDict())
     handle = RemovableHandle(table)
     table[handle.id] = fn
     return handle
+
+
+def set_hooks(node: Node, kind: str, table: Any) -> None:
+    """Make `table`, a mapping from numbers to functions, the hooks of that kind; None takes them away."""
+    if node.hooks is None:
+        _let_have_hooks(node)
+    if table is None:
+        node.hooks.pop(kind, None)
+    else:
+        node.hooks[kind] = table
+
+
+def _let_have_hooks(node: Node) -> None:
+    node.hooks = {}
+    if type(node) is OutputNode:
+        # Hooks of all results are called when the operation's own node is reached, so it has to find them.
+        multi = node.parents[0]
+        if multi.hooks is None:
+            multi.hooks = {}
+        multi.hooks.setdefault("outputs", {})[node.index] = node.hooks

@@ -75,7 +75,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     def __reduce_ex__(self, proto: int) -> Any:
         # The third place is PyTorch's for hooks, which are never saved.
         arguments = (self.data, self.requires_grad, OrderedDict())
-        state = dict(self.__dict__)
+        state = self._attributes()
         if state:
             return _rebuild_parameter_with_state, (*arguments, state)
         return _rebuild_parameter, arguments

@@ -20,7 +20,7 @@ from .. import _state
 from ..autograd.function import Function
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..autograd.graph import saved_tensors_hooks
-from ..autograd.tape import STAMP, Place, shown_line, shown_writer, users_place
+from ..autograd.tape import Place, shown_line, shown_writer, users_place, written_at
 from ..ops import _slow
 from ..tensor import Tensor, wrap
 
@@ -313,7 +313,7 @@ class _Kept:
         if self.unpack is not None:
             return wrap(self.unpack(self.kept)._a, self.node)
         record = self.record
-        if record is not None and record[STAMP] > self.seq:
+        if record is not None and written_at(record) > self.seq:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: an argument of "
                 f"checkpoint() of shape {list(self.kept.shape)} was overwritten by {shown_writer(record)}. Use the out-of-place "

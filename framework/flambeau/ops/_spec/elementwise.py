@@ -74,6 +74,8 @@ class ElementwiseNode(Node):
         return cls.raw(self, grad)
 
     def raw_general(self, grad: Any) -> Any:
+        if grad.__class__ is MetaArray:
+            return engine.through_tensors(self, grad, False)
         check_versions(self)
         op = self.op
         return [

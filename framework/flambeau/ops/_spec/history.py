@@ -26,7 +26,7 @@ def rebase(tensor: Tensor, node: Node) -> None:
     """Make `node` the history of `tensor`, of its base, and of every other view of that base."""
     link = tensor._b
     base = tensor
-    tensor._v[tape.WRITER :] = [(node.name(), tape.users_place())]
+    tape.note_writer(tensor._v, node.name())
     if link is None:
         tensor._n = node
     else:
@@ -100,19 +100,40 @@ def register_view(view: Tensor) -> None:
 
 
 def check_versions(node: Node) -> None:
-    """Raise RuntimeError if something `node` saved has been written since."""
+    """Raise RuntimeError if something `node` saved has been written, or detached in place, since."""
     seq = node.seq
     for record in node.versions:
-        if record is not None and record[1] > seq:
-            raise_overwritten(node, record)
+        if record is not None and (record.__class__ is tuple or record[1] > seq):
+            _look_closer(node, record)
     for value in node.saved:
         if type(value) is Overwritten:
             raise_overwritten(node, None)
 
 
+def _look_closer(node: Node, record: Any) -> None:
+    """As `check_versions` for one record whose stamp is younger than `node`, or for those of a list of tensors."""
+    seq = node.seq
+    saved = [s for s, v in zip(node.saved, node.versions, strict=False) if v is record]
+    records = record if record.__class__ is tuple else (record,)
+    for r in records:
+        for value in saved[0] if records is record else saved:
+            if tape.was_detached(r, value, node):
+                where = node.made_at()
+                raise RuntimeError(
+                    f"Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(): {node.name()} saved it"
+                    + (f" at {tape.shown_line(where)}" if where else "")
+                    + ". Use out-of-place .detach() instead"
+                )
+        if tape.written_at(r) > seq:
+            raise_overwritten(node, record)
+
+
 def raise_overwritten(node: Node, record: Any) -> None:
     index = next((i for i, v in enumerate(node.versions) if v is record), 0)
     saved = next((s for s, v in zip(node.saved, node.versions, strict=False) if v is record), None)
+    if record.__class__ is tuple:  # of a list of tensors
+        at = next(i for i, r in enumerate(record) if tape.written_at(r) > node.seq)
+        saved, record = saved[at], record[at]
     shape = list(saved.shape) if isinstance(saved, ndarray) else "unknown"
     where = node.made_at()
     op = node.op
@@ -120,7 +141,7 @@ def raise_overwritten(node: Node, record: Any) -> None:
     what = names[index] if index < len(names) else f"operand {index}"
     saver = f"{node.name()} saved its {what} (shape {shape})" + (f" at {tape.shown_line(where)}" if where else "")
     writer = "its own in-place form" if record is None else tape.shown_writer(record)
-    known = where is not None and (record is None or len(record) > tape.WRITER)
+    known = where is not None and (record is None or tape.has_writer(record))
     raise RuntimeError(
         f"one of the variables needed for gradient computation has been modified by an inplace operation: {saver}, and {writer} "
         "overwrote it. Use the out-of-place form there, or clone() what is modified"
