@@ -81,7 +81,7 @@ def test_the_whole_interface_is_seen():
     x[0] = 1
 
     assert [c.removeprefix("torch.") for c in Logged.calls] == [
-        "add", "sum", "Tensor.shape.__get__", "Tensor.size", "Tensor.__getitem__", "Tensor.requires_grad.__get__",
+        "Tensor.add", "Tensor.sum", "Tensor.shape.__get__", "Tensor.size", "Tensor.__getitem__", "Tensor.requires_grad.__get__",
         "Tensor.tolist", "Tensor.__len__", "Tensor.to", "zeros_like", "nn.functional.relu", "Tensor.__setitem__",
     ]  # fmt: skip
 

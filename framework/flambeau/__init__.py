@@ -111,7 +111,7 @@ _HOME = {
     "set_warn_always": "_settings", "is_warn_always_enabled": "_settings", "result_type": "_settings", "is_tensor": "_settings",
     "is_storage": "_settings", "is_complex": "_settings", "is_floating_point": "_settings", "is_nonzero": "_settings",
     "numel": "_settings", "is_conj": "_settings", "is_neg": "_settings", "typename": "_settings", "compiled_with_cxx11_abi": "_settings",
-    "is_same_size": "_settings", "is_inference": "_settings", "is_signed": "_settings",
+    "is_inference": "_settings", "is_signed": "_settings",
     "_assert": "_settings", "get_device_module": "_settings", "from_file": "_settings", "sym_int": "_symbolic",
     "sym_float": "_symbolic", "sym_not": "_symbolic", "sym_max": "_symbolic", "sym_min": "_symbolic", "sym_ite": "_symbolic",
     "sym_sum": "_symbolic",

@@ -7,6 +7,7 @@ from typing import Any
 from . import _state, _warn, dtypes
 from .devices import CPU, device
 from .ops import _promote
+from .ops._parameters import input_of
 from .tensor import Tensor
 
 # -- threads -------------------------------------------------------------------------------------------------------------
@@ -161,7 +162,9 @@ def is_storage(obj: Any) -> bool:
 
 
 def _of_tensor(name: str, answer: Any, doc: str) -> Any:
-    def ask(input: Tensor) -> Any:
+    def ask(input: Any = ..., **named: Any) -> Any:
+        if named or input is ...:
+            input = input_of(name, input, named)
         if not isinstance(input, Tensor):
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return answer(input)
@@ -179,17 +182,17 @@ is_neg = _of_tensor("is_neg", Tensor.is_neg, "Whether negation of `input` is def
 numel = _of_tensor("numel", Tensor.numel, "Number of elements of `input`.")
 
 
-def is_nonzero(input: Tensor) -> bool:
-    """Whether the single element of `input` is not zero. Raises: RuntimeError unless there is exactly one."""
+def _is_nonzero(input: Tensor) -> bool:
     if input.numel() != 1:
         what = "no values" if input.numel() == 0 else "more than one value"
         raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
     return bool(input)
 
 
-def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same shape."""
-    return input.shape == other.shape
+is_nonzero = _of_tensor(
+    "is_nonzero", _is_nonzero,
+    "Whether the single element of `input` is not zero. Raises: RuntimeError unless there is exactly one.",
+)  # fmt: skip
 
 
 def result_type(tensor1: Any, tensor2: Any) -> Any:

@@ -255,7 +255,7 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
 
 
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
-    """Whether `func` belongs to Tensor and to no namespace. What is both a function and a method is one object here."""
+    """Whether `func` belongs to Tensor."""
     if getattr(func, "__name__", None) == "__get__":
         return True
     name = resolve_name(func)

@@ -231,17 +231,25 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     ndimension = dim
 
-    def size(self, dim: int | None = None) -> Any:
-        """The shape, or the extent of dimension `dim`. Raises: IndexError when there is no such dimension."""
+    def size(self, dim: int | None = None, axis: int | None = None) -> Any:
+        """The shape, or the extent of dimension `dim`, also called `axis`. Raises: IndexError when there is no such dimension."""
         if dim is None:
-            return self.shape
+            if axis is None:
+                return self.shape
+            dim = axis
+        elif axis is not None:
+            raise TypeError("size() takes one dimension, but both dim and axis were given")
         shape = self._a.shape
         if dim.__class__ is int and -len(shape) <= dim < len(shape):
             return shape[dim]
         return shape[wrap_dim(dim, len(shape))] if shape else shape[wrap_dim(dim, 0)]
 
-    def stride(self, dim: int | None = None) -> Any:
-        """Steps in memory between neighbours along each dimension, in elements."""
+    def stride(self, dim: int | None = None, axis: int | None = None) -> Any:
+        """Steps in memory between neighbours along each dimension, or along `dim`, also called `axis`; in elements."""
+        if axis is not None:
+            if dim is not None:
+                raise TypeError("stride() takes one dimension, but both dim and axis were given")
+            dim = axis
         a = self._a
         strides = small.steps(a)
         if strides is None:
@@ -776,10 +784,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise RuntimeError(f"The tensor does not have unique dim order: shape {tuple(self.shape)}, stride {steps}")
         return order
 
-    def is_same_size(self, other: Tensor) -> bool:
-        """Whether both have the same shape."""
-        return self._a.shape == other._a.shape
-
     def is_set_to(self, tensor: Tensor) -> bool:
         """Whether both look at the same elements of the same storage."""
         return self._v is tensor._v and self.shape == tensor.shape and self.stride() == tensor.stride()
@@ -811,9 +815,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         return resize(self, sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes, memory_format)
 
-    def resize_as_(self, other: Tensor, memory_format: Any = None) -> Tensor:
-        """`resize_` to the shape of `other`."""
-        return self.resize_(tuple(other.shape), memory_format=memory_format)
+    def resize_as_(self, the_template: Tensor, memory_format: Any = None) -> Tensor:
+        """`resize_` to the shape of `the_template`."""
+        return self.resize_(tuple(the_template.shape), memory_format=memory_format)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

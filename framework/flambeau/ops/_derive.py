@@ -24,7 +24,8 @@ from ..autograd import tape
 from ..devices import Size, device
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
-from . import _index, _spec
+from . import _index, _parameters, _spec
+from ._parameters import declared_signature, read_names, refuse_missing, signature
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 from ._spec.base import forget_unfinished
 
@@ -60,30 +61,36 @@ def accept_on_fast_path(parameter_class: type) -> None:
     _scope["PLAIN"].add(parameter_class)
 
 
-def _slow(op: Op, args: tuple[Any, ...], out: Any = None) -> Any:
+def _unusual(op: Op, args: tuple[Any, ...], out: Any, func: Any) -> Any:
+    """A call of `func`, an entry point of `op`, with modes, interpreters or other classes in force, or with `out`."""
+    _parameters.missing(op, args)
+    if not _state.SLOW:
+        return op.run_out(out, *args)
     from . import _slow as slow_path
 
-    return slow_path.call(op, args, out)
+    return slow_path.call(op, args, out, func)
 
 
 def _slow_inplace(op: Op, args: tuple[Any, ...]) -> Any:
     from . import _slow as slow_path
 
+    _parameters.missing(op, args)
     return slow_path.call_inplace(op, args)
 
 
-def _asked(op: Op, args: tuple[Any, ...], out: Any, otherwise: Any = None) -> Any:
-    """Give operands' classes their say; if none wants it, `otherwise`, or the error that is being handled."""
+def _asked(op: Op, args: tuple[Any, ...], out: Any, func: Any, otherwise: Any = None) -> Any:
+    """Give operands' classes their say about `func`; if none wants it, `otherwise`, or the error that is being handled."""
     from . import _slow as slow_path
 
     if slow_path.overriding_classes(args):
-        return slow_path.call_inplace(op, args) if out is not None and out is args[0] else slow_path.call(op, args, out)
+        return slow_path.call_inplace(op, args) if out is not None and out is args[0] else slow_path.call(op, args, out, func)
     if otherwise is not None:
         return otherwise(*args)
     raise  # noqa: PLE0704  # the caller handles one
 
 
-_scope["slow"], _scope["slow_inplace"], _scope["asked"] = _slow, _slow_inplace, _asked
+_scope["unusual"], _scope["slow_inplace"], _scope["asked"] = _unusual, _slow_inplace, _asked
+_scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 # Classes of arguments that leave operations to us.
 _scope["PLAIN"] = {Tensor, int, float, bool, complex, str, type(None), list, tuple, Size, dtype, device}
 
@@ -182,60 +189,22 @@ def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
     return scope["make"](**constants)
 
 
-# -- signatures ----------------------------------------------------------------------------------------------------------
-
-
-def signature(op: Op, out: bool) -> tuple[str, dict[str, Any]]:
-    """Parameter list of the public function, and the default values it refers to."""
-    constants: dict[str, Any] = {}
-    parts = [_parameter(op, name, constants) for name in op.positional]
-    if op.spread:
-        at = op.positional.index(op.spread)
-        parts[at:] = [f"*{op.spread}_", f"{op.spread}=None", *parts[at + 1 :]]
-    keyword_only = [_parameter(op, name, constants) for name in op.keyword_only]
-    if out:
-        keyword_only.append("out=None")
-    if keyword_only and not op.spread:
-        parts.append("*")
-    return ", ".join(parts + keyword_only), constants
-
-
-def _parameter(op: Op, name: str, constants: dict[str, Any]) -> str:
-    if name not in op.defaults:
-        return name
-    value = op.defaults[name]
-    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and np.isfinite(value)):
-        return f"{name}={value!r}"
-    constants[f"d_{name}"] = value
-    return f"{name}=d_{name}"
-
-
-def _gather(op: Op) -> str:
-    """Text that makes one sequence of the spread parameter."""
-    if not op.spread:
-        return ""
-    name = op.spread
-    return (
-        f"        if {name} is None:\n"
-        f"            {name} = {name}_[0] if len({name}_) == 1 and not isinstance({name}_[0], (int, Tensor)) else {name}_\n"
-    )
-
-
 # -- functions -----------------------------------------------------------------------------------------------------------
 
 
-def make_function(op: Op) -> Any:
-    """The public function of `op`."""
-    fn = compile_text(*_function_text(op, op.name))
-    fn.__doc__, fn.__name__, fn.__qualname__ = op.doc, op.name, op.name
+def make_function(op: Op, form: int = FUNCTION) -> Any:
+    """The public function of `op`, or its method."""
+    fn = compile_text(*_function_text(op, op.name, form))
+    fn.__doc__, fn.__name__, fn.__qualname__ = op.doc, op.name, op.name if form == FUNCTION else f"Tensor.{op.name}"
     fn.__module__ = f"flambeau.{op.namespace}" if op.namespace else "flambeau"
     fn.flambeau_op = op
+    fn.__signature__ = declared_signature(op, form == FUNCTION and bool(op.surface & OUT))
     return fn
 
 
-def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
-    with_out = bool(op.surface & OUT)
-    params, constants = signature(op, with_out)
+def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, Any]]:
+    with_out = form == FUNCTION and bool(op.surface & OUT)
+    params, constants = signature(op, with_out, form)
     args = ", ".join(op.params)
     call = "fn" if isinstance(op, _spec.CompositeOp) else "run"
     given = ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only))) if call == "fn" else args
@@ -244,26 +213,26 @@ def _function_text(op: Op, name: str) -> tuple[str, str, dict[str, Any]]:
         f"def make(OP, run, fn, fast, of, kernel, ufunc, FORMULA, WHOLE, Node, {', '.join(constants)}):",
         f"    def {name}({params}):",
     ]
-    body = _gather(op)
-    if with_out:
-        body += (
-            f"        if SLOW:\n            return slow(OP, ({args}{trailing}), out)\n"
-            f"        if out is not None:\n            return OP.run_out(out, {args})\n"
-        )
-    else:
-        body += f"        if SLOW:\n            return slow(OP, ({args}{trailing}))\n"
+    body = _text(read_names(op, form))
+    out = f"{'out' if with_out else None}, {name}"
+    body += _text([f"if SLOW{' or out is not None' * with_out}:", f"    return unusual(OP, ({args}{trailing}), {out})"])
     if isinstance(op, ElementwiseOp):
         body += _short_way(op)
-    body += "".join(f"        {line}\n" for line in op.short_way(given, _is_tensor))
+    refuse = refuse_missing(op, form)
+    short = op.short_way(given, _is_tensor)
+    if short and refuse:
+        # Most of the time nothing is missing, and a `try` costs nothing.
+        short = ["try:", *_indented(short), "except TypeError:", *_indented(refuse), "    raise"]
+    body += _text([*short, *refuse])
     if call == "fn":
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
         operands = [n for n in op.positional if op.defaults.get(n) is None and n != op.spread]
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in operands)
         if strange:
-            body += f"        if {strange}:\n            return asked(OP, ({args}{trailing}), {'out' if with_out else None}, run)\n"
+            body += f"        if {strange}:\n            return asked(OP, ({args}{trailing}), {out}, run)\n"
         body += f"        return fn({given})\n    return {name}\n"
     else:
-        body += _asking_on_errors(f"run({given})", f"({args}{trailing}), {'out' if with_out else None}") + f"    return {name}\n"
+        body += _asking_on_errors(f"run({given})", f"({args}{trailing}), {out}") + f"    return {name}\n"
     constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, Node=op.node_class)
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
     constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
@@ -291,6 +260,10 @@ def _short_way(op: ElementwiseOp) -> str:
 
 def _text(lines: list[str]) -> str:
     return "".join(f"        {line}\n" for line in lines)
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 _MOST_DIRECT = 4  # arguments that `Formula.direct` takes
@@ -593,25 +566,26 @@ def _kept(op: ElementwiseOp, name: str, nodes: dict[str, str], value: str, versi
     return f"({value} if {test} else None)", f"({version} if {test} else None)" if version != "None" else "None"
 
 
-def make_inplace(op: Op) -> Any:
-    """The in-place method ``name_``."""
-    params, constants = signature(op, False)
+def make_inplace(op: Op, form: int = METHOD) -> Any:
+    """The in-place method ``name_``, or the function of that name."""
+    params, constants = signature(op, False, form)
     args = ", ".join(op.params)
     trailing = "," if len(op.params) == 1 else ""
     fast = _fast_inplace(op) if isinstance(op, ElementwiseOp) and op.dtype_rule.__name__ != "to_bool" else ""
     text = (
         f"def make(OP, run, FORMULA, WHOLE, {', '.join(constants)}):\n"
         f"    def {op.name}_({params}):\n"
-        f"{_gather(op)}"
-        f"        if SLOW:\n            return slow_inplace(OP, ({args}{trailing}))\n"
-        f"{fast}"
-        + _asking_on_errors(f"run({args})", f"({args}{trailing}), {op.params[0]}")
+        + _text([*read_names(op, form), "if SLOW:", f"    return slow_inplace(OP, ({args}{trailing}))"])
+        + fast
+        + _text(refuse_missing(op, form))
+        + _asking_on_errors(f"run({args})", f"({args}{trailing}), {op.params[0]}, None")
         + f"    return {op.name}_\n"
     )
     constants.update(OP=op, run=op.run_inplace, FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
     fn = compile_text(text, f"{op.name}_", constants)
     fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
     fn.flambeau_op = op
+    fn.__signature__ = declared_signature(op, False)
     return fn
 
 
@@ -796,7 +770,7 @@ def method(name: str) -> Any:
     op, inplace = _find_method(name)
     if op is None:
         return None
-    return make_inplace(op) if inplace else op.function
+    return make_inplace(op) if inplace else op.method
 
 
 def method_names() -> list[str]:
@@ -821,7 +795,7 @@ def lookup(namespace: str, name: str) -> Any:
     if name.endswith("_") and not name.endswith("__"):
         op = find(f"{namespace}.{name[:-1]}" if namespace else name[:-1])
         if op is not None and op.surface & INPLACE and op.surface & FUNCTION:
-            return make_inplace(op)
+            return make_inplace(op, FUNCTION)
     return None
 
 
@@ -863,7 +837,7 @@ def install_unary(name: str, op_name: str) -> None:
     """Give `Tensor` the operator method `name` of one operand, made on first use."""
 
     def first_use(self: Any) -> Any:
-        setattr(Tensor, name, OPS[op_name].function)
+        setattr(Tensor, name, OPS[op_name].method)
         return getattr(self, name)()
 
     first_use.__name__ = name
@@ -872,7 +846,7 @@ def install_unary(name: str, op_name: str) -> None:
 
 def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     op = OPS[op_name]
-    fn = make_inplace(op) if inplace else op.function
+    fn = make_inplace(op) if inplace else op.method
     if not swapped and not inplace:
         return _operator_with_fast_path(op, name, fn)
     constants: dict[str, Any] = {"fn": fn, "operand": _is_operand}

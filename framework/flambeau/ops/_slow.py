@@ -18,12 +18,12 @@ _local = _state.local
 APART = object()  # an interpreter's answer: not as a whole, but what the composition is made of is its business
 
 
-def call(op: Op, args: tuple[Any, ...], out: Any = None) -> Any:
-    """Run `op` with every mode, class and interpreter given its say."""
+def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> Any:
+    """Run `op`, which users called by `func` (its function by default), with every mode, class and interpreter given its say."""
     overriding = overriding_classes(args if out is None else (*args, out))
     if overriding or _local.modes:
         kwargs = {} if out is None else {"out": out}
-        return dispatch_op(public_function(op), overriding, op, args, kwargs)
+        return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
     return interpret(op, args, out)
 
 

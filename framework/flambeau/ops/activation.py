@@ -249,7 +249,7 @@ def gelu_tanh(input):
     return 0.5 * input * (1 + _gelu_tanh(input))
 
 
-@composite(surface=FUNCTION | OUT, namespace=F)
+@composite(surface=FUNCTION | OUT, namespace=F, numpy_names=True)
 def gelu(input, *, approximate="none"):
     """``input`` times the standard normal's cumulative distribution at `input`; floating dtypes only.
 
@@ -302,6 +302,7 @@ def mish(input):
     namespace=F,
     dtype=floating_input,
     vjp={"input": lambda grad, input, beta, threshold: where(input * beta > threshold, grad, grad * sigmoid(input * beta))},
+    numpy_names=True,
 )
 def softplus(input, beta=1, threshold=20):
     """``log(1 + exp(beta * input)) / beta``: a smooth relu, `input` itself where ``beta * input > threshold``.
@@ -324,6 +325,7 @@ def softplus(input, beta=1, threshold=20):
     dtype=floating_input,
     partials={"input": lambda input: sigmoid(-input)},
     title="LogSigmoidBackward0",
+    numpy_names=True,
 )
 def logsigmoid(input):
     """``log(1 / (1 + exp(-input)))``, natural and without overflow; floating dtypes only."""
@@ -365,6 +367,7 @@ def _check_softshrink(op: Any, input: Any, lambd: Any) -> None:
 @elementwise(
     surface=FUNCTION | OUT, namespace=F, dtype=floating_input, check=_check_softshrink,
     vjp={"input": lambda grad, input, lambd: where((input >= -lambd) & (input <= lambd), 0, grad)},
+    numpy_names=True,
 )  # fmt: skip
 def softshrink(input, lambd=0.5):
     """`input` moved towards 0 by `lambd`, and 0 within ``[-lambd, lambd]``. Raises: RuntimeError for a negative `lambd`."""

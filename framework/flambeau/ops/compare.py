@@ -47,6 +47,13 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     return close | (error.isfinite() & (error <= atol + (rtol * other).abs()))
 
 
+@composite(surface=FUNCTION | METHOD)
+def is_same_size(input, other):
+    """Whether both have the same shape."""
+    _need_tensors("is_same_size", input=input, other=other)
+    return input.shape == other.shape
+
+
 _EXACT = frozenset(np.dtype(name) for name in ("bool", "int8", "uint8", "int16", "int32", "int64"))
 _COMPARED = _EXACT | {np.dtype(np.float32), np.dtype(np.float64)}
 

@@ -304,7 +304,7 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
     return OPS["linalg.vector_norm"].function(x, p, dim, keepdim, dtype=dtype)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, numpy_names=False)
 def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.
 

@@ -327,35 +327,35 @@ def _contiguous_fast(self, memory_format):
 _ROWS = devices.contiguous_format
 
 
-def _copy_into(target: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
-    """Store `source`, broadcast and converted, in `target`; gradients flow to both. Returns `target`.
+def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+    """Store `other`, broadcast and converted, in `target`; gradients flow to both. Returns `target`.
 
     `non_blocking` has no effect between arrays of one device.
     """
-    if source.__class__ is Tensor and not _state.SLOW:
-        recorded = target._n is not None or source._n is not None or target._b is not None and target._b[0]._n is not None
+    if other.__class__ is Tensor and not _state.SLOW:
+        recorded = target._n is not None or other._n is not None or target._b is not None and target._b[0]._n is not None
         formula = OPS["Tensor.overwrite"].formula
-        if not (recorded and _state.grad_enabled()) and formula.direct_(target._a, source._a) is not None:
+        if not (recorded and _state.grad_enabled()) and formula.direct_(target._a, other._a) is not None:
             bump(target)
             return target
-    if not isinstance(source, Tensor):
-        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
-    if source.is_meta is not target.is_meta and _broadcasts(source._a.shape, target._a.shape):
-        if source.is_meta:
+    if not isinstance(other, Tensor):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+    if other.is_meta is not target.is_meta and _broadcasts(other._a.shape, target._a.shape):
+        if other.is_meta:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         bump(target)
         return target
-    if type(source._a) is not type(target._a) and not target.is_meta:
-        source = to_copy(source, None, target.device, None)
-    if _broadcasts(source._a.shape, target._a.shape) is False:
+    if type(other._a) is not type(target._a) and not target.is_meta:
+        other = to_copy(other, None, target.device, None)
+    if _broadcasts(other._a.shape, target._a.shape) is False:
         raise RuntimeError(
-            f"copy_: source of shape {tuple(source.shape)} does not broadcast to the target's {tuple(target.shape)}"
+            f"copy_: source of shape {tuple(other.shape)} does not broadcast to the target's {tuple(target.shape)}"
         )
     if _state.SLOW:
         from . import _slow
 
-        return _slow.call_inplace(OPS["Tensor.overwrite"], (target, source))
-    return OPS["Tensor.overwrite"].run_inplace(target, source)
+        return _slow.call_inplace(OPS["Tensor.overwrite"], (target, other))
+    return OPS["Tensor.overwrite"].run_inplace(target, other)
 
 
 def _broadcasts(shape: Any, target: Any) -> bool:

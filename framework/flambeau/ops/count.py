@@ -82,7 +82,7 @@ def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, re
     return kept if len(kept) > 1 else kept[0]  # pyright: ignore[reportGeneralTypeIssues]  # the arguments rule the other types out
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, numpy_names=False)
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements in ascending order; with `dim`, the distinct slices along it.
 
@@ -132,7 +132,7 @@ def _unique_short(input, sorted, return_inverse, return_counts, dim):
     return (*made, wrap(np.diff(first, append=a.size))) if return_counts else made
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, numpy_names=False)
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """`input` with each run of equal neighbours replaced by one of them; results as of `unique`."""
     return _distinct_results(input, True, return_inverse, return_counts, dim)

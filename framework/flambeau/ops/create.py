@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from itertools import chain
 from typing import Any
 
@@ -18,6 +19,7 @@ from .._warn import warn, warn_once
 from ..devices import device
 from ..dtypes import F4, F8, dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, wrap
+from ._parameters import input_of
 from ._promote import NUMBERS
 from ._spec import FUNCTION, METHOD, OUT, composite, refuse_other_dtype_out
 
@@ -310,20 +312,28 @@ def _as(value: Any, d: np.dtype) -> Any:
 
 
 def _like(make: Any) -> Any:
-    def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-             memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> Tensor:  # fmt: skip
+    def like(input: Any = ..., _: Any = ..., dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+             memory_format: Any = devices.preserve_format, pin_memory: bool = False, x: Any = None, a: Any = None,
+             x1: Any = None) -> Tensor:  # fmt: skip
+        if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
+            input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
         if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not SLOW:
-            a = input._a
-            if dtype is None and a.__class__ is ndarray and a.flags.c_contiguous:
-                made = small.over(make(a.shape, a.dtype))
+            array = input._a
+            if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
+                made = small.over(make(array.shape, array.dtype))
             else:
-                made = _like_quickly(make, a, dtype)
+                made = _like_quickly(make, array, dtype)
             if made is not None:
                 return made.requires_grad_(True) if requires_grad else made
         if not isinstance(input, Tensor):
             raise TypeError(f"{like.__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return like_tensor(make, input, dtype, device, requires_grad, memory_format, layout)
 
+    def declared(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+                 memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> None:  # fmt: skip
+        pass
+
+    like.__signature__ = inspect.signature(declared)  # pyright: ignore[reportFunctionMemberAccess]  # which `inspect` reads
     return like
 
 
@@ -391,9 +401,14 @@ zeros_like.__doc__ = "Zeros shaped like `input`, with its dtype, device and layo
 ones_like.__doc__ = "Ones shaped like `input`, with its dtype, device and layout by default."
 
 
-def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
-              requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> Tensor:  # fmt: skip
+def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, layout: Any = None, device: Any = None,
+              requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False,
+              **named: Any) -> Tensor:  # fmt: skip
     """A tensor shaped like `input` filled with `fill_value`."""
+    if named or fill_value is ...:
+        input = input_of("full_like", input, named)
+        if fill_value is ...:
+            raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
     if (
         memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not SLOW
         and _fits_plainly(fill_value, input._a.dtype if dtype is None else dtype.numpy)

@@ -45,7 +45,7 @@ def relu(input, inplace=False):
     return _inplace(act.relu)(input) if inplace else _relu(input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def relu_(input):
     """In-place form of `relu`."""
     return _inplace(act.relu)(input)
@@ -66,7 +66,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return _apply(act.leaky_relu, inplace, input, negative_slope)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def leaky_relu_(input, negative_slope=0.01):
     """In-place form of `leaky_relu`."""
     return _apply(act.leaky_relu, True, input, negative_slope)
@@ -82,7 +82,7 @@ def elu(input, alpha=1.0, inplace=False):
     return _apply(act.elu, inplace, input, alpha, 1.0, 1.0)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def elu_(input, alpha=1.0):
     """In-place form of `elu`."""
     return _apply(act.elu, True, input, alpha, 1.0, 1.0)
@@ -94,7 +94,7 @@ def selu(input, inplace=False):
     return _apply(act.selu, inplace, input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def selu_(input):
     """In-place form of `selu`."""
     return _apply(act.selu, True, input)
@@ -106,7 +106,7 @@ def celu(input, alpha=1.0, inplace=False):
     return _apply(act.celu, inplace, input, alpha)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def celu_(input, alpha=1.0):
     """In-place form of `celu`."""
     return _apply(act.celu, True, input, alpha)
@@ -161,7 +161,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     return _apply(act.hardtanh, inplace, input, min_val, max_val)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def hardtanh_(input, min_val=-1.0, max_val=1.0):
     """In-place form of `hardtanh`."""
     _check_hardtanh(input, min_val, max_val)
@@ -174,7 +174,7 @@ def threshold(input, threshold, value, inplace=False):
     return _apply(act.threshold, inplace, input, threshold, value)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def threshold_(input, threshold, value):
     """In-place form of `threshold`."""
     return _apply(act.threshold, True, input, threshold, value)
@@ -509,7 +509,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     return _rrelu(input, lower, upper, training, inplace)
 
 
-@composite(namespace=F)
+@composite(namespace=F, numpy_names=True)
 def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
     """In-place form of `rrelu`."""
     return _rrelu(input, lower, upper, training, True)

@@ -413,7 +413,7 @@ def _split(a, sizes, dim):
 split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, numpy_names=False)
 def split(tensor, split_size_or_sections, dim=0):
     """Views of `tensor` cut along `dim`, as a tuple.
 

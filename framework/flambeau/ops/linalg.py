@@ -553,7 +553,10 @@ def _check_linear(input, weight, bias):
         _same_dtypes("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
 
 
-@primitive(surface=FUNCTION | OUT, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower")
+@primitive(
+    surface=FUNCTION | OUT, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower",
+    numpy_names=True,
+)  # fmt: skip
 def linear(input, weight, bias=None):
     """``input @ weight.T + bias`` over the last dimension: ``(*, in), (out, in), (out) -> (*, out)``.
 

@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import parts, shape
+from ._parameters import input_of
 from ._promote import result_type
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, primitive, sum_tensor_to
 
@@ -169,8 +170,11 @@ def heaviside(input, values):
     return OPS["where"].function(input == 0, values, (input > 0).to(input.dtype))
 
 
-def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+def resize_as_(input: Any = ..., the_template: Any = ..., *, memory_format: Any = None, **named: Any) -> Tensor:
     """`input`, changed to the size of `the_template`; elements that were not there before are uninitialised."""
+    input = input_of("resize_as_", input, named)
+    if the_template is ...:
+        raise TypeError("resize_as_() missing 1 required positional argument: 'the_template'")
     return input.resize_as_(the_template, memory_format)
 
 

@@ -256,7 +256,7 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@composite(namespace="nn.functional", surface=FUNCTION | OUT)
+@composite(namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True)
 def avg_pool2d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
@@ -271,7 +271,7 @@ def avg_pool2d(
     )
 
 
-@composite(namespace="nn.functional", surface=FUNCTION | OUT)
+@composite(namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True)
 def avg_pool3d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):

@@ -14,6 +14,7 @@ from .. import _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
+from ._parameters import input_of
 from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, host_only, refuse_other_dtype_out
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, refuse_names
 
@@ -434,8 +435,10 @@ def _uniforms_like(generator: Any, a: ndarray) -> ndarray | None:
 
 
 def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
-    def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-             memory_format: Any = devices.preserve_format, generator: Any = None) -> Tensor:  # fmt: skip
+    def like(input: Any = ..., *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+             memory_format: Any = devices.preserve_format, generator: Any = None, **named: Any) -> Tensor:  # fmt: skip
+        if named or input is ...:
+            input = input_of(name, input, named)
         if dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor and not SLOW:
             a = input._a
             if a.__class__ is ndarray and (a.dtype is F4 or a.dtype is F8) and a.flags.c_contiguous:
@@ -457,11 +460,18 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
 rand_like, randn_like = _like_draw("uniform", "rand_like", _uniforms_like), _like_draw("normal", "randn_like")
 
 
-def randint_like(input: Tensor, low: Any, high: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
-                 requires_grad: bool = False, memory_format: Any = devices.preserve_format, generator: Any = None) -> Tensor:  # fmt: skip
+def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                 requires_grad: bool = False, memory_format: Any = devices.preserve_format, generator: Any = None,
+                 **named: Any) -> Tensor:  # fmt: skip
     """Integers evenly spread over ``[low, high)`` (or ``[0, low)``), shaped like `input`."""
+    if named or input is ...:
+        input = input_of("randint_like", input, named)
     if high is None:
         low, high = 0, low
+        if high is ...:
+            raise TypeError("randint_like() missing 1 required argument: 'high'")
+    elif low is ...:
+        low = 0
     low, high = int(low), int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")

@@ -353,7 +353,7 @@ def _inverse(dims: Any, ndim: int) -> list[int]:
     return back
 
 
-@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapaxes", "swapdims"))
+@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",))
 def transpose(input, dim0, dim1):
     """A view of `input` with the dimensions `dim0` and `dim1` exchanged."""
 
@@ -383,6 +383,21 @@ def _transpose_vjp(grad, dim0, dim1):
 @transpose.raw
 def _transpose_raw(grad, dim0, dim1):
     return (grad.swapaxes(dim0, dim1) if grad.ndim else grad,)
+
+
+@composite(surface=METHOD | FUNCTION | INPLACE)
+def swapaxes(input, axis0, axis1):
+    """`transpose`, which calls `axis0` and `axis1` dim0 and dim1."""
+    return transpose.function(input, axis0, axis1)
+
+
+swapaxes.inplace_view = transpose.run_inplace
+
+
+@swapaxes.fast
+def _swapaxes_fast(input, axis0, axis1):
+    a = getattr(input, "_a", None)
+    return transpose.of(input, _transpose(a, axis0, axis1), (axis0, axis1)) if a.__class__ is ndarray else None
 
 
 def _check_matrix(input: Any) -> None:

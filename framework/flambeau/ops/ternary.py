@@ -80,9 +80,11 @@ def where(condition, input=None, other=None):
     return choose.function(condition, input, other)
 
 
-def _where_method(self: Any, condition: Any, other: Any) -> Any:
-    """`self` where `condition` holds, `other` elsewhere."""
-    return choose.function(condition, self, other)
+def _where_method(self: Any, condition: Any, other: Any = None, *, x2: Any = None) -> Any:
+    """`self` where `condition` holds, `other` (also called `x2`) elsewhere."""
+    if (other is None) is (x2 is None):
+        raise TypeError("where(): give the values where condition does not hold once, as other")
+    return choose.function(condition, self, x2 if other is None else other)
 
 
 Tensor.where = _where_method  # type: ignore[attr-defined]

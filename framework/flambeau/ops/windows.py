@@ -297,7 +297,7 @@ def _check_frames(name: str, n_fft: int, hop: int, win: int, window: Any, input:
         )
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, numpy_names=False)
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
          onesided=None, return_complex=None, align_to_window=None):  # fmt: skip
     """The transforms of windowed frames of a signal: ``(..., n) -> (..., frequencies, frames)``.

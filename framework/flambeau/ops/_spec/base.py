@@ -71,7 +71,9 @@ class Op:
         self.node_class: Any = type(title_of(self.name), (self.node_base,), {"op": self, "title": title_of(self.name), "__slots__": ()})
         self.spread: str | None = None  # the parameter that may be given as several arguments
         self.fast_rule: Any = None
+        self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
+        self._method: Any = None
         register(self)
 
     def fast(self, fn: Any) -> Any:
@@ -110,6 +112,17 @@ class Op:
 
             self._function = _derive.make_function(self)
         return self._function
+
+    @property
+    def method(self) -> Any:
+        """The method of Tensor, which has no `out`: the function, where there are not both."""
+        if self.surface & (FUNCTION | METHOD) != FUNCTION | METHOD:
+            return self.function
+        if self._method is None:
+            from .. import _derive
+
+            self._method = _derive.make_function(self, METHOD)
+        return self._method
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

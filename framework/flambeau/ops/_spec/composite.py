@@ -52,12 +52,20 @@ def composite(
     aliases: tuple[str, ...] = (),
     autocast: str | None = None,
     spread: str | None = None,
+    numpy_names: bool | None = None,
 ) -> Callable[[Any], CompositeOp]:
-    """Declare an op made of other ops; the decorated function is its definition."""
+    """Declare an op made of other ops; the decorated function is its definition.
+
+    Args:
+        numpy_names: whether numpy's names for parameters are taken too (see `ops/_parameters.py`). None: outside of
+            `nn.functional`, most of which PyTorch has in Python.
+    """
 
     def declare(fn: Any) -> CompositeOp:
         op = CompositeOp(fn, surface, namespace, aliases, autocast)
         op.spread = spread
+        if numpy_names is not None:
+            op.numpy_names = numpy_names
         return op
 
     return declare

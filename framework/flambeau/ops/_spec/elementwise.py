@@ -621,6 +621,7 @@ def elementwise(
     samples: Any = None,
     title: str | None = None,
     small: str | None = None,
+    numpy_names: bool | None = None,
 ) -> Callable[[Any], ElementwiseOp]:
     """Declare an elementwise op; the decorated function is its scalar formula.
 
@@ -635,7 +636,15 @@ def elementwise(
         samples: domain that generated tests draw from: (low, high), default (-3, 3).
         title: name autograd nodes show, where it is not made from the op's.
         small: for an op of one operand that no ufunc computes: text of the numpy expression for a small array `a` of dtype `d`.
+        numpy_names: as for `composite`.
     """
-    return lambda fn: ElementwiseOp(
-        fn, surface, namespace, aliases, autocast, dtype, partials, vjp, ufunc, check, scalar_first, samples, title, small
-    )
+
+    def declare(fn: Any) -> ElementwiseOp:
+        op = ElementwiseOp(
+            fn, surface, namespace, aliases, autocast, dtype, partials, vjp, ufunc, check, scalar_first, samples, title, small
+        )
+        if numpy_names is not None:
+            op.numpy_names = numpy_names
+        return op
+
+    return declare

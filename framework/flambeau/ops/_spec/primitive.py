@@ -520,6 +520,7 @@ def primitive(
     check: Any = None,
     spread: str | None = None,
     keeps: bool = False,
+    numpy_names: bool | None = None,
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -530,12 +531,15 @@ def primitive(
         check: ``check(*args) -> args or None`` on Tensors, before the kernel.
         spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
+        numpy_names: as for `composite`.
     """
 
     def declare(fn: Any) -> PrimitiveOp:
         op = PrimitiveOp(fn, surface, namespace, aliases, autocast, linear_in, returns, tensors, check)
         op.spread = spread
         op.keeps = keeps
+        if numpy_names is not None:
+            op.numpy_names = numpy_names
         return op
 
     return declare
