@@ -32,31 +32,20 @@ def quiet_numpy():
         yield
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 # name: what numpy makes of the same arguments
 EXACT = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "square": np.square, "reciprocal": lambda x: 1 / x,
-    "relu": lambda x: np.where(x < 0, 0, x), "zeros_like": np.zeros_like,
-    "mul_grad": lambda g, a, b: (g * b, g * a), "div_grad": lambda g, a, b: (g / b, -g * (a / b) / b),
-    "sqrt_grad": lambda g, out: g / (2 * out), "square_grad": lambda g, x: g * (2 * x),
-    "relu_grad": lambda g, out: np.where(out <= 0, 0, g), "tanh_grad": lambda g, out: g * (1 - out * out),
-    "sigmoid_grad": lambda g, out: g * ((1 - out) * out),
+    "neg": np.negative, "sqrt": np.sqrt, "relu": lambda x: np.where(x < 0, 0, x),
+    "mul_grad": lambda g, a, b: (g * b, g * a), "relu_grad": lambda g, out: np.where(out <= 0, 0, g),
+    "tanh_grad": lambda g, out: g * (1 - out * out),
 }
-NEARLY = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": sigmoid}
-WITH_NUMBER = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "rsub": lambda a, s: s - a, "rdiv": lambda a, s: s / a, "full_like": np.full_like,
-}
+WITH_NUMBER = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
 BINARY = ("add", "sub", "mul", "div")
 IN_PLACE = {"add_": np.add, "sub_": np.subtract, "mul_": np.multiply, "div_": np.divide}
 
 
 def arguments_of(name):
-    return 3 if name in ("mul_grad", "div_grad") else 2 if name in BINARY or name.endswith("_grad") else 1
+    return 3 if name == "mul_grad" else 2 if name in BINARY or name.endswith("_grad") else 1
 
 
 def check_equal(found, expected):
@@ -77,6 +66,10 @@ def random(*shape, dtype=np.float32, seed=0):
 def alike(draw, count):
     dtype, shape = draw(st.sampled_from(DTYPES)), draw(SHAPES)
     return [draw(hnp.arrays(dtype, shape, elements=VALUES)) for _ in range(count)]
+
+
+def test_every_launcher_has_a_name_that_calls_reach_it_by():
+    assert set(CALL) == set(small._BY_NUMPY)
 
 
 # --- results ------------------------------------------------------------------------------------------------
@@ -100,15 +93,6 @@ def _as_arrays(result):
     return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
 
 
-@pytest.mark.parametrize("name", NEARLY)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_elementary_functions_are_within_a_few_ulp_of_numpys(name, dtype):
-    x = np.concatenate([random(3001, dtype=dtype) * 20, np.array([0.0, np.inf, -np.inf, np.nan], dtype)])
-    x = np.abs(x) if name == "log" else x
-
-    np.testing.assert_allclose(CALL[name](x), NEARLY[name](x), rtol=4 * np.finfo(dtype).eps, atol=0)
-
-
 @pytest.mark.parametrize("name", WITH_NUMBER)
 def test_a_python_number_takes_the_dtype_of_the_array(name):
     @settings(max_examples=40, deadline=None, derandomize=True)
@@ -120,7 +104,7 @@ def test_a_python_number_takes_the_dtype_of_the_array(name):
     check()
 
 
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "full_like"])
+@pytest.mark.parametrize("name", BINARY)
 def test_a_0d_array_is_used_as_a_number(name):
     a, s = random(3, 4), np.array(0.3, np.float32)
 
@@ -147,24 +131,11 @@ def test_in_place_with_itself_sees_each_element_before_it_is_written():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_updates_with_a_factor(dtype):
-    p, g = random(40, dtype=dtype), random(40, dtype=dtype, seed=1)
-    step = dtype(0.1)
-
-    check_equal(CALL["add_scaled"](p, g, 0.1), p + step * g)
-    expected = p - step * g
-    assert CALL["sgd_"](p, g, 0.1) is p
-    check_equal(p, expected)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sum_and_mean_have_numpys_bits_at_every_size(dtype):
+def test_sum_has_numpys_bits_at_every_size(dtype):
     values = random(4096, dtype=dtype) * np.exp(8 * random(4096, dtype=dtype, seed=1))
     for size in (*range(1100), 1337, 2047, 2048, 2056, 3001, 4095, 4096):
         x = values[:size]
-        expected = np.add.reduce(x)
-        check_equal(CALL["sum"](x), np.asarray(expected))
-        check_equal(CALL["mean"](x), np.asarray(expected / size if size else dtype(np.nan)))
+        check_equal(CALL["sum"](x), np.asarray(np.add.reduce(x)))
 
 
 @pytest.mark.parametrize("shape", [(), (1, 1), (4, 4), (3, 5, 7), (128, 9), (9, 128), (2, 1, 600)])
@@ -177,17 +148,6 @@ def test_sum_of_any_shape_adds_in_memory_order(shape):
 def test_sum_of_negative_zeros_is_zero_and_large_arrays_are_refused():
     assert not np.signbit(CALL["sum"](np.full(3, -0.0, np.float32)))
     assert CALL["sum"](np.ones(4097, np.float32)) is None
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 100), (700, 2), (2, 3, 4), (9,)])
-def test_column_sum_keeps_the_last_dimension(dtype, shape):
-    x = random(*shape, dtype=dtype)
-
-    found = CALL["column_sum"](x)
-
-    assert (found.shape, found.dtype) == (shape[-1:], dtype)
-    np.testing.assert_allclose(found, x.reshape(-1, shape[-1]).sum(0, dtype=np.float64), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
@@ -729,13 +689,10 @@ def test_a_wrong_number_of_arguments_is_refused(name):
     assert CALL[name](*[GOOD] * 4) is None
 
 
-@pytest.mark.parametrize("name", [*IN_PLACE, "relu_", "fill_", "add_scaled_", "sgd_"])
+@pytest.mark.parametrize("name", IN_PLACE)
 def test_read_only_memory_is_not_written(name):
-    special = {"relu_": (), "fill_": (1.0,), "add_scaled_": (GOOD, 1.0), "sgd_": (GOOD, 1.0)}
-    others = special.get(name, (GOOD,))
-
-    assert CALL[name](READ_ONLY, *others) is None
-    assert CALL[name](READ_ONLY.copy(), *others) is not None
+    assert CALL[name](READ_ONLY, GOOD) is None
+    assert CALL[name](READ_ONLY.copy(), GOOD) is not None
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
@@ -788,8 +745,8 @@ def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream, draw
     a, b, w = random(2, 3), random(2, 3, seed=1), random(4, 3)
     bias, zero, places = random(4), np.zeros((), np.float32), np.array([[0, 1, 1], [1, 0, 0]])
     calls = [(CALL["add"], a, b), (CALL["add"], a, 1.5), (CALL["add"], a, 7), (CALL["add"], a, zero),
-             (CALL["add"], a, w), (CALL["add_"], a, 0.0), (CALL["exp"], a), (CALL["mul_grad"], a, a, b),
-             (CALL["sum"], a), (CALL["column_sum"], a), (CALL["full_like"], a, zero), (CALL["cat"], [a, b], 1),
+             (CALL["add"], a, w), (CALL["add_"], a, 0.0), (CALL["sqrt"], a), (CALL["mul_grad"], a, a, b),
+             (CALL["sum"], a), (CALL["cat"], [a, b], 1),
              (CALL["cat"], [a, w], 1), (CALL["cat"], [a, w], 0), (CALL["stack"], [a, b], 0), (CALL["view"], a, (3, 2)),
              (CALL["view"], a, (3, -1)), (CALL["view"], a, (4, 2)), (CALL["expand"], a, (5, 2, 3)), (CALL["expand"], a, (2, 4)),
              (CALL["unsqueeze"], a, 1), (CALL["unsqueeze"], a, 3), (CALL["restrided"], a, (3,), (4,), 4),

@@ -15,9 +15,8 @@ class Elementwise:
     """A formula over arrays of one shape, in one loop.
 
     Args:
-        operands: a letter for each argument: `a` an array of the first one's shape, `n` a Python number, `s`
-            a number or 0-d array, `x` any of these. The first is always `a`; of `s` and `x` there is at most
-            one, and then no `n`.
+        operands: a letter for each argument: `a` an array of the first one's shape, `x` that, a 0-d array or a Python
+            number. The first is always `a`, and there is at most one `x`.
         formula: from one `Symbol` per argument to one result, or to a tuple of results, for which the builtin
             returns a tuple of arrays.
         in_place: write the result to the first argument, and return that.
@@ -45,13 +44,12 @@ def _elementwise_part(module: Module, name: str, op: Elementwise, real: Real) ->
     first = code.argument(0)
     code.require_array(first, C_ORDER | (pyabi.WRITEABLE if op.in_place else 0))
     count = code.count(first)
-    open_operand = next((k for k, letter in enumerate(op.operands) if letter in "xs"), None)
+    open_operand = op.operands.find("x")
     for k, letter in enumerate(op.operands[1:], start=1):
         if letter == "a":
             _require_alike(code, first, code.argument(k), count, op)
-    if open_operand is None:
-        numbers = {k: _number(code, k, scalar) for k, c in enumerate(op.operands) if c == "n"}
-        _finish(code, loop, first, count, numbers)
+    if open_operand < 0:
+        _finish(code, loop, first, count, {})
     else:
         _array_or_number(code, loop, first, count, open_operand, scalar)
     return code.text()
@@ -76,10 +74,6 @@ def _array_or_number(code: Part, loop: _Loops, first: str, count: str, k: int, s
     value = code.let(f"load {loop.real.llvm}, ptr {code.data(item)}")
     _finish(code, loop, first, count, {k: value})
     code.label("alike")
-    if op.operands[k] == "s":
-        code.require("false")
-        code.do("unreachable")
-        return
     _require_alike(code, first, item, count, op)
     _finish(code, loop, first, count, {})
 

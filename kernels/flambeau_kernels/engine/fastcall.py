@@ -101,9 +101,6 @@ class Code:
         at = self.let(f"getelementptr {llvm_type}, ptr {pointer}, i64 {index}")
         return self.let(f"load {llvm_type}, ptr {at}")
 
-    def as_double(self, value: str, real: Real) -> str:
-        return self.let(f"fpext float {value} to double") if real.kind is F32 else value
-
     def from_double(self, value: str, real: Real) -> str:
         return self.let(f"fptrunc double {value} to float") if real.kind is F32 else value
 

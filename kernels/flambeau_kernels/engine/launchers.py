@@ -20,7 +20,7 @@ import numpy as np
 import flambeau_kernels
 from flambeau_kernels import small
 from flambeau_kernels.engine import llvm, pyabi
-from flambeau_kernels.vocabulary import exp, log, sigmoid, sqrt, tanh, where
+from flambeau_kernels.vocabulary import sqrt, where
 
 __all__ = ["available", "compile_ahead", "load", "module_text"]
 
@@ -40,15 +40,12 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         compile: whether to compile them, which takes seconds, when no cached object is found.
 
     Elementwise, on arrays of one shape; `other` may also be a 0-d array or a Python number:
-        add sub mul div (array, other); rsub rdiv (array, number); add_scaled (a, b, number): a + number * b;
-        neg abs sqrt square reciprocal relu exp log tanh sigmoid (array);
-        mul_grad div_grad (grad, a, b), which return a pair; sqrt_grad relu_grad tanh_grad sigmoid_grad (grad,
-        out); square_grad (grad, input); zeros_like (array); full_like (array, number or 0-d array)
-    In place, returning the first argument, which must be writable: add_ sub_ mul_ div_ add_scaled_ relu_;
-        fill_ (array, number or 0-d array); sgd_ (param, grad, lr). An operand may be exactly the first
-        argument; one that shares a part of its memory is refused.
-    Others: sum mean (array) to 0-d, of up to 4,096 elements; column_sum (array) over all dimensions but the
-        last; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D, stored by rows or by columns;
+        add sub mul div (array, other); neg sqrt relu (array); mul_grad (grad, a, b), which returns a pair;
+        relu_grad tanh_grad (grad, out)
+    In place, returning the first argument, which must be writable: add_ sub_ mul_ div_. An operand may be exactly
+        the first argument; one that shares a part of its memory is refused.
+    Others: sum (array) to 0-d, of up to 4,096 elements; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D,
+        stored by rows or by columns;
         linear (x, weight, bias); bmm (a, b), 3-D; outer (a, b), 1-D. Products of one row or column are refused.
         cat stack (list of arrays, dim), of up to 64 kB; view expand (array, tuple of sizes), unsqueeze (array, dim) and
         restrided (array, shape, strides, bytes to skip), of any dtype; steps (array), its strides in elements; address
@@ -58,7 +55,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         over view_of sizes_of, for objects of the class that `small.of_class` was given: `builtins_objects`.
         normals (a kernel's table, state, position, tuple of sizes), draws (those, an array of the dtype, words for the
         kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random_stream`.
-    All but exp, log, tanh, sigmoid and column_sum have the bits of numpy's functions.
+    All have the bits of numpy's functions.
     """
     global _loaded, _failure
     if not available()[0]:
@@ -97,34 +94,14 @@ _ELEMENTWISE: dict[str, tuple[str, Callable[..., Any]]] = {
     "sub": ("ax", lambda a, b: a - b),
     "mul": ("ax", lambda a, b: a * b),
     "div": ("ax", lambda a, b: a / b),
-    "rsub": ("an", lambda a, number: number - a),
-    "rdiv": ("an", lambda a, number: number / a),
-    "add_scaled": ("aan", lambda a, b, factor: a + factor * b),
     "neg": ("a", lambda x: -x),
-    "abs": ("a", lambda x: abs(x)),
     "sqrt": ("a", lambda x: sqrt(x)),
-    "square": ("a", lambda x: x * x),
-    "reciprocal": ("a", lambda x: 1 / x),
     "relu": ("a", lambda x: where(x < 0, 0.0, x)),          # nan and -0.0 stay
-    "exp": ("a", lambda x: exp(x)),
-    "log": ("a", lambda x: log(x)),
-    "tanh": ("a", lambda x: tanh(x)),
-    "sigmoid": ("a", lambda x: sigmoid(x)),
     "mul_grad": ("aaa", lambda grad, a, b: (grad * b, grad * a)),
-    "div_grad": ("aaa", lambda grad, a, b: (grad / b, -grad * (a / b) / b)),
-    "sqrt_grad": ("aa", lambda grad, out: grad / (2 * out)),
-    "square_grad": ("aa", lambda grad, x: grad * (2 * x)),
     "relu_grad": ("aa", lambda grad, out: where(out <= 0, 0.0, grad)),
     "tanh_grad": ("aa", lambda grad, out: grad * (1 - out * out)),
-    "sigmoid_grad": ("aa", lambda grad, out: grad * ((1 - out) * out)),
-    "zeros_like": ("a", lambda array: 0.0),
-    "full_like": ("as", lambda array, value: value),
 }
-_IN_PLACE = {
-    "fill_": ("as", lambda array, value: value),
-    "sgd_": ("aan", lambda param, grad, lr: param - lr * grad),
-}
-_ALSO_IN_PLACE = ("add", "sub", "mul", "div", "add_scaled", "relu")
+_ALSO_IN_PLACE = ("add", "sub", "mul", "div")
 
 # name: whether the transpose of the first, and of the second, operand is meant
 _PRODUCTS = {"matmul": (False, False), "matmul_nt": (False, True), "matmul_tn": (True, False)}
@@ -132,9 +109,8 @@ _NEED_BLAS = (*_PRODUCTS, "linear", "bmm")
 
 
 def _names() -> list[str]:
-    return [*_ELEMENTWISE, *(f"{name}_" for name in _ALSO_IN_PLACE), *_IN_PLACE, *_PRODUCTS,
-            "sum", "mean", "column_sum", "linear", "bmm", "outer", "normals", "draws", "redraws", "same", "cat", "stack",
-            *_OF_PLACES, *_OF_ANY_DTYPE]
+    return [*_ELEMENTWISE, *(f"{name}_" for name in _ALSO_IN_PLACE), *_PRODUCTS, "sum", "linear", "bmm", "outer",
+            "normals", "draws", "redraws", "same", "cat", "stack", *_OF_PLACES, *_OF_ANY_DTYPE]
 
 
 _OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs", "pick_slices")
@@ -159,7 +135,7 @@ def module_text(scales: bool = False) -> str:
     from flambeau_kernels.scalar.words import READING
 
     module = fastcall.Module(scales)
-    in_place = {**{f"{name}_": _ELEMENTWISE[name] for name in _ALSO_IN_PLACE}, **_IN_PLACE}
+    in_place = {f"{name}_": _ELEMENTWISE[name] for name in _ALSO_IN_PLACE}
     for name, (operands, function) in {**_ELEMENTWISE, **in_place}.items():
         formula = Formula(function).bind(READING)
         op = builtins_elementwise.Elementwise(operands, formula, name in in_place)
@@ -167,8 +143,6 @@ def module_text(scales: bool = False) -> str:
     for name, transposed in _PRODUCTS.items():
         builtins_products.matmul(module, name, transposed)
     builtins_sums.total(module, "sum")
-    builtins_sums.total(module, "mean", mean=True)
-    builtins_sums.column_sum(module, "column_sum")
     builtins_products.linear(module, "linear")
     builtins_products.batches(module, "bmm")
     builtins_products.outer(module, "outer")
