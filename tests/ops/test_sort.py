@@ -90,3 +90,25 @@ def test_results_have_names():
 def test_mistakes_are_explained(call, error, said):
     with pytest.raises(error, match=said):
         call()
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(fb.int8, 150), (fb.int16, 40000), (fb.uint8, 200), (fb.int32, 300)], ids=str)
+def test_unique_of_integers_that_lie_farther_apart_than_their_dtype_counts(dtype, count):
+    info = fb.iinfo(dtype)
+    values = np.random.default_rng(0).integers(max(info.min, -40000), min(info.max, 40000), count, endpoint=True).astype(dtype.numpy)
+    values[:2] = max(info.min, -40000), min(info.max, 40000)
+    found, inverse, counts = fb.tensor(values).unique(return_inverse=True, return_counts=True)
+    expected = np.unique(values, return_inverse=True, return_counts=True)
+
+    assert [found.tolist(), inverse.tolist(), counts.tolist()] == [x.tolist() for x in expected]
+
+
+@pytest.mark.parametrize("rows", [9, 500])
+def test_unique_slices_with_nan_are_all_kept_and_equal_ones_without_are_merged(rows):
+    values = np.random.default_rng(0).choice([0.0, -0.0, 1.0, np.nan], (rows, 2))
+    found, inverse, counts = fb.unique(fb.tensor(values), dim=0, return_inverse=True, return_counts=True)
+    with_nan = np.isnan(values).any(1)
+
+    assert len(found) == with_nan.sum() + len({*map(tuple, values[~with_nan])})
+    np.testing.assert_array_equal(found[inverse].numpy(), values)
+    assert counts.tolist() == np.bincount(inverse.numpy()).tolist()

@@ -204,7 +204,8 @@ def count_values(a: np.ndarray, low: int, count: int) -> np.ndarray:
         from .counting import tally
 
         return tally(np.ascontiguousarray(a), low, count)
-    return np.bincount((a - low if low else a).astype(np.int64, copy=False).reshape(-1), minlength=count)
+    places = a.astype(np.int64, copy=False)  # differences of narrow integers may not fit
+    return np.bincount((places - low if low else places).reshape(-1), minlength=count)
 
 
 def count_bins(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
