@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import as_array, encode_png, grid_of
+from ._proto import proto
 
 __all__ = ["add_to_config", "write_labels", "write_sprite", "write_vectors"]
 
@@ -40,13 +41,13 @@ def write_sprite(images: Any, folder: Path) -> None:
 def add_to_config(log_dir: str, name: str, subfolder: str, images: Any, has_labels: bool) -> None:
     """``projector_config.pbtxt`` with one more embedding."""
     from google.protobuf import text_format
-    from tensorboard.plugins.projector.projector_config_pb2 import EmbeddingInfo, ProjectorConfig
 
+    messages = proto("plugins.projector.projector_config_pb2")
     path = Path(log_dir) / "projector_config.pbtxt"
-    config = ProjectorConfig()
+    config = messages.ProjectorConfig()
     if path.exists():
         text_format.Parse(path.read_text(encoding="utf-8"), config)
-    info = EmbeddingInfo(tensor_name=name, tensor_path=os.path.join(subfolder, "tensors.tsv"))
+    info = messages.EmbeddingInfo(tensor_name=name, tensor_path=os.path.join(subfolder, "tensors.tsv"))
     if has_labels:
         info.metadata_path = os.path.join(subfolder, "metadata.tsv")
     if images is not None:

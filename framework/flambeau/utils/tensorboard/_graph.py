@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorboard.compat.proto.attr_value_pb2 import AttrValue
-from tensorboard.compat.proto.config_pb2 import RunMetadata
-from tensorboard.compat.proto.graph_pb2 import GraphDef
-from tensorboard.compat.proto.node_def_pb2 import NodeDef
-from tensorboard.compat.proto.step_stats_pb2 import DeviceStepStats, StepStats
-from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-from tensorboard.compat.proto.versions_pb2 import VersionDef
-
 import flambeau as fb
+
+from ._proto import proto
 
 __all__ = ["graph_of"]
 
+AttrValue = proto("compat.proto.attr_value_pb2").AttrValue
+RunMetadata = proto("compat.proto.config_pb2").RunMetadata
+GraphDef = proto("compat.proto.graph_pb2").GraphDef
+NodeDef = proto("compat.proto.node_def_pb2").NodeDef
+DeviceStepStats = proto("compat.proto.step_stats_pb2").DeviceStepStats
+StepStats = proto("compat.proto.step_stats_pb2").StepStats
+TensorShapeProto = proto("compat.proto.tensor_shape_pb2").TensorShapeProto
+VersionDef = proto("compat.proto.versions_pb2").VersionDef
 
-def graph_of(model: Any, inputs: Any) -> tuple[GraphDef, RunMetadata]:
+
+def graph_of(model: Any, inputs: Any) -> tuple[Any, Any]:
     """The graph of one call ``model(*inputs)``: a node for each call of a module that has no modules inside.
 
     Args:
@@ -49,7 +52,7 @@ class _Recorder:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.nodes: list[NodeDef] = []
+        self.nodes: list[Any] = []
         self.made_by: dict[int, str] = {}
         self.kept: list[Any] = []  # so that no identity is used twice
         self.calls: dict[str, int] = {}

@@ -6,12 +6,15 @@ import json
 from typing import Any
 
 import numpy as np
-from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
-from tensorboard.compat.proto.tensor_pb2 import TensorProto
-from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.util import tensor_util
 
 from ._arrays import as_array, as_number, encode_gif, encode_png, encode_wav, picture
+from ._proto import proto
+
+_messages = proto("compat.proto.summary_pb2")
+HistogramProto, Summary, SummaryMetadata = _messages.HistogramProto, _messages.Summary, _messages.SummaryMetadata
+TensorProto = proto("compat.proto.tensor_pb2").TensorProto
+TensorShapeProto = proto("compat.proto.tensor_shape_pb2").TensorShapeProto
 
 __all__ = [
     "audio",
@@ -30,7 +33,7 @@ __all__ = [
     "video",
 ]
 
-def scalar(name: str, value: Any, new_style: bool = False, double_precision: bool = False) -> Summary:
+def scalar(name: str, value: Any, new_style: bool = False, double_precision: bool = False) -> Any:
     """One number.
 
     Args:
@@ -48,14 +51,14 @@ def scalar(name: str, value: Any, new_style: bool = False, double_precision: boo
     return Summary(value=[Summary.Value(tag=name, tensor=tensor, metadata=metadata)])
 
 
-def tensor_proto(tag: str, tensor: Any) -> Summary:
+def tensor_proto(tag: str, tensor: Any) -> Any:
     """A whole tensor."""
     made = tensor_util.make_tensor_proto(as_array(tensor))
     metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="tensor"))
     return Summary(value=[Summary.Value(tag=tag, tensor=made, metadata=metadata)])
 
 
-def histogram(name: str, values: Any, bins: Any = "tensorflow", max_bins: int | None = None) -> Summary:
+def histogram(name: str, values: Any, bins: Any = "tensorflow", max_bins: int | None = None) -> Any:
     """How often `values` fall into `bins`.
 
     Args:
@@ -112,7 +115,7 @@ def histogram_raw(
     sum_squares: float,
     bucket_limits: Any,
     bucket_counts: Any,
-) -> Summary:
+) -> Any:
     """A histogram that was counted elsewhere.
 
     Args:
@@ -132,7 +135,7 @@ def histogram_raw(
     return Summary(value=[Summary.Value(tag=name, histo=made)])
 
 
-def image(tag: str, tensor: Any, rescale: float = 1, dataformats: str = "NCHW") -> Summary:
+def image(tag: str, tensor: Any, rescale: float = 1, dataformats: str = "NCHW") -> Any:
     """A picture, or a batch of them as one grid; see `SummaryWriter.add_image`.
 
     Args:
@@ -145,7 +148,7 @@ def image(tag: str, tensor: Any, rescale: float = 1, dataformats: str = "NCHW") 
 
 def image_boxes(
     tag: str, tensor_image: Any, tensor_boxes: Any, rescale: float = 1, dataformats: str = "CHW", labels: Any = None
-) -> Summary:
+) -> Any:
     """A picture with boxes of ``(left, top, right, bottom)`` in pixels, and perhaps a label for each.
 
     Args:
@@ -157,7 +160,7 @@ def image_boxes(
     return _image(tag, pixels, rescale, as_array(tensor_boxes), labels)
 
 
-def _image(tag: str, pixels: np.ndarray, rescale: float, boxes: Any = None, labels: Any = None) -> Summary:
+def _image(tag: str, pixels: np.ndarray, rescale: float, boxes: Any = None, labels: Any = None) -> Any:
     pixels = np.ascontiguousarray(pixels)
     height, width, channels = pixels.shape
     made = Summary.Image(
@@ -169,7 +172,7 @@ def _image(tag: str, pixels: np.ndarray, rescale: float, boxes: Any = None, labe
     return Summary(value=[Summary.Value(tag=tag, image=made)])
 
 
-def video(tag: str, tensor: Any, fps: float = 4) -> Summary:
+def video(tag: str, tensor: Any, fps: float = 4) -> Any:
     """Films ``(N, T, C, H, W)`` side by side, as one animated GIF.
 
     Args:
@@ -193,7 +196,7 @@ def video(tag: str, tensor: Any, fps: float = 4) -> Summary:
     return Summary(value=[Summary.Value(tag=tag, image=encoded)])
 
 
-def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Summary:
+def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Any:
     """A sound of one channel, numbers of -1 to 1, ``(1, L)`` or ``(L,)``.
 
     Args:
@@ -213,11 +216,9 @@ def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Summary:
     return Summary(value=[Summary.Value(tag=tag, audio=made)])
 
 
-def text(tag: str, text: str) -> Summary:
+def text(tag: str, text: str) -> Any:
     """A text, in Markdown."""
-    from tensorboard.plugins.text.plugin_data_pb2 import TextPluginData
-
-    content = TextPluginData(version=0).SerializeToString()
+    content = proto("plugins.text.plugin_data_pb2").TextPluginData(version=0).SerializeToString()
     metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text", content=content))
     tensor = TensorProto(
         dtype="DT_STRING",
@@ -227,13 +228,12 @@ def text(tag: str, text: str) -> Summary:
     return Summary(value=[Summary.Value(tag=tag + "/text_summary", metadata=metadata, tensor=tensor)])
 
 
-def custom_scalars(layout: dict[str, dict[str, Any]]) -> Summary:
+def custom_scalars(layout: dict[str, dict[str, Any]]) -> Any:
     """How scalars are drawn together: category -> chart -> ``['Multiline' or 'Margin', tags]``.
 
     Raises: ValueError for another kind of chart, or a margin chart without three tags.
     """
-    from tensorboard.plugins.custom_scalar import layout_pb2
-
+    layout_pb2 = proto("plugins.custom_scalar.layout_pb2")
     categories = []
     for title, charts in layout.items():
         made = []
@@ -255,7 +255,7 @@ def custom_scalars(layout: dict[str, dict[str, Any]]) -> Summary:
     return Summary(value=[Summary.Value(tag="custom_scalars__config__", tensor=tensor, metadata=metadata)])
 
 
-def pr_curve(tag: str, labels: Any, predictions: Any, num_thresholds: int = 127, weights: Any = None) -> Summary:
+def pr_curve(tag: str, labels: Any, predictions: Any, num_thresholds: int = 127, weights: Any = None) -> Any:
     """Precision against recall at thresholds between 0 and 1.
 
     Args:
@@ -280,7 +280,7 @@ def pr_curve(tag: str, labels: Any, predictions: Any, num_thresholds: int = 127,
 
 def pr_curve_raw(
     tag: str, tp: Any, fp: Any, tn: Any, fn: Any, precision: Any, recall: Any, num_thresholds: int = 127, weights: Any = None
-) -> Summary:
+) -> Any:
     """A curve that was counted elsewhere: true and false positives, true and false negatives, precision and recall.
 
     Args:
@@ -288,9 +288,8 @@ def pr_curve_raw(
         num_thresholds: how many, at most 127.
         weights: not used.
     """
-    from tensorboard.plugins.pr_curve.plugin_data_pb2 import PrCurvePluginData
-
-    content = PrCurvePluginData(version=0, num_thresholds=min(num_thresholds, 127)).SerializeToString()
+    plugin_data = proto("plugins.pr_curve.plugin_data_pb2")
+    content = plugin_data.PrCurvePluginData(version=0, num_thresholds=min(num_thresholds, 127)).SerializeToString()
     metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="pr_curves", content=content))
     data = np.stack([as_array(row).reshape(-1) for row in (tp, fp, tn, fn, precision, recall)]).astype(np.float32)
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in data.shape])
@@ -300,7 +299,7 @@ def pr_curve_raw(
 
 def mesh(
     tag: str, vertices: Any, colors: Any, faces: Any, config_dict: dict[str, Any] | None, display_name: str | None = None
-) -> Summary:
+) -> Any:
     """A mesh or a cloud of points.
 
     Args:
@@ -311,8 +310,8 @@ def mesh(
         display_name: the title.
     """
     from tensorboard.plugins.mesh import metadata as of_mesh
-    from tensorboard.plugins.mesh.plugin_data_pb2 import MeshPluginData
 
+    MeshPluginData = proto("plugins.mesh.plugin_data_pb2").MeshPluginData
     parts = [
         (vertices, MeshPluginData.VERTEX, np.float32),
         (faces, MeshPluginData.FACE, np.int32),
@@ -333,7 +332,7 @@ def mesh(
 
 def hparams(
     hparam_dict: dict[str, Any], metric_dict: dict[str, Any], hparam_domain_discrete: dict[str, list[Any]] | None = None
-) -> tuple[Summary, Summary, Summary]:
+) -> tuple[Any, Any, Any]:
     """What was tried in a run and what is measured: the experiment, the beginning and the end of the session.
 
     Args:
@@ -342,15 +341,7 @@ def hparams(
         hparam_domain_discrete: name -> the values it may have.
     Raises: TypeError for other values; ValueError for other types.
     """
-    from google.protobuf.struct_pb2 import ListValue, Value
-    from tensorboard.plugins.hparams.api_pb2 import (
-        DataType,
-        Experiment,
-        HParamInfo,
-        MetricInfo,
-        MetricName,
-        Status,
-    )
+    from google.protobuf import struct_pb2
     from tensorboard.plugins.hparams.metadata import (
         EXPERIMENT_TAG,
         PLUGIN_DATA_VERSION,
@@ -358,12 +349,9 @@ def hparams(
         SESSION_END_INFO_TAG,
         SESSION_START_INFO_TAG,
     )
-    from tensorboard.plugins.hparams.plugin_data_pb2 import (
-        HParamsPluginData,
-        SessionEndInfo,
-        SessionStartInfo,
-    )
 
+    values: Any = struct_pb2
+    api, plugin_data = proto("plugins.hparams.api_pb2"), proto("plugins.hparams.plugin_data_pb2")
     for name, given in (("hparam_dict", hparam_dict), ("metric_dict", metric_dict)):
         if not isinstance(given, dict):
             raise TypeError(f"parameter: {name} should be a dictionary, nothing logged.")
@@ -375,7 +363,7 @@ def hparams(
             raise TypeError(f"parameter: hparam_domain_discrete[{name}] should be a list of same type as hparam_dict[{name}].")
 
     kinds = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", int: "DATA_TYPE_FLOAT64", float: "DATA_TYPE_FLOAT64"}
-    start, infos = SessionStartInfo(), []
+    start, infos = plugin_data.SessionStartInfo(), []
     for name, value in hparam_dict.items():
         if value is None:
             continue
@@ -385,18 +373,18 @@ def hparams(
         if kind is None:
             raise ValueError("value should be one of int, float, str, bool, or torch.Tensor")
         field = {bool: "bool_value", str: "string_value"}.get(kind, "number_value")
-        start.hparams[name].CopyFrom(Value(**{field: value}))
-        possible = ListValue(values=[Value(**{field: v}) for v in domains[name]]) if name in domains else None
-        infos.append(HParamInfo(name=name, type=DataType.Value(kinds[kind]), domain_discrete=possible))
+        start.hparams[name].CopyFrom(values.Value(**{field: value}))
+        possible = values.ListValue(values=[values.Value(**{field: v}) for v in domains[name]]) if name in domains else None
+        infos.append(api.HParamInfo(name=name, type=api.DataType.Value(kinds[kind]), domain_discrete=possible))
 
-    def wrapped(tag: str, **content: Any) -> Summary:
-        data = HParamsPluginData(version=PLUGIN_DATA_VERSION, **content).SerializeToString()
+    def wrapped(tag: str, **content: Any) -> Any:
+        data = plugin_data.HParamsPluginData(version=PLUGIN_DATA_VERSION, **content).SerializeToString()
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME, content=data))
         return Summary(value=[Summary.Value(tag=tag, metadata=metadata)])
 
-    metrics = [MetricInfo(name=MetricName(tag=name)) for name in metric_dict]
+    metrics = [api.MetricInfo(name=api.MetricName(tag=name)) for name in metric_dict]
     return (
-        wrapped(EXPERIMENT_TAG, experiment=Experiment(hparam_infos=infos, metric_infos=metrics)),
+        wrapped(EXPERIMENT_TAG, experiment=api.Experiment(hparam_infos=infos, metric_infos=metrics)),
         wrapped(SESSION_START_INFO_TAG, session_start_info=start),
-        wrapped(SESSION_END_INFO_TAG, session_end_info=SessionEndInfo(status=Status.Value("STATUS_SUCCESS"))),
+        wrapped(SESSION_END_INFO_TAG, session_end_info=plugin_data.SessionEndInfo(status=api.Status.Value("STATUS_SUCCESS"))),
     )

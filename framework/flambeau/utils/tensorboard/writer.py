@@ -11,12 +11,13 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from tensorboard.compat.proto import event_pb2
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from . import summary
 from ._arrays import as_array, as_number, picture_of_figure
+from ._proto import proto
+
+event_pb2 = proto("compat.proto.event_pb2")
 
 __all__ = ["FileWriter", "SummaryWriter"]
 
@@ -32,13 +33,14 @@ class FileWriter:
     """
 
     def __init__(self, log_dir: str, max_queue: int = 10, flush_secs: int = 120, filename_suffix: str = "") -> None:
-        self.event_writer = EventFileWriter(str(log_dir), max_queue, flush_secs, filename_suffix)
+        self._settings = (str(log_dir), max_queue, flush_secs, filename_suffix)
+        self.event_writer = EventFileWriter(*self._settings)
 
     def get_logdir(self) -> str:
         """The folder."""
         return self.event_writer.get_logdir()
 
-    def add_event(self, event: Event, step: int | None = None, walltime: float | None = None) -> None:
+    def add_event(self, event: Any, step: int | None = None, walltime: float | None = None) -> None:
         """Write `event`.
 
         Args:
@@ -71,7 +73,7 @@ class FileWriter:
 
     def reopen(self) -> None:
         """Go on after `close`, in a new file."""
-        self.event_writer.reopen()
+        self.event_writer = EventFileWriter(*self._settings)
 
 
 class SummaryWriter:
@@ -114,8 +116,9 @@ class SummaryWriter:
             self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
             if self.purge_step is not None:
                 step = self.purge_step
-                self.file_writer.add_event(Event(step=step, file_version="brain.Event:2"))
-                self.file_writer.add_event(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
+                self.file_writer.add_event(event_pb2.Event(step=step, file_version="brain.Event:2"))
+                started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+                self.file_writer.add_event(event_pb2.Event(step=step, session_log=started))
                 self.purge_step = None
         return self.file_writer
 
