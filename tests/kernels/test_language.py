@@ -242,9 +242,45 @@ def test_what_is_not_in_the_language_is_refused_with_file_and_line(broken, words
         broken.run(1, np.zeros(1, np.float32))
 
 
+@kernel
+def count_up(chunk, by, to):
+    to[chunk] = to[chunk] + by
+
+
 def test_a_wrong_number_of_arguments_is_refused():
     with pytest.raises(TypeError, match="5 arguments wanted, 1 given"):
         constructs.run(1, np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        (None, TypeError, "NoneType"),
+        ("3", TypeError, "str"),
+        (1 << 70, OverflowError, r"too (large|big)"),
+        (np.ones(3), TypeError, "integer"),
+    ],
+)
+def test_arguments_that_are_no_numbers_are_refused_before_a_kernel_runs(given, kind, words):
+    untouched = np.zeros(2, np.int64)
+    form = count_up.form((int, untouched.dtype), {})
+
+    with pytest.raises(kind, match=words):
+        form(1, False, given, untouched)
+    assert not untouched.any()
+
+
+@pytest.mark.parametrize("given", [None, 3, [1, 2], "array", 2.5])
+def test_what_is_no_array_is_refused_before_a_kernel_follows_it(given):
+    with pytest.raises(TypeError, match="array"):
+        count_up.form((int, np.dtype(np.int64)), {})(1, False, 1, given)
+
+
+def test_a_form_counts_its_arguments():
+    form = count_up.form((int, np.dtype(np.int64)), {})
+
+    with pytest.raises(TypeError, match="number of arguments"):
+        form(1, False, 1)
 
 
 def test_a_second_process_reads_the_object_from_disk(tmp_path):

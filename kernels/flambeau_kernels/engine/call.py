@@ -22,8 +22,9 @@ from flambeau_kernels.engine.language import Kernel
 from flambeau_kernels.engine.lasting import lasting
 
 # Slots of the table behind a builtin.
-FUNCTION, COUNT, RING, KINDS_AT = 0, 1, 10, 12
+FUNCTION, COUNT, RING, KINDS_AT = 0, 1, 10, 16
 (POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, AS_INTEGER, AS_FLOAT) = range(2, 10)
+(NDARRAY, IS_SUBCLASS, OCCURRED, REFUSE, TYPE_ERROR) = range(11, 16)
 _POINTER, _INTEGER, _FLOAT = 0, 1, 2
 
 
@@ -141,7 +142,9 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
     python, address = ctypes.pythonapi, native.address_of
     return ((POOL, record), (PARALLEL, parallel), (NONE, id(None)), (INCREF, address(python.Py_IncRef)),
             (SAVE, address(python.PyEval_SaveThread)), (RESTORE, address(python.PyEval_RestoreThread)),
-            (RING, journal.address()), (AS_INTEGER, address(python.PyLong_AsLongLong)), (AS_FLOAT, address(python.PyFloat_AsDouble)))
+            (RING, journal.address()), (AS_INTEGER, address(python.PyLong_AsLongLong)), (AS_FLOAT, address(python.PyFloat_AsDouble)),
+            (NDARRAY, id(np.ndarray)), (IS_SUBCLASS, address(python.PyType_IsSubtype)), (OCCURRED, address(python.PyErr_Occurred)),
+            (REFUSE, address(python.PyErr_SetString)), (TYPE_ERROR, id(TypeError)))
 
 
 @functools.cache
@@ -164,14 +167,27 @@ def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) ->
 
 slot = native.slot
 
+
+def _message(name: str, text: str) -> str:
+    return f'@{name} = internal constant [{len(text) + 1} x i8] c"{text}\\00"'
+
+
 _TEXT = f"""
+{_message("miscounted.text", "a kernel was given another number of arguments than it was compiled for")}
+{_message("no.array.text", "a kernel was given something else where it was compiled for an array")}
+
+; The arguments are looked at before anything runs: a kernel follows what it is given.
 define ptr @run(ptr %self, ptr %args, i64 %nargs) {{
 entry:
   %plan.at = getelementptr i8, ptr %self, i64 {native.DATA_OFFSET}
   %plan = load ptr, ptr %plan.at
 {slot("fn", FUNCTION, "ptr")}{slot("count", COUNT)}{slot("integer", AS_INTEGER, "ptr")}
 {slot("float", AS_FLOAT, "ptr")}{slot("pool", POOL, "ptr")}{slot("parallel", PARALLEL, "ptr")}
-  %room = add i64 %count, 1
+{slot("ndarray", NDARRAY, "ptr")}{slot("occurred", OCCURRED, "ptr")}
+  %room = add i64 %count, 2
+  %counted = icmp eq i64 %nargs, %room
+  br i1 %counted, label %begin, label %refuse
+begin:
   %slots = alloca i64, i64 %room
   %chunks.o = load ptr, ptr %args
   %chunks = call i64 %integer(ptr %chunks.o)
@@ -182,7 +198,7 @@ entry:
   %kinds = getelementptr i64, ptr %plan, i64 {KINDS_AT}
   br label %collect
 collect:
-  %k = phi i64 [0, %entry], [%knext, %next]
+  %k = phi i64 [0, %begin], [%knext, %next]
   %left = icmp slt i64 %k, %count
   br i1 %left, label %one, label %ready
 one:
@@ -194,6 +210,16 @@ one:
   switch i64 %kind, label %array [i64 {_INTEGER}, label %whole
                                   i64 {_FLOAT}, label %real]
 array:
+  %class.at = getelementptr i8, ptr %a, i64 {native.TYPE_OFFSET}
+  %class = load ptr, ptr %class.at
+  %exact = icmp eq ptr %class, %ndarray
+  br i1 %exact, label %take, label %derived
+derived:
+{slot("subclass", IS_SUBCLASS, "ptr")}
+  %is.array = call i32 %subclass(ptr %class, ptr %ndarray)
+  %may = icmp ne i32 %is.array, 0
+  br i1 %may, label %take, label %refuse
+take:
   %data.at = getelementptr i8, ptr %a, i64 {native.DATA_OFFSET}
   %data = load i64, ptr %data.at
   store i64 %data, ptr %to
@@ -210,6 +236,10 @@ next:
   %knext = add i64 %k, 1
   br label %collect
 ready:
+  %error = call ptr %occurred()
+  %fine = icmp eq ptr %error, null
+  br i1 %fine, label %run.it, label %fail
+run.it:
 {slot("jring", RING, "ptr")}{journal.ir("j", "%plan", "%chunks")}
   %several = icmp sgt i64 %chunks, 1
   %asked = icmp ne i64 %release, 0
@@ -228,5 +258,12 @@ done:
 {slot("none", NONE, "ptr")}{slot("incref", INCREF, "ptr")}
   call void %incref(ptr %none)
   ret ptr %none
+refuse:
+  %text = phi ptr [@miscounted.text, %entry], [@no.array.text, %derived]
+{slot("say", REFUSE, "ptr")}{slot("type_error", TYPE_ERROR, "ptr")}
+  call void %say(ptr %type_error, ptr %text)
+  br label %fail
+fail:
+  ret ptr null
 }}
 """

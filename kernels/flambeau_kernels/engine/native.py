@@ -25,6 +25,7 @@ from flambeau_kernels.engine.lasting import lasting
 # it is to pack, 0 for others; a block is then no more than fits a tile of TILE_BYTES.
 
 TILE_BYTES = 1 << 14
+TYPE_OFFSET = 8                                       # of the class in every object
 DATA_OFFSET = 16                                      # of the data pointer in numpy's PyArrayObject
 
 
