@@ -113,6 +113,14 @@ def test_sizes_of_the_past_make_room_for_those_in_use():
     assert memory.statistics()["reused"] == reused + 1
 
 
+@pytest.mark.parametrize("bits", [46, 47, 48, 49, 52, 56, 59])
+@pytest.mark.parametrize("make", [np.empty, np.zeros])
+def test_arrays_that_no_address_space_holds_are_refused(make, bits):
+    for size in (1 << bits, (1 << bits) - 1, (1 << bits) + 1):
+        with pytest.raises(MemoryError):
+            make(size, np.uint8)
+
+
 def test_peaks():
     fb.cpu.reset_peak_memory_stats()
     before = fb.cpu.memory_allocated()

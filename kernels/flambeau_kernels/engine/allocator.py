@@ -31,6 +31,7 @@ LARGE_BITS = 16
 LARGE = 1 << LARGE_BITS                               # bytes from which a block is ours
 SPARE = 64 << 20                                      # may be kept however little was ever in use
 CLASSES = (48 - LARGE_BITS) * 8
+MOST = 1 << 47                                        # bytes of an array at most, as of user space
 # From here on blocks ask for huge pages: a thousandth of the page faults.
 HUGE_FROM = 4 << 20
 # Still larger ones begin at a multiple of such a page; below, the space this may cost would blur the size classes.
@@ -293,6 +294,12 @@ usual:
   %p = tail call ptr %malloc(ptr %context, i64 %size)
   ret ptr %p
 ours:
+  ; There are no lists for what no address space holds.
+  %beyond = icmp ugt i64 %size, {MOST}
+  br i1 %beyond, label %nothing, label %look
+nothing:
+  ret ptr null
+look:
   %capacity = call i64 @capacity(i64 %size)
   %kept = call ptr @take(ptr %r, i64 %capacity)
   %found = icmp ne ptr %kept, null
