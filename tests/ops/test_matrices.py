@@ -316,3 +316,75 @@ def test_matrix_exp_keeps_its_precision_in_forward_mode():
 
     want = scipy.linalg.expm_frechet(a.numpy(), direction.numpy(), compute_expm=False)
     assert abs(tangent.numpy() - want).max() < 1e-12 * abs(want).max()
+
+
+# -- infinities and nan, which LAPACK's iterations never end with ----------------------------------------------------------------
+
+
+@pytest.fixture(params=[(2, 2), (7, 4), (4, 7), (40, 40), (3, 5, 5)], ids=str)
+def infinite(request):
+    """Matrices of which the first holds an infinity."""
+    a = np.random.default_rng(1).standard_normal(request.param)
+    a[(0,) * a.ndim] = inf
+    return fb.tensor(a)
+
+
+def test_singular_values_of_a_matrix_with_an_infinity_are_nan_at_once(infinite):
+    first = (0,) * (infinite.ndim - 2)
+    rest = infinite[1:]
+
+    assert L.svdvals(infinite)[first].isnan().all()
+    assert L.svd(infinite).S[first].isnan().all()
+    assert L.cond(infinite)[first].isnan()
+    assert L.matrix_norm(infinite, 2)[first].isnan()
+    assert L.matrix_rank(infinite)[first] == 0
+    assert not L.pinv(infinite)[first].any()
+    if infinite.ndim > 2:
+        close(L.svdvals(infinite)[1:], L.svdvals(rest))
+        close(L.pinv(infinite)[1:], L.pinv(rest))
+
+
+def test_eigenvalues_of_a_matrix_with_an_infinity_are_nan_and_of_the_others_right():
+    a = np.stack([A[0], A[0] + A[0].T, A[0] + A[0].T])
+    a[0, 1, 1] = inf
+
+    assert L.eigvals(fb.tensor(a))[0].isnan().all()
+    assert L.eigh(fb.tensor(a)).eigenvalues[0].isnan().all()
+    close(L.eigvalsh(fb.tensor(a))[1:], np.linalg.eigvalsh(a[1:]))
+
+
+@pytest.mark.parametrize("name", ["svd", "svdvals", "pinv", "cond", "matrix_rank", "eigh", "eigvalsh", "eigvals"])
+def test_matrices_with_nan_are_refused_and_the_first_of_them_named(name):
+    a = fb.ones(3, 2, 2)
+    a[2, 0, 1] = fb.nan
+
+    with pytest.raises(L.LinAlgError, match=r"Batch element 2.*non-finite"):
+        getattr(L, name)(a)
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_least_squares_say_what_is_not_finite_before_lapack_sees_it(driver, capfd):
+    a, b, bad = fb.randn(4, 3), fb.randn(4, 2), fb.randn(4, 2)
+    bad[0, 0] = fb.nan
+    with pytest.raises(RuntimeError, match="NaN"):
+        L.lstsq(a, bad, driver=driver)
+    bad[0, 0] = inf
+    assert L.lstsq(a, bad, driver=driver).solution.isnan().all()
+    a[0, 0] = inf
+    if driver == "gelsy":
+        assert not L.lstsq(a, b, driver=driver).solution.any()
+    else:
+        with pytest.raises(L.LinAlgError, match="infinity"):
+            L.lstsq(a, b, driver=driver)
+
+    assert not "".join(capfd.readouterr())
+
+
+def test_the_gradient_of_a_determinant_with_an_infinity_is_there():
+    x = fb.ones(3, 3)
+    x[1, 1] = inf
+    x.requires_grad_()
+
+    L.det(x).backward()
+
+    assert x.grad.shape == (3, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import functools
 from math import prod
 from typing import Any
@@ -125,8 +126,7 @@ def _square_sum(a: Any) -> Any:
 
 def all_finite(a: Any) -> bool:
     """Whether no element is infinite or nan."""
-    s = _square_sum(a)
-    return s - s == 0 or bool(np.isfinite(a).all())
+    return cmath.isfinite(_square_sum(a)) or bool(np.isfinite(a).all())
 
 
 def _tried(loop: Any, *args: Any) -> Any:
@@ -279,40 +279,72 @@ def _solve_one(x: Any, y: Any, upper: bool, unit: bool) -> Any:
 
 
 def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
-    """Singular values, and with `vectors` ``(U, S, Vh)``. Raises: LinAlgError if the iteration does not converge."""
+    """Singular values, and with `vectors` ``(U, S, Vh)``; nan for matrices that hold an infinity.
+
+    Raises: LinAlgError for a nan, and if the iteration does not converge.
+    """
+    a, infinite = _without_infinities(name, a)
     made = _tried(_SVD[full_matrices, vectors], a)
-    if made is not None:
-        return made
-    if not all_finite(a):
-        raise LinAlgError(f"{name}: The algorithm failed to converge because the input matrix contained non-finite values.")
-    return _converging(name, np.linalg.svd, a, full_matrices, vectors)
+    if made is None:
+        made = _converging(name, np.linalg.svd, a, full_matrices, vectors)
+    return _nan_for(infinite, made)
+
+
+def _without_infinities(name: str, a: Any) -> tuple[Any, Any]:
+    """`a` with matrices of zeros for those that hold an infinity, and which these are; None for none.
+
+    LAPACK's iterations go on and on with infinities, and nothing interrupts them. Raises: LinAlgError if one holds a nan.
+    """
+    if all_finite(a):
+        return a, None
+    raise_singular(
+        name, np.isnan(a).any((-2, -1)), "The algorithm failed to converge because the input matrix contained non-finite values."
+    )
+    infinite = np.isinf(a).any((-2, -1))
+    return np.where(infinite[..., None, None], a.dtype.type(0), a), infinite
+
+
+def _nan_for(infinite: Any, made: Any) -> Any:
+    """`made`, an array or a tuple of them, with nan for the matrices that held an infinity."""
+    if infinite is not None:
+        for x in made if isinstance(made, tuple) else (made,):
+            x[infinite] = np.nan
+    return made
 
 
 def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
-    """Eigenvalues of Hermitian matrices, and with `vectors` ``(L, V)``. Raises: LinAlgError without convergence."""
-    if not all_finite(a):
-        bad = np.full(a.shape[:-1], np.nan, a.real.dtype)
-        return (bad, np.full_like(a, np.nan)) if vectors else bad
+    """Eigenvalues of Hermitian matrices, and with `vectors` ``(L, V)``; nan for matrices that hold an infinity.
+
+    Raises: LinAlgError for a nan, and without convergence.
+    """
+    a, infinite = _without_infinities(name, a)
     made = _tried(_EIGH[uplo, vectors], a)
-    if made is not None:
-        return made
-    return _converging(name, np.linalg.eigh if vectors else np.linalg.eigvalsh, a, uplo)
+    if made is None:
+        made = _converging(name, np.linalg.eigh if vectors else np.linalg.eigvalsh, a, uplo)
+    return _nan_for(infinite, made)
 
 
 def eig(name: str, a: Any, vectors: bool) -> Any:
-    """Eigenvalues of square matrices, and with `vectors` ``(L, V)``, complex. Raises: LinAlgError, RuntimeError for nan."""
-    if not all_finite(a):
-        raise RuntimeError(f"{name}: input tensor should not contain infs or NaNs.")
+    """Eigenvalues of square matrices, and with `vectors` ``(L, V)``, complex; nan for matrices that hold an infinity.
+
+    Raises: LinAlgError for a nan, and without convergence; RuntimeError for an infinity where vectors are wanted.
+    """
     wide = np.result_type(a.dtype, np.complex64)
+    if vectors and not all_finite(a):
+        raise RuntimeError(f"{name}: input tensor should not contain infs or NaNs.")
+    a, infinite = _without_infinities(name, a)
     made = _tried(_EIG if vectors else _EIGVALS, a)
     if made is None:
         made = _converging(name, np.linalg.eig if vectors else np.linalg.eigvals, a)
-    return (made[0].astype(wide, copy=False), made[1].astype(wide, copy=False)) if vectors else made.astype(wide, copy=False)
+    if vectors:
+        return made[0].astype(wide, copy=False), made[1].astype(wide, copy=False)
+    return _nan_for(infinite, made.astype(wide, copy=False))
 
 
 def _converging(name: str, rule: Any, *args: Any) -> Any:
     try:
-        return rule(*args)
+        made = rule(*args)
+        return tuple(made) if isinstance(made, tuple) else made
     except np.linalg.LinAlgError as error:
         raise LinAlgError(f"{name}: The algorithm failed to converge: {error}") from None
 

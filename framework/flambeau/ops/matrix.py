@@ -52,7 +52,9 @@ def _singular(a: Any, det: Any) -> bool:
     """Whether some matrix is singular for the working precision."""
     if not det.size:
         return False
-    values = np.linalg.svd(a, compute_uv=False)
+    if not _lapack.all_finite(a):
+        return False                                  # nothing tells: the gradient is nan or infinite as the inverse is
+    values = _lapack.svd("linalg.det", a, False, False)
     return bool((values[..., -1] <= values[..., 0] * np.finfo(a.dtype).eps * a.shape[-1]).any()) if values.shape[-1] else False
 
 

@@ -12,7 +12,7 @@ from .._arrays import ndarray
 from ..tensor import Tensor, wrap
 from . import _lapack
 from ._derive import return_type
-from ._lapack import check_floating, check_matrix, check_square, raise_singular
+from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, identity_like, matmul, triangle
 from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
 from .shape import broadcast_shapes
@@ -374,6 +374,9 @@ def _pseudo_inverse(a, atol, rtol, hermitian):
     else:
         u, values, vh = _lapack.svd("linalg.pinv", a, False, True)
         size = values
+        if not _lapack.all_finite(values):            # of a matrix with an infinity: its inverse is 0, as PyTorch's
+            infinite = np.isnan(values).any(-1)
+            values[infinite], u[infinite], vh[infinite] = 0, 0, 0
     limit = np.maximum(atol, rtol * size.max(-1))[..., None]
     inverse = np.where(size > limit, 1 / np.where(size > limit, values, 1), 0).astype(size.dtype)
     return (vh.conj().swapaxes(-1, -2) * inverse[..., None, :]) @ u.conj().swapaxes(-1, -2)
@@ -452,15 +455,13 @@ least_squares.node_class.title = "LinalgLstsqBackward0"
 
 @least_squares.kernel
 def _least_squares(a, b, rcond, driver):
-    import scipy.linalg
-
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
     solutions, ranks, values = [], [], []
     for x, y in _lapack.each(a, b):
         if not x.size or not y.size:
             made = (np.zeros((n, y.shape[-1]), a.dtype), None, 0, np.zeros(min(m, n), a.real.dtype))
         else:
-            made = scipy.linalg.lstsq(x, y, cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False)
+            made = _least_squares_of_one(x, y, rcond, driver)
         solutions.append(made[0])
         ranks.append(made[2])
         values.append(np.zeros(0) if made[3] is None else made[3])
@@ -469,6 +470,26 @@ def _least_squares(a, b, rcond, driver):
         _lapack.stacked(ranks, batch, (), np.int64),
         _lapack.stacked(values, batch, (0 if driver == "gelsy" else min(m, n),), a.real.dtype),
     )
+
+
+def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
+    """What scipy's `lstsq` returns. LAPACK has no answer where something is not finite, and says so on the terminal."""
+    import scipy.linalg
+
+    if np.isnan(x).any() or np.isnan(y).any():
+        raise LinAlgError("torch.linalg.lstsq: the input must not contain NaNs")
+    if not np.isfinite(x).all():
+        if driver != "gelsy":
+            raise LinAlgError(
+                "torch.linalg.lstsq: The least squares solution could not be computed because the input matrix does not have "
+                "full rank: it holds an infinity"
+            )
+        return np.zeros((x.shape[1], y.shape[1]), x.dtype), None, 0, None
+    finite = np.isfinite(y).all()
+    made = scipy.linalg.lstsq(
+        x, y if finite else np.zeros_like(y), cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False
+    )
+    return made if finite else (np.full_like(made[0], np.nan), *made[1:])
 
 
 @least_squares.vjp
