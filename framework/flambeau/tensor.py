@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau_kernels import small
 
-from . import _arrays, _state, _warn, dtypes
+from . import _arrays, _state, _warn, devices, dtypes
 from ._arrays import MetaArray
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
@@ -928,6 +928,8 @@ def device_of(array: Any) -> device:
 
 def channels_last_order(memory_format: Any, ndim: int) -> tuple[int, ...] | None:
     """Dimensions from the fastest to the slowest, or None if `memory_format` has another number of dimensions."""
+    if not isinstance(memory_format, devices.memory_format):
+        raise TypeError(f"argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
     if memory_format.name == "channels_last":
         return (1, 3, 2, 0) if ndim == 4 else None
     if memory_format.name == "channels_last_3d":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import flambeau as fb
 from flambeau.autograd.engine import _owns
+from flambeau.ops._spec import OPS
 
 
 def test_a_view_owns_memory_that_it_shows_whole_and_alone():
@@ -31,3 +33,23 @@ def test_changing_a_gradient_in_place_changes_nothing_else():
 
     assert (y.grad == 1).all()
     assert (given == 1).all()
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [lambda x: x.unbind(0), lambda x: x.T.unbind(1), lambda x: x.split(1), lambda x: x.split([1] * len(x)), lambda x: x.chunk(len(x))],
+    ids=["unbind", "unbind of columns", "split", "split into sizes", "chunk"],
+)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_the_gradient_of_a_piece_costs_nothing_for_the_other_pieces(cut, create_graph, monkeypatch):
+    x = fb.randn(60, 3, requires_grad=True)
+    total = sum((i * p.square()).sum() for i, p in enumerate(cut(x)))
+    views = []
+    for name in ("unbind", "split_sizes"):
+        rule = OPS[name].kernel_rule
+        monkeypatch.setattr(OPS[name], "kernel_rule", lambda *args, rule=rule: views.append(made := rule(*args)) or made)
+
+    (found,) = fb.autograd.grad(total, x, create_graph=create_graph)
+
+    assert fb.allclose(found, 2 * x * fb.arange(60)[:, None])
+    assert not views

@@ -89,7 +89,17 @@ def _asked(op: Op, args: tuple[Any, ...], out: Any, func: Any, otherwise: Any = 
     raise  # noqa: PLE0704  # the caller handles one
 
 
-_scope["unusual"], _scope["slow_inplace"], _scope["asked"] = _unusual, _slow_inplace, _asked
+def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
+    """Say what is wrong with `args` if the error that is being handled does not; else let it go on."""
+    from ._refusal import refusal
+
+    found = refusal(op.said, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error)
+    if found is None:
+        raise  # noqa: PLE0704  # the caller handles one
+    raise found from error
+
+
+_scope["unusual"], _scope["slow_inplace"], _scope["asked"], _scope["failed"] = _unusual, _slow_inplace, _asked, _failed
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 # Classes of arguments that leave operations to us.
 _scope["PLAIN"] = {Tensor, int, float, bool, complex, str, type(None), list, tuple, Size, dtype, device}
@@ -230,9 +240,10 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in operands)
         if strange:
             body += f"        if {strange}:\n            return asked(OP, ({args}{trailing}), {out}, run)\n"
-        body += f"        return fn({given})\n    return {name}\n"
+        body += f"        return fn({given})\n"
     else:
-        body += _asking_on_errors(f"run({given})", f"({args}{trailing}), {out}") + f"    return {name}\n"
+        body += _asking_on_errors(f"run({given})", f"({args}{trailing}), {out}")
+    body = _explained(body, f"({args}{trailing})") + f"    return {name}\n"
     constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, Node=op.node_class)
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
     constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
@@ -245,6 +256,12 @@ def _asking_on_errors(call: str, arguments: str) -> str:
         f"        try:\n            return {call}\n"
         f"        except (TypeError, AttributeError):\n            return asked(OP, {arguments})\n"
     )
+
+
+def _explained(body: str, arguments: str) -> str:
+    """Text of `body` that says what is wrong with `arguments` where it falls over; nothing is looked at unless it does."""
+    inner = "".join(f"    {line}\n" for line in body.splitlines())
+    return f"        try:\n{inner}        except Exception as error:\n            return failed(OP, {arguments}, error)\n"
 
 
 def _short_way(op: ElementwiseOp) -> str:
@@ -572,13 +589,15 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
     args = ", ".join(op.params)
     trailing = "," if len(op.params) == 1 else ""
     fast = _fast_inplace(op) if isinstance(op, ElementwiseOp) and op.dtype_rule.__name__ != "to_bool" else ""
-    text = (
-        f"def make(OP, run, FORMULA, WHOLE, {', '.join(constants)}):\n"
-        f"    def {op.name}_({params}):\n"
-        + _text([*read_names(op, form), "if SLOW:", f"    return slow_inplace(OP, ({args}{trailing}))"])
+    body = (
+        _text([*read_names(op, form), "if SLOW:", f"    return slow_inplace(OP, ({args}{trailing}))"])
         + fast
         + _text(refuse_missing(op, form))
         + _asking_on_errors(f"run({args})", f"({args}{trailing}), {op.params[0]}, None")
+    )
+    text = (
+        f"def make(OP, run, FORMULA, WHOLE, {', '.join(constants)}):\n    def {op.name}_({params}):\n"
+        + _explained(body, f"({args}{trailing})")
         + f"    return {op.name}_\n"
     )
     constants.update(OP=op, run=op.run_inplace, FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))

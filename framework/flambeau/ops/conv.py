@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._plans import Plan, planned
-from ._spec import FUNCTION, composite, describe, primitive
+from ._spec import FUNCTION, check_room, composite, describe, primitive
 
 Ints = tuple[int, ...]
 
@@ -18,10 +18,21 @@ Ints = tuple[int, ...]
 def as_ints(op: str, name: str, value: Any, n: int) -> Ints:
     """`value`, an int or a sequence of 1 or `n` of them, as a tuple of `n`. Raises: RuntimeError,
     TypeError otherwise."""
-    if value.__class__ is int:
+    if value.__class__ is int and -_MOST <= value <= _MOST:
         return (value,) * n
-    if value.__class__ is tuple and len(value) == n and all(x.__class__ is int for x in value):
+    if value.__class__ is tuple and len(value) == n and all(x.__class__ is int and -_MOST <= x <= _MOST for x in value):
         return value
+    made = _as_ints(op, name, value, n)
+    if any(not -_MOST <= x <= _MOST for x in made):
+        kind = TypeError if isinstance(value, (tuple, list)) else ValueError  # as PyTorch
+        raise kind(f"{op}(): argument '{name}' must be below 2**63: Overflow when unpacking long long")
+    return made
+
+
+_MOST = (1 << 63) - 1
+
+
+def _as_ints(op: str, name: str, value: Any, n: int) -> Ints:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return (int(value),) * n
     if isinstance(value, Tensor) and value.numel() == 1:
@@ -52,7 +63,7 @@ def _conj(a: Any) -> Any:
 
 
 # What was found right is right again for the same shapes, dtypes and settings: looking it up takes a tenth of checking.
-_found_right: set[Any] = set()
+_found_right: dict[Any, Any] = {}
 _MOST_FOUND = 1024
 _INTS = frozenset((int,))
 
@@ -63,12 +74,13 @@ def _check_convolution(input, weight, bias, stride, padding, dilation, transpose
     if all(s.__class__ is tuple for s in settings) and _INTS.issuperset(map(type, sum(settings, (groups,)))):
         a, w, b = input._a, weight._a, None if bias is None else bias._a
         key = (a.shape, a.dtype, w.shape, w.dtype, None if b is None else (b.shape, b.dtype), settings, transposed, groups)
-        if key in _found_right:
-            return input, weight, bias, stride, padding, dilation, bool(transposed), output_padding, groups
+        settled = _found_right.get(key)
+        if settled is not None:
+            return input, weight, bias, *settled
         checked = _check_anew(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         if len(_found_right) >= _MOST_FOUND:
             _found_right.clear()
-        _found_right.add(key)
+        _found_right[key] = checked[3:]
         return checked
     return _check_anew(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
@@ -100,6 +112,8 @@ def _check_anew(input, weight, bias, stride, padding, dilation, transposed, outp
     _check_settings(stride, padding, dilation, output_padding, transposed, groups)
     _check_channels(input, weight, bias, transposed, groups, operands)
     _check_extent(input, weight, stride, padding, dilation, transposed, output_padding, operands)
+    steps = zip(input.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding, strict=True)
+    stride, dilation = zip(*[_nearest_steps(*each, transposed) for each in steps], strict=True)
     return input, weight, bias, stride, padding, dilation, bool(transposed), output_padding, groups
 
 
@@ -125,6 +139,13 @@ def _check_settings(
             f"output_padding {output_padding}, "
             f"stride {stride}, dilation {dilation}"
         )
+
+
+def _nearest_steps(n: int, k: int, s: int, p: int, d: int, extra: int, transposed: bool) -> tuple[int, int]:
+    """Stride and dilation that mean the same and lead nowhere far: a lone window has no next one, nor a lone tap."""
+    if transposed:
+        return min(s, extra + 1) if n == 1 else s, min(d, extra + 1) if k == 1 else d
+    return min(s, n + 2 * p - d * (k - 1)), 1 if k == 1 else d
 
 
 def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups: int, operands: Any) -> None:
@@ -167,6 +188,7 @@ def _check_extent(
                 f"convolution: the output would have extent {made}, each must be "
                 f"positive\n{describe(**operands)}"
             )
+        check_room("convolution", (input.shape[0], weight.shape[1], *made), input._a.itemsize)
         return
     for n, k, p, d in zip(spatial, kernel, padding, dilation, strict=True):
         if n + 2 * p < d * (k - 1) + 1:
@@ -175,6 +197,9 @@ def _check_extent(
                 f"{d * (k - 1) + 1} on "
                 f"{n} + 2 * {p} elements\n{describe(**operands)}"
             )
+    check_room(
+        "convolution", (*input.shape[:2], *(n + 2 * p for n, p in zip(spatial, padding, strict=True))), input._a.itemsize
+    )
 
 
 def transposed_size(

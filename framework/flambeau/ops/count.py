@@ -17,7 +17,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import _state, dtypes
 from .._arrays import MetaArray
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, OUT, composite, host_only, primitive
+from ._spec import FUNCTION, METHOD, OUT, check_room, composite, host_only, primitive
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
@@ -303,10 +303,17 @@ def _check_bincount(input, weights, minlength):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if minlength < 0:
         raise RuntimeError(f"bincount: minlength should be >= 0, got {minlength}")
+    largest = int(input._a.max()) if input.numel() else 0
+    if largest >= _LARGEST:
+        raise RuntimeError(f"bincount: maximum value of input overflowed, it should be < {_LARGEST} but got {largest}")
+    check_room("bincount", (max(largest + 1, minlength),), 8)
     if weights is not None and weights.shape != input.shape:
         raise RuntimeError(
             f"bincount: weights should be 1-d and have the same length as input, got {tuple(weights.shape)} and {tuple(input.shape)}"
         )
+
+
+_LARGEST = (1 << 63) - 1
 
 
 @primitive(surface=FUNCTION | METHOD, tensors=("input", "weights"), check=_check_bincount)
@@ -331,10 +338,16 @@ def _bincount_short(input, weights, minlength):
         return None
     if weights is not None or a.size >= kernel.COMPILED_FROM:
         return _counted_many(a, weights, minlength)
+    # numpy counts up to the largest plus 1, which may wrap around.
+    if np.maximum.reduce(a) >= _MANY:
+        return None
     try:
         return wrap(np.bincount(a, None, minlength))
     except ValueError:  # a negative number, of which the general way says more
         return None
+
+
+_MANY = 1 << 24                                       # of which the general way sees whether memory holds the counts
 
 
 def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
@@ -342,7 +355,7 @@ def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
     if not a.flags.c_contiguous:
         return None
     low, high = kernel.extent(a)
-    if low < 0:
+    if low < 0 or high >= _MANY:
         return None
     count = max(minlength, high + 1)
     if weights is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from itertools import chain
+import math
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from ..dtypes import F4, F8, dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, wrap
 from ._parameters import input_of
 from ._promote import NUMBERS
-from ._spec import FUNCTION, METHOD, OUT, composite, refuse_other_dtype_out
+from ._refusal import refusing
+from ._spec import FUNCTION, METHOD, OUT, check_room, composite, refuse_other_dtype_out
 
 SLOW, PLACED = _state.SLOW, _state.PLACED
 _state.share(globals())                               # keeps both as they are there
@@ -43,9 +45,15 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
         if n.__class__ is not int:
             size = tuple(_index(n) for n in size)
             break
+    total = 1
     for n in size:
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
+        total *= n
+    if total >= 1 << 63:
+        if max(size) >= 1 << 63:
+            raise TypeError("argument 'size' failed to unpack: Overflow when unpacking long long, sizes are below 2**63")
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)}: no array can be that large")
     return size
 
 
@@ -58,6 +66,17 @@ def _index(n: Any) -> int:
         return int(index(n))
     except TypeError:
         raise TypeError(f"sizes must be ints, but found element of type {type(n).__name__}: {n!r}") from None
+
+
+def made_or_refused(make: Any, shape: tuple[int, ...], d: np.dtype) -> Any:
+    """``make(shape, d)``. Raises: RuntimeError where no memory holds it."""
+    try:
+        return make(shape, d)
+    except MemoryError:
+        bytes_wanted = math.prod(shape) * d.itemsize
+        raise RuntimeError(f"can't allocate memory: you tried to allocate {bytes_wanted} bytes, for sizes={list(shape)}") from None
+    except ValueError as error:  # what numpy says where the bytes, or a dimension that has none, exceed 64 bits
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}: {error}") from None
 
 
 def _place(place: Any) -> device | None:
@@ -108,8 +127,8 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
     try:
         plain = d.numpy if d is not None else otherwise or dtypes._default.numpy
         return small.over(make(sizes if len(sizes) != 1 else sizes[0], plain))
-    except (TypeError, ValueError, AttributeError):
-        return None
+    except (TypeError, ValueError, AttributeError, MemoryError):
+        return None                                   # the general way says what is wrong
 
 
 def _check_layout(layout: Any) -> None:
@@ -126,10 +145,10 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
     if memory_format is not None and memory_format is not devices.contiguous_format:
         from .convert import empty_arranged
 
-        array = empty_arranged(np.empty(shape, d), d, memory_format)
+        array = empty_arranged(made_or_refused(np.empty, shape, d), d, memory_format)
         array[...] = make(shape, d)
     else:
-        array = make(shape, d)
+        array = made_or_refused(make, shape, d)
     return finish(array, requires_grad, place)
 
 
@@ -280,7 +299,7 @@ def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
             array = np.empty(size, dtypes._default.numpy if kind is float else _I8 if kind is int else _B1)
         else:
             array = np.empty(size, d.numpy)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, MemoryError):
         return None
     if not _fits_plainly(value, array.dtype):
         return None
@@ -354,6 +373,8 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
 
     if _state.SLOW and hasattr(input, "_shaped_alike"):
         return input._shaped_alike(lambda x: like_tensor(make, x, d, place, requires_grad, memory_format, layout))
+    if not isinstance(input, Tensor):
+        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     _check_layout(layout)
     target = input.dtype.numpy if d is None else _dtype(d)
     at = _place(device(place) if place is not None else input.device)
@@ -362,9 +383,9 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
         return made.requires_grad_(True) if requires_grad else made
     if at is not None:
         return _like_on_device(make, input, target, at, requires_grad, memory_format)
-    source = input._a if type(input._a) is ndarray else np.empty(input._a.shape, target)
+    source = input._a if type(input._a) is ndarray else made_or_refused(np.empty, input._a.shape, target)
     if type(source) is ndarray and source.flags.c_contiguous and memory_format in (devices.preserve_format, None):
-        return finish(make(source.shape, target), requires_grad, at)
+        return finish(made_or_refused(make, source.shape, target), requires_grad, at)
     array = empty_arranged(source, target, memory_format)
     array[...] = make(source.shape, target)
     return finish(array, requires_grad, at)
@@ -511,6 +532,7 @@ def _of_values(data: Any, d: dtype | None) -> Tensor | None:
     """A tensor of a Python number, or of lists and tuples of such numbers; None where that takes a closer look."""
     kind = data.__class__
     if kind is range:
+        check_room("tensor", (len(data),), 8)
         data, kind = list(data), list
     if kind is list or kind is tuple:
         if not data:
@@ -577,6 +599,8 @@ def _of_plain_numbers(data: Any, d: Any) -> ndarray | None:
         if len(lengths) > 1:
             return None
         shape = (*shape, *lengths)
+        if len(shape) == _DEEP:
+            _check_depth(data)
         level = [*chain.from_iterable(level)]
         kinds = {*map(type, level)}
     if kinds == _NUMBERS:                             # both together are floats
@@ -595,6 +619,23 @@ def _of_plain_numbers(data: Any, d: Any) -> ndarray | None:
     finally:
         unhush(token)
     return made if len(shape) == 1 else made.reshape(shape)
+
+
+_MOST_DIMS = 64                                       # of a numpy array
+_DEEP = 4                                             # lists in lists that few programs have
+
+
+def _check_depth(data: Any) -> None:
+    """Raise ValueError for sequences in sequences without end, before anything follows them: a list may hold itself."""
+    first, depth = data, 0
+    while _is_sequence(first) and len(first) and not isinstance(first, (Tensor, ndarray)):
+        depth += 1
+        if depth > _MOST_DIMS:
+            raise ValueError(f"too many dimensions '{type(data).__name__}': at most {_MOST_DIMS}, and a list must not hold itself")
+        try:
+            first = first[0]
+        except Exception as error:
+            raise ValueError(f"could not determine the shape of object type '{type(first).__name__}'") from error
 
 
 _LISTS, _TUPLES, _NUMBERS = {list}, {tuple}, {int, float}
@@ -632,6 +673,7 @@ def _from_nested(data: Any, d: Any) -> ndarray:
 
 def _flatten(data: Any) -> tuple[tuple[int, ...], list[Any]]:
     """Shape and leaves of nested sequences. Raises: ValueError naming where lengths differ."""
+    _check_depth(data)
     shape: list[int] = []
     level = [data]
     while level and _is_sequence(level[0]):
@@ -642,7 +684,7 @@ def _flatten(data: Any) -> tuple[tuple[int, ...], list[Any]]:
                 raise TypeError(f"not a sequence: expected length {n} at dim {len(shape)}, got {type(x).__name__}")
             if len(x) != n:
                 raise ValueError(f"expected sequence of length {n} at dim {len(shape)} (got {len(x)})")
-            following += list(x)
+            following += _items(x, n)
         shape.append(n)
         level = following
     for x in level:
@@ -651,6 +693,17 @@ def _flatten(data: Any) -> tuple[tuple[int, ...], list[Any]]:
                 f"expected a number at dim {len(shape)}, as its neighbour is one, but got a {type(x).__name__} of length {len(x)}"
             )
     return tuple(shape), level
+
+
+def _items(x: Any, n: int) -> list[Any]:
+    """The `n` elements that a sequence says it has. Raises: ValueError if it has not."""
+    if isinstance(x, (list, tuple, range, Tensor, ndarray)):
+        return list(x)
+    check_room("tensor", (n,), 8)
+    made = list(islice(iter(x), n + 1))
+    if len(made) != n:
+        raise ValueError(f"could not determine the shape of object type '{type(x).__name__}': of {n} elements it has others")
+    return made
 
 
 def _is_sequence(x: Any) -> bool:
@@ -933,4 +986,4 @@ FUNCTIONS = {
     for fn in (empty, zeros, ones, full, empty_like, zeros_like, ones_like, full_like, empty_strided, tensor, as_tensor,
                asarray, from_numpy, frombuffer, from_dlpack, scalar_tensor)
 }  # fmt: skip
-FUNCTIONS["fill_"], FUNCTIONS["zero_"], FUNCTIONS["to_dlpack"] = fill_, zero_, to_dlpack
+FUNCTIONS["fill_"], FUNCTIONS["zero_"], FUNCTIONS["to_dlpack"] = refusing(fill_), refusing(zero_), to_dlpack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from .. import _arrays, _state
 from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
+from ._refusal import refusing
 from ._spec import (
     FUNCTION,
     METHOD,
@@ -22,7 +24,7 @@ from ._spec import (
     primitive,
     view,
 )
-from .shape import _select, slice_dim, sliced
+from .shape import _select, select, slice_dim, sliced
 
 GRAD = _state.GRAD
 _state.share(globals())                               # keeps it as it is there
@@ -410,6 +412,17 @@ def _split(a, sizes, dim):
     return made
 
 
+@split_sizes.piece
+def _piece_of_split(index, ndim, sizes, dim):
+    global _last_split
+    last, ends = _last_split
+    if last is not sizes:                             # the pieces of one split share the tuple
+        ends = (0, *accumulate(sizes))
+        _last_split = sizes, ends
+    return slice_dim, (dim, ends[index], ends[index + 1], 1)
+
+
+_last_split: Any = (), (0,)
 split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 
 
@@ -582,7 +595,12 @@ def _unbind(a, dim):
     return tuple(_select(a, d, i) for i in range(a.shape[d]))
 
 
+@unbind.piece
+def _piece_of_unbind(index, ndim, dim):
+    return select, (wrap_dim(dim, ndim), index)
+
+
 unbind.vjp(lambda grad: grad)  # each piece has its own history
 
 
-FUNCTIONS = {fn.__name__: fn for fn in (atleast_1d, atleast_2d, atleast_3d)}
+FUNCTIONS = {fn.__name__: refusing(fn) for fn in (atleast_1d, atleast_2d, atleast_3d)}

@@ -11,6 +11,7 @@ from ..tensor import Tensor, wrap
 from . import parts, shape
 from ._parameters import input_of
 from ._promote import result_type
+from ._refusal import refusing
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, primitive, sum_tensor_to
 
 
@@ -178,7 +179,7 @@ def resize_as_(input: Any = ..., the_template: Any = ..., *, memory_format: Any 
     return input.resize_as_(the_template, memory_format)
 
 
-FUNCTIONS = {"empty_permuted": empty_permuted, "resize_as_": resize_as_}
+FUNCTIONS = {"empty_permuted": refusing(empty_permuted), "resize_as_": resize_as_}
 
 
 # -- element by element, in Python -----------------------------------------------------------------------------------------

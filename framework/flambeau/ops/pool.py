@@ -61,6 +61,11 @@ def _windows(
         else as_ints(op, "stride", stride, n)
     )
     padding, dilation = as_ints(op, "padding", padding, n), as_ints(op, "dilation", dilation, n)
+    if max(*kernel, *stride, *padding, *dilation) >= 1 << 31:
+        raise RuntimeError(
+            f"{op}: value cannot be converted to type int without overflow: kernel_size {kernel}, stride {stride}, "
+            f"padding {padding}, dilation {dilation}"
+        )
     windows = []
     for size, k, s, p, d in zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True):
         if k <= 0 or s <= 0 or d <= 0:

@@ -11,7 +11,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._plans import Plan, planned
-from ._spec import FUNCTION, OUT, composite, describe, primitive
+from ._spec import FUNCTION, OUT, check_room, composite, describe, primitive
 from .conv import as_ints
 from .norm import link
 from .pool import (
@@ -52,6 +52,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:
         raise RuntimeError(
             f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}"
         )
+    check_room(op, (*input.shape[: input.ndim - n], *sizes), input._a.itemsize)
     return sizes
 
 

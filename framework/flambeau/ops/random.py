@@ -15,8 +15,9 @@ from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._parameters import input_of
+from ._refusal import refusing
 from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, host_only, refuse_other_dtype_out
-from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, refuse_names
+from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, made_or_refused, refuse_names
 
 SLOW, PLACED = _state.SLOW, _state.PLACED
 _state.share(globals())                               # keeps both as they are there
@@ -273,7 +274,7 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
         made = wrap(filled(shape, d, None, place))
         _draw_on_device(draw, made._a)
         return made.requires_grad_(True) if requires_grad else made
-    array = np.empty(shape, d)
+    array = made_or_refused(np.empty, shape, d)
     draw(array)
     return finish(array, requires_grad, place, pin_memory=pin_memory)
 
@@ -287,7 +288,7 @@ def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, require
         if plain is not F4 and plain is not F8:
             return None
         array = np.empty(sizes if len(sizes) != 1 else sizes[0], plain)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, MemoryError):
         return None
     draw(_stream(generator), array)
     made = small.over(array)
@@ -402,7 +403,7 @@ def _integers_in_short(args: tuple[Any, ...]) -> Tensor | None:
         return small.over(array)
     try:
         array = np.empty(size, _I8)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, MemoryError):
         return None
     _cpu_kernels().randint(_stream(None), array, low, high)
     return small.over(array)
@@ -614,4 +615,4 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
 refuse_other_dtype_out(multinomial, lambda input: dtypes.int64)
 
 
-FUNCTIONS = {fn.__name__: fn for fn in (rand, randn, randint, randperm, rand_like, randn_like, randint_like, normal)}
+FUNCTIONS = {fn.__name__: fn for fn in (rand, randn, randint, refusing(randperm), rand_like, randn_like, randint_like, refusing(normal))}

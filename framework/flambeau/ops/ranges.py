@@ -19,6 +19,7 @@ from .._arrays import ndarray
 from .._warn import warn
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
+from ._refusal import refusing
 from .create import _check_layout, _dtype, _place, finish
 
 PLACED = _state.PLACED
@@ -41,6 +42,11 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
         made = _counted(start, end, step, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
+    return _arange(start, end, step, out, dtype, layout, device, requires_grad)
+
+
+@refusing
+def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool) -> Tensor:
     _check_layout(layout)
     if end is None:
         start, end = 0, start
@@ -144,6 +150,11 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
                 return small.over(_between(start, end, steps, d.numpy))
             except OverflowError:  # no float32
                 pass
+    return _linspace(start, end, steps, out, dtype, device, requires_grad)
+
+
+@refusing
+def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     start, end = _endpoints("linspace", start, end)
     _check_steps("linspace", steps)
     if steps < 0:
@@ -314,4 +325,4 @@ def _diagonal(n: int, m: int, kind: np.dtype) -> ndarray:
     return kept.copy()
 
 
-FUNCTIONS = {fn.__name__.rstrip("_"): fn for fn in (arange, range_, linspace, logspace, eye)}
+FUNCTIONS = {fn.__name__.rstrip("_"): fn for fn in (arange, refusing(range_), linspace, refusing(logspace), refusing(eye))}

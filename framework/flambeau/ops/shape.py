@@ -13,6 +13,7 @@ from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
 from ..devices import Size
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
+from ._refusal import refusing
 from ._spec import (
     FUNCTION,
     INPLACE,
@@ -979,4 +980,4 @@ def broadcast_shapes(*shapes: Any) -> Size:
     return Size(result)
 
 
-FUNCTIONS = {"broadcast_shapes": broadcast_shapes}
+FUNCTIONS = {"broadcast_shapes": refusing(broadcast_shapes)}

@@ -15,7 +15,7 @@ from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ..tensor import wrap as tensor_over
 from ._picked import recorded_plainly
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
+from ._spec import FUNCTION, INPLACE, METHOD, OUT, check_room, composite, primitive
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
 
@@ -240,6 +240,7 @@ def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, opt
     for label, n in (("row", row), ("col", col)):
         if n < 0:
             raise RuntimeError(f"{name}: {label} must be non-negative, got {n}")
+    check_room(name, (row, col), 8)
     d = options["dtype"]
     if d not in (dtypes.int64, dtypes.int32):
         raise NotImplementedError(f'"{name}" not implemented for {d}; indices are torch.int64 or torch.int32')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,24 @@ def check_equal(op: str, left: str, a: Any, right: str, b: Any) -> None:
     """Raise RuntimeError naming both sides unless `a` equals `b`."""
     if a != b:
         raise RuntimeError(f"{op}: {left} is {a}, but {right} is {b}; they must be equal")
+
+
+_SMALL = 1 << 28                                      # bytes that are had for the asking
+
+
+def check_room(op: str, shape: Any, itemsize: int) -> None:
+    """Raise RuntimeError unless memory holds an array of `shape`: for what loops over sizes before it allocates."""
+    needed = prod(shape) * itemsize
+    if needed <= _SMALL:
+        return
+    if needed >= 1 << 63:
+        raise RuntimeError(f"{op}: Storage size calculation overflowed with sizes={list(shape)}: no array can be that large")
+    try:
+        np.empty(needed, np.uint8)                    # pages that nobody touches cost nothing
+    except MemoryError:
+        raise RuntimeError(
+            f"{op}: can't allocate memory: you tried to allocate {needed} bytes, for sizes={list(shape)}"
+        ) from None
 
 
 def describe(**tensors: Any) -> str:

@@ -59,6 +59,12 @@ class ViewOp(PrimitiveOp):
     node_base = ViewNode
     is_view = True
     several = False  # whether the kernel gives several views
+    piece_rule: Any = None  # ``fn(index, ndim, *args) -> op, args``: which view is one of several
+
+    def piece(self, fn: Any) -> Any:
+        """Say which view op gives one of several views alone, so that the gradient of each costs nothing for the others."""
+        self.piece_rule = fn
+        return fn
 
     def short_way(self, given: str, is_tensor: Any) -> list[str]:
         """`run`, written out where it makes one view of a plain Tensor: the calls would be a third of the time."""
@@ -193,13 +199,6 @@ class _Part:
         made._n = node
 
 
-class _OnlyPart(_Part):
-    """The one of several views that is looked at: writes to it may be recorded."""
-
-    __slots__ = ()
-    refusal = None
-
-
 class PartNode(Node):
     """Puts the gradient of one piece back into zeros of the whole."""
 
@@ -211,7 +210,8 @@ class PartNode(Node):
             return engine.through_tensors(self, grad, False)
         part, args, shape = self.saved
         whole = np.zeros(shape, grad.dtype)
-        part.whole.kernel_rule(whole, *args)[part.index][...] = grad
+        op, places = part.whole.piece_rule(part.index, len(shape), *args)
+        op.kernel_rule(whole, *places)[...] = grad
         return (whole,)
 
     def add_piece(self, whole: Any, grad: Any) -> bool:
@@ -219,7 +219,8 @@ class PartNode(Node):
         if whole.__class__ is not ndarray or grad.__class__ is not ndarray or whole.dtype != grad.dtype:
             return False
         part, args, _ = self.saved
-        piece = part.whole.kernel_rule(whole, *args)[part.index]
+        op, places = part.whole.piece_rule(part.index, whole.ndim, *args)
+        piece = op.kernel_rule(whole, *places)
         np.add(piece, grad, piece)
         return True
 
@@ -229,10 +230,8 @@ class PartNode(Node):
     def vjp(self, grad: Tensor) -> Any:
         part, args, shape = self.saved
         whole = grad.new_zeros(shape)
-        piece = part.run(whole, *args)
-        if piece._b is not None:
-            piece._b = (piece._b[0], _OnlyPart(part.whole, part.index), *piece._b[2:])
-        piece.copy_(grad)
+        op, places = part.whole.piece_rule(part.index, len(shape), *args)
+        (op.interpreted if _state.SLOW else op.run)(whole, *places).copy_(grad)
         return (whole,)
 
 

@@ -1,0 +1,225 @@
+"""What a call that fell over tells its user: which argument no op could have taken, or that no memory holds the result.
+
+Ops check what users get wrong in the usual ways. What nobody thinks of (a list for a tensor, a function for a dimension, a size of
+2**62) comes to light deep inside, in the words of numpy or of an attribute that is missing. Entry points bring such an exception
+here: arguments are looked at only now, so calls that go well pay nothing. An exception that a line of ours raised says what it
+should, and one that nothing here explains is left as it is.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import flambeau_kernels
+
+from .._arrays import ndarray
+from ..autograd import tape
+from ..devices import device
+from ..dtypes import dtype
+from ..tensor import Tensor
+
+__all__ = ["fell", "refusal", "refusing"]
+
+
+def refusal(name: str, params: Any, args: Any, defaults: Any, numbers: bool, error: Exception) -> Exception | None:
+    """What to raise in place of `error`, which a call ended in; None if it says best what is wrong.
+
+    Args:
+        name: of the op, as users know it.
+        params, args: names of its parameters, and what it was given for them, in order.
+        defaults: of parameters that have one.
+        numbers: whether numbers may stand for its tensors.
+    """
+    if not fell(error):
+        return None
+    found = _too_large(name, params, args, error)
+    if found is not None:
+        return found
+    for at, (param, value) in enumerate(zip(params, args, strict=False)):
+        words = _lacking(value, error) or _wrong(param, value, param in defaults, defaults.get(param), numbers)
+        if words is not None:
+            return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
+    return None
+
+
+# -- whether somebody meant it ---------------------------------------------------------------------------------------------
+
+_BELOW = tuple(os.path.dirname(m.__file__ or "") + os.sep for m in (np, ml_dtypes, flambeau_kernels))
+
+
+def fell(error: Exception) -> bool:
+    """Whether `error` came out of our code, or numpy's below it, without a line of ours that raises it."""
+    step: TracebackType | None = error.__traceback__
+    if step is None:
+        return False
+    while step.tb_next is not None:
+        step = step.tb_next
+    code = step.tb_frame.f_code
+    file = code.co_filename
+    if not tape.is_own_file(file) and not file.startswith(_BELOW[2]):
+        return file.startswith(_BELOW) or "/scipy/" in file
+    # What an attribute of a module says that is missing, a line of ours raises too.
+    return isinstance(error, AttributeError) or dis.opname[code.co_code[step.tb_lasti]] != "RAISE_VARARGS"
+
+
+# -- which argument --------------------------------------------------------------------------------------------------------
+
+_INTEGERS = (int, np.integer)
+_NUMBERS = (int, float, complex, np.number, np.bool_)
+# Classes that some parameter of some op takes. A callable, a module or a dictionary is none of them.
+_PLAIN = (Tensor, ndarray, *_NUMBERS, str, type(None), list, tuple, dtype, device)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Parameters that are tensors wherever they occur, but for ops whose tensors may be numbers.
+_TENSORS = _names("""
+    input self mat mat1 mat2 vec vec1 vec2 batch1 batch2 tensor1 tensor2 input1 input2 A B L LU LU_data LU_pivots LD pivots tau x1 x2 mask
+    grid theta running_mean running_var log_probs anchor positive negative sorted_sequence boundaries sorter offsets per_sample_weights
+    src tensor target weight bias condition real imag query key bias_k bias_v attn_mask pos_weight weights hx
+""")
+_TENSORS_OR_NUMBERS = _names("other value end exponent min max min_val max_val abs angle")
+_ONE_INTEGER = _names("dim0 dim1 dim2 start_dim end_dim dimension diagonal groups num_classes num_groups n_fft minlength chunks steps")
+_BOOLS = _names("keepdim inplace training ceil_mode upper left hermitian descending largest sorted return_indices")
+_INTEGER_LISTS = _names("""
+    size sizes shape normalized_shape output_size kernel_size stride padding dilation output_padding dims split_sizes
+""")
+
+
+def _lacking(value: Any, error: Exception) -> str | None:
+    """What `value`, or an element of it, must be, where it was asked for an attribute that a tensor has and it has not."""
+    if not isinstance(error, AttributeError) or error.name is None or isinstance(error.obj, Tensor):
+        return None
+    kind = next((k for k, of in (("Tensor", Tensor), ("str", str), ("torch.dtype", dtype)) if hasattr(of, error.name)), None)
+    if kind is None:
+        return None
+    if value is error.obj:
+        return f"{kind}, not {type(value).__name__}"
+    if isinstance(value, (list, tuple)) and any(x is error.obj for x in value):
+        at = next(i for i, x in enumerate(value) if x is error.obj)
+        return f"tuple of {kind}s, but element {at} is {type(error.obj).__name__}"
+    return None
+
+
+def _wrong(param: str, value: Any, optional: bool, default: Any, numbers: bool) -> str | None:
+    """What the argument `value` for `param` must be, and is not; None if it may be right."""
+    wanted = _wanted(param, default, numbers)
+    if value is None and optional and default is None or isinstance(value, Tensor) and value.ndim == 0:
+        return None
+    given = type(value).__name__
+    if wanted is not None:
+        said, fits = wanted
+        return None if fits(value) else f"{said}, not {given}"
+    if value is None and not optional:
+        return f"given, not {given}"
+    return None if isinstance(value, _PLAIN) else f"a Tensor, a number or another plain value, not {given}"
+
+
+def _wanted(param: str, default: Any, numbers: bool) -> tuple[str, Callable[[Any], bool]] | None:
+    """Words for what `param` takes, and the test of it."""
+    if isinstance(default, bool) or default is None and param in _BOOLS:
+        return "bool", lambda x: isinstance(x, (bool, np.bool_))
+    if param in _INTEGER_LISTS:
+        return "int or tuple of ints", lambda x: _is_integer(x) or isinstance(x, (list, tuple, str)) and all(map(_is_integer_or_text, x))
+    if param in ("dim", "axis"):
+        return "int or tuple of ints", lambda x: x is None or _is_integer(x) or isinstance(x, (list, tuple)) and all(map(_is_integer, x))
+    if param in _ONE_INTEGER or isinstance(default, int):
+        return "int", lambda x: x is None and default is None or _is_integer(x) or not isinstance(default, int) and isinstance(x, Tensor)
+    if isinstance(default, float):
+        return "float", lambda x: isinstance(x, (*_NUMBERS, Tensor)) and not isinstance(x, complex)
+    if isinstance(default, str):
+        return "str", lambda x: isinstance(x, str)
+    if param in _TENSORS_OR_NUMBERS or param in _TENSORS and numbers:
+        return "Tensor or Number", lambda x: isinstance(x, (Tensor, *_NUMBERS))
+    if param in _TENSORS:
+        return "Tensor", lambda x: isinstance(x, Tensor)
+    if param in ("tensors", "operands"):
+        return "tuple of Tensors", lambda x: isinstance(x, (list, tuple)) and all(isinstance(t, Tensor) for t in x)
+    if param == "dtype":
+        return "torch.dtype", lambda x: isinstance(x, dtype)
+    return None
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and not value.is_floating_point() and not value.is_complex()
+    return isinstance(value, _INTEGERS) and not isinstance(value, bool)
+
+
+def _is_integer_or_text(value: Any) -> bool:
+    return isinstance(value, str) or _is_integer(value)
+
+
+# -- numbers that are too large --------------------------------------------------------------------------------------------
+
+_MOST = (1 << 63) - 1
+
+
+def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception | None:
+    """What to say where a number or a size is out of all bounds."""
+    if not isinstance(error, (ValueError, OverflowError, MemoryError)):
+        return None
+    for param, value in zip(params, args, strict=False):
+        if isinstance(value, (list, tuple)) and any(_is_beyond(x) for x in value):
+            return TypeError(f"{name}(): argument '{param}' has sizes of 2**63 or more: Overflow when unpacking long long")
+        if _is_beyond(value):
+            return ValueError(f"{name}(): argument '{param}' is 2**63 or more: Overflow when unpacking long long")
+    if isinstance(error, MemoryError):
+        return RuntimeError(f"{name}: can't allocate memory: {error or 'more was asked for than there is'}")
+    if isinstance(error, OverflowError) or any(words in str(error) for words in _OF_SIZES):
+        given = ", ".join(f"{p}={v}" for p, v in zip(params, args, strict=False) if isinstance(v, (int, float)) or _is_short(v))
+        return RuntimeError(f"{name}: Storage size calculation overflowed: no array can be that large ({given or error})")
+    return None
+
+
+# What numpy says of them.
+_OF_SIZES = ("array is too big", "Maximum allowed dimension exceeded", "too large to be", "negative dimensions are not allowed")
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) < 12 and all(isinstance(x, (int, float)) for x in value)
+
+
+def _is_beyond(value: Any) -> bool:
+    return isinstance(value, int) and not -_MOST - 1 <= value <= _MOST
+
+
+# -- functions that are no ops ---------------------------------------------------------------------------------------------
+
+
+def refusing(fn: Any) -> Any:
+    """A function that says, as ops do, what is wrong where `fn` falls over."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:
+            found = _refusal_of_function(fn, args, kwargs, error)
+            if found is None:
+                raise
+            raise found from error
+
+    return call
+
+
+def _refusal_of_function(fn: Any, args: Any, kwargs: Any, error: Exception) -> Exception | None:
+    import inspect
+
+    signature = inspect.signature(fn)
+    try:
+        given = signature.bind(*args, **kwargs)
+    except TypeError:
+        return None
+    # Functions that others go on to have no defaults of their own, and None is what they pass on.
+    defaults = {p.name: None if p.default is p.empty else p.default for p in signature.parameters.values()}
+    return refusal(fn.__name__.strip("_"), given.arguments, tuple(given.arguments.values()), defaults, False, error)

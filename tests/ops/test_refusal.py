@@ -1,0 +1,254 @@
+"""Calls that no op can answer end at once, in an exception of PyTorch's type that names the argument."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from comparing import disagreements
+
+F = fb.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def soon() -> Iterator[None]:
+    """No call here takes seconds."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError("it goes on and on")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+# -- arguments of the wrong kind -------------------------------------------------------------------------------------------
+
+
+def test_junk_is_refused_as_a_type_error(oracle: Any) -> None:
+    programs = """
+    torch.addmm([torch.ones(2)], torch.ones(2, 2), torch.ones(2, 2))
+    torch.Tensor.addmm_(torch.ones(2, 2), torch.ones(2, 2), ())
+    torch.diagonal_scatter(torch.ones(2, 2), ())
+    torch.scatter_reduce(lambda *a: 1, 0, torch.tensor([0]), torch.ones(1), 'amin')
+    torch.scatter_reduce(torch.ones(2), 0, torch.strided, torch.ones(1), 'amin')
+    torch.masked_scatter(torch.ones(2), [None], torch.ones(2))
+    torch.cummax(torch.ones(2), np.ones(3))
+    torch.argmax(torch.ones(3), keepdim=torch.ones(2, 0))
+    torch.einsum(3, torch.ones(2))
+    torch.einsum([1, 'a'], torch.ones(2), torch.ones(2))
+    torch.kron(torch.ones(2), 2.0)
+    torch.inner(torch.ones(2, 2), 1j)
+    torch.diff(torch.ones(3), prepend=(2, 3))
+    torch.istft(torch.ones(3, 3, dtype=torch.complex64), 4, window=())
+    torch.chain_matmul((1.5, 2))
+    torch.atleast_1d((1, 3))
+    torch.broadcast_to(np.float64(2), (4,))
+    torch.ger(torch.ones(2), [[2], [3]])
+    torch.moveaxis(float('inf'), (0, 1), (1, 0))
+    torch.cumulative_trapezoid(3.5)
+    torch.index_copy(torch.ones(2), 0, [], torch.ones(2))
+    torch.group_norm(torch.ones(2, 4), 2, eps=[1, 'a'])
+    torch.full_like((3,), 1)
+    torch.full_like(torch.ones(2), 1, memory_format=-100)
+    torch.fill_((1.5, 2), 1)
+    F.cross_entropy(torch.ones(3, 4), torch.tensor([0, 1, 2]), ignore_index=None)
+    F.nll_loss(torch.ones(3, 4), torch.tensor([0, 1, 2]), ignore_index='a')
+    torch.convolution(torch.ones(1, 2, 4), torch.ones(2, 2, 1), None, (1,), (0,), (1,), False, (0,), np.ones(3))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: fb.addmm([1], fb.ones(2, 2), fb.ones(2, 2)), r"addmm\(\): argument 'input' \(position 1\) must be Tensor, not list"),
+        (lambda: fb.argmax(fb.ones(2), keepdim=fb.ones(3)), r"'keepdim' \(position 3\) must be bool, not Tensor"),
+        (lambda: F.nll_loss(fb.ones(1, 2), fb.tensor([0]), ignore_index=None), r"'ignore_index' \(position 5\) must be int, not NoneType"),
+        (lambda: fb.chain_matmul(fb.ones(2, 2), 1), r"tuple of Tensors, but element 1 is int"),
+    ],
+)
+def test_the_argument_is_named_with_what_it_must_be(call: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
+def test_errors_of_functions_that_users_pass_are_left_alone() -> None:
+    def distance(x: Any, y: Any) -> Any:
+        return x.no_such_attribute
+
+    with pytest.raises(AttributeError, match="no_such_attribute"):
+        F.triplet_margin_with_distance_loss(fb.ones(2), fb.ones(2), fb.ones(2), distance_function=distance)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_that_overflow_are_runtime_errors(oracle: Any) -> None:
+    programs = """
+    torch.zeros(1 << 62)
+    torch.zeros(1 << 62, 1 << 62)
+    torch.ones(1 << 31, 1 << 31, 1 << 31)
+    torch.zeros(3, 1 << 70)
+    torch.empty(1 << 62)
+    torch.full((1 << 62,), 2)
+    torch.zeros(1 << 62, 4, dtype=torch.uint8, device='meta')
+    torch.zeros(1).expand(1 << 62, 1 << 10)
+    torch.zeros(1).repeat(1 << 62, 1 << 10)
+    torch.eye(1 << 40)
+    torch.arange(1 << 62)
+    torch.linspace(0, 1, 1 << 62)
+    torch.randperm(1 << 62)
+    torch.rand(1 << 62)
+    torch.randint(3, (1 << 62,))
+    torch.diag_embed(torch.ones(3), 1 << 40)
+    torch.diag(torch.ones(3), 1 << 62)
+    F.one_hot(torch.tensor([1]), 1 << 62)
+    torch.repeat_interleave(torch.tensor([1 << 62]))
+    torch.histc(torch.ones(3), 1 << 62)
+    torch.multinomial(torch.ones(3), 1 << 62, True)
+    F.pad(torch.ones(4), (1 << 62, 1 << 62))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_more_memory_than_there_is_is_a_runtime_error(oracle: Any) -> None:
+    programs = """
+    torch.zeros(1 << 45)
+    torch.ones(1 << 45)
+    torch.rand(1 << 45)
+    torch.full((1 << 45,), 1.0)
+    torch.arange(1 << 45)
+    torch.tril_indices(1 << 30, 1 << 30)
+    F.interpolate(torch.ones(1, 1, 4), 1 << 45)
+    F.adaptive_avg_pool1d(torch.ones(1, 1, 4), 1 << 45)
+    torch.bincount(torch.tensor([3, 1 << 45]))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize("count", [7, 3000])
+@pytest.mark.parametrize("largest", [(1 << 63) - 1, (1 << 63) - 2, (1 << 62), 1 << 45])
+def test_bincount_of_huge_values_is_refused_before_anything_is_written(largest: int, count: int) -> None:
+    x = fb.zeros(count, dtype=fb.int64)
+    x[3] = largest
+
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match=r"overflow|allocate"):
+            fb.bincount(x)
+    with pytest.raises(RuntimeError, match=r"overflow|allocate"):
+        fb.bincount(x, weights=fb.ones(count))
+
+
+@pytest.mark.parametrize("pool", [F.adaptive_avg_pool1d, F.adaptive_max_pool1d])
+@pytest.mark.parametrize("size", [1 << 40, 1 << 62])
+def test_adaptive_pools_of_sizes_that_no_memory_holds_end_at_once(pool: Any, size: int) -> None:
+    with pytest.raises(RuntimeError, match=r"overflowed|allocate"):
+        pool(fb.ones(1, 1, 4), size)
+
+
+@pytest.mark.parametrize("stride", [1 << 40, (1 << 62) - 1, (1 << 63) - 1])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_convolution_of_one_window_may_have_any_stride(stride: int, count: int) -> None:
+    x, weight = fb.randn(2, 2, 5).requires_grad_(), fb.randn(3, 2, 4).requires_grad_()
+    y, v = x.detach().requires_grad_(), weight.detach().requires_grad_()
+
+    for _ in range(count):
+        F.conv1d(x, weight, stride=stride).square().sum().backward()
+        F.conv1d(y, v, stride=2).square().sum().backward()
+
+    assert fb.equal(x.grad, y.grad)
+    assert fb.equal(weight.grad, v.grad)
+
+
+def test_a_transposed_convolution_of_one_element_may_have_any_stride() -> None:
+    x, weight = fb.randn(2, 2, 1), fb.randn(2, 3, 4)
+
+    made = F.conv_transpose1d(x, weight, stride=1 << 62, output_padding=2)
+
+    assert fb.equal(made, F.conv_transpose1d(x, weight, stride=3, output_padding=2))
+
+
+def test_a_lone_tap_may_have_any_dilation() -> None:
+    x, weight = fb.randn(2, 2, 5), fb.randn(3, 2, 1)
+
+    assert fb.equal(F.conv1d(x, weight, dilation=1 << 62), F.conv1d(x, weight))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.conv_transpose2d(fb.ones(1, 1, 2, 2), fb.ones(1, 1, 2, 2), stride=1 << 40),
+        lambda: F.conv_transpose2d(fb.ones(1, 1, 2, 2), fb.ones(1, 1, 2, 2), stride=1 << 62),
+        lambda: F.conv2d(fb.ones(1, 1, 4, 4), fb.ones(1, 1, 2, 2), padding=1 << 40),
+        lambda: F.conv2d(fb.ones(1, 1, 4, 4), fb.ones(1, 1, 2, 2), padding=1 << 40, stride=1 << 40),
+        lambda: F.max_pool1d(fb.ones(1, 1, 4), 1 << 40, padding=1 << 39),
+        lambda: F.avg_pool2d(fb.ones(1, 1, 4, 4), 1 << 40, padding=1 << 39),
+        lambda: fb.mvlgamma(fb.ones(3) * 9, 1 << 40),
+        lambda: fb.mvlgamma(fb.ones(3) * 9, 1 << 62),
+    ],
+)
+def test_sizes_are_looked_at_before_anything_loops_over_them(call: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"overflow|allocate"):
+        call()
+
+
+def test_mvlgamma_of_many_terms_adds_them_at_once(oracle: Any) -> None:
+    x = fb.tensor([900.0, 5000.0], dtype=fb.float64)
+
+    assert fb.mvlgamma(x, 1000).tolist() == pytest.approx(oracle.mvlgamma(oracle.tensor(x.tolist(), dtype=oracle.float64), 1000).tolist())
+
+
+def _within_itself(*values: Any) -> list[Any]:
+    made = list(values)
+    made.append(made)
+    return made
+
+
+class Endless:
+    """A sequence whose elements are itself, or that has others than it says."""
+
+    def __init__(self, length: int, element: Any = None) -> None:
+        self.length, self.element = length, element
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self if self.element is None else self.element
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (_within_itself(), ValueError),
+        (_within_itself(1, 2), TypeError),
+        ([_within_itself(), _within_itself()], ValueError),
+        (Endless(1), ValueError),
+        (Endless(2), ValueError),
+        (Endless(1 << 62, 1.0), RuntimeError),
+        (Endless(3, 1.0), ValueError),
+        (range(1 << 62), RuntimeError),
+    ],
+)
+@pytest.mark.parametrize("make", [fb.tensor, fb.as_tensor])
+def test_sequences_without_an_end_are_refused(make: Any, data: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        make(data)
+
+
+def test_a_list_that_holds_itself_twice_does_not_double_at_every_level() -> None:
+    twice: list[Any] = []
+    twice += [twice, twice]
+
+    with pytest.raises(ValueError, match="too many dimensions"):
+        fb.tensor(twice)
