@@ -901,6 +901,17 @@ def test_names_are_not_put_together_without_end():
         serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(data))
 
 
+@pytest.mark.parametrize("order", "<>")
+def test_text_of_what_are_no_characters_is_refused(order):
+    text_array = np.array(["a", "b"]).astype(order + "U1")
+    good = saved(text_array, pickle_protocol=4)
+    bad = archive_of(ArchiveReader(io.BytesIO(good)).read("data.pkl").tobytes().replace(text_array.tobytes(), b"\x7f" * 8))
+
+    np.testing.assert_array_equal(loaded(good), text_array)
+    with pytest.raises(pickle.UnpicklingError, match="no character"):
+        loaded(bad)
+
+
 @pytest.mark.parametrize("numel", [3, 5, -4, 0, 1 << 60])
 def test_storages_must_have_the_size_of_their_record(numel):
     with pytest.raises(RuntimeError, match="load: "):

@@ -287,7 +287,7 @@ class LegacyStorages(_Storages):
             raise RuntimeError(
                 f"load: the file ends before storage {key}; it was not fully written or copied"
             )
-        (numel,) = _COUNT.unpack(self._bytes(self.end, _COUNT.size))
+        (numel,) = _COUNT.unpack(self._bytes(self.end, _COUNT.size).tobytes())
         self.end = first + numel * width
         if numel < 0 or self.end > self._length:
             raise RuntimeError(

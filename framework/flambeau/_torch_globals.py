@@ -13,6 +13,7 @@ import io
 import math
 import pickle
 import re
+import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from pickle import UnpicklingError
@@ -209,12 +210,22 @@ def _numpy_scalar(dtype: Any, data: Any) -> Any:
     data = data.encode("latin-1") if isinstance(data, str) else _checked(data, bytes)
     if len(data) != dtype.itemsize:
         raise UnpicklingError(f"load: a numpy {dtype} has {dtype.itemsize} bytes, the file has {len(data)}")
-    return np.frombuffer(data, dtype)[0]
+    return np.frombuffer(_check_text(dtype, data), dtype)[0]
 
 
 def _numpy_from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
-    made = np.frombuffer(bytearray(_checked(data, (bytes, bytearray))), _simple(dtype))
+    dtype = _simple(dtype)
+    made = np.frombuffer(_check_text(dtype, bytearray(_checked(data, (bytes, bytearray)))), dtype)
     return made.reshape(_checked(shape, tuple), order="F" if order == "F" else "C")
+
+
+def _check_text(dtype: np.dtype, data: Any) -> Any:
+    """`data`, the bytes of numpy values of `dtype`. Raises: UnpicklingError for text of what are no characters."""
+    if dtype.kind == "U" and len(data):
+        last = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder)).max()
+        if last > sys.maxunicode:
+            raise UnpicklingError(f"load: a numpy array of text holds the number {last}, which is no character")
+    return data
 
 
 def _simple(dtype: Any) -> np.dtype:
@@ -253,7 +264,7 @@ def _set_array_state(array: np.ndarray, state: Any) -> None:
         raise UnpicklingError(
             f"load: a numpy array of shape {shape} and dtype {dtype} has not {len(data)} bytes"
         )
-    _set_state(array, (1, shape, dtype, bool(state[3]), data))
+    _set_state(array, (1, shape, dtype, bool(state[3]), _check_text(dtype, data)))
 
 
 # -- reading: the names

@@ -209,6 +209,17 @@ def test_slices_are_views_and_masks_are_copies():
     assert x.sum() == 4
 
 
+@pytest.mark.parametrize("count", [500, 4096, 70000])
+def test_masks_of_any_bytes_select_where_these_are_not_zero(count):
+    raw = fb.arange(count).remainder(251).to(fb.uint8)
+    mask, true, x = raw.view(fb.bool), raw != 0, fb.arange(count)
+
+    assert fb.equal(mask.nonzero(), true.nonzero())
+    assert fb.equal(x[mask], x[true])
+    assert fb.equal(x.masked_scatter(mask, -x), x.masked_scatter(true, -x))
+    assert int(mask.sum()) == int(mask.count_nonzero()) == int(true.sum())
+
+
 def test_uint8_masks_select():
     assert fb.tensor([1, 2, 3])[fb.tensor([1, 0, 1], dtype=fb.uint8)].tolist() == [1, 3]
 

@@ -137,6 +137,8 @@ def pairs(chunk: Any, source: Any, rows: Any, columns: Any, target: Any, count: 
 
 # -- masks -----------------------------------------------------------------------------------------------------------------
 
+# A mask that is a view of other bytes, or came from a file, may hold any byte; all but 0 are true.
+
 
 def _counts(mask: np.ndarray) -> tuple[np.ndarray, int, int]:
     """How many hold in the chunks before each of a `mask` of bytes, in all, and how many elements a chunk has."""
@@ -157,7 +159,7 @@ def count_true(chunk: Any, mask: Any, found: Any, n: Any, each: Any) -> Any:
     for start in range(chunk * each, min(n, chunk * each + each), 128):
         part = uint8(0)                              # no more than 128, so that sums fit the lanes
         for i in range(start, min(n, chunk * each + each, start + 128)):
-            part += mask[i]
+            part += uint8(mask[i] != 0)
         total += int64(part)
     found[chunk + 1] = total
 
@@ -192,7 +194,7 @@ def places(chunk: Any, mask: Any, before: Any, rows: Any, columns: Any, n: Any, 
                 if ROWS:
                     rows[at] = row
                 columns[at] = column + (k - i)
-                at += int64(mask[k])
+                at += int64(mask[k] != 0)
         i = stop
 
 
@@ -216,7 +218,7 @@ def squeeze(chunk: Any, source: Any, mask: Any, before: Any, target: Any, n: Any
     for i in repeated(range(chunk * each, min(n, chunk * each + each)), 8):
         if at < end:
             target[at] = source[i]
-            at += int64(mask[i])
+            at += int64(mask[i] != 0)
 
 
 def expand(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:

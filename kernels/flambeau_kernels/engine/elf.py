@@ -25,7 +25,8 @@ _RELOCATION = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), (
 
 _IDENT = b"\x7fELF\x02\x01\x01"  # 64 bits, little endian, version 1
 _RELOCATABLE = 1
-_SYMTAB, _STRTAB, _RELA, _NOBITS = 2, 3, 4, 8
+_PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOTE, _NOBITS, _UNWIND, _ADDRESSES = 1, 2, 3, 4, 7, 8, 0x70000001, 0x6FFF4C03
+_TYPES = frozenset((_PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOTE, _NOBITS, _UNWIND, _ADDRESSES))
 _THREAD_LOCAL = 0x400
 _ABSOLUTE = 0xFFF1
 _SECTION_SYMBOL, _FILE_SYMBOL = 3, 4  # after those of data and functions
@@ -79,6 +80,8 @@ def _sections_fault(body: bytes, sections: list[_Section], names: _Section) -> s
             return "a section is outside the file"
         if section.alignment & (section.alignment - 1) or not 0 < section.alignment <= _LARGEST_ALIGNMENT:
             return f"{section.alignment} is no alignment"
+        if section.type not in _TYPES:
+            return f"sections of the type {section.type} are not what our compiler writes"
         if section.flags & _THREAD_LOCAL or section.address:
             return "a section is thread-local or has an address already"
     return _names_fault(body, names, max(section.name for section in sections))
