@@ -447,7 +447,7 @@ def run_workers(options: argparse.Namespace) -> tuple[dict[str, int], list[str]]
             elif said:
                 failures.append(f"case {said['case']} ({said['kind']}): {said['error']}")
         if status:
-            tail = " | ".join(line for line in lines[-12:] if not line.isdigit() and "JIT session error" not in line)
+            tail = " | ".join(line for line in lines[-12:] if not line.isdigit() and not line.startswith(("{", "JIT session error")))
             failures.append(f"case {last}: the process ended with status {status} {tail}")
             first = last + 1  # go on behind it
     return counts, failures
