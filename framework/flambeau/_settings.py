@@ -139,6 +139,10 @@ def set_default_tensor_type(t: Any) -> None:
     """Deprecated in PyTorch: 'torch.FloatTensor' and the like set the default dtype."""
     from .ops.convert import _TYPE_NAMES
 
+    _warn.warn_once(
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+        "torch.set_default_device() as alternatives."
+    )
     name = t if isinstance(t, str) else getattr(t, "__name__", str(t))
     found = _TYPE_NAMES.get(name.rpartition(".")[2])
     if found is None:

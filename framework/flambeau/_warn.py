@@ -18,13 +18,17 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
         level += 1
-    warnings.warn(text, category, stacklevel=level - 1 if level > 2 else 2)
+    warnings.warn(text, category, stacklevel=level)
 
 
-def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
-    """`warn` the first time in this process, or every time after ``set_warn_always(True)``."""
-    if always or text not in _given:
-        _given.add(text)
+def warn_once(text: str, category: type[Warning] = UserWarning, about: str = "") -> None:
+    """`warn` the first time in this process, or every time after ``set_warn_always(True)``.
+
+    Args:
+        about: what counts as the same warning; by default that has the same text.
+    """
+    if always or (about or text) not in _given:
+        _given.add(about or text)
         warn(text, category)
 
 

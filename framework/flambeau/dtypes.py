@@ -94,6 +94,12 @@ complex128 = _make("complex128", np.complex128, COMPLEX)
 short, int, long, half, float, double = int16, int32, int64, float16, float32, float64  # PyTorch's names
 chalf, cfloat, cdouble = complex32, complex64, complex128
 
+# What PyTorch's errors call types, and what the classes of typed tensors and storages begin with.
+SCALAR_TYPES = {
+    float64: "Double", float32: "Float", float16: "Half", bfloat16: "BFloat16", uint8: "Byte", int8: "Char", int16: "Short",
+    int32: "Int", int64: "Long", bool: "Bool", complex64: "ComplexFloat", complex128: "ComplexDouble", complex32: "ComplexHalf",
+}  # fmt: skip
+
 _TO_COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
 _TO_REAL = {complex32: float16, complex64: float32, complex128: float64}
 _FLOAT8 = frozenset((float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu))
@@ -115,6 +121,11 @@ def from_numpy_dtype(array_dtype: np.dtype) -> dtype:
             "Convert the array first, for instance with .astype('float32')"
         )
     return found
+
+
+def scalar_type(kind: dtype) -> str:
+    """What PyTorch's errors call `kind`: ``Long`` for int64."""
+    return SCALAR_TYPES.get(kind) or kind.name[:1].upper() + kind.name[1:].replace("int", "Int")
 
 
 def get_default_dtype() -> dtype:

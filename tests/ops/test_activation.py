@@ -101,7 +101,7 @@ def test_prelu_has_one_slope_for_each_channel() -> None:
     x = fb.full((2, 3, 2), -1.0)
 
     assert F.prelu(x, fb.tensor([0.1, 0.2, 0.3]))[0, :, 0].tolist() == pytest.approx([-0.1, -0.2, -0.3])
-    with pytest.raises(RuntimeError, match="2 slopes, 3 channels"):
+    with pytest.raises(RuntimeError, match="parameter numbers = 2 and channel size = 3"):
         F.prelu(x, fb.tensor([0.1, 0.2]))
 
 

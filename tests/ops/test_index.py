@@ -221,7 +221,8 @@ def test_masks_of_any_bytes_select_where_these_are_not_zero(count):
 
 
 def test_uint8_masks_select():
-    assert fb.tensor([1, 2, 3])[fb.tensor([1, 0, 1], dtype=fb.uint8)].tolist() == [1, 3]
+    with pytest.warns(UserWarning, match="indexing with dtype torch.uint8 is now deprecated"):
+        assert fb.tensor([1, 2, 3])[fb.tensor([1, 0, 1], dtype=fb.uint8)].tolist() == [1, 3]
 
 
 def test_repeated_places_accumulate_in_index_put():

@@ -49,7 +49,7 @@ def test_the_gradient_of_mse_loss_is_twice_the_difference_over_n() -> None:
 
 
 def test_a_target_of_another_shape_is_warned_about() -> None:
-    with pytest.warns(UserWarning, match=r"target size \(3,\) that is different to the input size \(4, 3\)"):
+    with pytest.warns(UserWarning, match=r"target size .*\[3\]\)\) that is different to the input size .*\[4, 3\]"):
         F.l1_loss(fb.tensor(A), fb.tensor(B[0]))
 
 

@@ -200,6 +200,7 @@ def test_products():
     close(L.vander(fb.tensor([1.0, 2.0, 3.0]), N=3), [[1, 1, 1], [1, 2, 4], [1, 3, 9]])
 
 
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
 def test_chain_matmul_takes_its_matrices_one_by_one():
     a, b, c = (fb.tensor(rng.standard_normal(shape)) for shape in ((2, 3), (3, 5), (5, 4)))
 

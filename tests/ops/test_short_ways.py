@@ -374,6 +374,7 @@ MATRICES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:torch.*is deprecated in favor of")
 @pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.complex128], ids=str)
 @pytest.mark.parametrize("call", MATRICES)
 def test_short_ways_of_matrices_agree_with_what_gradients_are_taken_of(call, dtype):

@@ -98,12 +98,13 @@ def test_nearest_and_its_exact_form_differ_by_half_an_element() -> None:
     assert F.interpolate(x, 3).tolist() == [[[0, 1, 3]]]
     assert F.interpolate(x, 3, mode="nearest-exact").tolist() == [[[0, 2, 4]]]
     assert F.interpolate(x, scale_factor=2)[0, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    with pytest.warns(UserWarning, match="upsample_nearest` is deprecated"):
+        made = F.upsample_nearest(fb.tensor(X), scale_factor=2)
+    np.testing.assert_array_equal(made.numpy(), X.repeat(2, 2).repeat(2, 3))
+    with pytest.warns(UserWarning, match="upsample_bilinear` is deprecated"):
+        made = F.upsample_bilinear(fb.tensor(X), (9, 9))
     np.testing.assert_array_equal(
-        F.upsample_nearest(fb.tensor(X), scale_factor=2).numpy(), X.repeat(2, 2).repeat(2, 3)
-    )
-    np.testing.assert_array_equal(
-        F.upsample_bilinear(fb.tensor(X), (9, 9)).numpy(),
-        F.interpolate(fb.tensor(X), (9, 9), mode="bilinear", align_corners=True).numpy(),
+        made.numpy(), F.interpolate(fb.tensor(X), (9, 9), mode="bilinear", align_corners=True).numpy()
     )
 
 
@@ -142,7 +143,7 @@ def test_sampling_agrees_with_scipy(padding: str, scipy_mode: str) -> None:
     grid, at = coordinates(2)
     expected = ndimage.map_coordinates(X[0, 1], at.reshape(2, -1), order=1, mode=scipy_mode)
 
-    made = F.grid_sample(fb.tensor(X[:1]), fb.tensor(grid), padding_mode=padding)
+    made = F.grid_sample(fb.tensor(X[:1]), fb.tensor(grid), padding_mode=padding, align_corners=False)
 
     np.testing.assert_allclose(made.numpy()[0, 1].reshape(-1), expected, atol=1e-12)
 
@@ -151,11 +152,11 @@ def test_gradient_of_sampling_agrees_with_finite_differences() -> None:
     grid, _ = coordinates(2)
     for mode in ("bilinear", "bicubic"):
         points = fb.tensor(grid).requires_grad_()
-        F.grid_sample(fb.tensor(X[:1]), points, mode).sum().backward()
+        F.grid_sample(fb.tensor(X[:1]), points, mode, align_corners=False).sum().backward()
         direction, step = RNG.normal(size=grid.shape), 1e-7
 
         up, down = (
-            float(F.grid_sample(fb.tensor(X[:1]), fb.tensor(grid + s * direction), mode).sum())
+            float(F.grid_sample(fb.tensor(X[:1]), fb.tensor(grid + s * direction), mode, align_corners=False).sum())
             for s in (step, -step)
         )
 
@@ -219,6 +220,7 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.filterwarnings("ignore:Default grid_sample and affine_grid behavior has changed")
 @pytest.mark.parametrize("align", [False, True, None])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._warn import warn
 from ..tensor import Tensor
 
 __all__ = ["Variable"]
@@ -14,6 +15,8 @@ class _VariableMeta(type):
         return isinstance(instance, Tensor)
 
     def __call__(cls, data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+        if volatile:
+            warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.")
         made = data.detach()
         return made.requires_grad_(True) if requires_grad else made
 

@@ -173,14 +173,15 @@ class UninitializedTensorMixin:
     @property
     def shape(self) -> Any:
         raise RuntimeError(
-            "this parameter or buffer has no shape yet: call the lazy module once on a sample batch first "
-            "(when loading a state_dict, so that the module it was saved from is initialised)"
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` when "
+            "trying to load an uninitialized parameter into an initialized one. Call `forward` to initialize the parameters before "
+            "accessing their attributes: the lazy module needs a sample batch first."
         )
 
     def share_memory_(self) -> Any:
         raise RuntimeError(
-            "an uninitialised parameter or buffer cannot be shared: call the lazy module once on a sample "
-            "batch first"
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the parameters before calling "
+            "`module.share_memory()`."
         )
 
     def __repr__(self) -> str:
@@ -193,9 +194,9 @@ class UninitializedTensorMixin:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") not in _ALLOWED_UNINITIALIZED:
             raise ValueError(
-                f"{getattr(func, '__name__', func)}: a {cls.__name__} has no values yet; call the lazy "
-                "module once "
-                "on a sample batch before using its parameters"
+                f"Attempted to use an uninitialized parameter in {getattr(func, '__name__', func)}. This error happens when you are "
+                f"using a `LazyModule` or explicitly manipulating `torch.nn.parameter.{cls.__name__}` objects. When using LazyModules "
+                "Call `forward` with a dummy batch to initialize the parameters before calling torch functions"
             )
         return Tensor.__torch_function__(func, types, args, {} if kwargs is None else kwargs)
 

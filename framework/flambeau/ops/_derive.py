@@ -20,12 +20,13 @@ from flambeau_kernels.formula import rebind
 
 from .. import _state
 from .._arrays import address, ndarray
+from .._warn import warn_once
 from ..autograd import tape
 from ..devices import Size, device
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
 from . import _index, _parameters, _spec
-from ._parameters import declared_signature, read_names, refuse_missing, signature
+from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 from ._spec.base import forget_unfinished
 
@@ -101,6 +102,38 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
 
 _scope["unusual"], _scope["slow_inplace"], _scope["asked"], _scope["failed"] = _unusual, _slow_inplace, _asked, _failed
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
+_scope["warn_once"] = warn_once
+
+
+def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any], in_place: bool) -> Any:
+    """The call of `op` whose positional arguments `values` are in one of the orders ``op.older``; warns once.
+
+    Args:
+        options: keyword-only arguments. The first may hold one more positional argument.
+    """
+    name = f"{op.name}_" if in_place else op.name
+    first = op.keyword_only[0]
+    if isinstance(options[first], Tensor):
+        values = (*values, options.pop(first))
+    for order in op.older:
+        if len(order) != len(values):
+            continue
+        if all(isinstance(v, Tensor) is not (n in op.keyword_only) for n, v in zip(order, values, strict=True)):
+            usual = ", ".join((*op.positional, "*", *op.keyword_only))
+            warn_once(
+                f"This overload of {name} is deprecated:\n\t{name}({', '.join(order)})\n"
+                f"Consider using one of the following signatures instead:\n\t{name}({usual})",
+                about="older signatures",
+            )
+            options.update(zip(order, values, strict=True))
+            operands = [options.pop(n) for n in op.positional]
+            return getattr(Tensor, name)(*operands, **options) if in_place else op.function(*operands, **options)
+    raise TypeError(f"{name}() takes {len(op.positional)} positional arguments but {len(values)} were given")
+
+
+_scope["older_signature"] = _by_older_signature
+
+
 # Classes of arguments that leave operations to us.
 _scope["PLAIN"] = {Tensor, int, float, bool, complex, str, type(None), list, tuple, Size, dtype, device}
 
@@ -223,7 +256,8 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
         f"def make(OP, run, fn, fast, of, kernel, ufunc, FORMULA, WHOLE, Node, {', '.join(constants)}):",
         f"    def {name}({params}):",
     ]
-    body = _text(read_names(op, form))
+    aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
+    body = _text([*aged, *read_older(op, form, with_out), *read_names(op, form)])
     out = f"{'out' if with_out else None}, {name}"
     body += _text([f"if SLOW{' or out is not None' * with_out}:", f"    return unusual(OP, ({args}{trailing}), {out})"])
     if isinstance(op, ElementwiseOp):
@@ -590,7 +624,8 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
     trailing = "," if len(op.params) == 1 else ""
     fast = _fast_inplace(op) if isinstance(op, ElementwiseOp) and op.dtype_rule.__name__ != "to_bool" else ""
     body = (
-        _text([*read_names(op, form), "if SLOW:", f"    return slow_inplace(OP, ({args}{trailing}))"])
+        _text([*read_older(op, form, in_place=True), *read_names(op, form)])
+        + _text(["if SLOW:", f"    return slow_inplace(OP, ({args}{trailing}))"])
         + fast
         + _text(refuse_missing(op, form))
         + _asking_on_errors(f"run({args})", f"({args}{trailing}), {op.params[0]}, None")

@@ -10,6 +10,7 @@ from flambeau_kernels.cpu import scatter
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
+from .._warn import warn
 from ..tensor import Tensor, wrap
 
 I8, I4, B1 = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.bool_)
@@ -174,6 +175,8 @@ def tensors_at(k: Tensor, shape: Any, d: int) -> list[Tensor]:
         if k.dtype not in INTEGERS:
             raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {k.dtype}")
         return [k]
+    if k.dtype is dtypes.uint8:
+        warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     if type(k._a) is MetaArray:
         raise NotImplementedError("indexing with a mask on the meta device: the shape of the result depends on its values")
     for i, n in enumerate(k._a.shape):

@@ -36,26 +36,34 @@ def check_floating(name: str, *operands: Any, half: bool = False) -> None:
             raise TypeError(f"{name}: argument must be Tensor, not {type(x).__name__}")
         d = x.dtype
         if d.category < dtypes.FLOATING:
-            raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {d.name}")
+            raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {dtypes.scalar_type(d)}")
         if not half and d not in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128):
-            raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {d.name}; convert with .to(torch.float32)")
+            raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {dtypes.scalar_type(d)}; convert with .to(torch.float32)")
         if d is not first.dtype:
             raise RuntimeError(f"{name}: Expected all operands to have the same dtype, got {first.dtype.name} and {d.name}")
 
 
-def check_matrix(name: str, x: Tensor) -> None:
+def check_matrix(name: str, x: Tensor, label: str = "A") -> None:
+    """Raise TypeError or RuntimeError unless `x` is a batch of matrices of a dtype LAPACK works in."""
     check_floating(name, x)
     if x.ndim < 2:
-        raise RuntimeError(f"{name}: The input tensor must have at least 2 dimensions.\n{describe(input=x)}")
+        raise RuntimeError(f"{name}: The input tensor {label} must have at least 2 dimensions.\n{describe(**{label: x})}")
 
 
 def check_square(name: str, x: Tensor, label: str = "A") -> None:
-    check_matrix(name, x)
+    check_matrix(name, x, label)
     if x.shape[-1] != x.shape[-2]:
-        raise RuntimeError(
-            f"{name}: {label} must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices\n"
-            f"{describe(**{label: x})}"
-        )
+        raise_not_square(name, x, label)
+
+
+def raise_not_square(name: str, x: Tensor, label: str = "A") -> None:
+    """Raise the RuntimeError for matrices that are not square, or no matrices at all."""
+    if x.ndim < 2:
+        raise RuntimeError(f"{name}: The input tensor {label} must have at least 2 dimensions.\n{describe(**{label: x})}")
+    raise RuntimeError(
+        f"{name}: {label} must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices\n"
+        f"{describe(**{label: x})}"
+    )
 
 
 def raise_singular(name: str, info: Any, what: str) -> None:
@@ -65,7 +73,7 @@ def raise_singular(name: str, info: Any, what: str) -> None:
     flat = np.asarray(info).reshape(-1)
     bad = np.flatnonzero(flat)
     if bad.size:
-        where = "" if flat.size == 1 else f" (Batch element {bad[0]})"
+        where = "" if flat.size == 1 else f" (Batch element {bad[0]}):"
         raise LinAlgError(f"{name}:{where} {what.format(abs(int(flat[bad[0]])))}")
 
 

@@ -76,6 +76,7 @@ def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, .
     if rule == EXACTLY and a.shape == shape and a.dtype == b.dtype and a.strides == strides and address(a) == address(b):
         return
     raise RuntimeError(
-        f"{op.said}(): unsupported operation: some elements of the operand '{name}' and of out refer to a single memory location; "
-        f"give another out, or clone() the operand: {name} has shape {list(a.shape)}, out {list(out.shape)}"
+        f"{op.said}(): '{name}': unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+        f"memory location. Please clone() the tensor before performing the operation. {name} has shape {list(a.shape)}, out "
+        f"{list(out.shape)}"
     )

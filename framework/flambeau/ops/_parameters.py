@@ -46,7 +46,7 @@ def signature(op: Op, out: bool, form: int = FUNCTION) -> tuple[str, dict[str, A
         keyword_only.append("out=None")
     keyword_only += [f"{other}={_not_given(op, name)}" for name, others in renamed.items() for other in others]
     if keyword_only and not op.spread:
-        parts.append("_=..." if renamed else "*")
+        parts.append("_=..." if renamed else "*older_" if op.older else "*")
     return ", ".join(parts + keyword_only), constants
 
 
@@ -98,6 +98,16 @@ def read_names(op: Op, form: int = FUNCTION) -> list[str]:
         f"if {' or '.join(given)} or _ is not ...:",
         f"    {names}, = renamed(OP, {form}, ({names},), ({others},), _)",
     ]
+
+
+def read_older(op: Op, form: int, out: bool = False, in_place: bool = False) -> list[str]:
+    """Lines that go on with arguments in an order of old, which are more than there are parameters to be given by position."""
+    if not op.older:
+        return []
+    more, test = ("_", "_ is not ...") if other_names(op, form) else ("*older_", "older_")
+    options = ", ".join(f"{n!r}: {n}" for n in (*op.keyword_only, *(("out",) if out else ())))
+    given = ", ".join((*op.positional, more))
+    return [f"if {test}:", f"    return older_signature(OP, ({given}), {{{options}}}, {in_place})"]
 
 
 def refuse_missing(op: Op, form: int = FUNCTION) -> list[str]:

@@ -106,17 +106,18 @@ def prelu(input, weight):
     Raises: RuntimeError for another number of slopes, for a weight of two or more dimensions or of another dtype.
     """
     if weight.ndim > 1:
-        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got ndim = {weight.ndim}")
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
     if weight.dtype is not input.dtype:
         raise RuntimeError(f"prelu: Type promoting not supported\n{describe(input=input, weight=weight)}")
     slopes = weight.numel()
     if slopes != 1:
         channels = input.shape[1] if input.ndim > 1 else 1
         if input.ndim == 0:
-            raise RuntimeError("prelu: Not allow zero-dim input tensor with more than one slope; give one slope")
+            raise RuntimeError("prelu: Not allow zero-dim input tensor. Give one slope, not several")
         if channels != slopes:
             raise RuntimeError(
-                f"prelu: Mismatch of parameter numbers and input channel size: {slopes} slopes, {channels} channels\n"
+                f"prelu: Mismatch of parameter numbers and input channel size. Found parameter numbers = {slopes} and channel size = "
+                f"{channels}.\n"
                 f"{describe(input=input, weight=weight)}"
             )
     if weight.ndim == 1:
@@ -267,7 +268,7 @@ def gelu(input, *, approximate="none"):
         return (gelu_doubling if doubles else gelu_exact).function(input)
     if approximate == "tanh":
         return gelu_tanh.function(input)
-    raise RuntimeError(f"gelu: approximate argument must be either 'none' or 'tanh', got {approximate!r}")
+    raise RuntimeError(f"gelu: approximate argument must be either none or tanh. Got {approximate!r}")
 
 
 def _silu_slope(input):
@@ -361,7 +362,7 @@ def hardshrink(input, lambd=0.5):
 
 def _check_softshrink(op: Any, input: Any, lambd: Any) -> None:
     if not isinstance(lambd, Tensor) and lambd < 0:
-        raise RuntimeError(f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}")
+        raise RuntimeError(f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}.")
 
 
 @elementwise(

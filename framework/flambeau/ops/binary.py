@@ -52,9 +52,9 @@ def check_alpha(op: Any, input: Any, other: Any, alpha: Any) -> None:
     if isinstance(alpha, bool) and d.category != 0:
         raise RuntimeError(f"{op.name}: Boolean alpha only supported for Boolean results, got a {d.name} result")
     if isinstance(alpha, float) and d.category < 2:
-        raise RuntimeError(f"{op.name}: For integral input tensors, argument alpha must not be a floating point number")
+        raise RuntimeError(f"{op.name}: For integral input tensors, argument alpha must not be a floating point number.")
     if isinstance(alpha, complex) and d.category < 3:
-        raise RuntimeError(f"{op.name}: For non-complex input tensors, argument alpha must not be a complex number")
+        raise RuntimeError(f"{op.name}: For non-complex input tensors, argument alpha must not be a complex number.")
 
 
 @looks_at("dtypes")
@@ -62,10 +62,12 @@ def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
     check_alpha(op, input, other, alpha)
     kinds = [x.dtype.category == 0 if isinstance(x, Tensor) else isinstance(x, bool) for x in (input, other)]
     if any(kinds) and (all(kinds) or any(k and isinstance(x, (Tensor, bool)) for k, x in zip(kinds, (input, other), strict=True))):
-        raise RuntimeError(
-            f"{op.name}: Subtraction, the `-` operator, with a bool tensor is not supported. "
-            "Use the `^` or `logical_xor()` operator instead, or `~` to invert a mask."
+        said = (
+            "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
+            if all(isinstance(x, Tensor) for x in (input, other)) and all(kinds)
+            else "with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
         )
+        raise RuntimeError(f"{op.name}: Subtraction, the `-` operator, {said}")
 
 
 @elementwise(
@@ -87,6 +89,9 @@ def add(input, other, *, alpha=1):
     return input + other * alpha
 
 
+add.older = (("input", "alpha", "other"),)
+
+
 @elementwise(
     ufunc=np.subtract,
     scalar_first=True,
@@ -97,6 +102,9 @@ def add(input, other, *, alpha=1):
 def sub(input, other, *, alpha=1):
     """``input - alpha * other``, elementwise. Raises: RuntimeError for bools, which `logical_xor` subtracts."""
     return input - other * alpha
+
+
+sub.older = (("input", "alpha", "other"),)
 
 
 @elementwise(

@@ -11,6 +11,7 @@ from flambeau_kernels.cpu.matmul import small
 from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
+from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
 from ._einsum import evaluate
 from ._spec import (
@@ -146,13 +147,16 @@ inner.fast(_inner_fast)
 
 def _check_cross(input, other, dim):
     if input.ndim != other.ndim:
-        raise RuntimeError(f"cross: inputs must have the same number of dimensions.\n{describe(input=input, other=other)}")
+        raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions.\n{describe(input=input, other=other)}")
     if input.dtype is not other.dtype:
         raise RuntimeError(f"cross: expected both inputs to have the same dtype, got {input.dtype} and {other.dtype}")
     broadcast_shapes(cross_along, (input, other))
     d = wrap_dim(dim, input.ndim)
     if not input.ndim or input.shape[d] != 3 or other.shape[d] != 3:
-        raise RuntimeError(f"cross: inputs dimension {dim} must have length 3.\n{describe(input=input, other=other)}")
+        raise RuntimeError(
+            f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[d] if input.ndim else 1} and "
+            f"{other.shape[d] if other.ndim else 1}\n{describe(input=input, other=other)}"
+        )
     return input, other, d - max(input.ndim, 1)
 
 
@@ -203,6 +207,11 @@ def cross(input, other, dim=None):
     `input` and `other` broadcast. Raises: RuntimeError where no dimension has size 3.
     """
     if dim is None:
+        warn_once(
+            "Using torch.cross without specifying the dim arg is deprecated.\n"
+            "Please either pass the dim explicitly or simply use torch.linalg.cross.\n"
+            "The default value of dim will change to agree with that of linalg.cross in a future release."
+        )
         shape = broadcast_shapes(cross, (input, other))
         if 3 not in input.shape:
             raise RuntimeError(f"cross: no dimension of size 3 in input of shape {tuple(input.shape)}; broadcast shape {shape}")
@@ -214,8 +223,9 @@ def cross(input, other, dim=None):
 def _cross_fast(input, other, dim):
     """The dimension counted from the end."""
     try:
+        if dim is None:                               # deprecated, and slower
+            return None
         shape = input._a.shape
-        dim = shape.index(3) if dim is None else dim
         return cross_along.fast_rule(input, other, dim - len(shape) if dim >= 0 else dim)
     except (AttributeError, TypeError, ValueError):  # said better by the checks
         return None
@@ -231,9 +241,12 @@ def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
         raise RuntimeError(f"cov(): expected {label} to have one or fewer dimensions but got {label} with {weights.ndim} dimensions")
     if (weights.dtype.category == dtypes.INTEGER) is not integral or not integral and not weights.is_floating_point():
         kind = "integral" if integral else "floating point"
-        raise RuntimeError(f"cov(): expected {label} to have {kind} dtype but got {label} with {weights.dtype}")
+        raise RuntimeError(f"cov(): expected {label} to have {kind} dtype but got {label} with {dtypes.scalar_type(weights.dtype)} dtype")
     if weights.numel() != x.shape[1]:
-        raise RuntimeError(f"cov(): expected {label} to have the same numel as there are observations: {weights.numel()} != {x.shape[1]}")
+        raise RuntimeError(
+            f"cov(): expected {label} to have the same numel as there are observations in the input but got "
+            f"{weights.numel()} != {x.shape[1]}"
+        )
     if not weights.is_meta and weights.numel() and weights._a.min() < 0:
         raise RuntimeError(f"cov(): {label} cannot be negative")
 

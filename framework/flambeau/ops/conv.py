@@ -121,11 +121,11 @@ def _check_settings(
     stride: Ints, padding: Ints, dilation: Ints, output_padding: Ints, transposed: bool, groups: int
 ) -> None:
     if groups <= 0:
-        raise RuntimeError(f"convolution: groups must be positive, got {groups}")
+        raise RuntimeError(f"convolution: non-positive groups is not supported: groups must be positive, got {groups}")
     if min(stride) <= 0:
-        raise RuntimeError(f"convolution: stride must be positive, got {stride}")
+        raise RuntimeError(f"convolution: non-positive stride is not supported, got {stride}")
     if min(dilation) <= 0:
-        raise RuntimeError(f"convolution: dilation must be positive, got {dilation}")
+        raise RuntimeError(f"convolution: dilation should be greater than zero, got {dilation}")
     if min(padding) < 0 or min(output_padding) < 0:
         raise RuntimeError(
             f"convolution: negative padding is not supported, got padding {padding}, output_padding "
@@ -152,8 +152,8 @@ def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups
     expects = weight.shape[0] if transposed else weight.shape[1] * groups
     if weight.shape[0] % groups or weight.shape[0] < groups:
         raise RuntimeError(
-            f"convolution: the first dimension of weight must be divisible by "
-            f"groups={groups}\n{describe(**operands)}"
+            f"convolution: Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight "
+            f"of size {list(weight.shape)} instead; that dimension must be divisible by groups\n{describe(**operands)}"
         )
     if input.shape[1] != expects:
         raise RuntimeError(

@@ -16,7 +16,7 @@ from .._warn import warn_once
 from ..devices import device, memory_format
 from ..dtypes import dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
-from ._spec import FUNCTION, INPLACE, METHOD, OPS, composite, primitive
+from ._spec import FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
 
 
 def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
@@ -236,12 +236,7 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
     return to(self, dtype)
 
 
-_LEGACY = {
-    "float64": "Double", "float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "uint8": "Byte", "int8": "Char",
-    "int16": "Short", "int32": "Int", "int64": "Long", "bool": "Bool", "complex64": "ComplexFloat",
-    "complex128": "ComplexDouble", "complex32": "ComplexHalf",
-}  # fmt: skip
-_TYPE_NAMES = {f"{legacy}Tensor": getattr(dtypes, name) for name, legacy in _LEGACY.items()}
+_TYPE_NAMES = {f"{name}Tensor": kind for kind, name in dtypes.SCALAR_TYPES.items()}
 
 
 class TypedTensorMeta(type):
@@ -266,7 +261,7 @@ def typed_tensor(name: str) -> Any:
 
 def type_name(self: Tensor) -> str:
     place = "cuda." if self.is_cuda else ""
-    return f"torch.{place}{_LEGACY.get(self.dtype.name, self.dtype.name)}Tensor"
+    return f"torch.{place}{dtypes.scalar_type(self.dtype)}Tensor"
 
 
 def _install() -> None:
@@ -348,14 +343,26 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
     if type(other._a) is not type(target._a) and not target.is_meta:
         other = to_copy(other, None, target.device, None)
     if _broadcasts(other._a.shape, target._a.shape) is False:
-        raise RuntimeError(
-            f"copy_: source of shape {tuple(other.shape)} does not broadcast to the target's {tuple(target.shape)}"
-        )
+        _raise_uncopied(target, other)
     if _state.SLOW:
         from . import _slow
 
         return _slow.call_inplace(OPS["Tensor.overwrite"], (target, other))
     return OPS["Tensor.overwrite"].run_inplace(target, other)
+
+
+def _raise_uncopied(target: Tensor, source: Tensor) -> None:
+    """Say why `source` cannot be broadcast to `target`."""
+    shape, wanted = source._a.shape, target._a.shape
+    for at in range(1, min(len(shape), len(wanted)) + 1):
+        if shape[-at] not in (1, wanted[-at]) and wanted[-at] != 1:
+            raise RuntimeError(
+                f"copy_: The size of tensor a ({wanted[-at]}) must match the size of tensor b ({shape[-at]}) at non-singleton "
+                f"dimension {max(len(shape), len(wanted)) - at}\n{describe(target=target, source=source)}"
+            )
+    raise RuntimeError(
+        f"copy_: output with shape {list(wanted)} doesn't match the broadcast shape {list(np.broadcast_shapes(shape, wanted))}"
+    )
 
 
 def _broadcasts(shape: Any, target: Any) -> bool:

@@ -48,7 +48,7 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
     total = 1
     for n in size:
         if n < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}. Dimension size must be non-negative.")
         total *= n
     if total >= 1 << 63:
         if max(size) >= 1 << 63:

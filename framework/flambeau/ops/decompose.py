@@ -16,7 +16,7 @@ from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, diagonal, diagonal_matrix, identity_like, matmul, triangle
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, host_only, primitive
+from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
 from .solve import solve_triangle
 
 BOTH = FUNCTION | OUT
@@ -107,7 +107,12 @@ def _old_cholesky(input, upper=False):
 
 
 _old_cholesky.__name__ = "cholesky"
-composite(surface=FUNCTION | METHOD | OUT)(_old_cholesky).fast(_lapack.short_way(_lapack.cholesky_now, square=True))
+_declared = composite(surface=FUNCTION | METHOD | OUT)(_old_cholesky)
+_declared.fast(_lapack.short_way(_lapack.cholesky_now, square=True))
+_declared.deprecation = (
+    "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future PyTorch release.\n"
+    "U = torch.cholesky(A, upper=True)\nshould be replaced with\nU = torch.linalg.cholesky(A).mH"
+)
 
 
 # -- QR ----------------------------------------------------------------------------------------------------------------------
@@ -194,8 +199,11 @@ def _old_qr(input, some=True):
 
 
 _old_qr.__name__ = "qr"
-composite(surface=FUNCTION | METHOD | OUT)(_old_qr).fast(
-    _lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr)
+_declared = composite(surface=FUNCTION | METHOD | OUT)(_old_qr)
+_declared.fast(_lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr))
+_declared.deprecation = (
+    "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\n"
+    "Q, R = torch.qr(A, some)\nshould be replaced with\nQ, R = torch.linalg.qr(A, 'reduced' if some else 'complete')"
 )
 
 
@@ -223,10 +231,16 @@ def _geqrf_vjp(grad):
     raise NotImplementedError("the derivative for 'geqrf' is not implemented; use linalg.qr")
 
 
+def _check_several_rows(name: str, input: Tensor) -> None:
+    if input.ndim < 2:
+        raise RuntimeError(f"{name}: input must have at least 2 dimensions.\n{describe(input=input)}")
+
+
 @composite(surface=FUNCTION | METHOD | OUT)
 def geqrf(input):
     """QR in LAPACK's packed form: R in the upper triangle, Householder vectors below it, and their factors `tau`."""
-    check_matrix("geqrf", input)
+    check_floating("geqrf", input)
+    _check_several_rows("torch.geqrf", input)
     return Geqrf(geqrf_of(input))
 
 
@@ -243,8 +257,8 @@ def _reflected(v: Tensor, t: Tensor, x: Tensor) -> Tensor:
 
 def _householder(name: str, input: Any, tau: Any) -> Tensor:
     host_only(name, input)
-    check_matrix(name, input)
     check_floating(name, input, tau)
+    _check_several_rows(name, input)
     m, n = input.shape[-2:]
     if m < n:
         raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1], got {m} and {n}")
@@ -308,8 +322,8 @@ def ormqr(input, tau, other, left=True, transpose=False):
         transpose: take the adjoint of Q.
     """
     host_only("ormqr", input)
-    check_matrix("torch.ormqr", input)
     check_floating("torch.ormqr", input, tau, other)
+    _check_several_rows("torch.ormqr", input)
     size = other.shape[-2 if left else -1] if other.ndim >= 2 else -1
     if size != input.shape[-2]:
         raise RuntimeError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu import rows as kernels
+from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
@@ -114,7 +115,7 @@ def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
 
 def _check_indices(name: str, input: Any) -> None:
     if not isinstance(input, Tensor) or input.dtype.name not in ("int64", "int32"):
-        said = input.dtype if isinstance(input, Tensor) else type(input).__name__
+        said = f"torch.{dtypes.scalar_type(input.dtype)}Tensor" if isinstance(input, Tensor) else type(input).__name__
         raise RuntimeError(
             f"{name}: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {said} "
             "instead; use .long()"
@@ -222,7 +223,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     if input.ndim == 2:
         if offsets is not None:
             raise ValueError(
-                f"embedding_bag: if input is 2D, then offsets has to be None, as input is treated as a mini-batch of fixed length "
+                f"embedding_bag: if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
                 f"sequences. However, found offsets of type {type(offsets)}"
             )
         count, length = input.shape
@@ -232,16 +233,21 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     if offsets is None:
         raise ValueError("embedding_bag: offsets has to be a 1D Tensor but got None")
     if offsets.ndim != 1:
-        raise ValueError(f"embedding_bag: offsets has to be a 1D Tensor, but got shape {tuple(offsets.shape)}")
+        raise ValueError(f"embedding_bag: offsets has to be a 1D Tensor, but it has shape {tuple(offsets.shape)}")
     _check_indices("embedding_bag offsets", offsets)
     starts, length = offsets._a, input.shape[0]
     count = len(starts) - 1 if include_last_offset else len(starts)
     if include_last_offset and not len(starts):
         raise RuntimeError("embedding_bag: include_last_offset: number of offset should be at least 1")
     if len(starts) and starts[0] != 0:
-        raise RuntimeError(f"embedding_bag: offsets[0] has to be 0, where the first bag begins; got {starts[0]}")
+        raise RuntimeError(
+            "embedding_bag: offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+            f"However, got {starts[0]}"
+        )
     if len(starts) and starts[-1] > length:
-        raise RuntimeError(f"embedding_bag: offsets[-1] can not be greater than input's length({length}), got offsets[-1] of {starts[-1]}")
+        raise RuntimeError(
+            f"embedding_bag: offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {starts[-1]}"
+        )
     if not count:
         return input._a[:0], np.zeros(1, np.int64)
     starts = starts if include_last_offset else np.append(starts, length)
@@ -263,8 +269,7 @@ def embedding_bag(
         include_last_offset: `offsets` ends with where the last bag ends.
         padding_idx: indices that do not count.
         max_norm, norm_type, scale_grad_by_freq, sparse: as for `nn.functional.embedding`.
-    Raises: ValueError, RuntimeError for operands that do not go together; IndexError for an index outside the
-        table.
+    Raises: ValueError, RuntimeError for operands that do not go together, and for an index outside the table.
 
     >>> F.embedding_bag(fb.tensor([0, 1, 2]), fb.eye(3), fb.tensor([0, 2]), mode="sum")
     tensor([[1., 1., 0.],
@@ -288,10 +293,23 @@ def embedding_bag(
         raise ValueError("embedding_bag: max mode does not support sparse weights")
     _check_sparse("embedding_bag", sparse, weight)
     indices, starts = _bags(input, offsets, include_last_offset)
-    padding = _padding(padding_idx, weight.shape[0])
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise RuntimeError(
+            f"embedding_bag: padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got {padding_idx}"
+        )
+    if indices.size and not scatter.in_range(indices, 0, rows):
+        at = int(np.argmax((indices < 0) | (indices >= rows)))
+        raise RuntimeError(f"embedding_bag: Index {at} of input takes value {indices[at]} which is not in the valid range [0, {rows})")
+    padding = _padding(padding_idx, rows)
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        kinds = [f"torch.{dtypes.scalar_type(x.dtype)}Tensor" for x in (weight, per_sample_weights)]
+        raise RuntimeError(
+            "embedding_bag: Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+            f"'per_sample_weights'; but type {kinds[0]} does not equal {kinds[1]}"
+        )
     samples = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     if padding >= 0:
-        kernels.check_indices(indices, weight.shape[0])
         kept = np.flatnonzero(indices != padding)
         indices, starts = indices[kept], np.searchsorted(kept, starts)
         samples = None if samples is None else samples[wrap(kept)]
@@ -359,6 +377,8 @@ def _few_bags(input: Any, table: Any, offsets: Any, mode: str) -> Tensor | None:
             sizes = [b - a for a, b in itertools.pairwise(bounds)]
             if min(sizes) < 1:
                 return None
+            if mode not in _ALONG:
+                return None
             made = np.add.reduceat(picked, starts, 0)
             count = np.array(sizes, table.dtype)[:, None] if mode == "mean" else 1
     except (AttributeError, IndexError, KeyError, TypeError, RuntimeWarning):  # said better by the general way
@@ -382,11 +402,14 @@ def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
         return
     if weights.shape != input.shape:
         raise ValueError(
-            f"embedding_bag: If per_sample_weights {tuple(weights.shape)} is not None, then it must have the same shape as the input "
-            f"{tuple(input.shape)}"
+            f"embedding_bag: If per_sample_weights ({weights.shape}) is not None, then it must have the same shape as the input "
+            f"({input.shape})"
         )
     if mode != "sum":
-        raise NotImplementedError(f"embedding_bag: per_sample_weights is only supported for mode='sum' (got mode={mode!r})")
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+            f"(got mode={mode!r})."
+        )
 
 
 def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:

@@ -19,6 +19,7 @@ from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from . import activation as act
 from ._spec import FUNCTION, OPS, Op, composite
+from ._spec.writing import cannot_be_cast
 
 F = "nn.functional"
 
@@ -269,7 +270,7 @@ def _generator() -> Any:
 def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
     """An array of `shape` in the dtype and memory order of `input`: 0 with probability `p`, else 1."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
-        raise RuntimeError(f"dropout: result type Float can't be cast to the desired output type {input.dtype}; use a floating dtype")
+        raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
     a = input._a
     noise = _arrays.empty_like_layout(shape, a.dtype, [a] if a.shape == shape else [])
     return draws.bernoulli(stream(), noise, 1 - p)
@@ -278,7 +279,7 @@ def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
 def _noise_on_device(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
     """`_noise` from the generator of a CUDA device."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
-        raise RuntimeError(f"dropout: result type Float can't be cast to the desired output type {input.dtype}; use a floating dtype")
+        raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
     return input.detach().new_empty(shape).bernoulli_(1 - p)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from .. import dtypes
+from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, METHOD, OUT, arrays_of, composite, host_only
 from .join import cat, stack
@@ -61,6 +62,8 @@ def meshgrid(tensors, *, indexing=None):
     tensor([[1, 1],
             [2, 2]])
     """
+    if indexing is None and len(tensors) > 1:
+        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
     return _grids(tuple(tensors), "ij" if indexing is None else indexing)
 
 

@@ -54,10 +54,15 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
         d = wrap_dim(dim, len(first))
         for i, x in enumerate(shapes):
             s = x._a.shape
-            if len(s) != len(first) or s[:d] + s[d + 1 :] != first[:d] + first[d + 1 :]:
+            if len(s) != len(first):
                 raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {d}. Expected size {list(first)} but got size {list(s)} "
-                    f"for tensor number {i} in the list.\n{describe(tensors=tensors)}"
+                    f"cat: Tensors must have same number of dimensions: got {len(first)} and {len(s)}\n{describe(tensors=tensors)}"
+                )
+            if s[:d] + s[d + 1 :] != first[:d] + first[d + 1 :]:
+                k = next(k for k in range(len(s)) if k != d and s[k] != first[k])
+                raise RuntimeError(
+                    f"cat: Sizes of tensors must match except in dimension {d}. Expected size {first[k]} but got size {s[k]} for "
+                    f"tensor number {i} in the list.\n{describe(tensors=tensors)}"
                 )
     else:
         d = wrap_dim(dim, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from flambeau_kernels import COMPILED_FROM, small
 from flambeau_kernels.cpu import matmul as kernel
 
-from .. import _state
+from .. import _state, dtypes
 from .._arrays import ndarray
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
@@ -18,6 +19,10 @@ from ._products import large, product, product_nt, product_tn, transposed, trans
 from ._spec import FUNCTION, METHOD, OPS, OUT, arrays_of, composite, describe, primitive
 
 _new = object.__new__
+
+
+def _kind(x: Tensor) -> str:
+    return dtypes.scalar_type(x.dtype)
 
 
 def _same_dtypes(name: str, **operands: Any) -> None:
@@ -31,6 +36,42 @@ def _same_dtypes(name: str, **operands: Any) -> None:
             )
 
 
+def _sizes(x: Tensor) -> str:
+    return "x".join(map(str, x.shape))
+
+
+def _raise_unmatched(input: Tensor, other: Tensor, inner: int) -> None:
+    """Say why `matmul` cannot multiply; the first line depends on the number of dimensions, as PyTorch's does."""
+    n, m = input.ndim, other.ndim
+    if n == 1 and m == 1:
+        said = _unequal_vectors(input, other)
+    elif n == 2 and m == 1:
+        said = f"size mismatch, got input ({input.shape[0]}), mat ({_sizes(input)}), vec ({inner})"
+    elif n <= 2 and m <= 2:
+        said = f"mat1 and mat2 shapes cannot be multiplied ({'1x' if n == 1 else ''}{_sizes(input)} and {_sizes(other)})"
+    elif n >= 3 and m >= 3:
+        batch = prod(input.shape[:-2])
+        said = (
+            f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {input.shape[-1]}] but got: "
+            f"[{batch}, {inner}]."
+        )
+    else:
+        rows = prod(input.shape[:-1]) if n > 1 else 1
+        said = f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and {inner}x{other.shape[-1] if m > 1 else 1})"
+    raise RuntimeError(
+        f"matmul: {said}\n  input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n"
+        f"{describe(input=input, other=other)}"
+    )
+
+
+def _unequal_vectors(input: Tensor, other: Tensor) -> str:
+    n, m = input.numel(), other.numel()
+    return (
+        f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of elements, "
+        f"but got {n} and {m} elements respectively"
+    )
+
+
 def _check_mm(input, mat2):
     if input.ndim != 2:
         raise RuntimeError(f"mm: self must be a matrix, but input has {input.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
@@ -38,7 +79,8 @@ def _check_mm(input, mat2):
         raise RuntimeError(f"mm: mat2 must be a matrix, but it has {mat2.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
     if input._a.shape[1] != mat2._a.shape[0]:
         raise RuntimeError(
-            f"mm: input has {input.shape[1]} columns, mat2 has {mat2.shape[0]} rows; they must be equal\n{describe(input=input, mat2=mat2)}"
+            f"mm: mat1 and mat2 shapes cannot be multiplied ({_sizes(input)} and {_sizes(mat2)}): input has {input.shape[1]} "
+            f"columns, mat2 has {mat2.shape[0]} rows; they must be equal\n{describe(input=input, mat2=mat2)}"
         )
     if input._a.dtype != mat2._a.dtype:
         _same_dtypes("mm", input=input, mat2=mat2)
@@ -129,11 +171,12 @@ def _check_bmm(input, mat2):
     for name, x in (("input", input), ("mat2", mat2)):
         if x.ndim != 3:
             raise RuntimeError(
-                f"bmm: batch1 and batch2 must be 3D tensors, but {name} has {x.ndim} dimensions\n{describe(input=input, mat2=mat2)}"
+                f"bmm: {'batch1' if x is input else 'batch2'} must be a 3D tensor, but {name} has {x.ndim} dimensions\n"
+                f"{describe(input=input, mat2=mat2)}"
             )
     if input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
         raise RuntimeError(
-            f"bmm: Expected size for first two dimensions of mat2 to be: [{input.shape[0]}, {input.shape[2]}] but got: "
+            f"bmm: Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, {input.shape[2]}] but got: "
             f"[{mat2.shape[0]}, {mat2.shape[1]}].\n{describe(input=input, mat2=mat2)}"
         )
     _same_dtypes("bmm", input=input, mat2=mat2)
@@ -236,7 +279,8 @@ def _check_mv(input, vec):
         )
     if input.shape[1] != vec.shape[0]:
         raise RuntimeError(
-            f"mv: size mismatch, got input ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})\n{describe(input=input, vec=vec)}"
+            f"mv: size mismatch, got input ({input.shape[0]}), mat ({_sizes(input)}), vec ({vec.shape[0]})\n"
+            f"{describe(input=input, vec=vec)}"
         )
     _same_dtypes("mv", input=input, vec=vec)
 
@@ -266,11 +310,9 @@ def _check_dot(input, tensor):
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors\n{describe(input=input, tensor=tensor)}")
     if input.dtype is not tensor.dtype:
-        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {input.dtype} and {tensor.dtype}")
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {_kind(input)} and {_kind(tensor)}")
     if input.numel() != tensor.numel():
-        raise RuntimeError(
-            f"inconsistent tensor size, expected tensor [{input.numel()}] and src [{tensor.numel()}] to have the same number of elements"
-        )
+        raise RuntimeError(_unequal_vectors(input, tensor))
 
 
 @primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast="lower")
@@ -364,9 +406,7 @@ def matmul(input, other):
     _same_dtypes("matmul", input=input, other=other)
     inner = other._a.shape[0 if m == 1 else -2]
     if input._a.shape[-1] != inner:
-        raise RuntimeError(
-            f"matmul: input has {input.shape[-1]} columns, other has {inner} rows; they must be equal\n{describe(input=input, other=other)}"
-        )
+        _raise_unmatched(input, other, inner)
     if n == 2 and m == 2:
         return mm(input, other)
     if n == 1 and m == 1:
@@ -525,6 +565,14 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return _scaled("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
+for _op in (addmm, addmv, addr, baddbmm, addbmm):
+    _input, *_factors = _op.positional
+    # As functions with `beta` first, as methods after the tensor; `alpha` may be left out.
+    _op.older = tuple(
+        (*_first, *_alpha, *_factors) for _first in (("beta", _input), (_input, "beta")) for _alpha in ((), ("alpha",))
+    )
+
+
 @composite(surface=FUNCTION | OUT, spread="matrices")
 def chain_matmul(matrices):
     """The product of one or more matrices, given one by one, in the cheapest order; see `linalg.multi_dot`."""
@@ -536,6 +584,12 @@ def chain_matmul(matrices):
         if x.ndim != 2:
             raise RuntimeError(f"chain_matmul(): matrix {i} must have 2 dimensions, it has {x.ndim}")
     return matrices[0].clone() if len(matrices) == 1 else multi_dot(list(matrices))
+
+
+chain_matmul.deprecation = (
+    "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use torch.linalg.multi_dot instead, which "
+    "accepts a list of two or more tensors rather than multiple parameters."
+)
 
 
 # -- linear --------------------------------------------------------------------------------------------------------------

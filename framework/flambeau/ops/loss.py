@@ -54,7 +54,7 @@ def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
     """Warn when a target is stretched to the input, which is seldom meant."""
     if input._a.shape != target._a.shape:
         warnings.warn(
-            f"{name}: Using a target size {tuple(target.shape)} that is different to the input size {tuple(input.shape)}. "
+            f"{name}: Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
             "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
             stacklevel=4,
         )
@@ -682,7 +682,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     warn_sizes("huber_loss", input, target)
     reduction = reduction_of(reduction)
     if delta <= 0:
-        raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
+        raise RuntimeError(f"huber_loss does not support non-positive values for delta. Got {delta}")
     return _weighted(huber_error.function(input, target, delta), weight, reduction)
 
 
@@ -831,8 +831,8 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     reduction = reduction_of(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
-            f"binary_cross_entropy: Using a target size {tuple(target.shape)} that is different to the input size "
-            f"{tuple(input.shape)} is deprecated. Please ensure they have the same size."
+            f"binary_cross_entropy: Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}) is deprecated. Please ensure they have the same size."
         )
     if input.dtype is not target.dtype:
         raise RuntimeError(

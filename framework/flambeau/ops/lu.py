@@ -82,8 +82,13 @@ def permutation(pivots: Tensor, rows: int, like: Tensor) -> Tensor:
     return wrap(made)
 
 
+_LU_SAID = {"linalg.lu_factor": "torch.lu_factor"}     # as PyTorch has it
+
+
 def _check_pivot(name: str, A: Any, pivot: bool) -> None:
-    check_matrix(name, A)
+    check_floating(name, A)
+    if A.ndim < 2:
+        raise RuntimeError(f"{_LU_SAID.get(name, name)}: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
     if not pivot:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented on the CPU")
 
@@ -114,7 +119,7 @@ def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
         bad = int(info._a.reshape(-1)[np.flatnonzero(info._a)[0]])
         raise RuntimeError(
             f"torch.linalg.lu_factor: U[{bad},{bad}] is zero and using it on lu_solve would result in a division by zero. "
-            "If you still want to perform the factorization, consider calling linalg.lu_factor_ex(A, pivot)"
+            "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
         )
     return packed, pivots
 
@@ -175,7 +180,11 @@ def _old_lu(A, pivot=True, get_infos=False):
 
 
 _old_lu.__name__ = "lu"
-composite(surface=FUNCTION | METHOD | OUT)(_old_lu)
+composite(surface=FUNCTION | METHOD | OUT)(_old_lu).deprecation = (
+    "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will be removed in a future PyTorch "
+    "release.\nLU, pivots = torch.lu(A, compute_pivots)\nshould be replaced with\n"
+    "LU, pivots = torch.linalg.lu_factor(A, compute_pivots)"
+)
 
 
 @composite(surface=FUNCTION | OUT)
@@ -200,7 +209,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
 
 def _lu_solve(LU: Any, pivots: Any, B: Any, left: bool, transpose: bool) -> Tensor:
     check_square("linalg.lu_solve", LU, "LU")
-    check_matrix("linalg.lu_solve", B)
+    check_matrix("linalg.lu_solve", B, "B")
     check_floating("linalg.lu_solve", LU, B)
     if pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32, got {pivots.dtype}")
@@ -230,9 +239,13 @@ def _old_lu_solve(b, LU_data, LU_pivots):
     return _lu_solve(LU_data, LU_pivots, b, True, False)
 
 
-for _fn, _where, _surface in ((_linalg_lu_solve, "linalg", BOTH), (_old_lu_solve, "", FUNCTION | METHOD | OUT)):
-    _fn.__name__ = "lu_solve"
-    composite(surface=_surface, namespace=_where)(_fn)
+_linalg_lu_solve.__name__ = _old_lu_solve.__name__ = "lu_solve"
+composite(surface=BOTH, namespace="linalg")(_linalg_lu_solve)
+composite(surface=FUNCTION | METHOD | OUT)(_old_lu_solve).deprecation = (
+    "torch.lu_solve is deprecated in favor of torch.linalg.lu_solve and will be removed in a future PyTorch release.\n"
+    "Note that torch.linalg.lu_solve has its arguments reversed.\nX = torch.lu_solve(B, LU, pivots)\n"
+    "should be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)"
+)
 
 
 # -- LDL -------------------------------------------------------------------------------------------------------------------------
@@ -356,7 +369,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     """``X`` with ``A @ X == B`` for `A` as `linalg.ldl_factor` returns it: `LD`, `pivots`; the same `hermitian`."""
     name = "torch.linalg.ldl_solve"
     check_square(name, LD, "LD")
-    check_matrix(name, B)
+    check_matrix(name, B, "B")
     check_floating(name, LD, B)
     if pivots.dtype.category >= dtypes.FLOATING or pivots.dtype is dtypes.bool:
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype}")

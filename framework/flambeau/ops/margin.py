@@ -8,6 +8,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.losses import all_count, all_equal, row_starts
 
+from .. import dtypes
 from ..tensor import Tensor, wrap
 from ._plans import few
 from ._spec import composite, describe, host_only
@@ -69,7 +70,8 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
     reduction = reduction_of(reduction, size_average, reduce)
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError(
-            "margin_ranking_loss : All input tensors should have same dimension but got sizes:\n"
+            f"margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: {input1.shape}, input2: "
+            f"{input2.shape}, target: {target.shape}\n"
             f"{describe(input1=input1, input2=input2, target=target)}"
         )
     return reduced(_positive(-target * (input1 - input2) + margin), reduction)
@@ -130,10 +132,15 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     if weight is not None and weight.ndim != 1:
         raise ValueError(f"multi_margin_loss: weight must be one-dimensional, got shape {tuple(weight.shape)}")
     rows = input if input.ndim == 2 else input.reshape(1, -1)
+    if target.dtype is not dtypes.int64:
+        raise RuntimeError(f"multi_margin_loss: target: expected scalar type Long but found {dtypes.scalar_type(target.dtype)}")
+    if weight is not None and weight.numel() != rows.shape[1]:
+        raise RuntimeError(f"multi_margin_loss: inconsistent weight size, expected {rows.shape[1]} but got {list(weight.shape)}")
     fits = input.ndim == target.ndim + 1 if input.ndim == 2 else input.ndim < 2 and target.ndim < 2
     if not fits or rows.shape[1] == 0 or target.numel() != rows.shape[0]:
         raise RuntimeError(
-            "multi_margin_loss: inconsistent target size, expected one class for each row of input\n"
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). Expected "
+            f"target size [{rows.shape[0]}], but got {list(target.shape)}. Input has shape {list(input.shape)}.\n"
             f"{describe(input=input, target=target)}"
         )
     classes = target._a.reshape(-1)
@@ -183,7 +190,8 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     host_only("multilabel_margin_loss", input, target)
     if input.ndim > 2 or input.ndim == 2 and input.shape[1] == 0 or tuple(input.shape) != tuple(target.shape):
         raise RuntimeError(
-            f"multilabel_margin_loss: inconsistent target size, expected that of input\n{describe(input=input, target=target)}"
+            f"multilabel_margin_loss: inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}\n"
+            f"{describe(input=input, target=target)}"
         )
     rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
     labels = target._a.reshape(rows.shape)
@@ -270,7 +278,8 @@ def _triplet(
 ) -> Tensor:
     if not anchor.ndim == positive.ndim == negative.ndim:
         raise RuntimeError(
-            f"{name}: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got\n"
+            f"{name}: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
+            f"got: anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs\n"
             f"{describe(anchor=anchor, positive=positive, negative=negative)}"
         )
     near, far = distance(anchor, positive), distance(anchor, negative)

@@ -31,7 +31,8 @@ B1 = np.dtype(np.bool_)
 
 def _bool_mask(name: str, mask: Tensor) -> None:
     if mask.dtype is not dtypes.bool:
-        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype.name}; compare it with 0 first")
+        got = "unsigned char" if mask.dtype is dtypes.uint8 and name != "masked_scatter" else dtypes.scalar_type(mask.dtype)
+        raise RuntimeError(f"{name}_ only supports boolean masks, but got mask with dtype {got}; compare it with 0 first")
 
 
 def _check_masked(input, mask, value):
@@ -320,6 +321,9 @@ def nonzero(input, *, as_tuple=False):
             return tuple([wrap(x.copy()) for x in a.nonzero()])
         return tuple(map(wrap, kernel.nonzero(a)))
     return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))
+
+
+nonzero.other_dtype = "nonzero: Expected out tensor to have scalar type Long but got scalar type{}"
 
 
 @composite(surface=FUNCTION | METHOD | OUT)

@@ -10,7 +10,7 @@ from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _lapack
 from ._derive import return_type
-from ._lapack import check_floating, check_square
+from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
 from ._spec import FUNCTION, METHOD, OPS, OUT, arrays_of, composite, describe, primitive
 from .solve import inverse_of
@@ -138,7 +138,7 @@ composite(surface=FUNCTION | METHOD | OUT)(_old_slogdet)
 @composite(surface=FUNCTION | METHOD)
 def logdet(input):
     """The natural logarithm of the determinant, ``(*, n, n) -> (*)``: nan for a negative one, -inf for 0."""
-    check_square("linalg.det", input)
+    check_square("logdet", input)
     sign, logabs = slogdet_of(input)
     if sign.is_complex():
         return sign.log() + logabs
@@ -165,7 +165,7 @@ def _matrix_power(input: Any, n: Any) -> Tensor:
     if not isinstance(input, Tensor):
         raise TypeError(f"linalg_matrix_power(): argument 'input' must be Tensor, not {type(input).__name__}")
     if input._a.ndim < 2 or input._a.shape[-1] != input._a.shape[-2]:
-        raise RuntimeError(f"linalg.matrix_power: A must be batches of square matrices\n{describe(A=input)}")
+        raise_not_square("linalg.matrix_power", input)
     if n < 0:
         input, n = OPS["linalg.inv"].function(input), -n
     if n == 0:
@@ -200,7 +200,7 @@ for _fn, _where, _surface in ((_new_matrix_power, "linalg", BOTH), (_old_matrix_
 def _check_exp(input):
     check_floating("linalg.matrix_exp", input, half=True)
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
-        raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices\n{describe(A=input)}")
+        raise_not_square("linalg.matrix_exp", input)
 
 
 @primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp)
@@ -291,8 +291,8 @@ def multi_dot(tensors):
     for i in range(count - 1):
         if tensors[i].shape[1] != tensors[i + 1].shape[0]:
             raise RuntimeError(
-                f"multi_dot(): tensors {i} and {i + 1} with shapes {tuple(tensors[i].shape)} "
-                f"and {tuple(tensors[i + 1].shape)} cannot be multiplied"
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(tensors[i].shape)} "
+                f"and {list(tensors[i + 1].shape)} cannot be multiplied"
             )
     split = _cheapest([tensors[0].shape[0], *(x.shape[1] for x in tensors)])
 
@@ -369,7 +369,7 @@ def vander(x, *, N=None):
     if not isinstance(x, Tensor):
         raise TypeError(f"linalg.vander(): argument 'x' must be Tensor, not {type(x).__name__}")
     if N is not None and N <= 1 or N is None and (not x.ndim or x.shape[-1] <= 1):
-        raise RuntimeError(f"linalg.vander: N must be greater than 1, got {N if N is not None else tuple(x.shape)}")
+        raise RuntimeError(f"linalg.vander: N must be greater than 1. Got {N if N is not None else tuple(x.shape)}")
     if x.dtype is dtypes.bool:
         x = x.to(dtypes.int64)
     N = x.shape[-1] if N is None else N

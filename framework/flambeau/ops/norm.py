@@ -88,19 +88,19 @@ def _trailing(op: str, input: Any, normalized_shape: Any, **parameters: Any) -> 
     )
     if not shape:
         raise RuntimeError(
-            f"{op}: Expected normalized_shape to be at least 1-dimensional, i.e. containing at least one "
-            f"element, but got {shape}"
+            f"{op}: Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+            f"element, but got normalized_shape = {list(shape)}"
         )
     for name, p in parameters.items():
         if p is not None and p._a.shape != shape:
             raise RuntimeError(
-                f"{op}: Expected {name} to be of same shape as normalized_shape {shape}, but got "
-                f"{tuple(p.shape)}"
+                f"{op}: Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{list(p.shape)} and normalized_shape = {list(shape)}"
             )
     if input._a.shape[-len(shape) :] != shape:
         raise RuntimeError(
-            f"{op}: Given normalized_shape={shape}, expected input with shape [*, {str(shape)[1:-1]}], but "
-            f"got {tuple(input.shape)}"
+            f"{op}: Given normalized_shape={list(shape)}, expected input with shape "
+            f"[*, {str(list(shape))[1:-1]}], but got input of size{list(input.shape)}"
         )
     return shape
 

@@ -195,7 +195,7 @@ def _matrix_norm(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> 
     rows, columns = _matrix_dims(x, dim)
     spectral = order == "nuc" or not isinstance(order, str) and abs(order) == 2
     if order != "fro" and not spectral and (isinstance(order, str) or abs(order) not in (1, inf)):
-        raise RuntimeError(f"{name}: Order {order} not supported; there are 'fro', 'nuc', inf, -inf, 1, -1, 2 and -2")
+        raise RuntimeError(f"{name}: Order {order} not supported. There are 'fro', 'nuc', inf, -inf, 1, -1, 2 and -2")
     x = _check_norm_dtype(name, x, dtype)
     if order == "fro":
         return norm_over(x, 2.0, (rows, columns), bool(keepdim))

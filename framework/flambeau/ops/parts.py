@@ -10,6 +10,7 @@ from flambeau_kernels import small
 
 from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
+from .._warn import warn_once
 from ..tensor import Tensor, wrap_dim
 from ._spec import (
     FUNCTION,
@@ -223,9 +224,11 @@ def complex(real, imag):  # PyTorch's name
             raise TypeError(f"complex(): argument '{name}' must be Tensor, not {type(x).__name__}")
     for x in (real, imag):
         if x.dtype.name not in ("float16", "float32", "float64"):
-            raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype} and {imag.dtype}")
+            got = f"{dtypes.scalar_type(real.dtype)} and {dtypes.scalar_type(imag.dtype)}"
+            raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {got}")
     if real.dtype is not imag.dtype:
-        raise RuntimeError(f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype} for second argument")
+        wanted, got = dtypes.scalar_type(real.dtype), dtypes.scalar_type(imag.dtype)
+        raise RuntimeError(f"Expected object of scalar type {wanted} but got scalar type {got} for second argument")
     real, imag = broadcast_tensors(real, imag)
     return complex_of(real, imag)
 
@@ -287,14 +290,24 @@ def _matrix_transpose(self: Tensor) -> Tensor:
     a = self._a
     if not SLOW and a.__class__ is ndarray and a.ndim >= 2:
         return transpose.of(self, a.swapaxes(-2, -1), (-2, -1))
+    if self.ndim == 0:
+        warn_once("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
+        return self
     if self.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
     return self.transpose(-2, -1)
 
 
+def _conjugate_number(name: str, self: Tensor) -> Tensor:
+    warn_once(f"Tensor.{name} is deprecated on 0-D tensors. Consider using x.conj().")
+    return self.conj()
+
+
 def _adjoint(self: Tensor) -> Tensor:
     """The conjugate transpose of the last two dimensions; of real tensors a view. See `adjoint`."""
-    if self.ndim < 2 and self.ndim != 0:
+    if self.ndim == 0:
+        return _conjugate_number("mH", self)
+    if self.ndim < 2:
         raise RuntimeError(f"tensor.mH is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
     return adjoint(self)
 
@@ -302,8 +315,11 @@ def _adjoint(self: Tensor) -> Tensor:
 def _hermitian(self: Tensor) -> Tensor:
     """The conjugate transpose of a matrix; of a real one a view."""
     if self.ndim not in (0, 2):
-        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
-    return adjoint(self)
+        raise RuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor."
+            + (" For batches of matrices, consider using tensor.mH" if self.ndim > 2 else "")
+        )
+    return _conjugate_number("H", self) if self.ndim == 0 else adjoint(self)
 
 
 def _set_part(index: int) -> Any:
@@ -318,6 +334,14 @@ def _reversed(self: Tensor) -> Tensor:
     a = self._a
     if not SLOW and a.__class__ is ndarray and a.ndim == 2:
         return permute.of(self, a.T, ((1, 0),))
+    if self.ndim == 0:
+        warn_once("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")
+    elif self.ndim != 2:
+        warn_once(
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in "
+            "a future release. Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to "
+            "reverse the dimensions of a tensor."
+        )
     return self.permute(tuple(range(self.ndim - 1, -1, -1)))
 
 

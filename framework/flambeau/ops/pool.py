@@ -29,14 +29,15 @@ def check_input(op: str, input: Any, n: int, what: str) -> None:
         raise TypeError(f"{op}(): argument 'input' must be Tensor, not {type(input).__name__}")
     if input.ndim not in (n + 1, n + 2):
         raise RuntimeError(
-            f"{op}: Expected {n + 1}D or {n + 2}D input, but it has {input.ndim} "
-            f"dimensions\n{describe(input=input)}"
+            f"{op}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, "
+            f"but got:{list(input.shape)}\n{describe(input=input)}"
         )
     needed = input.shape[-n - 1 :] if what == "order" or input.ndim == n + 2 else input.shape[-n:]
     if 0 in needed:
         raise RuntimeError(
-            f"{op}: Expected input to have non-zero size in all but the batch dimension, but got "
-            f"{tuple(input.shape)}\n{describe(input=input)}"
+            f"{op}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, "
+            f"but got:{list(input.shape)}; it must have non-zero size in all but the batch dimension\n"
+            f"{describe(input=input)}"
         )
     refused = input.is_complex() or input.dtype is dtypes.bool
     if what == "mean":
@@ -71,13 +72,15 @@ def _windows(
         if k <= 0 or s <= 0 or d <= 0:
             what = "kernel size" if k <= 0 else "stride" if s <= 0 else "dilation"
             raise RuntimeError(
-                f"{op}: {what} should be greater than zero; kernel_size {kernel}, stride {stride}, dilation "
-                f"{dilation}"
+                f"{op}: {what} should be greater than zero, but got kernel_size {kernel}, stride {stride}, "
+                f"dilation {dilation}"
             )
-        if p < 0 or p > ((k - 1) * d + 1) // 2:
+        if p < 0:
+            raise RuntimeError(f"{op}: pad must be non-negative, but got pad: {p}")
+        if p > ((k - 1) * d + 1) // 2:
             raise RuntimeError(
-                f"{op}: pad should be at least 0 and at most half of effective kernel size, but got "
-                f"padding={p}, kernel_size={k}, dilation={d}"
+                f"{op}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and "
+                f"dilation={d}"
             )
         count = _window_count(size, k, s, p, d, ceil_mode)
         if count < 1:
@@ -664,8 +667,8 @@ def _max_unpool(
         )
     if tuple(indices.shape) != tuple(input.shape):
         raise RuntimeError(
-            f"{op}: Expected shape of indices to be same as that of the input "
-            f"tensor\n{describe(input=input, indices=indices)}"
+            f"{op}: Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got "
+            f"indices tensor with shape: {list(indices.shape)}\n{describe(input=input, indices=indices)}"
         )
     least = tuple(
         (size - 1) * s + k - 2 * p

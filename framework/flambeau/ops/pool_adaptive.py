@@ -37,7 +37,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:
             )
         check_input(op, input, n, what)
         if len(output_size) not in (1, n):
-            raise RuntimeError(f"{op}: output_size must be one int or {n} of them, got {tuple(output_size)}")
+            raise RuntimeError(f"{op}: output_size must be {n} ints, or one, got {tuple(output_size)}")
         given = tuple(output_size) if len(output_size) == n else (output_size[0],) * n
     else:
         check_input(op, input, n, what)

@@ -74,7 +74,8 @@ def _check_flat_put(input, index, source, accumulate):
     check_same_dtype("put", input, source, "source")
     if index.numel() != source.numel():
         raise IndexError(
-            f"put(): Expected source and index to have the same number of elements, but got {source.numel()} and {index.numel()}"
+            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{source.numel()}, index.numel() = {index.numel()}"
         )
     _check_flat("put", input, index)
 

@@ -12,6 +12,7 @@ from flambeau_kernels import small
 
 from .. import _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
+from .._warn import warn
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._parameters import input_of
@@ -243,7 +244,20 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
             high = np.iinfo(self.dtype.numpy).max + 1 if self.dtype.category < 2 else 2 ** dtypes.finfo(self.dtype).bits
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    _warn_of_inexact(self.dtype, low, high)
     return fill_in_place(self, "random", lambda a: _kernels().randint(_stream(generator), a, low, high))
+
+
+def _warn_of_inexact(d: Any, low: int, high: int) -> None:
+    """Warn of bounds between which a floating dtype does not hold all integers."""
+    if d.category == dtypes.FLOATING:
+        bits = round(-np.log2(dtypes.finfo(d).eps)) + 1
+        for name, value in (("from", low), ("to - 1", high - 1)):
+            if abs(value) > 2**bits:
+                warn(
+                    f"{name} is out of bounds [-(2^{bits}), 2^{bits}]. Due to precision limitations {dtypes.scalar_type(d).lower()} can "
+                    "support discrete uniform distribution only within this range."
+                )
 
 
 for _fn in (uniform_, normal_, exponential_, cauchy_, log_normal_, geometric_, bernoulli_, random_):
@@ -606,7 +620,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     """
     host_only("multinomial", input)
     if input.dtype.category != dtypes.FLOATING:
-        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dtypes.scalar_type(input.dtype)}")
     if input.is_meta:
         return input.new_empty((*input.shape[:-1], num_samples), dtype=dtypes.int64)
     return wrap(_kernels().multinomial(_stream(generator), input._a, num_samples, replacement))

@@ -235,7 +235,11 @@ def _endpoints(name: str, *ends: Any) -> list[Any]:
     for x in ends:
         if isinstance(x, Tensor):
             if x.ndim:
-                raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, got shape {tuple(x.shape)}")
+                start, end = (e.ndim if isinstance(e, Tensor) else 0 for e in ends[:2])
+                raise RuntimeError(
+                    f"{name} only supports 0-dimensional start and end tensors, but got start with {start} dimension(s) and end with "
+                    f"{end} dimension(s)."
+                )
             x = x.item()
         made.append(x)
     return made
@@ -298,7 +302,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """An ``(n, m)`` matrix with ones on the diagonal."""
     if n < 0 or (m is not None and m < 0):
-        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
+        raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")
     d = dtype or (out.dtype if out is not None else None)
     kind = _dtype(d)
     if layout is None is out and (device is None or device == "cpu") and not (PLACED or pin_memory):

@@ -15,6 +15,7 @@ from flambeau_kernels.quiet import hush, unhush
 from flambeau_kernels.vocabulary import isnan, where
 
 from .. import dtypes
+from .._warn import warn
 from ..tensor import Tensor, wrap, wrap_dim
 from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
@@ -221,6 +222,10 @@ def all(input, dim=None, keepdim=False):
 @reduction(dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or")
 def any(input, dim=None, keepdim=False):
     """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8."""
+
+
+for _op in (all, any):
+    _op.other_dtype = f"{_op.name} only supports bool tensor for result, got: {{}}"
 
 
 def _count_dtype(op: Any, given: Any, dtype: Any) -> Any:
@@ -461,13 +466,19 @@ def _variance_vjp(grad, input, dims, correction, keepdim):
     return (spread_dims(grad, shape, dims, keepdim) * scale * (input - input.mean(dims or None, True)),)
 
 
-def _parse_var(input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
+def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
     need_tensor("var", input)
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     elif unbiased is not None and not isinstance(unbiased, bool):
         raise TypeError(f"var(): argument 'unbiased' must be bool, not {type(unbiased).__name__}")
-    return wrap_dims("var", dim, input.ndim), _correction(unbiased, correction), keepdim
+    dims, correction = wrap_dims("var", dim, input.ndim), _correction(unbiased, correction)
+    if not input.is_meta and (not input.numel() or count_of(input.shape, dims) <= correction):
+        warn(
+            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
+            "divided by output numel)."
+        )
+    return dims, correction, keepdim
 
 
 @composite(surface=FUNCTION | METHOD | OUT)
@@ -483,7 +494,7 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     >>> x.var(), x.var(correction=0)
     (tensor(1.6667), tensor(1.2500))
     """
-    return variance.function(input, *_parse_var(input, dim, unbiased, keepdim, correction))
+    return variance.function(input, *_parse_var("var", input, dim, unbiased, keepdim, correction))
 
 
 def _spread_short(of: Any, root: bool, mean: bool) -> Any:
@@ -494,6 +505,9 @@ def _spread_short(of: Any, root: bool, mean: bool) -> Any:
             correction = 1 if unbiased is None else int(unbiased) if unbiased.__class__ is bool else -1
         elif unbiased is not None or correction.__class__ is not int:
             return None
+        shape = getattr(input, "shape", ())
+        if correction > 1 or not shape or 0 in shape or 1 in shape and correction:
+            return None                               # there may be nothing left to divide by, which is warned of
         if not mean:
             return of.fast_rule(input, dim, correction, keepdim)
         along = _SPREADS.get((correction, root, True))
@@ -547,7 +561,7 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     Args:
         unbiased, correction: as for `var`.
     """
-    return deviation.function(input, *_parse_var(input, dim, unbiased, keepdim, correction))
+    return deviation.function(input, *_parse_var("std", input, dim, unbiased, keepdim, correction))
 
 
 std.fast(_spread_short(deviation, True, False))
@@ -560,7 +574,8 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     Args:
         unbiased, correction: as for `var`.
     """
-    return var(input, dim, unbiased, keepdim, correction=correction), _mean_of(input, dim, keepdim)
+    made = variance.function(input, *_parse_var("var_mean", input, dim, unbiased, keepdim, correction))
+    return made, _mean_of(input, dim, keepdim)
 
 
 var_mean.fast(_spread_short(variance, False, True))
@@ -573,7 +588,8 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     Args:
         unbiased, correction: as for `var`.
     """
-    return std(input, dim, unbiased, keepdim, correction=correction), _mean_of(input, dim, keepdim)
+    made = deviation.function(input, *_parse_var("std_mean", input, dim, unbiased, keepdim, correction))
+    return made, _mean_of(input, dim, keepdim)
 
 
 std_mean.fast(_spread_short(deviation, True, True))

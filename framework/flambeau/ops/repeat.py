@@ -187,6 +187,8 @@ def _roll(a, shifts, dims):
         return np.roll(a, moves[0])
     if len(moves) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(axes)}")
+    if not a.ndim:
+        raise IndexError(f"Dimension specified as {axes[0]} but tensor has no dimensions")
     return np.ascontiguousarray(np.roll(a, moves, tuple(wrap_dim(d, a.ndim) for d in axes)))
 
 

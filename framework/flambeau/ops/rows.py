@@ -118,7 +118,7 @@ def _check_rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tenso
         raise RuntimeError(f"{name}(): input and source need the same number of dimensions\n{describe(input=input, source=source)}")
     if index.numel() != extent(source, d):
         raise error(
-            f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim) ({extent(source, d)}), dim={d}"
+            f"{name}_(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({extent(source, d)}), for dim: {d}"
         )
     if source.ndim and input.ndim:
         for k, (n, m) in enumerate(zip(input._a.shape, source._a.shape, strict=True)):
@@ -266,7 +266,7 @@ def _check_index_copy(input, dim, index, source):
                 f"{describe(input=input, source=source)}"
             )
     if index.numel() != extent(source, d) and (source.ndim or index.numel() != 1):
-        raise IndexError(f"index_copy(): Number of indices ({index.numel()}) should be equal to source.size(dim) ({extent(source, d)})")
+        raise IndexError(f"index_copy_(): Number of indices ({index.numel()}) should be equal to source.size(dim) ({extent(source, d)})")
     check_bounds(IndexError, "index_copy", index, d, extent(input, d))
     return input, d, index, source
 
@@ -318,9 +318,11 @@ def _index_copy_vjp(grad, dim, index, source_shape):
 def _check_index_fill(input, dim, index, value):
     d = wrap_dim(dim, input.ndim)
     if index.dtype is not dtypes.int64:
-        raise IndexError(f"index_fill(): Expected dtype int64 for index, but got {index.dtype.name}")
+        raise IndexError(f"index_fill_(): Expected dtype int64 for index. Got {index.dtype.name}")
     if index.ndim > 1:
-        raise IndexError(f"index_fill(): Index has to be a vector/scalar, but it has shape {tuple(index.shape)}")
+        raise RuntimeError(f"index_fill_(): Index has to be a vector/scalar, but it has shape {tuple(index.shape)}")
+    if isinstance(value, (complex, np.complexfloating)) and not input.is_complex():
+        raise RuntimeError(f"index_fill_(): Converting complex Scalar to non-complex type is not supported: {value} to {input.dtype}")
     check_bounds(IndexError, "index_fill", index, d, extent(input, d), negative=True)
     return input, d, index, fill_number("index_fill", input, value)
 

@@ -274,12 +274,15 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     for p in parts:
         if p.ndim != input.ndim:
             raise RuntimeError(
-                f"diff expects prepend or append to be the same dimension as input, got {p.ndim} and {input.ndim} dimensions"
+                f"diff expects prepend or append to be the same dimension as input. Got {p.ndim} and {input.ndim} dimensions"
             )
         if any(p.shape[k] != input.shape[k] for k in range(input.ndim) if k != d):
             raise RuntimeError(
-                f"diff expects the shape of prepend or append to match input's except along dimension {d}, got "
-                f"{tuple(p.shape)} and {tuple(input.shape)}"
+                "diff expects the shape of tensor to prepend or append to match that of input except along the differencing dimension; "
+                + "".join(
+                    f"input.size({k}) = {n}, but got tensor.size({k}) = {m}"
+                    for k, (n, m) in enumerate(zip(input.shape, p.shape, strict=True)) if k != d and n != m
+                )
             )
     if n == 0:
         return input.clone()
@@ -412,7 +415,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     (tensor([3., 4., 6., 7.]),)
     """
     if edge_order not in (1, 2):
-        raise RuntimeError(f"torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}")
+        raise RuntimeError(f"torch.gradient only supports edge_order=1 and edge_order=2. Got {edge_order}")
     if input.dtype in (dtypes.uint8, dtypes.bool):
         raise RuntimeError(f"torch.gradient does not support {input.dtype} input.")
     dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)

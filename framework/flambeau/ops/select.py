@@ -41,7 +41,8 @@ def int_index(name: str, index: Any, param: str = "index") -> None:
 
 def long_index(name: str, index: Any) -> None:
     if index.dtype is not dtypes.int64:
-        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {index.dtype.name}; convert it with .long()")
+        got = dtypes.scalar_type(index.dtype)
+        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {got}; convert it with .long()")
 
 
 def check_bounds(error: type, name: str, index: Tensor, dim: int, n: int, negative: bool = False) -> None:
@@ -58,7 +59,7 @@ def check_bounds(error: type, name: str, index: Tensor, dim: int, n: int, negati
 def check_same_dtype(name: str, input: Tensor, source: Tensor, called: str) -> None:
     if input.dtype is not source.dtype:
         raise RuntimeError(
-            f"{name}(): Expected input.dtype to be equal to {called}.dtype, but got {input.dtype} and {source.dtype}; "
+            f"{name}(): Expected self.dtype to be equal to {called}.dtype, but got {input.dtype} and {source.dtype}; "
             f"convert {called} with .to(input.dtype)"
         )
 
@@ -71,7 +72,7 @@ def fill_number(name: str, input: Tensor, value: Any) -> Any:
     """`value` as PyTorch lets it into a tensor of this dtype. Raises: RuntimeError for complex into real."""
     if isinstance(value, Tensor):
         if value.ndim:
-            raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+            raise RuntimeError(f"{name}_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         if value.is_complex() and not input.is_complex():
             raise RuntimeError(f"{name}: a complex value cannot be stored in a tensor of dtype {input.dtype}")
         return value
@@ -135,13 +136,14 @@ def _check_along(name: str, input: Tensor, dim: int, index: Tensor) -> int:
     int_index(name, index)
     if max(index.ndim, 1) != max(input.ndim, 1):
         raise RuntimeError(
-            f"{name}: Index tensor must have the same number of dimensions as input tensor\n{describe(input=input, index=index)}"
+            f"{name}: Index tensor must have the same number of dimensions as self tensor\n{describe(input=input, index=index)}"
         )
     for k in range(input.ndim):
         if k != d and index.ndim and index._a.shape[k] > input._a.shape[k]:
+            at = f"Size does not match at dimension {k} expected" if name == "gather" else "Expected"
             raise RuntimeError(
-                f"{name}: index has size {index.shape[k]} at dimension {k}, which is more than the {input.shape[k]} of input; only "
-                f"dimension {d}, which is indexed, may be larger\n{describe(input=input, index=index)}"
+                f"{name}: {at} index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d}\n"
+                f"{describe(input=input, index=index)}"
             )
     check_bounds(RuntimeError, name, index, d, extent(input, d))
     return d
@@ -220,7 +222,10 @@ def _check_scatter(name: str, input: Tensor, dim: int, index: Tensor, src: Tenso
             f"{name}: Index tensor must have the same number of dimensions as src tensor\n{describe(index=index, src=src)}"
         )
     if src.ndim and index.ndim and any(n > m for n, m in zip(index._a.shape, src._a.shape, strict=True)):
-        raise RuntimeError(f"{name}: Expected index to be no larger than src in any dimension\n{describe(index=index, src=src)}")
+        raise RuntimeError(
+            f"{name}: Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d} "
+            f"and to be no larger size than src {list(src.shape)}\n{describe(index=index, src=src)}"
+        )
     return d
 
 

@@ -11,6 +11,7 @@ from flambeau_kernels import small
 
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
+from .._warn import warn_once
 from ..devices import Size
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
 from ._refusal import refusing
@@ -104,7 +105,7 @@ def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
                 raise RuntimeError(f"{name}: only one dimension can be inferred, but -1 is given twice in {list(sizes)}")
             unknown = i
         elif n < 0:
-            raise RuntimeError(f"{name}: invalid shape dimension {n} in {list(sizes)}")
+            raise RuntimeError(f"{name}: invalid shape dimension {n} at index {i} of shape {list(sizes)}")
         else:
             total *= n
     if unknown >= 0:
@@ -141,9 +142,9 @@ def _view(a, size):
     made = viewed(a, shape)
     if made is None:
         raise RuntimeError(
-            f"view: size {list(shape)} is not compatible with input of size {list(a.shape)} and stride "
-            f"{[s // a.itemsize for s in a.strides]} (at least one dimension spans across two contiguous subspaces). "
-            "Use .reshape(...) instead."
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
+            f"subspaces). Use .reshape(...) instead.\n  wanted size {list(shape)}, input of size {list(a.shape)} and stride "
+            f"{[s // a.itemsize for s in a.strides]}"
         )
     return made
 
@@ -237,8 +238,8 @@ def _expand(a, size):
     extra = len(sizes) - a.ndim
     if extra < 0:
         raise RuntimeError(
-            f"expand({list(a.shape)}, size={sizes}): the number of sizes provided ({len(sizes)}) must be greater or equal to "
-            f"the number of dimensions in the tensor ({a.ndim})"
+            f"expand(torch.{dtypes.scalar_type(dtypes.from_numpy_dtype(a.dtype))}Tensor{{{list(a.shape)}}}, size={sizes}): "
+            f"the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions in the tensor ({a.ndim})"
         )
     strides = [0] * extra
     for i, (n, s) in enumerate(zip(a.shape, a.strides, strict=True)):
@@ -250,11 +251,15 @@ def _expand(a, size):
             strides.append(0)
         else:
             raise RuntimeError(
-                f"expand: the expanded size of the tensor ({wanted}) must match the existing size ({n}) at non-singleton "
-                f"dimension {i + extra}. Target sizes: {sizes}. Tensor sizes: {list(a.shape)}"
+                f"expand: The expanded size of the tensor ({wanted}) must match the existing size ({n}) at non-singleton dimension "
+                f"{i + extra}.  Target sizes: {[as_index(n) for n in size]}.  Tensor sizes: {list(a.shape)}"
             )
-    if any(n < 0 for n in sizes[:extra]):
-        raise RuntimeError(f"expand: -1 isn't allowed in a leading, non-existing dimension; got {sizes}")
+    for i, n in enumerate(sizes[:extra]):
+        if n < 0:
+            raise RuntimeError(
+                f"expand: The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}; "
+                f"got sizes {[as_index(n) for n in size]}"
+            )
     return restrided(a, tuple(sizes), tuple(strides))
 
 
@@ -327,11 +332,11 @@ def _permute(a, dims):
     order = [wrap_dim(as_index(d), a.ndim) for d in dims]
     if len(order) != a.ndim:
         raise RuntimeError(
-            f"permute(sparse_coo): number of dimensions in the tensor input ({a.ndim}) does not match the length of the "
-            f"desired ordering of dimensions, {len(order)}".replace("(sparse_coo)", "")
+            "permute: number of dimensions in the tensor input does not match the length of the desired ordering of dimensions "
+            f"i.e. input.dim() = {a.ndim} is not equal to len(dims) = {len(order)}"
         )
     if len(set(order)) != len(order):
-        raise RuntimeError(f"permute(): duplicate dims are not allowed, got {list(dims)}")
+        raise RuntimeError(f"permute(): duplicate dims are not allowed. Got {list(dims)}")
     if type(a) is MetaArray:
         return restrided(a, [a.shape[d] for d in order], [a.strides[d] for d in order])
     return a.transpose(order)
@@ -432,8 +437,13 @@ t.inplace_view = _transpose_in_place
 @composite(surface=METHOD | FUNCTION)
 def adjoint(input):
     """The conjugate transpose of the last two dimensions, also ``.mH``; of real tensors a view."""
-    if input.ndim == 0:
-        return input
+    if input.ndim < 2:
+        if input.ndim:
+            raise RuntimeError(
+                f"tensor.adjoint() is only supported on matrices or batches of matrices. Got {input.ndim}-D tensor."
+            )
+        warn_once("adjoint() is deprecated on 0-D tensors. Consider using x.conj().")
+        return input.conj()
     swapped = input.transpose(-2, -1)
     return swapped.conj() if input.is_complex() else swapped
 
@@ -448,11 +458,16 @@ def movedim(input, source, destination):
     sources = (source,) if isinstance(source, int) else tuple(source)
     places = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(sources) != len(places):
-        raise RuntimeError(f"movedim: Invalid source or destination dims: {sources} and {places} differ in length")
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({list(sources)} dims) should contain the same number of dims as "
+            f"destination ({list(places)} dims)"
+        )
     ndim = input.ndim
+    given = {"source": sources, "destination": places}
     sources, places = [wrap_dim(d, ndim) for d in sources], [wrap_dim(d, ndim) for d in places]
-    if len(set(sources)) != len(sources) or len(set(places)) != len(places):
-        raise RuntimeError(f"movedim: repeated dim in `source` ({sources}) or `destination` ({places})")
+    for name, dims in (("source", sources), ("destination", places)):
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(given[name])})")
     if not ndim:
         return input.view(())
     order: list[Any] = [None] * ndim
@@ -574,11 +589,11 @@ def _narrow(a, dim, start, length):
     n = a.shape[d]
     if isinstance(start, Tensor):
         if start.ndim or start.dtype.category != dtypes.INTEGER:
-            raise RuntimeError(f"narrow: start must be an int or a 0-d integer Tensor, got shape {tuple(start.shape)}, {start.dtype}")
+            raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor. Got shape {tuple(start.shape)}, {start.dtype}")
         start = start.item()
     start = int(start)
     if length < 0:
-        raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
+        raise RuntimeError(f"narrow(): length must be non-negative. Got {length}")
     if not -n <= start <= n:
         raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
     start += n if start < 0 else 0
@@ -967,14 +982,17 @@ def broadcast_tensors(tensors):
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
     result: list[int] = []
-    for s in shapes:
+    for i, s in enumerate(shapes):
         sizes = (s,) if isinstance(s, int) else tuple(s)
         if any(n < 0 for n in sizes):
             raise RuntimeError(f"Trying to create tensor with negative dimension: {sizes}")
         result[:0] = [1] * (len(sizes) - len(result))
         for at in range(1, len(sizes) + 1):
             if sizes[-at] != 1 and result[-at] not in (1, sizes[-at]):
-                raise RuntimeError(f"Shape mismatch: objects cannot be broadcast to a single shape: {list(shapes)}")
+                raise RuntimeError(
+                    f"Attempting to broadcast a dimension of length {sizes[-at]} at {-at}! Mismatching argument at index {i} had "
+                    f"{sizes}; but expected shape should be broadcastable to {result}\n  all shapes: {list(shapes)}"
+                )
             if sizes[-at] != 1:
                 result[-at] = sizes[-at]
     return Size(result)

@@ -165,7 +165,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     """
     made = _solve("linalg.solve_ex", A, B, left)
     if check_errors and not A.is_meta:
-        raise_singular("torch.linalg.solve_ex", made[1]._a, "The solver failed because the input matrix is singular (pivot {}).")
+        raise_singular("torch.linalg.solve_ex", made[1]._a, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return SolveInfo(made)
 
 
@@ -181,7 +181,7 @@ def solve(A, B, *, left=True):
     """
     made, info = _solve("linalg.solve", A, B, left)
     if not A.is_meta:
-        raise_singular("torch.linalg.solve", info._a, "The solver failed because the input matrix is singular (pivot {}).")
+        raise_singular("torch.linalg.solve", info._a, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return made
 
 
@@ -236,7 +236,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
         unitriangular: take the diagonal to be ones.
     """
     check_square("linalg.solve_triangular", input)
-    check_matrix("linalg.solve_triangular", B)
+    check_matrix("linalg.solve_triangular", B, "B")
     _check_equation("linalg.solve_triangular", input, B, left, False)
     return solve_triangle(input, B, upper, left, unitriangular)
 
@@ -256,10 +256,21 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
 
     Arguments as for `linalg.solve_triangular`, which replaces it.
     """
-    check_matrix("triangular_solve", b)
+    for label, x in (("b", b), ("A", A)):
+        if x.ndim < 2:
+            raise RuntimeError(
+                f"torch.triangular_solve: Expected {label} to have at least 2 dimensions, but it has {x.ndim} dimensions instead"
+            )
     _check_equation("triangular_solve", A, b, True, False)
     made = solve_triangle(A.mT if transpose else A, b, upper != transpose, True, unitriangular)
     return TriangularSolution((made, A.clone()))
+
+
+triangular_solve.deprecation = (
+    "torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangular and will be removed in a future PyTorch release.\n"
+    "torch.linalg.solve_triangular has its arguments reversed and does not return a copy of one of the inputs.\n"
+    "X = torch.triangular_solve(B, A).solution\nshould be replaced with\nX = torch.linalg.solve_triangular(A, B)."
+)
 
 
 @triangular_solve.fast
@@ -274,7 +285,7 @@ def cholesky_solve(B, L, upper=False):
     """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`: ``(*, n, k), (*, n, n) -> (*, n, k)``."""
     check_square("cholesky_solve", L, "L")
     if B.ndim < 2:
-        raise RuntimeError(f"cholesky_solve: B should have at least 2 dimensions, but has {B.ndim} dimensions instead")
+        raise RuntimeError(f"cholesky_solve: b should have at least 2 dimensions, but has {B.ndim} dimensions instead")
     _check_equation("cholesky_solve", L, B, True, False)
     first, second = (adjoint(L), L) if upper else (L, adjoint(L))
     return solve_triangle(second, solve_triangle(first, B, False), True)
@@ -327,12 +338,12 @@ def tensorinv(input, ind=2):
     """
     check_floating("linalg.tensorinv", input)
     if ind <= 0:
-        raise RuntimeError(f"linalg.tensorinv: Expected a strictly positive integer for 'ind', but got {ind}")
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     first, last = input.shape[:ind], input.shape[ind:]
     if prod(first) != prod(last):
         raise RuntimeError(
-            "linalg.tensorinv: Expected self to satisfy the requirement prod(shape[ind:]) "
-            f"== prod(shape[:ind]), got {prod(last)} and {prod(first)}"
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), "
+            f"but got {prod(last)} != {prod(first)}\n{describe(input=input, ind=ind)}"
         )
     return _inverse(input.reshape(prod(first), prod(last))).reshape(*last, *first)
 
@@ -347,8 +358,8 @@ def tensorsolve(input, other, dims=None):
     rest = input.shape[other.ndim :]
     if input.numel() != prod(rest) ** 2 or prod(rest) != other.numel():
         raise RuntimeError(
-            f"linalg.tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
-            f"got {prod(rest)} and {prod(input.shape[: other.ndim])}\n{describe(input=input, other=other)}"
+            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
+            f"but got {prod(rest)} != {prod(input.shape[: other.ndim])}\n{describe(input=input, other=other)}"
         )
     return solve(input.reshape(other.numel(), prod(rest)), other.reshape(-1)).reshape(rest)
 
@@ -420,7 +431,12 @@ def tolerances(name: str, A: Tensor, rcond: Any, atol: Any, rtol: Any) -> tuple[
 
 
 def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
-    check_matrix("linalg.pinv", input)
+    check_floating("linalg.pinv", input)
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"linalg.pinv({dtypes.scalar_type(input.dtype)}{{{list(input.shape)}}}): expected a tensor with 2 or more dimensions "
+            "of float, double, cfloat or cdouble types"
+        )
     if hermitian and input.numel():
         check_square("linalg.pinv", input)
     return pseudo_inverse(input, *tolerances("linalg.pinv", input, rcond, atol, rtol), bool(hermitian))

@@ -7,6 +7,7 @@ from typing import Any
 from flambeau_kernels.vocabulary import isfinite, isinf, isnan, maximum, minimum
 
 from .. import dtypes
+from .._warn import warn_once
 from ..tensor import Tensor
 from ._promote import common, like_input, real_common, refuse, result_type
 from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, looks_at
@@ -47,7 +48,13 @@ def _check_fits(op: Any, *args: Any) -> None:
 @looks_at("range")
 def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     if condition.dtype not in (dtypes.bool, dtypes.uint8):
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+        got = dtypes.scalar_type(condition.dtype)
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {got}")
+    if condition.dtype is dtypes.uint8:
+        warn_once(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. "
+            "Use a boolean condition instead."
+        )
     _check_fits(op, input, other)
 
 
@@ -150,6 +157,9 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     return input + value * tensor1 * tensor2
 
 
+addcmul.older = (("input", "value", "tensor1", "tensor2"),)
+
+
 @looks_at("dtypes")
 def _refuse_integers(op: Any, *args: Any) -> None:
     if result_type(args[:3]).category < dtypes.FLOATING:
@@ -168,6 +178,9 @@ def _refuse_integers(op: Any, *args: Any) -> None:
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """``input + value * tensor1 / tensor2``, elementwise, for floating dtypes."""
     return input + value * (tensor1 / tensor2)
+
+
+addcdiv.older = (("input", "value", "tensor1", "tensor2"),)
 
 
 # -- clamping ------------------------------------------------------------------------------------------------------------

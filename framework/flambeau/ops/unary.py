@@ -27,7 +27,10 @@ def _refuse_complex(op: Any, input: Any) -> None:
 @looks_at("dtypes")
 def _refuse_bool(op: Any, input: Any) -> None:
     if input.dtype is dtypes.bool:
-        raise RuntimeError(f"{op.name}: bool tensors have no negative; use `~` or logical_not() instead")
+        raise RuntimeError(
+            f"{op.name}: Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
+            "`~` or `logical_not()` operator instead."
+        )
 
 
 @elementwise(ufunc=np.negative, aliases=("negative",), check=_refuse_bool, partials={"input": lambda: -1})

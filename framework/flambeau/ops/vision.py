@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from .._warn import warn
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
@@ -302,7 +303,7 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
     return tuple(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)), factors
 
 
-@composite(namespace="nn.functional", aliases=("nn.functional.upsample",))
+@composite(namespace="nn.functional")
 def interpolate(
     input,
     size=None,
@@ -432,19 +433,38 @@ def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bo
     return kernels.linear_map(n, m, scale, align, kind)
 
 
+def _warn_of_upsample(name: str) -> None:
+    warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.")
+
+
+@composite(namespace="nn.functional")
+def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+    """The older name of `interpolate`; arguments as there."""
+    _warn_of_upsample("upsample")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
 @composite(namespace="nn.functional")
 def upsample_nearest(input, size=None, scale_factor=None):
     """`interpolate` with mode 'nearest'; `size` and `scale_factor` as there."""
+    _warn_of_upsample("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
 @composite(namespace="nn.functional")
 def upsample_bilinear(input, size=None, scale_factor=None):
     """`interpolate` with mode 'bilinear' and aligned corners; `size` and `scale_factor` as there."""
+    _warn_of_upsample("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 # -- sampling at a grid --------------------------------------------------------------------------------------
+
+
+_CORNERS = (
+    "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True "
+    "if the old behavior is desired. See the documentation of grid_sample for details."
+)
 
 
 @composite(namespace="nn.functional")
@@ -457,6 +477,8 @@ def affine_grid(theta, size, align_corners=None):
         align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
             edges.
     """
+    if align_corners is None:
+        warn(_CORNERS)
     if not theta.is_floating_point():
         raise ValueError(f"affine_grid: Expected theta to have floating point type, but got {theta.dtype}")
     sizes = tuple(int(n) for n in size)
@@ -530,12 +552,16 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
             f"grid_sample: expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
             f"'{padding_mode}'"
         )
+    if align_corners is None:
+        warn(_CORNERS)
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
 
 
 @planned(grid_sample, ("input", "grid"))
 def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
     """Images of one float dtype, by compiled loops whose results are those of the general way to the last bit."""
+    if align_corners is None:
+        return None
     _check_grid("grid_sample", input, grid, mode)
     a, points = input._a, grid._a
     if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from .._warn import warn_once
 from ..tensor import Tensor
 from ._spec import FUNCTION, METHOD, OPS, composite, describe, primitive
 
@@ -284,6 +285,11 @@ def _centred(window: Tensor | None, n_fft: int, win_length: int, like: Tensor) -
     return OPS["cat"].function([inner.new_zeros((left,)), inner, inner.new_zeros((n_fft - win_length - left,))])
 
 
+_NO_WINDOW = (
+    "A window was not provided. A rectangular window will be applied, which `window=torch.ones(n_fft)` asks for without this warning."
+)
+
+
 def _check_frames(name: str, n_fft: int, hop: int, win: int, window: Any, input: Tensor) -> None:
     for what, value in (("hop_length", hop), ("win_length", win)):
         if value <= 0:
@@ -316,6 +322,14 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
         raise TypeError(f"stft(): argument 'input' must be Tensor, not {type(input).__name__}")
     if align_to_window is not None and center:
         raise RuntimeError("stft align_to_window should only be set when center = false")
+    if window is None:
+        warn_once(f"{_NO_WINDOW} Other windows such as torch.hann_window or torch.hamming_window reduce spectral leakage.")
+    if return_complex is False:
+        warn_once(
+            "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex tensors for all "
+            "inputs, and return_complex=False will raise an error.\n"
+            "Note: you can still call torch.view_as_real on the complex output to recover the old return format."
+        )
     hop = n_fft // 4 if hop_length is None else int(hop_length)
     win = n_fft if win_length is None else int(win_length)
     if input.dtype.category < dtypes.FLOATING or input.ndim not in (1, 2):
@@ -332,7 +346,7 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     _check_frames("stft", n_fft, hop, win, window, input)
     complex_in = x.is_complex() or window is not None and window.is_complex()
     if return_complex is None and not complex_in:
-        raise RuntimeError("stft requires the return_complex parameter be given for real inputs; return_complex=True gives complex results")
+        raise RuntimeError("stft requires the return_complex parameter be given for real inputs. return_complex=True gives complex results")
     if onesided and complex_in:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     frames = x.unfold(-1, n_fft, hop)  # (batch, frames, n_fft)
@@ -383,6 +397,8 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
         raise TypeError(f"istft(): argument 'input' must be Tensor, not {type(input).__name__}")
     if not input.is_complex():
         raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
+    if window is None:
+        warn_once(f"{_NO_WINDOW} Please provide the same window used by stft to make the inversion lossless.")
     hop = n_fft // 4 if hop_length is None else int(hop_length)
     win = n_fft if win_length is None else int(win_length)
     if input.ndim not in (2, 3) or not input.numel():

@@ -28,7 +28,7 @@ def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> n
     """
     check_dtype("exponential_", out.dtype, "f")
     if not lambd > 0:
-        raise RuntimeError(f"exponential_: lambd must be above 0, got lambd={lambd}")
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     form = _EXPONENTIALS.form(out)
     if form is not None:
         stream.few(form, out, 2 * out.size, -1.0 / lambd)
@@ -57,7 +57,7 @@ def geometric(stream: MT19937Stream, out: np.ndarray, p: float) -> np.ndarray:
     """
     check_dtype("geometric_", out.dtype, "fiu")
     if not 0 < p < 1:
-        raise RuntimeError(f"geometric_: p must lie inside (0, 1), got p={p}")
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     with np.errstate(divide="ignore"):
         logs = np.log(stream.uniform64(out.size))    # a uniform 0 asks for infinitely many trials
     trials = np.ceil(logs / math.log1p(-p))
@@ -74,7 +74,7 @@ def cauchy(stream: MT19937Stream, out: np.ndarray, median: float = 0.0, sigma: f
     """
     check_dtype("cauchy_", out.dtype, "f")
     if not sigma > 0:
-        raise RuntimeError(f"cauchy_: sigma must be above 0, got sigma={sigma}")
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     tangents = applied(math.tan, np.tan, math.pi * (stream.uniform64(out.size) - 0.5), out)
     with np.errstate(over="ignore"):
         return fill(out, fma(tangents, sigma, median))

@@ -107,7 +107,7 @@ def log_normal(stream: MT19937Stream, out: np.ndarray, mean: float = 1.0, std: f
     """
     check_dtype("log_normal_", out.dtype, "f")
     if not std > 0:
-        raise RuntimeError(f"log_normal_: std must be above 0, got std={std}")
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
     exact = out.dtype == np.float64
     logs = moved_and_scaled(in_pairs(stream, out.size, exact), mean, std)
     return fill(out, libm(exp_or_inf, logs) if exact else np.exp(logs))

@@ -83,7 +83,7 @@ def poisson(stream: MT19937Stream, rate: np.ndarray) -> np.ndarray:
     """
     check_dtype("poisson", rate.dtype, "f")
     if not (rate >= 0).all():
-        raise RuntimeError(f"poisson: every rate must be at least 0, got {rate[~(rate >= 0)].flat[0]}")
+        raise RuntimeError(f"poisson: invalid Poisson rate, expected rate to be non-negative, got {rate[~(rate >= 0)].flat[0]}")
     rates = doubles(rate)
     per_number = 2.6 + float(np.minimum(rates, 10.0).mean()) if rates.size else 0.0
     return rounded(sample(stream, poisson_loop, (rates,), rates.size, per_number), rate)

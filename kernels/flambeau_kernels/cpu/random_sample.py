@@ -111,18 +111,18 @@ def check_weights(weights: np.ndarray, num_samples: int, replacement: bool) -> N
     if weights.dtype.kind != "f" and weights.dtype.name != "bfloat16":
         raise RuntimeError(f"multinomial: input must be floating, got {weights.dtype.name}")
     if weights.ndim not in (1, 2):
-        raise RuntimeError(f"multinomial: input must be 1-D or 2-D, got shape {weights.shape}")
+        raise RuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {weights.shape}")
     if num_samples <= 0:
-        raise RuntimeError(f"multinomial: num_samples must be positive, got {num_samples}")
+        raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got num_samples={num_samples}")
     if not replacement and num_samples > weights.shape[-1]:
         raise RuntimeError(
-            f"multinomial: cannot draw num_samples={num_samples} of {weights.shape[-1]} without replacement"
+            f"multinomial: cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples} of {weights.shape[-1]}"
         )
     bad = ~np.isfinite(weights) | (weights < 0)
     if bad.any():
-        raise RuntimeError(f"multinomial: weights must be finite and at least 0, got {weights[bad].flat[0]}")
+        raise RuntimeError(f"multinomial: probability tensor contains either `inf`, `nan` or element < 0: {weights[bad].flat[0]}")
     if not (weights.astype(np.float64).sum(axis=-1) > 0).all():
-        raise RuntimeError("multinomial: the weights of a row must have a positive sum, got 0")
+        raise RuntimeError("multinomial: invalid multinomial distribution (sum of probabilities <= 0)")
 
 
 def best(chances: np.ndarray, count: int) -> np.ndarray:

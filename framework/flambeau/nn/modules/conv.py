@@ -438,8 +438,8 @@ class _LazyConvXdMixin(LazyModuleMixin):
     def _get_in_channels(self, input: fb.Tensor) -> int:
         if input.dim() not in (self._dims + 1, self._dims + 2):
             raise RuntimeError(
-                f"{type(self).__name__} expects {self._dims + 1} or {self._dims + 2} dimensions, "
-                f"got shape {tuple(input.shape)}"
+                f"Expected {self._dims + 1}D (unbatched) or {self._dims + 2}D (batched) input to {type(self).__name__}, but got input "
+                f"of size: {input.shape}"
             )
         return input.shape[-self._dims - 1]
 

@@ -897,6 +897,9 @@ class Module:
 
     def share_memory(self) -> Module:
         """Move all parameters and buffers to memory shared with other processes. Returns self."""
+        for t in (*self.parameters(), *self.buffers()):
+            if is_lazy(t):
+                t.share_memory_()                     # which says what is missing
         return self._apply(lambda t: t.share_memory_())
 
     def train(self, mode: bool = True) -> Module:

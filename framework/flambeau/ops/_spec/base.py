@@ -70,6 +70,10 @@ class Op:
         self.defaults.update(fn.__kwdefaults__ or {})
         self.node_class: Any = type(title_of(self.name), (self.node_base,), {"op": self, "title": title_of(self.name), "__slots__": ()})
         self.spread: str | None = None  # the parameter that may be given as several arguments
+        # Orders of positional arguments that PyTorch's programs of old use; see `by_older_signature`.
+        self.older: tuple[tuple[str, ...], ...] = ()
+        self.other_dtype = ""  # what is said of an ``out`` of another dtype, where PyTorch has words for this op; {} is that dtype
+        self.deprecation = ""  # what the first call warns of
         self.fast_rule: Any = None
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None

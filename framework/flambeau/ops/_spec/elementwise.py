@@ -24,6 +24,7 @@ from .shapes import broadcast_shapes, common_device, describe, sum_tensor_to, su
 from .writing import (
     OF_ITS_DTYPE,
     _overlaps,
+    cannot_be_cast,
     check_out,
     check_view,
     check_writable,
@@ -149,7 +150,7 @@ class ElementwiseOp(Op):
         """Check operands; returns ``(args, compute, result, shape, place)``."""
         first = args[0]
         if not isinstance(first, Tensor) and not (self.scalar_first and any(isinstance(a, Tensor) for a in args)):
-            raise TypeError(f"{self.said}(): argument '{self.params[0]}' must be Tensor, not {type(first).__name__}")
+            raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(first).__name__}")
         for name, a in zip(self.params, args, strict=True):
             if not isinstance(a, Tensor) and not isinstance(a, NUMBERS):
                 if isinstance(a, np.ndarray):
@@ -326,9 +327,7 @@ class ElementwiseOp(Op):
                 f"{describe(**dict(zip(self.params, args, strict=True)))}"
             )
         if not dtypes.can_cast(result, target.dtype):
-            raise RuntimeError(
-                f"{self.said}_: result type {result.name} can't be cast to the desired output type {target.dtype.name}"
-            )
+            raise RuntimeError(f"{self.said}_: {cannot_be_cast(result, target.dtype)}")
         records = self.differentiable and target.dtype.category >= FLOATING and _state.grad_enabled()
         if records and any(isinstance(a, Tensor) and a._n is not None for a in args):
             check_view(self, target)

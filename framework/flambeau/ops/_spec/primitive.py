@@ -319,7 +319,8 @@ class PrimitiveOp(Op):
                                 f"{self.said}(): expected Tensor as element {i} in argument '{name}', got {type(x).__name__}"
                             )
                 elif a is not None or name not in self.defaults:
-                    raise TypeError(f"{self.said}(): argument '{name}' must be Tensor, not {type(a).__name__}")
+                    at = self.params.index(name) + 1
+                    raise TypeError(f"{self.said}(): argument '{name}' (position {at}) must be Tensor, not {type(a).__name__}")
         common_device(self, [a for a in args if isinstance(a, Tensor)])
         return args
 

@@ -143,7 +143,7 @@ class ReductionOp(Op):
 
     def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         if not isinstance(input, Tensor):
-            raise TypeError(f"{self.said}(): argument 'input' must be Tensor, not {type(input).__name__}")
+            raise TypeError(f"{self.said}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         if dtype.__class__ is type:
             dtype = dtypes.as_dtype(dtype)
         accumulate, result = self.dtype_rule(self, input.dtype, dtype)
@@ -261,12 +261,13 @@ def wrap_dims(name: str, dim: Any, ndim: int) -> tuple[int, ...]:
 def check_nonempty(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     if len(axes) == len(shape) > 1 and 0 in shape:
         raise RuntimeError(
-            f"{name}(): Expected reduction dim to be specified for input.numel() == 0; the input has shape {tuple(shape)}"
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' "
+            f"argument. The input has shape {tuple(shape)}"
         )
     for d in axes:
         if shape[d] == 0:
             raise IndexError(
-                f"{name}(): Expected reduction dim {d} to have non-zero size, but the input has shape {tuple(shape)}; "
+                f"{name}(): Expected reduction dim {d} to have non-zero size. The input has shape {tuple(shape)}; "
                 "specify a dim with elements"
             )
     if not axes and 0 in shape:
@@ -294,10 +295,10 @@ def floating_dtype(op: Any, given: Any, dtype: Any) -> tuple[Any, Any]:
     """Only floating and complex values, or a floating `dtype`. Raises: RuntimeError otherwise."""
     wanted = dtype or given
     if wanted.category < FLOATING:
-        said = f"dtype={wanted.name}" if dtype is not None else f"an input of dtype {given.name}"
+        said = "Input" if dtype is None else "Optional"
         raise RuntimeError(
-            f"{op.said}(): could not infer output dtype: {op.said} needs a floating point or complex dtype, got {said}; "
-            f"give dtype=torch.float32"
+            f"{op.said}(): could not infer output dtype. {said} dtype must be either a floating point or complex dtype. "
+            f"Got: {dtypes.scalar_type(wanted)}. Give dtype=torch.float32"
         )
     return wanted, wanted
 

@@ -76,7 +76,7 @@ def broadcast_shapes(op: Any, args: Any, names: Any = None) -> tuple[int, ...]:
 def raise_not_broadcastable(op: Any, args: Any, names: Any, a: int, b: int, dim: int) -> None:
     given = dict(zip(names or op.params, args, strict=False))
     raise RuntimeError(
-        f"{op.said}: shapes do not broadcast: size {a} against {b} at dimension {dim}; "
+        f"{op.said}: The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}; "
         f"sizes must be equal or 1 there\n{describe(**given)}"
     )
 

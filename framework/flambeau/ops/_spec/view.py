@@ -131,7 +131,7 @@ class ViewOp(PrimitiveOp):
 
     def run(self, *args: Any) -> Any:
         if not isinstance(args[0], Tensor):
-            raise TypeError(f"{self.said}(): argument '{self.params[0]}' must be Tensor, not {type(args[0]).__name__}")
+            raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(args[0]).__name__}")
         if self.check is not None:
             args = self.check(*args) or args
         return self.finish(args, self.kernel_rule(args[0]._a, *args[1:]))

@@ -64,6 +64,12 @@ def check_view(op: Any, target: Tensor) -> None:
         raise_ambiguous(op)
 
 
+def cannot_be_cast(result: Any, wanted: Any) -> str:
+    """What errors say of a result of one dtype that is to be stored in another."""
+    kinds = (dtypes.scalar_type(result), dtypes.scalar_type(wanted))
+    return f"result type {kinds[0]} can't be cast to the desired output type {kinds[1]} ({result} to {wanted})"
+
+
 def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
     if result._a.shape != target._a.shape:
         raise RuntimeError(
@@ -71,7 +77,7 @@ def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
         )
     if not dtypes.can_cast(result.dtype, target.dtype):
         raise RuntimeError(
-            f"{op.said}_: result type {result.dtype.name} can't be cast to the desired output type {target.dtype.name}"
+            f"{op.said}_: {cannot_be_cast(result.dtype, target.dtype)}"
         )
 
 
@@ -92,6 +98,8 @@ OF_ITS_DTYPE = frozenset(
 
 
 def raise_other_dtype(op: Any, expected: Any, out: Tensor) -> None:
+    if op.other_dtype:
+        raise RuntimeError(op.other_dtype.format(dtypes.scalar_type(out.dtype)))
     raise RuntimeError(f"{op.qualified}(): Expected out tensor to have dtype {expected}, but got {out.dtype} instead")
 
 
@@ -125,7 +133,7 @@ def check_out(op: Any, out: Tensor, result: Any, place: Any, with_grad: bool) ->
             "but one of the arguments requires grad."
         )
     if not dtypes.can_cast(result, out.dtype):
-        raise RuntimeError(f"{op.said}: result type {result.name} can't be cast to the desired output type {out.dtype.name}")
+        raise RuntimeError(f"{op.said}: {cannot_be_cast(result, out.dtype)}")
     if device_of(out._a) != place:
         raise RuntimeError(f"{op.said}: Expected out on device {place}, but it is on {out.device}")
 
