@@ -611,17 +611,14 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             )
         if self._a.dtype.isbuiltin != 1:
             raise TypeError(f"Got unsupported ScalarType {self.dtype}: convert it with .float() or .to(torch.complex64)")
-        return self._a
+        # A view, because a caller may set the shape or the flags of what is his.
+        return self._a.view()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
-
-    @property
-    def __array_interface__(self) -> Any:
-        return self.numpy().__array_interface__
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         return wrap(np.asarray(array))
@@ -630,15 +627,28 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return memoryview(self.numpy())
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+        from . import _dlpack
+
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
         if type(self._a) is MetaArray:
-            raise BufferError("Can't export tensors on the meta device: they have no data")
-        options = {k: v for k, v in (("stream", stream), ("max_version", max_version), ("copy", copy)) if v is not None}
-        return self._a.__dlpack__(**options)
+            raise BufferError("Cannot pack tensors on meta: they have no data")
+        if self.layout is not devices.strided:
+            raise BufferError(f"Can't export tensors with layout other than torch.strided, and this one's is {self.layout}")
+        here = _dlpack.device_of(self._a)
+        if here[0] == 1 and stream is not None and stream != -1:
+            raise AssertionError(f"stream should be None on cpu, got {stream!r}")
+        if dl_device is not None and tuple(dl_device) != here:
+            if copy is False:
+                raise ValueError(f"cannot move DLPack device {here} to {tuple(dl_device)} without copying, and copy=False was given")
+            return _dlpack.moved(self, dl_device).__dlpack__(max_version=max_version)
+        options = {"stream": None if here[0] == 1 else stream, "max_version": max_version, "copy": copy}
+        return _dlpack.capsule_of(self._a, **{k: v for k, v in options.items() if v is not None})
 
     def __dlpack_device__(self) -> Any:
-        return self._a.__dlpack_device__()
+        from . import _dlpack
+
+        return _dlpack.device_of(self._a)
 
     def __bool__(self) -> bool:
         a = self._a

@@ -741,28 +741,53 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return tensor(data, dtype=dtype, device=device)
 
 
-def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Tensor:
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None) -> Tensor:
     """`obj` as a tensor, sharing memory when possible.
 
     Args:
-        obj: what `tensor` takes, or an object with the buffer protocol or DLPack.
+        obj: a tensor, an array, a DLPack capsule or an object that exports one, an object with the buffer protocol, whose bytes are
+            taken as elements of `dtype` (the default one if None), or what `tensor` takes.
         copy: True always copies, False never does, None where it must.
-    Raises: ValueError when copy=False is impossible.
+        requires_grad: None as `obj` does; True and False also set a leaf that is shared, False gives others without history.
+    Raises: ValueError when copy=False is impossible; RuntimeError for a numpy scalar with copy=False.
     """
-    if isinstance(obj, (Tensor, ndarray)) or hasattr(obj, "__dlpack__"):
-        shared = obj if isinstance(obj, Tensor) else from_numpy(obj) if isinstance(obj, ndarray) else from_dlpack(obj)
-        made = shared.to(dtype=dtype, device=device)
-        if copy is False and made is not shared:
-            raise ValueError("asarray: can't alias with a different dtype or device; copy=False was given")
-        if copy:
-            made = made.clone() if made is shared else made
-        made = made.detach() if isinstance(obj, Tensor) and (requires_grad or made is not obj) and not made.requires_grad else made
-        return made.requires_grad_(True) if requires_grad else made
-    if copy is False:
-        raise ValueError(f"asarray: can't alias arbitrary sequence of type {type(obj).__name__}; copy=False was given")
-    if isinstance(obj, (memoryview, bytes, bytearray)):
-        return frombuffer(obj, dtype=dtype or dtypes.get_default_dtype(), requires_grad=requires_grad)
-    return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+    shared, is_copy = _sharing(obj, dtype, bool(copy))
+    if shared is None:
+        if copy is False and isinstance(obj, np.generic):
+            raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray.")
+        if copy is False:
+            raise ValueError(f"can't alias arbitrary sequence into a tensor, and a {type(obj).__name__} was given with copy=False")
+        return tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+    made = shared.to(dtype=dtype, device=device)
+    if copy is False and made is not shared:
+        if made.dtype is not shared.dtype:
+            raise ValueError(f"can't alias tensor with dtype '{shared.dtype}' into dtype '{made.dtype}'; copy=False was given.")
+        raise ValueError(f"can't alias tensor from device '{shared.device}' to '{made.device}'; copy=False was given.")
+    if copy and made is shared and not is_copy:
+        made = made.clone()
+    if requires_grad is None or bool(requires_grad) == made.requires_grad:
+        return made
+    # PyTorch changes a leaf that is shared.
+    return made.requires_grad_(bool(requires_grad)) if made.is_leaf else made.detach()
+
+
+def _sharing(obj: Any, dtype: Any, copied: bool) -> tuple[Tensor | None, bool]:
+    """A tensor over the memory of `obj`, None if it has none to share; and whether it is a copy, made where it is going to be one."""
+    from .. import _dlpack
+
+    if isinstance(obj, Tensor):
+        return obj, False
+    if isinstance(obj, ndarray):
+        return from_numpy(obj.copy() if copied else obj), copied
+    if isinstance(obj, np.generic):
+        return None, False
+    if _dlpack.is_capsule(obj) or hasattr(obj, "__dlpack__"):
+        return wrap(_dlpack.array_from(obj)), False
+    try:
+        memoryview(obj)
+    except TypeError:
+        return None, False
+    return frombuffer(bytearray(obj) if copied else obj, dtype=dtype or dtypes.get_default_dtype()), copied
 
 
 _NATIVE = frozenset(d.numpy for d in dtypes.ALL)
@@ -774,9 +799,11 @@ def from_numpy(array: Any) -> Tensor:
         flags = array.flags
         # A dimension of size 1 may have any stride in an array that counts as contiguous.
         if flags.c_contiguous and flags.writeable and array.size and 1 not in array.shape:
-            made = small.over(array)
+            # A view, because the caller may set the shape or the flags of what is his.
+            view = array.view()
+            made = small.over(view)
             if array.base is not None:
-                made._v[2] = (array,)
+                made._v[2] = (view,)  # the storage begins where the given array does
             return made
     if not isinstance(array, ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
@@ -795,10 +822,10 @@ def from_numpy(array: Any) -> Tensor:
             "The given NumPy array is not writable, and writing to the tensor made of it raises an error. You may want to copy the "
             "array to protect its data or make it writable before converting it to a tensor."
         )
-    plain = array if type(array) is ndarray else array.view(ndarray)
+    plain = array.view(ndarray)
     made = wrap(plain)
-    if plain.base is not None and plain.size:
-        made._v[2] = (plain,)  # the storage begins where the given array does
+    if array.base is not None and plain.size:
+        made._v[2] = (plain,)
     return made
 
 
@@ -833,36 +860,30 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
     return made.requires_grad_(True) if requires_grad else made
 
 
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor over memory exported by another library through DLPack: an object of its, or a capsule."""
-    if isinstance(ext_tensor, Tensor):
-        return wrap(ext_tensor._a)
-    if hasattr(ext_tensor, "__dlpack__"):
-        return wrap(np.from_dlpack(ext_tensor))
-    # A capsule does not say whether its memory may be written; numpy assumes not, PyTorch assumes so.
-    return wrap(np.asarray(_Writable(np.from_dlpack(_Capsule(ext_tensor)))))
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over memory exported by another library through DLPack.
 
+    Args:
+        ext_tensor: an object with ``__dlpack__``, or the capsule that this gives.
+        device: where the tensor is to be; None for where the memory is.
+        copy: True always copies, False never does, None where it must.
+    Raises: BufferError for memory that cannot be shared; ValueError where copy=False is impossible; RuntimeError for what is
+        neither object nor capsule, or a capsule that has been used; AssertionError for a capsule with `device` or `copy`.
+    """
+    from .. import _dlpack
 
-class _Writable:
-    """The memory of `array`, which it keeps alive, as memory that may be written."""
-
-    def __init__(self, array: ndarray) -> None:
-        self.array = array
-        there = array.__array_interface__
-        self.__array_interface__ = {**there, "data": (there["data"][0], False)}
-
-
-class _Capsule:
-    """A DLPack capsule as the object that exports it, which is what numpy takes; in host memory."""
-
-    def __init__(self, capsule: Any) -> None:
-        self.capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self.capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
+    if _dlpack.is_capsule(ext_tensor) and (device is not None or copy is not None):
+        raise AssertionError("device and copy kwargs not supported when ext_tensor is already a DLPack capsule.")
+    if device is not None and not isinstance(device, (str, int, devices.device)):
+        raise AssertionError(f"from_dlpack: unsupported device type: {type(device)}")
+    made = wrap(_dlpack.array_from(ext_tensor, copies=copy is not False))
+    place = made.device if device is None else devices.device(device)
+    if place.type == "meta":
+        raise BufferError("Cannot pack tensors on meta: they have no data")
+    there = made.to(place)
+    if there is not made and copy is False:
+        raise ValueError(f"from_dlpack: cannot move memory from {made.device} to {place} without copying, and copy=False was given")
+    return there.clone() if copy and there is made else there
 
 
 def to_dlpack(tensor: Tensor) -> Any:
