@@ -334,6 +334,12 @@ def test_tensors_that_share_memory_share_it_after_loading():
     assert [array(each).ravel()[2 - (at == 1) * 2] for at, each in enumerate(back)] == [99, 99, 99, 99]
 
 
+def test_typed_storages_keep_their_dtype():
+    back = loaded(saved([tensor([1, 2], "int64").storage(), tensor([0.5]).storage()]))
+
+    assert [(s.dtype, s.tolist()) for s in back] == [(fb.int64, [1, 2]), (fb.float32, [0.5])]
+
+
 def test_storages_are_loaded_as_storages():
     x = tensor([1, 2, 3])
 

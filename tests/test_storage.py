@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +153,82 @@ def test_storages_and_their_tensors_agree(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+def test_storages_are_instances_of_the_class_of_their_dtype(oracle: Any) -> None:
+    def facts(torch: Any) -> list[Any]:
+        storages = [torch.ones(2).storage(), torch.ones(2, dtype=torch.int64).storage(), torch.FloatStorage(3), torch.LongStorage([1, 2]),
+                    torch.ones(2, device="meta").storage(), torch.ones(2).untyped_storage(), torch.FloatStorage([1]).int()]  # fmt: skip
+        classes = [torch.FloatStorage, torch.LongStorage, torch.IntStorage, torch.TypedStorage, torch.UntypedStorage]
+        found = [[isinstance(storage, cls) for cls in classes] for storage in storages]
+        return [found, [type(storage).__name__ for storage in storages], issubclass(torch.FloatStorage, torch.TypedStorage)]
+
+    assert facts(fb) == facts(oracle)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+def test_storages_of_the_meta_device_have_sizes_and_no_values(oracle: Any) -> None:
+    def facts(torch: Any) -> list[Any]:
+        untyped, typed = torch.ones(3, device="meta").untyped_storage(), torch.ones(3, device="meta").storage()
+        untyped[0] = 1
+        typed.fill_(2)
+        made = [untyped.nbytes(), len(typed), str(typed.device), repr(untyped), repr(typed), untyped.clone().nbytes(), typed.data_ptr(),
+                str(copy.deepcopy(untyped).device), untyped.fill_(1).nbytes(), untyped.resize_(20).nbytes(), typed.is_shared()]  # fmt: skip
+        refused = [lambda: untyped[0], untyped.tolist, untyped.cpu, lambda: typed[0], typed.tolist, untyped.share_memory_,
+                   lambda: torch.UntypedStorage(20).copy_(untyped), lambda: untyped.copy_(torch.UntypedStorage(3))]  # fmt: skip
+        for call in refused:
+            with pytest.raises((NotImplementedError, RuntimeError)) as error:
+                call()
+            made.append(error.type)
+        return made
+
+    assert facts(fb) == facts(oracle)
+
+
+WRONG = [
+    lambda torch: torch.FloatStorage(1, 2), lambda torch: torch.FloatStorage(3, dtype=torch.int8),
+    lambda torch: torch.FloatStorage(torch.ones(2)),
+    lambda torch: torch.FloatStorage(torch.UntypedStorage(4)), lambda torch: torch.FloatStorage(wrap_storage=torch.FloatStorage(1)),
+    lambda torch: torch.FloatStorage("a"), lambda torch: torch.FloatStorage(-1), lambda torch: torch.FloatStorage(foo=1),
+    lambda torch: torch.TypedStorage(wrap_storage=torch.UntypedStorage(4)), lambda torch: torch.UntypedStorage(-1),
+    lambda torch: torch.UntypedStorage(2.5), lambda torch: torch.UntypedStorage("ab"), lambda torch: torch.UntypedStorage(2)[5],
+    lambda torch: torch.UntypedStorage(8)[::2], lambda torch: torch.FloatStorage(2)[0:1], lambda torch: torch.FloatStorage(2)["a"],
+    lambda torch: torch.FloatStorage(2)[2], lambda torch: torch.FloatStorage(2).fill_("a"),
+    lambda torch: torch.FloatStorage(2).copy_(torch.FloatStorage(3)), lambda torch: torch.FloatStorage.from_buffer(bytes(7), "little"),
+    lambda torch: torch.FloatStorage.from_buffer(bytes(8), "x"), lambda torch: torch.FloatStorage(2).pin_memory(),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_use_of_storages_raises_as_in_pytorch(oracle: Any, number: int) -> None:
+    kinds = []
+    for torch in (oracle, fb):
+        with pytest.raises((RuntimeError, TypeError, ValueError, IndexError)) as error:
+            WRONG[number](torch)
+        kinds.append(error.type)
+
+    assert kinds[0] is kinds[1]
+
+
+def test_bytes_are_stored_by_their_lowest_bits_and_floats_as_they_are() -> None:
+    storage = fb.UntypedStorage([256, 1])
+    storage[1] = 300
+    target = fb.FloatStorage(2).copy_(fb.IntStorage([1, 0]))
+
+    assert storage.tolist() == [0, 44]
+    assert target.untyped().tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_storages_are_shared_pickled_and_copied() -> None:
+    storage = fb.LongStorage([1, 2])
+    back = pickle.loads(pickle.dumps(storage))
+
+    assert (back.dtype, back.tolist()) == (fb.int64, [1, 2])
+    assert copy.copy(storage).tolist() == [1, 2]
+    assert not storage.is_shared()
+    assert storage.share_memory_().is_shared()
+    assert fb.UntypedStorage._new_shared(8).is_shared()
+    assert len(fb.LongStorage._new_shared(2)) == 2
+    assert storage._cdata == storage.untyped()._cdata

@@ -111,7 +111,7 @@ class LoadedStorage:
         from flambeau.storage import TypedStorage
 
         untyped = self.base.untyped_storage()
-        return untyped if self.kind is None else TypedStorage(untyped, self.kind)
+        return untyped if self.kind is None else TypedStorage._wrap(untyped, self.kind)
 
     def taken(self, what: str, dtype: Any) -> LoadedStorage:
         """A storage of the conjugates (`what` is 'conj') or negatives ('neg') of all elements, made once.

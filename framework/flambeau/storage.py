@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 from flambeau_kernels.cpu.fill import fill_unset
 
 from . import _arrays, _state, devices, dtypes
-from ._arrays import MetaArray
+from ._arrays import MetaArray, ndarray
 from .autograd import tape
 from .dtypes import dtype
 from .tensor import Tensor, bump, channels_last_order, storage_buffer, wrap
 
 __all__ = ["TypedStorage", "UntypedStorage"]
+
+_builtin_type = type  # which the classes below have a method of the name of
 
 
 class UntypedStorage:
@@ -29,11 +32,7 @@ class UntypedStorage:
     is_cuda = is_hpu = is_sparse = is_sparse_csr = False
 
     def __init__(self, data: Any = 0, *, device: Any = None) -> None:
-        values = (
-            np.zeros(int(data), np.uint8)
-            if isinstance(data, (int, np.integer))
-            else np.array(list(data), np.uint8)
-        )
+        values = np.zeros(_size_of(data), np.uint8) if isinstance(data, (int, np.integer)) else _bytes_of_sequence(data)
         if device is not None and devices.device(device).type == "meta":
             values = MetaArray(values.shape, values.dtype)
         self._record: list[Any] = [0, 0, values, None]
@@ -57,6 +56,15 @@ class UntypedStorage:
     def _bytes(self) -> Any:
         return self._record[tape.BUFFER]
 
+    @property
+    def _is_meta(self) -> bool:
+        return type(self._bytes) is MetaArray
+
+    def _host_bytes(self) -> Any:
+        if self._is_meta:
+            raise NotImplementedError("Not available for 'meta' device type")
+        return self._bytes
+
     @classmethod
     def from_buffer(
         cls, buffer: Any, byte_order: str = "native", *, count: int = -1, offset: int = 0, dtype: Any = None
@@ -66,6 +74,10 @@ class UntypedStorage:
 
         if byte_order not in ("native", "little", "big"):
             raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        if dtype is not None and count < 0 and (memoryview(buffer).nbytes - offset) % dtype.itemsize:
+            raise ValueError(
+                f"buffer size ({memoryview(buffer).nbytes - offset}) must be a multiple of element size ({dtype.itemsize})"
+            )
         values = np.frombuffer(
             buffer, np.uint8, count if count < 0 or dtype is None else count * dtype.itemsize, offset
         ).copy()
@@ -96,7 +108,7 @@ class UntypedStorage:
     @property
     def device(self) -> devices.device:
         """Where the memory is."""
-        return devices.META if type(self._bytes) is MetaArray else devices.CPU
+        return wrap(self._bytes).device
 
     def get_device(self) -> int:
         """Index of the CUDA device; -1 on the CPU."""
@@ -109,11 +121,13 @@ class UntypedStorage:
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            return UntypedStorage._over(self._bytes[at])
-        return int(self._bytes[at])
+            return UntypedStorage._over(self._host_bytes()[_plain_slice(at)])
+        return int(self._host_bytes()[_index(self, at)])
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        self._bytes[at] = value
+        at = _plain_slice(at) if isinstance(at, slice) else _index(self, at)
+        if not self._is_meta:
+            self._bytes[at] = _byte(value)
         self._record[tape.COUNT] += 1
 
     def __iter__(self) -> Any:
@@ -130,9 +144,7 @@ class UntypedStorage:
         return id(self._record)
 
     def __repr__(self) -> str:
-        shown = (
-            "\n ...\n" if type(self._bytes) is MetaArray else "".join(f" {b}\n" for b in self._bytes[:1000])
-        )
+        shown = "...\n" if self._is_meta else "".join(f" {b}\n" for b in self._bytes[:1000])
         return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
 
     def __copy__(self) -> UntypedStorage:
@@ -142,7 +154,7 @@ class UntypedStorage:
         # The key that tensors use, so that a tensor and its storage stay together.
         key = ("flambeau storage", id(self._record))
         if key not in memo:
-            values = self._bytes.copy()
+            values = _copied(self._bytes)
             memo[key] = (values, [0, 0, values, None], self._record)
         made = object.__new__(UntypedStorage)
         made._record, made._maker = memo[key][1], None
@@ -157,43 +169,58 @@ class UntypedStorage:
 
     def tolist(self) -> list[int]:
         """The values of the bytes."""
-        return self._bytes.tolist()
+        return self._host_bytes().tolist()
 
     def fill_(self, value: int) -> UntypedStorage:
         """Set every byte to `value`."""
-        self._bytes.fill(value)
+        value = _byte(value)
+        if not self._is_meta:
+            self._bytes.fill(value)
         self._record[tape.COUNT] += 1
         return self
 
     def copy_(self, source: UntypedStorage, non_blocking: bool = False) -> UntypedStorage:
-        """Take over the bytes of `source`, of the same size."""
-        self._bytes[:] = source._bytes
+        """Take over the bytes of `source`. Raises: RuntimeError for another size; NotImplementedError from the meta device."""
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
+        if not self._is_meta:
+            if source._is_meta:
+                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+            self._bytes[:] = source._bytes
         self._record[tape.COUNT] += 1
         return self
 
     def byteswap(self, dtype: dtype) -> None:
         """Reverse the bytes of each element, in place; of each part, for complex ones."""
         step = dtype.to_real().itemsize
-        pieces = self._bytes.reshape(-1, step)
+        pieces = self._host_bytes().reshape(-1, step)
         pieces[...] = pieces[:, ::-1].copy()
 
     def clone(self) -> UntypedStorage:
         """A copy of the bytes."""
-        return UntypedStorage._over(self._bytes.copy())
+        return UntypedStorage._over(_copied(self._bytes))
 
     def new(self) -> UntypedStorage:
         """An empty storage."""
         return UntypedStorage(0)
 
     def cpu(self) -> UntypedStorage:
-        """This storage, which is in host memory."""
-        return self
+        """This storage if it is in host memory, else a copy there. Raises: NotImplementedError from the meta device."""
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """A copy on a CUDA device, the current one by default."""
+        return self.to(device="cuda" if device is None else devices.device(device))
 
     def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
-        """This storage on `device`. Raises: NotImplementedError for a place other than the CPU."""
-        if devices.device(device).type != "cpu":
-            raise NotImplementedError(f"storages cannot be moved to {device}; move the tensor with Tensor.to")
-        return self
+        """This storage if it is on `device`, else a copy there."""
+        here = wrap(self._bytes)
+        there = here.to(devices.device(device))
+        return self if there is here else UntypedStorage._over(there._a)
+
+    def pin_memory(self, device: Any = None) -> UntypedStorage:
+        """A copy in page-locked memory. Raises: RuntimeError without a device that needs it."""
+        return UntypedStorage._over(wrap(self._bytes).pin_memory()._a)
 
     def untyped(self) -> UntypedStorage:
         """This storage."""
@@ -242,6 +269,8 @@ class UntypedStorage:
         import mmap
 
         old = self._bytes
+        if self._is_meta:
+            raise RuntimeError("share_memory_: only available on CPU, and this storage is on the meta device")
         if len(old):
             block = np.frombuffer(mmap.mmap(-1, len(old)), np.uint8)
             block[:] = old
@@ -253,11 +282,64 @@ class UntypedStorage:
 
     def is_shared(self) -> bool:
         """Whether other processes may see the memory."""
-        return any(t.is_shared() for t in self._tensors())
+        import mmap
+
+        base = getattr(self._bytes, "base", None)
+        owner = base.obj if isinstance(base, memoryview) else base
+        return isinstance(owner, mmap.mmap) or any(t.is_shared() for t in self._tensors())
+
+    @classmethod
+    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
+        """`size` bytes of memory that forked processes share."""
+        return cls(size, device=device).share_memory_()
 
     def is_pinned(self, device: Any = None) -> bool:
         """Whether the memory is page-locked; without a GPU it never is."""
         return False
+
+
+def _size_of(count: Any) -> int:
+    if count < 0:
+        raise RuntimeError(f"torch.UntypedStorage(): the size must not be negative, got {count}")
+    return int(count)
+
+
+def _bytes_of_sequence(data: Any) -> ndarray:
+    if not hasattr(data, "__len__"):
+        raise RuntimeError(f"torch.UntypedStorage(): Expected a sequence type, but got {type(data).__name__}")
+    try:
+        return np.array([_byte(value) for value in data], np.uint8)
+    except TypeError:
+        wrong = next(value for value in data if not isinstance(value, (int, np.integer)))
+        raise RuntimeError(
+            f"torch.UntypedStorage(): tried to construct a storage from a sequence ({type(data).__name__}), but one of the items was "
+            f"of type {type(wrong).__name__} instead of int"
+        ) from None
+
+
+def _byte(value: Any) -> int:
+    """The byte that `value` is stored as: its lowest eight bits. Raises: TypeError unless it is an integer."""
+    return operator.index(value) & 255
+
+
+def _copied(values: Any) -> Any:
+    return MetaArray((values.nbytes,), np.dtype(np.uint8)) if type(values) is MetaArray else values.copy()
+
+
+def _index(storage: Any, at: Any) -> int:
+    """The place that `at` means. Raises: RuntimeError for no integer; IndexError outside the storage."""
+    if not isinstance(at, (int, np.integer)) or isinstance(at, bool):
+        raise RuntimeError(f"can't index a {type(storage)} with {type(at)}")
+    n = storage.size()
+    if not -n <= at < n:
+        raise IndexError(f"index {at} out of range for storage of size {n}")
+    return int(at) % n
+
+
+def _plain_slice(at: slice) -> slice:
+    if at.step not in (None, 1):
+        raise RuntimeError(f"Trying to slice with a step of {at.step}, but only a step of 1 is supported")
+    return at
 
 
 def _untyped_from_bytes(values: bytes) -> UntypedStorage:
@@ -295,35 +377,46 @@ class TypedStorage:
         device: Any = None,
         _internal: bool = False,
     ) -> None:
-        self.dtype = dtype or getattr(type(self), "dtype", None) or dtypes.get_default_dtype()
-        data = wrap_storage if wrap_storage is not None else args[0] if args else 0
-        if isinstance(data, UntypedStorage):
-            self._untyped = data
-        elif isinstance(data, (int, np.integer)):
-            self._untyped = UntypedStorage(int(data) * self.dtype.itemsize, device=device)
-        else:
-            from .ops.create import tensor
+        if wrap_storage is not None:
+            if args or dtype is None:
+                raise RuntimeError("TypedStorage(wrap_storage=storage) takes dtype, and nothing else by place")
+            if not isinstance(wrap_storage, UntypedStorage):
+                raise TypeError(f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage)}")
+        if len(args) > 1:
+            raise RuntimeError(f"Too many positional arguments: TypedStorage takes a size or a sequence, got {len(args)} values")
+        self.dtype = dtype or dtypes.get_default_dtype()
+        self._untyped = _untyped_for(args[0] if args else 0, self.dtype, device) if wrap_storage is None else wrap_storage
 
-            self._untyped = UntypedStorage._of(tensor(list(data), dtype=self.dtype))
+    @staticmethod
+    def _wrap(untyped: UntypedStorage, dtype: dtype) -> TypedStorage:
+        return TypedStorage(wrap_storage=untyped, dtype=dtype)
 
     @staticmethod
     def _of(tensor: Tensor) -> TypedStorage:
-        return TypedStorage(UntypedStorage._of(tensor), dtype=tensor.dtype)
+        return TypedStorage._wrap(UntypedStorage._of(tensor), tensor.dtype)
 
     @classmethod
     def from_buffer(cls, *args: Any, dtype: Any = None, **kwargs: Any) -> TypedStorage:
         """A copy of the bytes of an object, see `UntypedStorage.from_buffer`."""
-        d = dtype or cls.dtype
-        return TypedStorage(UntypedStorage.from_buffer(*args, dtype=d, **kwargs), dtype=d)
+        d = dtype or getattr(cls, "dtype", None) or dtypes.get_default_dtype()
+        return TypedStorage._wrap(UntypedStorage.from_buffer(*args, dtype=d, **kwargs), d)
 
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
         """`size` elements of a file, see `UntypedStorage.from_file`."""
         d = getattr(cls, "dtype", None) or dtypes.get_default_dtype()
-        return TypedStorage(UntypedStorage.from_file(filename, shared, size * d.itemsize), dtype=d)
+        return TypedStorage._wrap(UntypedStorage.from_file(filename, shared, size * d.itemsize), d)
+
+    @classmethod
+    def _new_shared(cls, size: int) -> TypedStorage:
+        """`size` elements of memory that forked processes share."""
+        d = getattr(cls, "dtype", None) or dtypes.get_default_dtype()
+        return TypedStorage._wrap(UntypedStorage._new_shared(size * d.itemsize), d)
 
     def _elements(self) -> Any:
         raw = self._untyped._bytes
+        if self._untyped._is_meta:
+            return MetaArray((self.size(),), self.dtype.numpy)
         return raw[: len(raw) // self.dtype.itemsize * self.dtype.itemsize].view(self.dtype.numpy)
 
     def untyped(self) -> UntypedStorage:
@@ -362,19 +455,25 @@ class TypedStorage:
         """Index of the CUDA device; -1 on the CPU."""
         return self._untyped.get_device()
 
+    @property
+    def _cdata(self) -> int:
+        return self._untyped._cdata
+
     def tolist(self) -> list[Any]:
         """The elements as Python numbers."""
+        self._untyped._host_bytes()
         return wrap(self._elements()).tolist()
 
     def __getitem__(self, at: Any) -> Any:
+        self._untyped._host_bytes()
         if isinstance(at, slice):
             raise RuntimeError(
                 "slices are only supported in UntypedStorage.__getitem__; use a tensor over the storage"
             )
-        return wrap(self._elements())[at].item()
+        return wrap(self._elements())[_index(self, at)].item()
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        wrap(self._elements())[at] = value
+        wrap(self._elements())[_plain_slice(at) if isinstance(at, slice) else _index(self, at)] = value
         self._untyped._record[tape.COUNT] += 1
 
     def __iter__(self) -> Any:
@@ -389,43 +488,61 @@ class TypedStorage:
         return hash((self.dtype, self._untyped))
 
     def __repr__(self) -> str:
-        shown = "".join(f" {x}\n" for x in self.tolist()[:1000])
+        shown = "...\n" if self._untyped._is_meta else "".join(f" {x}\n" for x in wrap(self._elements()[:1000]).tolist())
         return f"{shown}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
-        return TypedStorage(self._untyped.__deepcopy__(memo), dtype=self.dtype)
+        return TypedStorage._wrap(self._untyped.__deepcopy__(memo), self.dtype)
+
+    def __copy__(self) -> TypedStorage:
+        return self.clone()
+
+    def __reduce__(self) -> Any:
+        return TypedStorage._wrap, (self._untyped, self.dtype)
 
     def fill_(self, value: Any) -> TypedStorage:
-        """Set every element to `value`."""
+        """Set every element to `value`. Raises: TypeError unless it is a number."""
+        if not isinstance(value, (int, float, complex, np.number, np.bool_)):
+            raise TypeError(f"can't assign a {type(value).__name__} to elements of {self.dtype}")
         wrap(self._elements()).fill_(value)
         self._untyped._record[tape.COUNT] += 1
         return self
 
     def copy_(self, source: TypedStorage, non_blocking: bool = False) -> TypedStorage:
-        """Take over the elements of `source`, converted."""
-        wrap(self._elements()).copy_(wrap(source._elements()))
-        self._untyped._record[tape.COUNT] += 1
+        """Take over the bytes of `source`, of the same size; elements of another dtype are not converted."""
+        self._untyped.copy_(source._untyped if isinstance(source, TypedStorage) else source)
         return self
 
     def clone(self) -> TypedStorage:
         """A copy."""
-        return TypedStorage(self._untyped.clone(), dtype=self.dtype)
+        return TypedStorage._wrap(self._untyped.clone(), self.dtype)
 
     def cpu(self) -> TypedStorage:
-        """This storage, which is in host memory."""
-        return self
+        """This storage, in host memory."""
+        return TypedStorage._wrap(self._untyped.cpu(), self.dtype)
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        """A copy on a CUDA device, the current one by default."""
+        return TypedStorage._wrap(self._untyped.cuda(device), self.dtype)
 
     def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
         """This storage on `device`."""
-        self._untyped.to(device=device)
-        return self
+        return TypedStorage._wrap(self._untyped.to(device=device), self.dtype)
+
+    def pin_memory(self, device: Any = None) -> TypedStorage:
+        """A copy in page-locked memory. Raises: RuntimeError without a device that needs it."""
+        return TypedStorage._wrap(self._untyped.pin_memory(device), self.dtype)
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the storage class, or a copy converted to `dtype`."""
         if dtype is None:
             return f"torch.{storage_class(self.dtype).__name__}"
-        d = dtype if isinstance(dtype, dtypes.dtype) else STORAGE_DTYPES[str(dtype).rpartition(".")[2]]
-        return _converter(d)(self)
+        if isinstance(dtype, dtypes.dtype):
+            return _converter(dtype)(self)
+        name = dtype.__name__ if isinstance(dtype, _builtin_type) else str(dtype).rpartition(".")[2]
+        if name not in STORAGE_DTYPES:
+            raise ValueError(f"TypedStorage.type: {name!r} is no class of storages; there are {', '.join(STORAGE_DTYPES)}")
+        return _converter(STORAGE_DTYPES[name])(self)
 
     def pickle_storage_type(self) -> str:
         """The name that pickles know storages of this dtype by."""
@@ -469,10 +586,38 @@ for _method, _name in _CONVERSIONS.items():
     setattr(TypedStorage, _method, _converter(getattr(dtypes, _name)))
     setattr(UntypedStorage, _method, _converter(getattr(dtypes, _name)))
 
+class _ClassOfDtype(type):
+    """Classes that stand for storages of one dtype in host memory: what they make is a TypedStorage."""
+
+    dtype: dtype
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return type(instance) is TypedStorage and instance.dtype is cls.dtype and instance.device.type == "cpu"
+
+    def __call__(cls, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None, _internal: bool = False) -> Any:
+        said = f"{cls.__name__} received an invalid combination of arguments: it takes a size, a sequence, or wrap_storage alone"
+        if len(args) > 1 or dtype is not None or device is not None or (wrap_storage is not None and args):
+            raise RuntimeError(said)
+        if wrap_storage is not None and not isinstance(wrap_storage, UntypedStorage):
+            raise TypeError(f"{said}, an UntypedStorage; got {type(wrap_storage).__name__}")
+        return TypedStorage(*args, wrap_storage=wrap_storage, dtype=cls.dtype)
+
+
 _CLASSES = {
-    name: type(name, (TypedStorage,), {"dtype": d, "__module__": "torch", "__doc__": f"A `TypedStorage` of {d.name}."})
+    name: _ClassOfDtype(name, (TypedStorage,), {"dtype": d, "__module__": "torch", "__doc__": f"A `TypedStorage` of {d.name}."})
     for name, d in STORAGE_DTYPES.items()
 }
+
+
+def _untyped_for(data: Any, d: dtype, device: Any) -> UntypedStorage:
+    """The bytes of a new storage of `d`: so many elements, or those of a sequence."""
+    if isinstance(data, (int, np.integer)):
+        return UntypedStorage(int(data) * d.itemsize, device=device)
+    if isinstance(data, (Tensor, TypedStorage, UntypedStorage)) or not hasattr(data, "__len__"):
+        raise TypeError(f"TypedStorage takes a size, a sequence of numbers or wrap_storage=, got a {type(data).__name__}")
+    from .ops.create import tensor
+
+    return UntypedStorage._of(tensor(data if isinstance(data, str) else list(data), dtype=d, device=device))
 
 
 def storage_class(d: dtype) -> Any:
