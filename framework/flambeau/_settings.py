@@ -79,6 +79,23 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
     return _deterministic and _warn_only
 
 
+def alert_not_deterministic(caller: str) -> None:
+    """Refuse `caller`, or warn, where deterministic algorithms were asked for and PyTorch has none for it.
+
+    Ours gives the same bits in every run nevertheless. A program that goes by the error finds it here too.
+    """
+    if not _deterministic:
+        return
+    said = f"{caller} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
+    if _warn_only:
+        _warn.warn(f"{said}, warn_only=True)'.")
+        return
+    raise RuntimeError(
+        f"{said})'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
+        "acceptable for your application."
+    )
+
+
 def set_deterministic_debug_mode(debug_mode: Any) -> None:
     """'default' (0), 'warn' (1) or 'error' (2)."""
     names = {"default": 0, "warn": 1, "error": 2}

@@ -141,14 +141,16 @@ def set_default_device(device: Any) -> None:
 
 # -- uninitialised memory -----------------------------------------------------------------------------------------------
 
+DETERMINISTIC = False  # whether deterministic algorithms were asked for
 FILL_EMPTY = False  # whether new memory is filled, so that a program that reads it does the same in every run
 _fill_reasons = {"deterministic": False, "wanted": True}
 
 
 def fill_empty(**reasons: bool) -> None:
     """Note whether algorithms are `deterministic` and whether filling is `wanted` then; both together switch it on."""
-    global FILL_EMPTY
+    global FILL_EMPTY, DETERMINISTIC
     _fill_reasons.update(reasons)
+    DETERMINISTIC = _fill_reasons["deterministic"]
     FILL_EMPTY = all(_fill_reasons.values())
 
 

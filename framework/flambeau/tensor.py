@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -917,11 +918,12 @@ def _plain(array: Any) -> Any:
 def wrap_dim(dim: int, ndim: int) -> int:
     """`dim` counted from the front. Raises: IndexError outside ``[-ndim, ndim - 1]`` (a 0-d tensor counts as 1-d)."""
     span = ndim or 1
-    try:
-        inside = -span <= dim < span
-    except TypeError:
-        raise TypeError(f"dim must be an int, not {type(dim).__name__}") from None
-    if not inside:
+    if dim.__class__ is not int:
+        try:
+            dim = as_index(dim)
+        except TypeError:
+            raise TypeError(f"dim must be an int, not {type(dim).__name__}") from None
+    if not -span <= dim < span:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
     return dim + span if dim < 0 else dim
 

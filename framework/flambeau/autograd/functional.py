@@ -133,6 +133,7 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         _check_strict(strict, create_graph, outputs)
         vs = _vector(v, outputs, many, "vjp", "the user-provided function returns a single Tensor with a single element")
         grads = _filled(_grads(outputs, starts, vs, create_graph), starts, strict, "output")
+        _check_connected(grads, strict, create_graph, "jacobian")
     return _one(_finished(outputs, create_graph), many), _one(_finished(grads, create_graph), several)
 
 
@@ -153,6 +154,7 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         pulled = _filled(_grads(outputs, starts, probes, True), starts, strict, "output")
         found = _grads(pulled, probes, vs, create_graph)
         found = _filled(found, outputs, strict, "jvp")
+        _check_connected(found, strict, create_graph, "jacobian")
     return _one(_finished(outputs, create_graph), many), _one(_finished(found, create_graph), many)
 
 
@@ -179,6 +181,7 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         slope = _filled(_grads((value,), starts, None, True), starts, strict, "output")
         _check_connected(slope, strict, True, "jacobian")
         found = _filled(_grads(slope, starts, vs, create_graph), starts, strict, "gradient")
+        _check_connected(found, strict, create_graph, "hessian")
     return _finished(outputs[0], create_graph), _one(_finished(found, create_graph), several)
 
 
@@ -200,6 +203,7 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         probes = tuple(zeros_like(g.detach()).requires_grad_() for g in slope)
         pulled = _filled(_grads(slope, starts, probes, True), starts, strict, "gradient")
         found = _filled(_grads(pulled, probes, vs, create_graph), starts, strict, "hvp")
+        _check_connected(found, strict, create_graph, "hessian")
     return _finished(outputs[0], create_graph), _one(_finished(found, create_graph), several)
 
 

@@ -24,14 +24,14 @@ from .._warn import warn_once
 from ..autograd import tape
 from ..devices import Size, device
 from ..dtypes import F4, F8, dtype
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from . import _index, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 from ._spec.base import forget_unfinished
 
 _scope: dict[str, Any] = {
-    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray,
+    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
     "empty": np.empty, "F4": F4, "F8": F8,
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
@@ -320,10 +320,23 @@ def _indented(lines: list[str]) -> list[str]:
 _MOST_DIRECT = 4  # arguments that `Formula.direct` takes
 
 
+_scope["ONE"], _scope["ZERO"] = 1, 0
+
+
+def _usual(op: Op, name: str) -> str:
+    """Text that tests for the default value of a keyword-only parameter; True and 1.0 are not 1."""
+    value = op.defaults[name]
+    if value is None or isinstance(value, bool):
+        return f"{name} is {value!r}"
+    if isinstance(value, int) and value in (0, 1):
+        return f"{name} is {'ONE' if value else 'ZERO'}"
+    return f"{name} == {value!r}"
+
+
 def _fast_elementwise(op: ElementwiseOp) -> str:
     """The common case of one or two operands, with its node: Tensors, or a Tensor and a number."""
     first, *rest = op.positional
-    guard = "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
+    guard = "".join(f" and {_usual(op, n)}" for n in op.keyword_only)
     to_bool = op.dtype_rule.__name__ == "to_bool"
     differentiable = op.differentiable and not to_bool
     own = _is_tensor(first)
@@ -356,7 +369,7 @@ def _direct(op: ElementwiseOp, formula: str = "FORMULA", operands: tuple[str, ..
     if len(operands or op.positional) > _MOST_DIRECT:
         return []
     first, *rest = operands or op.positional
-    guard = "" if operands else "".join(f" and {n} == {op.defaults[n]!r}" for n in op.keyword_only)
+    guard = "" if operands else "".join(f" and {_usual(op, n)}" for n in op.keyword_only)
     given = ", ".join(("a", *(f"{n}._a if {_is_tensor(n)} else {n}" for n in rest)))
     lines = [f"if {_is_tensor(first)}{guard}:", f"    a = {first}._a", f"    o = {formula}.direct({given})", "    if o is not None:"]
     lines += [f"        {line}" for line in _wrap_lines()]
@@ -660,7 +673,7 @@ def _fast_inplace(op: ElementwiseOp) -> str:
     if op.keyword_only and op.short is None:
         test = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
     elif op.keyword_only:
-        usual = " and ".join(f"{n} == {op.defaults[n]!r}" for n in op.keyword_only)
+        usual = " and ".join(_usual(op, n) for n in op.keyword_only)
         whole = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
         test = f"({test}) if {usual} else {whole}"
     lines = [
@@ -921,6 +934,8 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
         "        try:\n"
         f"            return fn({first}, {second})\n"
         "        except TypeError:\n"
+        f"            if isinstance({first if swapped else second}, ndarray):\n"
+        f"                return fn({f'wrap({first}), {second}' if swapped else f'{first}, wrap({second})'})\n"
         f"            if operand({first if swapped else second}):\n"
         "                raise\n"
         "            return NotImplemented\n"
@@ -957,7 +972,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         extras = {n: op.defaults[n] for n in op.keyword_only}
         fast = _fast_elementwise(op)
         for n, value in extras.items():
-            fast = fast.replace(f" and {n} == {value!r}", "").replace(f"run({', '.join(op.params)})", f"fn({', '.join(params)})")
+            fast = fast.replace(f" and {_usual(op, n)}", "").replace(f"run({', '.join(op.params)})", f"fn({', '.join(params)})")
             fast = fast.replace(f", {n},", f", {value!r},")
     if op.fast_rule is not None and len(op.params) == 2:
         constants["fast"] = op.fast_rule
@@ -969,6 +984,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         + "        try:\n"
         f"            return fn({', '.join(params)})\n"
         "        except TypeError:\n"
+        f"            if isinstance({params[1]}, ndarray):\n"
+        f"                return fn({params[0]}, wrap({params[1]}))\n"
         f"            if operand({params[1]}):\n"
         "                raise\n"
         "            return NotImplemented\n"

@@ -547,6 +547,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 
     made = outer(vec1, vec2)
     wanted = result_type((input, made))
+    _check_factors("addr", wanted, beta=beta, alpha=alpha)
     return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
 
 
@@ -563,6 +564,17 @@ baddbmm.fast(_plus(_two_batches))
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
     return _scaled("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
+
+
+def _check_factors(name: str, result: Any, **factors: Any) -> None:
+    """Raise RuntimeError for a factor of a kind that `result`, a dtype, cannot hold."""
+    for key, value in factors.items():
+        if isinstance(value, bool) and result is not dtypes.bool:
+            raise RuntimeError(f"{name}: Boolean {key} only supported for Boolean results, got a {result.name} result")
+        if isinstance(value, float) and result.category < dtypes.FLOATING:
+            raise RuntimeError(f"{name}: For integral input tensors, argument {key} must not be a floating point number.")
+        if isinstance(value, complex) and not result.is_complex:
+            raise RuntimeError(f"{name}: For non-complex input tensors, argument {key} must not be a complex number.")
 
 
 for _op in (addmm, addmv, addr, baddbmm, addbmm):

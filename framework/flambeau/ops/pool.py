@@ -656,6 +656,10 @@ def _unpool_jvp(args, tangents, out):
 def _max_unpool(
     op: str, n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> Tensor:
+    if _state.DETERMINISTIC:
+        from .._settings import alert_not_deterministic
+
+        alert_not_deterministic(f"max_unpooling{max(n, 2)}d_forward_out")
     kernel = as_ints(op, "kernel_size", kernel_size, n)
     stride = kernel if stride is None else as_ints(op, "stride", stride, n)
     padding = as_ints(op, "padding", padding, n)

@@ -10,7 +10,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels import small
 from flambeau_kernels.cpu import scatter as kernel
 
-from .. import dtypes
+from .. import _state, dtypes
 from .._arrays import restride
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive, refuse_other_dtype_out
@@ -70,6 +70,10 @@ def _take_vjp(grad, input_shape, index):
 
 
 def _check_flat_put(input, index, source, accumulate):
+    if _state.DETERMINISTIC and not accumulate:
+        from .._settings import alert_not_deterministic
+
+        alert_not_deterministic("put_")
     long_index("put", index)
     check_same_dtype("put", input, source, "source")
     if index.numel() != source.numel():
@@ -97,6 +101,8 @@ def _put(a, index, source, accumulate):
 
 @put.stores
 def _put_short(a, at, source, accumulate):
+    if _state.DETERMINISTIC:
+        return False
     if at.dtype is not I8 or source.dtype is not a.dtype or not at.size or at.size != source.size:
         return False
     flat = a.reshape(-1), 0, at.reshape(-1), source.reshape(-1)

@@ -17,6 +17,7 @@ from ._spec import (
     FUNCTION,
     METHOD,
     composite,
+    need_int,
     primitive,
     wrap_dims,
 )
@@ -149,6 +150,7 @@ def rot90(input, k=1, dims=(0, 1)):
     tensor([[2, 4],
             [1, 3]])
     """
+    k = need_int("rot90", "k", k)
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:

@@ -12,7 +12,7 @@ from flambeau_kernels.cpu.along import ALL, MOST, Along
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._picked import need_tensor, picked, picks, unrecorded
-from ._spec import FUNCTION, METHOD, OUT, check_nonempty, composite, primitive, reduced_shape
+from ._spec import FUNCTION, METHOD, OUT, check_nonempty, composite, need_int, primitive, reduced_shape
 
 PAIR = ("values", "indices")
 EVERY = FUNCTION | METHOD | OUT
@@ -105,6 +105,7 @@ def msort(input):
 
 def _check_topk(input, k, dim, largest):
     _ordered("topk", input)
+    k = need_int("topk", "k", k)
     d = wrap_dim(dim, input.ndim)
     n = input.shape[d] if input.ndim else 1
     if not 0 <= k <= n:
@@ -161,6 +162,7 @@ def _topk_of(input, k, dim, largest, sorted):
 
 def _check_kth(input, k, dim, keepdim):
     _ordered("kthvalue", input)
+    k = need_int("kthvalue", "k", k)
     d = wrap_dim(dim, input.ndim)
     n = input.shape[d] if input.ndim else 1
     if input.ndim and not n:

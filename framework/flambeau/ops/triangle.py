@@ -15,7 +15,7 @@ from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ..tensor import wrap as tensor_over
 from ._picked import recorded_plainly
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, check_room, composite, primitive
+from ._spec import FUNCTION, INPLACE, METHOD, OUT, check_room, composite, need_int, primitive
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
 
@@ -24,6 +24,7 @@ def _check_matrices(name: str) -> Any:
     def check(input, diagonal):
         if input.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got shape {tuple(input.shape)}")
+        return input, need_int(name, "diagonal", diagonal)
 
     return check
 

@@ -16,7 +16,7 @@ from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
 from ._plans import Plan, moves, planned
-from ._spec import FUNCTION, composite, describe, primitive
+from ._spec import FUNCTION, composite, describe, need_int, primitive
 from .conv import as_ints
 
 Pairs = tuple[tuple[int, int], ...]
@@ -28,7 +28,7 @@ Pairs = tuple[tuple[int, int], ...]
 def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # PyTorch's name
     """`pad`, given from the last dimension backwards, as ``(before, after)`` from the first padded
     dimension on."""
-    amounts = [int(p) for p in (pad.tolist() if isinstance(pad, Tensor) else pad)]
+    amounts = [need_int(op, "pad", p) for p in (pad.tolist() if isinstance(pad, Tensor) else pad)]
     if len(amounts) % 2:
         raise RuntimeError(f"{op}: Length of pad must be even but instead it equals {len(amounts)}")
     if len(amounts) > 2 * input.ndim:
@@ -175,7 +175,7 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
     if mode == "constant":
         return pairs
     if value is not None and value != 0:
-        raise ValueError(f'pad: Padding mode "{mode}" doesn\'t take in value argument, got {value!r}')
+        raise RuntimeError(f'pad: Padding mode "{mode}" doesn\'t take in value argument, got {value!r}')
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(
             f"pad: Unrecognised padding mode {mode}; there are constant, reflect, replicate and circular"
@@ -186,6 +186,11 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
             f"pad: mode '{mode}' pads the last 1, 2 or 3 dimensions of inputs with 1 or 2 more; got {2 * n} "
             f"amounts for an input "
             f"with {input.ndim} dimensions"
+        )
+    if mode != "circular" and 0 in input.shape[-n - 1 :]:
+        raise RuntimeError(
+            f"pad: Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for "
+            f"input, but got: {list(input.shape)}"
         )
     for at, (a, b) in enumerate(pairs, input.ndim - n):
         _check_reach(mode, input, at, a, b)

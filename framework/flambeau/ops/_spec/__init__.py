@@ -21,7 +21,7 @@ from .reduction import (
     spread_dims,
     wrap_dims,
 )
-from .shapes import broadcast_shapes, check_room, describe, host_only, sum_tensor_to, sum_to
+from .shapes import broadcast_shapes, check_room, describe, host_only, need_int, sum_tensor_to, sum_to
 from .short import arrays_of
 from .view import view
 from .writing import check_inplace, check_writable, refuse_other_dtype_out
@@ -49,6 +49,7 @@ __all__ = [
     "constant_along",
     "check_room",
     "describe",
+    "need_int",
     "elementwise",
     "floating_dtype",
     "host_only",

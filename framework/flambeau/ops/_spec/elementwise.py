@@ -153,10 +153,8 @@ class ElementwiseOp(Op):
             raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(first).__name__}")
         for name, a in zip(self.params, args, strict=True):
             if not isinstance(a, Tensor) and not isinstance(a, NUMBERS):
-                if isinstance(a, np.ndarray):
-                    args = tuple(wrap(x) if isinstance(x, np.ndarray) else x for x in args)
-                else:
-                    raise TypeError(f"{self.said}(): argument '{name}' must be Tensor or Number, not {type(a).__name__}")
+                what = "numpy.ndarray; make it a Tensor with from_numpy()" if isinstance(a, np.ndarray) else type(a).__name__
+                raise TypeError(f"{self.said}(): argument '{name}' must be Tensor or Number, not {what}")
         if self.check is not None:
             self.check(self, *args)
         compute, result = self.dtype_rule(self, args[: len(self.positional)])

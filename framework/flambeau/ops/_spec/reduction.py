@@ -244,7 +244,7 @@ def wrap_dims(name: str, dim: Any, ndim: int) -> tuple[int, ...]:
     if dim is None:
         return tuple(range(ndim))
     if isinstance(dim, (tuple, list)):
-        dims = [int(d) for d in dim]
+        dims = list(dim)
         if not dims:
             return tuple(range(ndim))
     else:

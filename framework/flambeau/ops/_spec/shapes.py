@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from operator import index as as_index
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,18 @@ def check_room(op: str, shape: Any, itemsize: int) -> None:
         raise RuntimeError(
             f"{op}: can't allocate memory: you tried to allocate {needed} bytes, for sizes={list(shape)}"
         ) from None
+
+
+def need_int(op: str, name: str, value: Any) -> int:
+    """`value`, which has to be an integer: a number of Python's or numpy's, or a Tensor of one. Raises: TypeError."""
+    if value.__class__ is int:
+        return value
+    try:
+        if not isinstance(value, bool):
+            return as_index(value)
+    except TypeError:
+        pass                                          # said below
+    raise TypeError(f"{op}(): argument '{name}' must be int, not {type(value).__name__}")
 
 
 def describe(**tensors: Any) -> str:

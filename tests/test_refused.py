@@ -1,0 +1,126 @@
+"""What PyTorch refuses is refused, not answered with something plausible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+F = fb.nn.functional
+A = fb.autograd.functional
+X, V, ARRAY = fb.ones(2, 3), fb.ones(2), np.ones(2)
+INTEGERS, BOOLS = fb.ones(2, dtype=fb.int64), fb.ones(2, dtype=fb.bool)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: X.flip((0.0,)), lambda: X.flip([0, 1.0]), lambda: X.amax((0.0,)), lambda: X.sum((0.0, 1)), lambda: X.unbind(0.0),
+        lambda: X.max(0.0), lambda: X.triu(0.5), lambda: X.tril("a"), lambda: X.rot90(1.0), lambda: X.topk(1.0), lambda: X.topk(True),
+        lambda: X.kthvalue(1.0), lambda: F.pad(X, (1.0, 1)), lambda: X.cumsum(0.5), lambda: fb.cat([V], 0.0), lambda: X.select(0.0, 1),
+    ],
+)  # fmt: skip
+def test_a_float_is_no_dimension_nor_a_count(call: Any) -> None:
+    with pytest.raises(TypeError, match="int"):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fb.add(V, ARRAY), lambda: fb.mul(V, ARRAY), lambda: V.add_(ARRAY), lambda: V.mul_(ARRAY), lambda: fb.pow(V, ARRAY),
+        lambda: fb.maximum(V, ARRAY), lambda: fb.where(V > 0, ARRAY, V), lambda: fb.where(ARRAY > 0, V, V), lambda: fb.exp(ARRAY),
+        lambda: fb.eq(V, ARRAY), lambda: fb.clamp(V, ARRAY), lambda: fb.lerp(V, ARRAY, 0.5), lambda: fb.dot(V, ARRAY),
+        lambda: V.masked_fill(ARRAY > 0, 0), lambda: fb.add(V, np.array(1.0)), lambda: F.mse_loss(V, ARRAY), lambda: V.copy_(ARRAY),
+    ],
+)  # fmt: skip
+def test_functions_take_no_arrays_of_numpy(call: Any) -> None:
+    with pytest.raises((TypeError, AttributeError)):
+        call()
+    assert V.tolist() == [1, 1]
+
+
+def test_operators_take_arrays_of_numpy() -> None:
+    doubled = fb.tensor([1.0, 2.0])
+
+    assert (doubled + np.array([1.0, 1.0])).tolist() == [2, 3]
+    assert (doubled - np.array([1.0, 1.0])).dtype is fb.float64
+    assert (doubled * np.array(2.0)).tolist() == [2, 4]
+    assert (doubled == np.array([1.0, 1.0])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fb.add(V, V, alpha=True), "Boolean alpha"),
+        (lambda: fb.sub(V, V, alpha=True), "Boolean alpha"),
+        (lambda: fb.rsub(V, V, alpha=True), "Boolean alpha"),
+        (lambda: fb.add(INTEGERS, INTEGERS, alpha=True), "Boolean alpha"),
+        (lambda: fb.add(INTEGERS, INTEGERS, alpha=1.0), "must not be a floating point number"),
+        (lambda: fb.addr(fb.ones(2, 2), V, V, beta=True), "Boolean beta"),
+        (lambda: fb.addr(fb.ones(2, 2, dtype=fb.int64), INTEGERS, INTEGERS, alpha=True), "Boolean alpha"),
+        (lambda: fb.addr(fb.ones(2, 2, dtype=fb.int64), INTEGERS, INTEGERS, beta=0.5), "must not be a floating point number"),
+        (lambda: fb.addr(fb.ones(2, 2, dtype=fb.bool), BOOLS, BOOLS, beta=0.5), "must not be a floating point number"),
+    ],
+)
+def test_a_factor_must_be_of_a_kind_that_the_result_holds(call: Any, said: str) -> None:
+    for _ in range(3):  # what the first calls have taught an operation does not let a later one pass
+        with pytest.raises(RuntimeError, match=said):
+            call()
+    assert fb.add(BOOLS, BOOLS, alpha=True).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_padding_from_the_input_itself_needs_elements_beside_the_batch(n: int, mode: str) -> None:
+    amounts = (1, 1) * n
+
+    assert F.pad(fb.ones(0, 2, *[4] * n), amounts, mode).shape == (0, 2, *[6] * n)
+    for shape in ((1, 0, *[4] * n), (0, *[4] * n)):
+        with pytest.raises(RuntimeError, match="possibly 0 batch size and other non-zero dimensions"):
+            F.pad(fb.ones(shape), amounts, mode)
+    with pytest.raises(RuntimeError, match="doesn't take in value"):
+        F.pad(fb.ones(1, 1, *[4] * n), amounts, mode, 1.0)
+
+
+@pytest.mark.parametrize("f", [lambda x: 3 * x, lambda x: x[:1] * 2, lambda x: x.sum()])
+def test_a_strict_product_of_a_linear_function_cannot_be_differentiated_again(f: Any) -> None:
+    x = fb.tensor([1.0, 2.0])
+    v = fb.ones(f(x).shape)
+    with pytest.raises(RuntimeError, match=r"jacobian .* is independent of input 0"):
+        A.vjp(f, x, v, create_graph=True, strict=True)
+    with pytest.raises(RuntimeError, match=r"jacobian .* is independent of input 0"):
+        A.jvp(f, x, fb.ones(2), create_graph=True, strict=True)
+    for product in (A.vhp, A.hvp):
+        with pytest.raises(RuntimeError, match=r"hessian .* is independent of input 0"):
+            product(lambda x: (x * x).sum(), x, fb.ones(2), create_graph=True, strict=True)
+    assert A.vjp(lambda x: x * x, x, x, create_graph=True, strict=True)[1].tolist() == [2, 8]
+
+
+ONE = fb.tensor([0])
+NOT_DETERMINISTIC = [
+    (lambda: fb.ones(3).put_(ONE, fb.ones(1)), "put_"),
+    (lambda: fb.put(fb.ones(3), ONE, fb.ones(1)), "put_"),
+    (lambda: F.max_unpool1d(fb.ones(1, 1, 1), ONE.view(1, 1, 1), 2), "max_unpooling2d_forward_out"),
+    (lambda: fb.nn.MaxUnpool2d(2)(fb.ones(1, 1, 1, 1), ONE.view(1, 1, 1, 1)), "max_unpooling2d_forward_out"),
+    (lambda: F.max_unpool3d(fb.ones(1, 1, 1, 1, 1), ONE.view(1, 1, 1, 1, 1), 2), "max_unpooling3d_forward_out"),
+]
+
+
+@pytest.mark.parametrize(("call", "name"), NOT_DETERMINISTIC)
+def test_what_pytorch_has_no_deterministic_algorithm_for_is_refused_when_one_is_asked_for(call: Any, name: str) -> None:
+    expected = call().tolist()
+    fb.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match=f"^{name} does not have a deterministic implementation"):
+            call()
+        assert fb.ones(3).put_(ONE, fb.ones(1), accumulate=True).tolist() == [2, 1, 1]
+        fb.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match=f"^{name} does not have a deterministic implementation"):
+            made = call()
+    finally:
+        fb.use_deterministic_algorithms(False)
+    assert made.tolist() == expected == call().tolist()
