@@ -131,6 +131,7 @@ def test_what_is_given_by_position_comes_before_what_must_be_named(oracle: Any) 
     assert not disagreements(oracle, programs)
 
 
+@pytest.mark.filterwarnings("ignore:torch.*is deprecated")
 @pytest.mark.parametrize("given", [fb.ones(3, 3), fb.ones(40, 40), (fb.ones(3), fb.ones(3))], ids=["few", "many", "list"])
 def test_required_arguments_that_are_missing_are_named(given: Any) -> None:
     for op in dict.fromkeys(_spec.OPS.values()):

@@ -58,7 +58,7 @@ _BELOW = tuple(os.path.dirname(m.__file__ or "") + os.sep for m in (np, ml_dtype
 def fell(error: Exception) -> bool:
     """Whether `error` came out of our code, or numpy's below it, without a line of ours that raises it."""
     step: TracebackType | None = error.__traceback__
-    if step is None:
+    if step is None or isinstance(error, Warning):   # a warning that the user made an error
         return False
     while step.tb_next is not None:
         step = step.tb_next
