@@ -325,6 +325,11 @@ _backend = _checked_name(_chosen)
 
 from . import small  # noqa: E402  # needs the names above
 
+if os.environ.get("FLAMBEAU_CPU"):
+    from .engine import processors
+
+    processors.chosen()  # an unknown name is refused at once
+
 if os.environ.get("FLAMBEAU_GUARD_MEMORY", "").strip() not in ("", "0"):
     from .engine import allocator
 

@@ -8,7 +8,7 @@ SAID: dict[str, str] = {
     "conjugate": "conj", "cross_along": "linalg.cross", "cross_entropy_rows": "cross_entropy", "ctc": "ctc_loss",
     "det_of": "linalg.det", "deviation": "std", "eig_of": "linalg.eig", "eigh_of": "linalg.eigh", "eigvals_of": "linalg.eigvals",
     "eigvalsh_of": "linalg.eigvalsh", "expand_shape": "expand", "floor_quotient": "div", "fold_columns": "fold",
-    "gather_columns": "unfold", "gelu_doubling": "gelu", "gelu_exact": "gelu", "gelu_tanh": "gelu", "geqrf_of": "geqrf",
+    "gather_columns": "unfold", "gelu_exact": "gelu", "gelu_tanh": "gelu", "geqrf_of": "geqrf",
     "getitem_op": "index", "imag_part": "imag", "index_fill_number": "index_fill", "index_fill_tensor": "index_fill",
     "inverse_of": "linalg.inv", "is_member": "isin", "ldl_of": "linalg.ldl_factor", "ldl_solution": "linalg.ldl_solve",
     "least_squares": "linalg.lstsq", "log_softmax_along": "log_softmax", "logaddexp_complex": "logaddexp",

@@ -217,24 +217,6 @@ def gelu_exact(input):
     return input * ndtr(input)
 
 
-_HALF_OF_LARGEST = 1.7014118e38  # half of float32's largest, which doubled is infinite
-_INFINITY = float("inf")
-
-
-@elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_slope(input)}, title="GeluBackward0")
-def gelu_doubling(input):
-    """`gelu_exact` as PyTorch computes it for several float32 without gaps: it doubles before it halves.
-
-    Beyond half of the largest float32 that is infinite, and at infinity itself it is nan.
-    """
-    return where(input > _HALF_OF_LARGEST, _INFINITY - input, input * ndtr_near(input))
-
-
-def _doubles(a: Any) -> bool:
-    """Whether PyTorch takes `a` to its doubling form of gelu: not single elements, nor what has gaps, nor other dtypes."""
-    return a.__class__ is ndarray and (a.dtype is F4 or a.dtype == dtypes.bfloat16.numpy) and a.size > 1 and a.flags.c_contiguous
-
-
 def _gelu_tanh(input):
     return tanh(SQRT_TWO_OVER_PI * (input + 0.044715 * input * input * input))
 
@@ -256,7 +238,7 @@ def gelu(input, *, approximate="none"):
 
     Args:
         approximate: 'none', or 'tanh' for ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``.
-    Returns: at +infinity infinity, but nan, as in PyTorch, where a float32 or bfloat16 tensor of several elements has no gaps.
+    Returns: infinity at +infinity, and nan at -infinity, as in PyTorch.
     Raises: RuntimeError for another `approximate`.
     Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units".
 
@@ -264,8 +246,7 @@ def gelu(input, *, approximate="none"):
     tensor([-0.1587,  0.0000,  0.8413])
     """
     if approximate == "none":
-        doubles = isinstance(input, Tensor) and _doubles(input._a)
-        return (gelu_doubling if doubles else gelu_exact).function(input)
+        return gelu_exact.function(input)
     if approximate == "tanh":
         return gelu_tanh.function(input)
     raise RuntimeError(f"gelu: approximate argument must be either none or tanh. Got {approximate!r}")

@@ -65,19 +65,19 @@ def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | Non
         return None
     rows = a.reshape(-1, w.shape[1])
     beside = None if residual is None else residual._a.reshape(-1, w.shape[0])
-    then = _formula(activation, d is F4 or d == _HALVES[0], residual is not None)
+    then = _formula(activation, residual is not None)
     made = kernel.matmul_then(rows, w.T, then, bias=None if bias is None else bias._a, beside=beside, spread=spread)
     return wrap(made.reshape(shape))
 
 
 @functools.cache
-def _formula(activation: str | None, doubles: bool, added: bool) -> Formula:
-    """What is done to a product's elements. `doubles` says which gelu is that of an array without gaps of this dtype."""
+def _formula(activation: str | None, added: bool) -> Formula:
+    """What is done to a product's elements."""
     if activation is None:
         return Formula(_added)
     op = ACTIVATIONS[activation]
     if op is act.gelu:
-        op = act.gelu_doubling if doubles else act.gelu_exact
+        op = act.gelu_exact
     if not added:
         return kernel.RECTIFIED if op is act.relu else op.formula
     function = op.formula.fn

@@ -398,8 +398,8 @@ def channel_backward(
     out, totals, alongs = norm_planes.backward(_as_images(grad), _as_images(x), weight, mean, inverse, groups, wants[0])
     return (
         None if out is None else out.reshape(x.shape),
-        np.add.reduce(alongs * _spread(inverse, x.shape[1]), axis=0) if wants[1] else None,
-        np.add.reduce(totals, axis=0) if wants[2] else None,
+        np.add.reduce(alongs * _spread(inverse, x.shape[1]), axis=0).astype(inverse.dtype) if wants[1] else None,
+        np.add.reduce(totals, axis=0).astype(inverse.dtype) if wants[2] else None,
     )
 
 

@@ -7,8 +7,7 @@ for their moments and again, mostly from a second-level cache, for the result.
 Arrays ``(M, C)`` with channels innermost are walked in blocks of rows, each of which leaves its moments in rows of its
 own; `column_moments` and `column_sums` put these together in the order of blocks.
 
-Moments are found block by block, centred on the mean of the block, and merged.
-Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
+Moments are found block by block, centred on the mean of the block, and merged; the order of all sums is that of `sums.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import zero_lanes
-from flambeau_kernels.cpu.norm_rows import row_sum
+from flambeau_kernels.cpu.sums import BLOCK, ROWS, lanes_of, merged, moments_of, wide, zeros
 from flambeau_kernels.engine.language import (
     broadcast,
     float64,
@@ -28,16 +26,16 @@ from flambeau_kernels.engine.language import (
     load,
     rolled,
     store,
+    vector,
     widened,
 )
-from flambeau_kernels.vocabulary import fma, sqrt
+from flambeau_kernels.scalar.symbols import KINDS
+from flambeau_kernels.vocabulary import fma, maximum, sqrt
 
 __all__ = ["backward", "column_moments", "column_sums", "normalize", "normalize_columns", "normalize_columns_grad"]
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
-# Elements whose mean and squares are found together: 16 KiB of float32 stay in a first-level cache.
-BLOCK = 4096
 
 
 # -- planes ------------------------------------------------------------------------------------------------------------------
@@ -52,18 +50,11 @@ def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units
     long_width = width * planes if next_channel == 1 else width
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit * in_unit * width
-        count, centre, squares = float64(0), float64(0), float64(0)
+        count, centre, squares = 0.0, 0.0, 0.0
         for p in range(0, planes, planes if next_channel == 1 else 1):
-            for at in range(0, long_width, BLOCK):
-                size = min(BLOCK, long_width - at)
-                block = x + (first + p * plane_step + at)
-                level = row_sum(block, size, KIND(0), KIND, False) / KIND(size)
-                spread = row_sum(block, size, level, KIND, True)
-                total = count + float64(size)
-                step = float64(level) - centre
-                centre += step * (float64(size) / total)
-                squares += float64(spread) + step * step * (count * float64(size) / total)
-                count = total
+            mean_here, squares_here = moments_of(x + (first + p * plane_step), long_width, KIND)
+            centre, squares = merged(count, centre, squares, float64(long_width), mean_here, squares_here)
+            count += float64(long_width)
         level = KIND(centre)
         spread = KIND(squares / count)
         factor = KIND(1) / sqrt(spread + KIND(eps))
@@ -87,29 +78,32 @@ def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units
 def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, alongs, units, per, channels, in_unit, planes,
                           plane_step, plane_index, width, next_channel, *, WEIGHT, INPUT):  # fmt: skip
     KIND = widened(mean)
-    N = lanes(KIND)
+    N = lanes_of(KIND)
     whole = width // N * N
     left = width - whole
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit * in_unit * width
         centre, factor = broadcast(mean[unit], N), inverse[unit]
-        level, slope = KIND(0), KIND(0)
+        level, slope = 0.0, 0.0
         for p in range(planes):
             g, a = grad + (first + p * plane_step), x + (first + p * plane_step)
-            total, along = zero_lanes(KIND), zero_lanes(KIND)
-            for i in rolled(range(0, whole, N)):
-                here = load(g, i, N)
-                total = total + here
-                along = fma(here, load(a, i, N) - centre, along)
+            total, along = broadcast(0.0, N), broadcast(0.0, N)
+            for at in rolled(range(0, whole, BLOCK)):
+                some, some_along = zeros(KIND), zeros(KIND)
+                for i in rolled(range(at, min(whole, at + BLOCK), N)):
+                    here = load(g, i, N)
+                    some = some + here
+                    some_along = fma(here, load(a, i, N) - centre, some_along)
+                total, along = total + wide(some, KIND), along + wide(some_along, KIND)
             if whole < width:
                 here = load(g, whole, N, left)
-                total = total + here
-                along = fma(here, load(a, whole, N, left) - centre, along)
+                total = total + wide(here, KIND)
+                along = along + wide(here * (load(a, whole, N, left) - centre), KIND)
             total_here, along_here = lane_sum(total), lane_sum(along)
             totals[unit * in_unit + p * plane_index] = total_here
             alongs[unit * in_unit + p * plane_index] = along_here
             if WEIGHT:
-                w = weight[unit * in_unit % channels + p * next_channel]
+                w = float64(weight[unit * in_unit % channels + p * next_channel])
                 level += w * total_here
                 slope += w * along_here
             else:
@@ -117,9 +111,9 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
                 slope += along_here
         if INPUT:
             # d = inverse * (w g - mean(w g) - (x - mean) * inverse**2 * mean(w g (x - mean)))
-            count = KIND(planes * width)
-            tilt = broadcast(-(factor * factor * factor) * (slope / count), N)
-            flat = broadcast(-factor * (level / count), N)
+            count = float64(planes * width)
+            tilt = broadcast(-(factor * factor * factor) * KIND(slope / count), N)
+            flat = broadcast(-factor * KIND(level / count), N)
             for p in range(planes):
                 scale = broadcast(factor * weight[unit * in_unit % channels + p * next_channel] if WEIGHT else factor, N)
                 at = first + p * plane_step
@@ -135,39 +129,49 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
 
 
 @kernel(in_vectors=True)
-def column_block_moments(chunk, x, means, squares, rows, columns, per):
-    KIND = widened(means)
-    N = lanes(KIND)
+def column_block_moments(chunk, x, means, squares, rows, columns, per, *, KIND):
+    N = lanes_of(KIND)
     first = chunk * per
     last = min(rows, first + per)
     mean, square = means + chunk * columns, squares + chunk * columns
-    share = KIND(1) / KIND(last - first)
+    count = float64(last - first)
     for c in rolled(range(0, columns, N)):
-        total = zero_lanes(KIND)
-        for r in rolled(range(first, last)):
-            total = total + load(x, r * columns + c, N, columns - c)
-        centre = total * share
-        spread = zero_lanes(KIND)
-        for r in rolled(range(first, last)):
-            s = load(x, r * columns + c, N, columns - c) - centre
-            spread = fma(s, s, spread)
+        total = broadcast(0.0, N)
+        for at in rolled(range(first, last, ROWS)):
+            some = zeros(KIND)
+            for r in rolled(range(at, min(last, at + ROWS))):
+                some = some + load(x, r * columns + c, N, columns - c)
+            total = total + wide(some, KIND)
+        centre = total / count
+        level = vector(KIND, N)(centre)
+        spread = broadcast(0.0, N)
+        for at in rolled(range(first, last, ROWS)):
+            some = zeros(KIND)
+            for r in rolled(range(at, min(last, at + ROWS))):
+                s = load(x, r * columns + c, N, columns - c) - level
+                some = fma(s, s, some)
+            spread = spread + wide(some, KIND)
+        # The centre was rounded, so that deviations miss those from the mean by `apart`.
+        apart = centre - wide(level, KIND)
         store(mean, c, centre, columns - c)
-        store(square, c, spread, columns - c)
+        store(square, c, maximum(spread - apart * apart * count, 0.0), columns - c)
 
 
 @kernel(in_vectors=True)
-def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per):
-    KIND = widened(totals)
-    N = lanes(KIND)
+def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per, *, KIND):
+    N = lanes_of(KIND)
     first = chunk * per
     last = min(rows, first + per)
     for c in rolled(range(0, columns, N)):
-        total, along = zero_lanes(KIND), zero_lanes(KIND)
+        total, along = broadcast(0.0, N), broadcast(0.0, N)
         centre = load(mean, c, N, columns - c)
-        for r in rolled(range(first, last)):
-            g = load(grad, r * columns + c, N, columns - c)
-            total = total + g
-            along = fma(g, load(x, r * columns + c, N, columns - c) - centre, along)
+        for at in rolled(range(first, last, ROWS)):
+            some, some_along = zeros(KIND), zeros(KIND)
+            for r in rolled(range(at, min(last, at + ROWS))):
+                g = load(grad, r * columns + c, N, columns - c)
+                some = some + g
+                some_along = fma(g, load(x, r * columns + c, N, columns - c) - centre, some_along)
+            total, along = total + wide(some, KIND), along + wide(some_along, KIND)
         store(totals, chunk * columns + c, total, columns - c)
         store(alongs, chunk * columns + c, along, columns - c)
 
@@ -268,10 +272,10 @@ def planned(
 def backward(
     grad: np.ndarray, x: np.ndarray, weight: Any, mean: np.ndarray, inverse: np.ndarray, groups: int | None, of_input: bool
 ) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The gradient at the input, and for each plane the sums of the gradient and of it times ``x - mean``, ``(N, C)``."""
+    """The gradient at the input, and for each plane the sums of the gradient and of it times ``x - mean``, ``(N, C)`` of float64."""
     grad, x = _contiguous(grad), _contiguous(x)
     units, per, in_unit, planes, step, next_channel = _units(x.shape, groups)
-    totals, alongs = np.empty((2, *x.shape[:2]), mean.dtype)
+    totals, alongs = np.empty(x.shape[:2]), np.empty(x.shape[:2])
     out = np.empty(x.shape, x.dtype) if of_input else x
     normalize_planes_grad.run(
         -(-units // per), grad, x, mean if weight is None else _contiguous(weight), mean, inverse, out, totals, alongs, units,
@@ -286,15 +290,16 @@ def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows, columns = x.shape
     per = max(1, min(rows, CHUNK // columns))
     blocks = -(-rows // per)
-    means, squares = np.empty((2, blocks, columns), _kind(x.dtype))
-    column_block_moments.run(blocks, x, means, squares, rows, columns, per)
-    if blocks == 1:
-        return means, squares / rows
-    sizes = np.full((blocks, 1), per, means.dtype)
-    sizes[-1] = rows - per * (blocks - 1)
-    mean = np.add.reduce(means * (sizes / rows), axis=0, keepdims=True)
-    apart = means - mean
-    return mean, np.add.reduce(squares + apart * apart * sizes, axis=0, keepdims=True) / rows
+    kind = _kind(x.dtype)
+    means, squares = np.empty((2, blocks, columns))
+    column_block_moments.run(blocks, x, means, squares, rows, columns, per, KIND=KINDS[kind.name])
+    if blocks > 1:
+        sizes = np.full((blocks, 1), float(per))
+        sizes[-1] = rows - per * (blocks - 1)
+        mean = np.add.reduce(means * (sizes / rows), axis=0, keepdims=True)
+        apart = means - mean
+        means, squares = mean, np.add.reduce(squares + apart * apart * sizes, axis=0, keepdims=True)
+    return means.astype(kind, copy=False), (squares / rows).astype(kind, copy=False)
 
 
 def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -302,9 +307,10 @@ def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.n
     rows, columns = x.shape
     per = max(1, min(rows, CHUNK // columns))
     blocks = -(-rows // per)
-    totals, alongs = np.empty((2, blocks, columns), mean.dtype)
-    column_block_sums.run(blocks, grad, x, mean, totals, alongs, rows, columns, per)
-    return np.add.reduce(totals, axis=0, keepdims=True), np.add.reduce(alongs, axis=0, keepdims=True)
+    totals, alongs = np.empty((2, blocks, columns))
+    column_block_sums.run(blocks, grad, x, mean, totals, alongs, rows, columns, per, KIND=KINDS[mean.dtype.name])
+    total, along = (np.add.reduce(sums, axis=0, keepdims=True) for sums in (totals, alongs))
+    return total.astype(mean.dtype, copy=False), along.astype(mean.dtype, copy=False)
 
 
 def normalize_columns(x: np.ndarray, mean: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:

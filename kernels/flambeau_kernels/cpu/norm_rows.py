@@ -1,8 +1,9 @@
 """Compiled normalization of rows: layer_norm and rms_norm, forward and backward.
 
-A chunk is some whole rows, each read again from a first-level cache: for its mean, for its variance (of centred
-elements, so that a large mean costs no digits) and for the result. Backward, each chunk also adds up its part of the
-gradients of weight and bias in rows of its own, which are added in the order of chunks.
+A chunk is some whole rows. A row is read in blocks, each again from a first-level cache: for its mean and for its variance (of
+centred elements, so that a large mean costs no digits); then for the result. Backward, each chunk also adds up its part of the
+gradients of weight and bias in rows of its own, which are added in the order of chunks; where a chunk has more than `ROWS` rows,
+it adds those of as many up in a row of float64. The order of all sums is that of `sums.py`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import zero_lanes
+from flambeau_kernels.cpu.sums import (
+    BLOCK,
+    ROWS,
+    add_row,
+    clear_row,
+    lanes_of,
+    moments_of,
+    square,
+    sum_of,
+    wide,
+    zeros,
+)
 from flambeau_kernels.engine.language import (
     broadcast,
+    float64,
     kernel,
     lane_sum,
     lanes,
     load,
-    local,
     rolled,
     store,
-    unroll,
-    vector,
     widened,
 )
 from flambeau_kernels.vocabulary import fma, sqrt
@@ -33,24 +43,6 @@ __all__ = ["backward", "normalize", "planned"]
 CHUNK = 32768
 # Chunks of a backward pass at most: each leaves a row for weight and one for bias.
 CHUNKS_BACKWARD = 64
-
-
-def row_sum(x, n, centre, KIND, SQUARED):
-    """The sum of ``x - centre``, or of its squares."""
-    N = lanes(KIND)
-    level = broadcast(centre, N)
-    sums = local(vector(KIND, N), 4)
-    for R in unroll(range(4)):
-        sums[R] = zero_lanes(KIND)
-    whole = n // (4 * N) * (4 * N)
-    for i in rolled(range(0, whole, 4 * N)):
-        for R in unroll(range(4)):
-            s = load(x, i + R * N, N) - level
-            sums[R] = fma(s, s, sums[R]) if SQUARED else sums[R] + s
-    for i in rolled(range(whole, n, N)):
-        s = load(x, i, N, n - i, level) - level
-        sums[0] = fma(s, s, sums[0]) if SQUARED else sums[0] + s
-    return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))
 
 
 def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
@@ -64,12 +56,11 @@ def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
 def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS):
     KIND = widened(mean)
     N = lanes(KIND)
-    count = KIND(d)
     whole = d // N * N
     for row in range(chunk * per, min(rows, chunk * per + per)):
         a, to = x + row * d, out + row * d
-        centre = row_sum(a, d, KIND(0), KIND, False) / count if CENTRED else KIND(0)
-        spread = row_sum(a, d, centre, KIND, True) / count
+        middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
+        centre, spread = KIND(middle), KIND(squares / float64(d))
         factor = KIND(1) / sqrt(spread + KIND(eps))
         mean[row] = centre
         variance[row] = spread
@@ -85,7 +76,7 @@ def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d
 
 def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, WEIGHT, PARAMETERS):
     """Add a vector to the gradients of weight and bias; it is weighted, and its normalized input."""
-    N = lanes(KIND)
+    N = lanes_of(KIND)
     unit = (x - centre) * factor
     if PARAMETERS:
         store(to_weight, i, fma(g, unit, load(to_weight, i, N, left)), left)
@@ -93,36 +84,51 @@ def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, 
     return g * load(weight, i, N, left) if WEIGHT else g, unit
 
 
+def add_several(w_total, w_here, b_total, b_here, d, enough):
+    if enough:
+        add_row(w_total, w_here, d)
+        add_row(b_total, b_here, d)
+
+
 @kernel(in_vectors=True)
-def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, to_bias, rows, d, per,
-                        *, CENTRED, WEIGHT, INPUT, PARAMETERS):  # fmt: skip
+def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, to_bias, weight_sums, bias_sums, rows, d, per,
+                        *, CENTRED, WEIGHT, INPUT, PARAMETERS, TOTALS):  # fmt: skip
     KIND = widened(mean)
-    N = lanes(KIND)
-    count = KIND(d)
+    N = lanes_of(KIND)
     whole = d // N * N
     left = d - whole
-    w_here, b_here = to_weight + chunk * d, to_bias + chunk * d
+    w_here, b_here, w_total, b_total = weight_sums + chunk * d, bias_sums + chunk * d, to_weight + chunk * d, to_bias + chunk * d
     if PARAMETERS:
-        for i in rolled(range(d)):
-            w_here[i] = KIND(0)
-            b_here[i] = KIND(0)
-    for row in range(chunk * per, min(rows, chunk * per + per)):
+        clear_row(w_here, d)
+        clear_row(b_here, d)
+        if TOTALS:
+            clear_row(w_total, d)
+            clear_row(b_total, d)
+    first = chunk * per
+    last = min(rows, first + per)
+    for row in range(first, last):
         g, a, to = grad + row * d, x + row * d, out + row * d
         centre, factor = broadcast(mean[row], N), broadcast(inverse[row], N)
-        level, slope = zero_lanes(KIND), zero_lanes(KIND)
-        for i in rolled(range(0, whole, N)):
-            here, unit = add_slopes(load(g, i, N), load(a, i, N), centre, factor, weight, w_here, b_here, i, N,
-                                    KIND, WEIGHT, PARAMETERS)  # fmt: skip
-            level = level + here
-            slope = fma(here, unit, slope)
+        level, slope = broadcast(0.0, N), broadcast(0.0, N)
+        for at in rolled(range(0, whole, BLOCK)):
+            level_here, slope_here = zeros(KIND), zeros(KIND)
+            for i in rolled(range(at, min(whole, at + BLOCK), N)):
+                here, unit = add_slopes(load(g, i, N), load(a, i, N), centre, factor, weight, w_here, b_here, i, N,
+                                        KIND, WEIGHT, PARAMETERS)  # fmt: skip
+                level_here = level_here + here
+                slope_here = fma(here, unit, slope_here)
+            level = level + wide(level_here, KIND)
+            slope = slope + wide(slope_here, KIND)
         if whole < d:
             here, unit = add_slopes(load(g, whole, N, left), load(a, whole, N, left), centre, factor, weight,
                                     w_here, b_here, whole, left, KIND, WEIGHT, PARAMETERS)  # fmt: skip
-            level = level + here
-            slope = fma(here, unit, slope)
+            level = level + wide(here, KIND)
+            slope = slope + wide(here * unit, KIND)
+        if PARAMETERS and TOTALS:
+            add_several(w_total, w_here, b_total, b_here, d, (row - first) % ROWS == ROWS - 1 or row == last - 1)
         if INPUT:
-            flat = broadcast(lane_sum(level) / count if CENTRED else KIND(0), N)
-            tilt = broadcast(lane_sum(slope) / count, N)
+            flat = broadcast(KIND(lane_sum(level) / float64(d)) if CENTRED else KIND(0), N)
+            tilt = broadcast(KIND(lane_sum(slope) / float64(d)), N)
             for i in rolled(range(0, whole, N)):
                 here = load(g, i, N) * load(weight, i, N) if WEIGHT else load(g, i, N)
                 unit = (load(a, i, N) - centre) * factor
@@ -189,13 +195,16 @@ def backward(
     chunks = -(-n // per)
     parameters = wants[1] or wants[2]
     out = np.empty((n, d), rows.dtype) if wants[0] else rows
-    to_weight, to_bias = np.empty((2, chunks, d), mean.dtype) if parameters else (mean, mean)
+    totals = parameters and per > ROWS
+    weight_sums, bias_sums = np.empty((2, chunks, d), mean.dtype) if parameters else (mean, mean)
+    to_weight, to_bias = np.empty((2, chunks, d)) if totals else (weight_sums, bias_sums)
     normalize_rows_grad.run(
-        chunks, grad, rows, mean if weight is None else _contiguous(weight), mean, inverse, out, to_weight, to_bias, n, d, per,
-        CENTRED=centred, WEIGHT=weight is not None, INPUT=wants[0], PARAMETERS=parameters,
+        chunks, grad, rows, mean if weight is None else _contiguous(weight), mean, inverse, out, to_weight, to_bias,
+        weight_sums, bias_sums, n, d, per,
+        CENTRED=centred, WEIGHT=weight is not None, INPUT=wants[0], PARAMETERS=parameters, TOTALS=totals,
     )  # fmt: skip
     return (
         out if wants[0] else None,
-        np.add.reduce(to_weight, axis=0) if wants[1] else None,
-        np.add.reduce(to_bias, axis=0) if wants[2] else None,
+        np.add.reduce(to_weight, axis=0).astype(mean.dtype, copy=False) if wants[1] else None,
+        np.add.reduce(to_bias, axis=0).astype(mean.dtype, copy=False) if wants[2] else None,
     )

@@ -2,8 +2,9 @@
 
 There are two, by where the reduced dimension lies (see `_folds`):
 
-rows     a block of 1024 neighbours is combined with the vector unit in any order (floats in float32), blocks in float64 in
-         order of their index. Runs longer than a chunk are cut into pieces, whose results a second kernel combines.
+rows     a block of 1024 neighbours is combined with the vector unit, floats as `sums.py` says or, with terms that are no words of
+         vectors, in float32 in any order; blocks in float64 in order of their index. Runs longer than a chunk are cut into
+         pieces, whose results a second kernel combines.
 columns  eight rows at a time of a strip of columns are combined as a tree in float32, eight such in float32 too, and these
          in float64. Narrow matrices are read as if several rows were one; many rows are cut into pieces as runs are.
 
@@ -21,7 +22,6 @@ import flambeau_kernels as kernels
 from flambeau_kernels.engine.language import (
     bool8,
     brief,
-    broadcast,
     flags,
     float32,
     float64,
@@ -29,9 +29,6 @@ from flambeau_kernels.engine.language import (
     int32,
     int64,
     kernel,
-    lane_sum,
-    lanes,
-    load,
     local,
     rolled,
     widened,
@@ -43,6 +40,7 @@ from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
 from .reduce import Reduction, magnitude, square
+from .sums import sum_of
 
 __all__ = ["identity_of", "plan"]
 
@@ -225,39 +223,12 @@ def finished(total, count, FINISH, KIND):
     return made
 
 
-def vector_at(p, i, TERM, LANES):
-    value = load(p, i, LANES)
-    if TERM is not None:
-        value = TERM(value)
-    return value
-
-
-def sum_of(p, size, TERM, KIND, LANES):
-    """The sum of a block of floats: four vectors of partial sums, and what is left with zeros beside it."""
-    a = broadcast(KIND(0), LANES)
-    b, d, e = a, a, a
-    i = 0
-    while i + 4 * LANES <= size:
-        a, b = a + vector_at(p, i, TERM, LANES), b + vector_at(p, i + LANES, TERM, LANES)
-        d, e = d + vector_at(p, i + 2 * LANES, TERM, LANES), e + vector_at(p, i + 3 * LANES, TERM, LANES)
-        i += 4 * LANES
-    while i + LANES <= size:
-        a = a + vector_at(p, i, TERM, LANES)
-        i += LANES
-    if i < size:
-        value = load(p, i, LANES, size - i)
-        if TERM is not None:
-            value = TERM(value)
-        b = b + value
-    return lane_sum((a + b) + (d + e))
-
-
 def block_of(p, size, COMBINE, TERM, KIND, START, SIZES):
     """``p[0], ..., p[size - 1]`` combined in any order."""
     if SIZES is not None:
         some = extreme_of(p, size, KIND, START, COMBINE == "max", SIZES)
     elif COMBINE == "add" and KIND.family == "f" and widened(p) is KIND and TERM in ON_VECTORS:
-        some = sum_of(p, size, TERM, KIND, lanes(KIND))
+        some = sum_of(p, size, KIND(0), TERM, False, KIND)
     else:
         some = KIND(START)
         with flags("reassoc", "contract"):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import NamedTuple
 
-from flambeau_kernels.engine import elf
+from flambeau_kernels.engine import elf, processors, soft_halves
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
 from flambeau_kernels.engine.lasting import lasting
 from flambeau_kernels.scalar.library import ADDRESSES
@@ -177,7 +177,11 @@ def disk() -> ObjectCache:
 
 
 def machine() -> Machine:
-    """This computer as a compilation target. Raises Unavailable when there is no working llvmlite."""
+    """What kernels are compiled for: this computer, or the processor that FLAMBEAU_CPU names.
+
+    Raises: Unavailable when there is no working llvmlite; ValueError if FLAMBEAU_CPU names no processor; RuntimeError if it names
+    one whose code cannot run here.
+    """
     found = _machine_or_reason()
     if isinstance(found, Unavailable):
         raise found
@@ -188,14 +192,27 @@ def machine() -> Machine:
 def _machine_or_reason() -> Machine | Unavailable:
     # A failed import is remembered too: trying again on every launch would cost more than the launch.
     try:
-        return Machine()
+        return new_machine()
     except Unavailable as error:
         return error
+
+
+def new_machine() -> Machine:
+    """What the environment asks for; otherwise as `machine`."""
+    made = Machine(cpu=processors.chosen())
+    if made.missing:
+        raise RuntimeError(f"FLAMBEAU_CPU={made.cpu}: this processor, {made.host}, cannot run such code, as it has no "
+                           f"{', '.join(made.missing)}. Name one whose code it can run, or none; to look at assembly for another, "
+                           f"ask flambeau_kernels.engine.llvm.Machine(cpu={made.cpu!r}).emit_assembly(text)")
+    return made
 
 
 class Machine:
     """A target to compile for: this computer by default, or a named triple, cpu and features to look at its
     assembly.
+
+    Attributes:
+        missing: features that code for `cpu`, a name of `processors.py`, may use and the processor at hand has not.
     """
 
     def __init__(self, triple: str | None = None, cpu: str | None = None, features: str | None = None):
@@ -207,7 +224,13 @@ class Machine:
             llvm.initialize_all_asmprinters()
             target = llvm.Target.from_triple(triple)
         self.triple = triple or llvm.get_process_triple()
-        self.cpu = cpu or llvm.get_host_cpu_name()
+        self.host = llvm.get_host_cpu_name()
+        self.cpu = cpu or self.host
+        self.missing: list[str] = []
+        if features is None and cpu is not None:
+            named = processors.features_of(cpu)
+            self.missing = processors.missing(named, llvm.get_host_cpu_features())
+            features = ",".join(f"+{feature}" for feature in named)
         self.features = llvm.get_host_cpu_features().flatten() if features is None else features
         # AVX-512 multiplies by powers of two in one instruction.
         self.scales = "+avx512f" in self.features
@@ -285,6 +308,9 @@ class Machine:
         for foreign, address in ADDRESSES.items():
             if foreign.encode() in body:
                 library.import_symbol(foreign, address)
+        for symbol in soft_halves.SYMBOLS:
+            if symbol not in symbols and symbol.encode() in body:
+                library.import_symbol(symbol, compile_symbols(soft_halves.TEXT, soft_halves.SYMBOLS, WRITTEN)[symbol])
         return library.link(self.jit, name)
 
 

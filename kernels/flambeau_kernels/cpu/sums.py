@@ -1,0 +1,156 @@
+"""How kernels written in vectors add up floats: in one order for every length and every processor.
+
+Eight vectors of 64 bytes are added in pairs, and their sums in float64. Processors with shorter registers take several for
+such a vector, so that the order, and with it the result to the last bit, is the same on each. A float32 is rounded three times
+at sizes up to eight elements, whatever the length: sums of 10**7 elements are as good as those of 10.
+
+Loops that do more than add take `BLOCK` elements into a vector of their kind (`lanes_of`), and that into one of float64.
+
+These are functions of the kernel language (`engine/language.py`); they are inlined into the kernels that call them.
+"""
+
+from __future__ import annotations
+
+from flambeau_kernels.engine.language import (
+    broadcast,
+    float64,
+    lane_sum,
+    lanes,
+    load,
+    rolled,
+    shuffle,
+    store,
+    vector,
+    widened,
+)
+from flambeau_kernels.vocabulary import where
+
+__all__ = ["BLOCK", "ROWS", "add_row", "clear_row", "lanes_of", "merged", "moments_of", "square", "sum_of", "wide", "zeros"]
+
+BLOCK = 1024  # elements added up in vectors of their own kind
+CACHED = 4096  # elements whose mean and squares are found together: 16 KiB of float32 stay in a first-level cache
+ROWS = 64  # rows added up in their own kind
+
+
+def lanes_of(KIND):
+    """Elements of 64 bytes."""
+    return 512 // KIND.bits
+
+
+def zeros(KIND):
+    return broadcast(KIND(0), lanes_of(KIND))
+
+
+def wide(v, KIND):
+    """A vector of 64 bytes of `KIND` in float64."""
+    return vector(float64, lanes_of(KIND))(v)
+
+
+def term_of(v, level, TERM, CENTRED):
+    if CENTRED:
+        v = v - level
+    if TERM is not None:
+        v = TERM(v)
+    return v
+
+
+def pair(p, i, level, TERM, CENTRED, N):
+    return term_of(load(p, i, N), level, TERM, CENTRED) + term_of(load(p, i + N, N), level, TERM, CENTRED)
+
+
+def sum_of(p, n, centre, TERM, CENTRED, KIND):
+    """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
+
+    Args:
+        TERM: of a vector; 0 for 0.
+        CENTRED: whether `centre`, a number of KIND, is taken off.
+    """
+    N = lanes_of(KIND)
+    level = broadcast(centre, N)
+    made = 0.0
+    i = 0
+    if n >= 8 * N:
+        total = broadcast(0.0, N)
+        while i + 8 * N <= n:
+            a = pair(p, i, level, TERM, CENTRED, N) + pair(p, i + 2 * N, level, TERM, CENTRED, N)
+            b = pair(p, i + 4 * N, level, TERM, CENTRED, N) + pair(p, i + 6 * N, level, TERM, CENTRED, N)
+            total = total + wide(a + b, KIND)
+            i += 8 * N
+        made = lane_sum(total)
+    if i < n:
+        some = zeros(KIND)
+        while i + N <= n:
+            some = some + term_of(load(p, i, N), level, TERM, CENTRED)
+            i += N
+        if i < n:
+            some = some + term_of(load(p, i, N, n - i, centre if CENTRED else 0.0), level, TERM, CENTRED)
+        made = made + lane_sum(vector(float64, 4)(four_lanes(some, N)))
+    return made
+
+
+def four_lanes(v, N):
+    """The sums of every fourth lane."""
+    LOW, HIGH = tuple(range(N // 2)), tuple(range(N // 2, N))
+    half = shuffle(v, v, LOW) + shuffle(v, v, HIGH)
+    return four_lanes(half, N // 2) if N > 8 else half
+
+
+def square(v):
+    return v * v
+
+
+def block_moments(p, n, KIND):
+    """The mean of a block and the sum of squared deviations from it, in float64."""
+    mean = sum_of(p, n, KIND(0), None, False, KIND) / float64(n)
+    centre = KIND(mean)
+    # The centre was rounded, so that deviations miss those from the mean by `apart`.
+    apart = mean - float64(centre)
+    squares = sum_of(p, n, centre, square, True, KIND) - float64(n) * apart * apart
+    return mean, where(squares < 0.0, 0.0, squares)
+
+
+def moments_of(p, n, KIND):
+    """The mean of neighbours and the sum of squared deviations from it, in float64: those of blocks, merged.
+
+    Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
+    """
+    mean, squares = 0.0, 0.0
+    for at in rolled(range(0, n, CACHED)):
+        size = min(CACHED, n - at)
+        mean_here, squares_here = block_moments(p + at, size, KIND)
+        if at == 0:
+            mean, squares = mean_here, squares_here
+        else:
+            mean, squares = merged(float64(at), mean, squares, float64(size), mean_here, squares_here)
+    return mean, squares
+
+
+def merged(count, mean, squares, n, mean_of, squares_of):
+    """Mean and squares of `count` elements and of `n` others, together."""
+    apart = mean_of - mean
+    share = n / (count + n)
+    return mean + apart * share, squares + (squares_of + apart * apart * count * share)
+
+
+# Storing under a mask is slow on some processors, so it is left for the last vector.
+def clear_row(to, n):
+    KIND = widened(to)
+    N = lanes(KIND)
+    whole = n // N * N
+    for i in rolled(range(0, whole, N)):
+        store(to, i, broadcast(KIND(0), N))
+    if whole < n:
+        store(to, whole, broadcast(KIND(0), N), n - whole)
+
+
+def add_row(total, sums, n):
+    """Add `n` elements of `sums` to those of `total`, which are float64, and clear them."""
+    KIND = widened(sums)
+    N = lanes(KIND)
+    whole = n // N * N
+    for i in rolled(range(0, whole, N)):
+        store(total, i, load(total, i, N) + vector(float64, N)(load(sums, i, N)))
+    if whole < n:
+        left = n - whole
+        store(total, whole, load(total, whole, N, left) + vector(float64, N)(load(sums, whole, N, left)), left)
+    clear_row(sums, n)

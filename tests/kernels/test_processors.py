@@ -1,0 +1,174 @@
+"""FLAMBEAU_CPU: kernels for other processors than the one at hand, and results that do not depend on which it is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flambeau_kernels.engine import llvm, processors
+
+from . import processor_sample
+
+LEVELS = ("x86-64-v2", "x86-64-v3")
+pytestmark = [
+    pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here"),
+    pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="processors of other kinds have no such names"),
+]
+
+
+def started(*command, **environment):
+    """A process of Python that finds this checkout."""
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "framework"), str(root / "kernels"))), **environment}
+    return subprocess.Popen([sys.executable, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def said(process):
+    """What it wrote to stdout and stderr."""
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """The results of `processor_sample.py` by processor, and those of numpy's expressions."""
+    folder = tmp_path_factory.mktemp("samples")
+    script = Path(processor_sample.__file__)
+    runs = {name: started(script, folder / f"{name}.npz", FLAMBEAU_BACKEND="numba", FLAMBEAU_CPU=name) for name in LEVELS}
+    runs["numpy"] = started(script, folder / "numpy.npz", FLAMBEAU_BACKEND="numpy")
+    for run in runs.values():
+        said(run)
+    return {name: dict(np.load(folder / f"{name}.npz")) for name in runs}
+
+
+def test_special_values_are_those_of_the_reference_on_every_processor(samples):
+    for name in LEVELS:
+        for case, wanted in samples["numpy"].items():
+            made = samples[name][case]
+            assert made.dtype == wanted.dtype, case
+            if wanted.dtype.kind != "f":
+                np.testing.assert_array_equal(made, wanted, case)
+                continue
+            for odd in (np.isnan, np.isposinf, np.isneginf):
+                np.testing.assert_array_equal(odd(made), odd(wanted), f"{odd.__name__} of {case} for {name}")
+
+
+def test_values_are_near_those_of_the_reference_on_every_processor(samples):
+    for name in LEVELS:
+        for case, wanted in samples["numpy"].items():
+            # A mean of 1000 is rounded to 3e-5; halves are rounded too.
+            room = 1e-3 if "_far" in case else 2.0**-7 if "bfloat16" in case else 2.0**-10 if "float16" in case else 1e-4
+            np.testing.assert_allclose(samples[name][case], wanted, rtol=room, atol=room, err_msg=f"{case} for {name}")
+
+
+def test_elementwise_results_conversions_and_draws_have_the_same_bits_on_every_processor(samples):
+    one, other = (samples[name] for name in LEVELS)
+    same = tuple(family.__name__ for family in processor_sample.SAME_BITS)
+    for case in one:
+        if case.startswith(same):
+            np.testing.assert_array_equal(one[case], other[case], case)
+            number = one[case] == one[case]                            # nan may have either sign
+            np.testing.assert_array_equal(np.signbit(one[case][number]), np.signbit(other[case][number]), case)
+
+
+def test_sums_and_normalizations_have_the_same_bits_on_every_processor(samples):
+    one, other = (samples[name] for name in LEVELS)
+    for case in one:
+        if case.startswith(("along sum", "along layer_norm", "along rms_norm", "along batch_norm", "along group_norm")):
+            np.testing.assert_array_equal(one[case], other[case], case)
+
+
+def test_a_processor_that_is_not_known_is_refused_at_import():
+    process = started("-c", "import flambeau", FLAMBEAU_CPU="x86-64-v9")
+    _, err = process.communicate(timeout=600)
+
+    assert process.returncode == 1
+    assert "ValueError: FLAMBEAU_CPU: 'x86-64-v9' is no processor that it knows; there are x86-64, x86-64-v2" in err
+
+
+def test_a_processor_of_another_kind_is_refused():
+    with pytest.raises(ValueError, match="'neoverse-n1' is a processor of aarch64, this one is of x86_64"):
+        processors.features_of("neoverse-n1")
+
+
+def test_code_that_this_processor_cannot_run_is_only_shown(monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_CPU", "znver4")
+    monkeypatch.setattr(processors, "missing", lambda wanted, host: [f for f in wanted if f.startswith("avx512f")])
+
+    with pytest.raises(RuntimeError, match=r"FLAMBEAU_CPU=znver4: this processor, .*, cannot run such code, as it has no avx512f\."):
+        llvm.new_machine()
+    text = "define <16 x float> @f(<16 x float> %a) {\n%b = fadd <16 x float> %a, %a\nret <16 x float> %b\n}\n"
+    assert "zmm0" in llvm.Machine(cpu="znver4").emit_assembly(text)
+
+
+def test_what_a_processor_lacks():
+    host = dict.fromkeys(processors.features_of("x86-64-v3"), True)
+
+    assert processors.missing(processors.features_of("haswell"), host) == []
+    assert "avx512f" in processors.missing(processors.features_of("skylake-avx512"), host)
+
+
+def test_objects_of_one_processor_are_not_taken_for_those_of_another(monkeypatch):
+    keys = set()
+    for name in LEVELS:
+        monkeypatch.setenv("FLAMBEAU_CPU", name)
+        machine = llvm.new_machine()
+        monkeypatch.setattr(llvm, "_machine_or_reason", lambda machine=machine: machine)
+        keys.add(llvm._key("facts"))
+
+    assert len(keys) == 2
+
+
+_EVERY_NAME = """
+import llvmlite.binding as llvm
+from flambeau_kernels.engine import processors
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+for architecture, table in processors._FEATURES.items():
+    target = llvm.Target.from_triple(architecture + "-unknown-linux-gnu")
+    for name, features in table.items():
+        machine = target.create_target_machine(cpu=name, features=",".join("+" + f for f in features))
+        machine.emit_object(llvm.parse_assembly("define i32 @f(i32 %a) {ret i32 %a}"))
+"""
+
+
+def test_llvm_knows_every_name_and_feature_of_the_table():
+    assert said(started("-c", _EVERY_NAME)) == ("", "")
+
+
+_HALVES = """
+import numpy as np
+import flambeau_kernels as kernels
+from flambeau_kernels.formula import Formula
+
+same = Formula(lambda x: x, "same")
+every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+widened = np.empty(every.shape, np.float32)
+kernels.launch(same, (every,), (widened,), np.dtype(np.float32))
+assert widened.tobytes() == every.astype(np.float32).tobytes() or (
+    np.isnan(every) | (widened.view(np.uint32) == every.astype(np.float32).view(np.uint32))).all()
+assert np.isnan(widened[np.isnan(every)]).all()
+
+bits = np.random.default_rng(0).integers(0, 1 << 32, 200_000, dtype=np.uint32)
+between = (widened[:31743].astype(np.float64) + widened[1:31744]) / 2                     # ties, among them those of the smallest numbers
+values = np.concatenate([bits.view(np.float32), between.astype(np.float32), -between.astype(np.float32), widened,
+                         np.nextafter(between.astype(np.float32), np.float32(9e9)), np.float32([65519.996, 65520, 1e38])])
+narrowed = np.empty(values.shape, np.float16)
+kernels.launch(same, (values,), (narrowed,), np.dtype(np.float32))
+with np.errstate(all="ignore"):
+    wanted = values.astype(np.float16)
+assert ((narrowed.view(np.uint16) == wanted.view(np.uint16)) | np.isnan(values)).all()
+assert np.isnan(narrowed[np.isnan(values)]).all()
+"""
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_halves_are_converted_as_numpy_does_also_without_instructions_for_it(name):
+    said(started("-c", _HALVES, FLAMBEAU_BACKEND="numba", FLAMBEAU_CPU=name))
