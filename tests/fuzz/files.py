@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import copy
 import faulthandler
 import io
 import itertools
@@ -277,9 +278,9 @@ class Safetensors:
             key = rng.choice([*entry, "new", "__metadata__"])
             inner = entry.get(key)
             if isinstance(inner, list) and inner and rng.random() < 0.5:
-                inner[rng.randrange(len(inner))] = rng.choice(self.values)
+                inner[rng.randrange(len(inner))] = copy.deepcopy(rng.choice(self.values))
             else:
-                entry[key] = rng.choice(self.values)
+                entry[key] = copy.deepcopy(rng.choice(self.values))
         text = json.dumps(header).encode()
         return struct.pack("<Q", len(text)) + text + data[8 + length :]
 
@@ -402,8 +403,8 @@ def work(options: argparse.Namespace) -> None:
     for case in range(options.first, options.first + options.count):
         rng = random.Random(f"{options.seed}:{case}")
         name = rng.choice(list(kinds))
-        data = kinds[name].change(rng)
         print(case, flush=True)
+        data = kinds[name].change(rng)
         faulthandler.dump_traceback_later(options.seconds, exit=True)
         try:
             look_at(kinds[name].read(data))
