@@ -7,7 +7,6 @@ kept on the class.
 from __future__ import annotations
 
 import sys
-import weakref
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
@@ -391,13 +390,17 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return self
         if not requires_grad:
             self._rest()
-        elif node is None:
+        elif node is None or node is tape.NOWHERE:
             if from_numpy_dtype(self._a.dtype).category < dtypes.FLOATING:
                 raise RuntimeError(
                     f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
                 )
             self._n = tape.leaf_node(self) if self._leaf is None else self._leaf
             self._g = getattr(self, "_g", None)
+            for ref in self._v[tape.VIEWS] or ():
+                view = ref()
+                if view is not None and view._b is not None and view._b[0] is self and view._n is None:
+                    view._n = tape.NOWHERE
         return self
 
     def _rest(self) -> None:
@@ -405,7 +408,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         node = self._n
         if node is not None:
             self._n = None
-            if type(node) is tape.Leaf:
+            if type(node) is tape.Leaf and node is not tape.NOWHERE:
                 self._leaf = node
 
     @property
@@ -419,6 +422,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         node = self._n
         if node is None or type(node) is tape.Leaf:
             return None
+        if "_retains_grad" in self.__dict__:
+            self.__dict__["_retains_grad"].settle(True)
         return node.parents[0] if type(node) is tape.OutputNode else node
 
     @property
@@ -468,6 +473,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def data(self) -> Tensor:
         """A tensor over the same memory without history; assigning puts other memory in the place of this tensor's."""
         made = wrap(self._a)
+        made._v[tape.BUFFER] = self._v[tape.BUFFER]
         if type(self) is not Tensor and not getattr(type(self), "_plain_operand", False):
             made = made.as_subclass(type(self))
         return made
@@ -478,7 +484,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         if self._n is not None and value.dtype.category < dtypes.FLOATING:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        self._a, self._v = value._a, value._v
+        # The memory is that of `value`, but how often it was written is counted for this tensor and its views.
+        self._a, self._v = value._a, [self._v[COUNT], self._v[STAMP], value._v[tape.BUFFER], None]
 
     @data.deleter
     def data(self) -> None:
@@ -527,20 +534,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         if type(node) is tape.Leaf or self.retains_grad:
             return
-        ref = weakref.ref(self)
-
-        def keep(grad: Tensor) -> None:
-            tensor = ref()
-            if tensor is not None:
-                tensor._g = grad if tensor.grad is None else tensor._g + grad
-
-        tape.add_hook(node, "retain", keep)
-        self.__dict__["_retains_grad"] = True  # pyright: ignore[reportIndexIssue]  # an instance's
+        self.__dict__["_retains_grad"] = tape.Retained(self)  # pyright: ignore[reportIndexIssue]  # an instance's
 
     @property
     def retains_grad(self) -> bool:
         """Whether `retain_grad` was called, so that `.grad` arrives though this is no leaf."""
-        return self.__dict__.get("_retains_grad", False)
+        return "_retains_grad" in self.__dict__
 
     def register_hook(self, hook: Any) -> tape.RemovableHandle:
         """Call ``hook(grad)`` when the gradient of this tensor is computed; a returned Tensor replaces it.
@@ -599,11 +598,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """The values as a numpy array over the same memory.
 
         `force=True` detaches and copies from other devices first.
-        Raises: RuntimeError if it requires grad; TypeError if not on the CPU or numpy has no such dtype.
+        Raises: RuntimeError if it requires grad and operations are recorded; TypeError if not on the CPU or numpy has no such dtype.
         """
         if force:
             return self.detach().cpu().numpy()
-        if self._n is not None:
+        if self._n is not None and _state.grad_enabled():
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         if type(self._a) is not ndarray:
             raise TypeError(

@@ -152,13 +152,19 @@ def test_writing_to_such_a_view_reaches_the_history_of_its_base(name):
     assert grad.item() == pytest.approx((made.detach() / 3).sum().item())
 
 
-def test_without_recording_views_have_no_history():
+def test_views_made_without_recording_require_grad_as_their_base_does_but_no_gradient_passes_them():
     x = fb.ones(2, 3, requires_grad=True)
     with fb.no_grad():
-        for made in (x.t(), x.unsqueeze(0), x.expand(4, 2, 3), x.reshape(6), x.flatten(), x.squeeze(), x[0], x.select(0, 1)):
-            assert not made.requires_grad
-            assert made._base is x
-        assert not any(part.requires_grad for part in (*x.unbind(), *x.split(1), fb.cat([x, x])))
+        made = (x.t(), x.unsqueeze(0), x.expand(4, 2, 3), x.reshape(6), x.flatten(), x.squeeze(), x[0], x.select(0, 1))
+        pieces = (*x.unbind(), *x.split(1))
+        assert not fb.cat([x, x]).requires_grad
+    for view in (*made, *pieces):
+        assert view._base is x
+        assert view.requires_grad
+        assert view.is_leaf
+        assert view.grad_fn is None
+        (view * 2).sum().backward()
+        assert view.grad is x.grad is None
 
 
 @pytest.mark.parametrize("join", ["cat", "stack", "hstack", "vstack", "column_stack"])

@@ -147,7 +147,7 @@ class ForwardLevel:
 
     def _tangent_in_place(self, target: Tensor) -> Tensor | None:
         """The tangent that an in-place operation must write into, because views or a base share it; else None."""
-        from ..ops._spec import replay
+        from ..ops._spec import Region
         from ..ops.create import zeros_like
 
         link, tangent = target._b, self.tangent_of(target)
@@ -156,9 +156,14 @@ class ForwardLevel:
         if tangent is not None:
             return tangent
         base = link[0]
-        if self.tangent_of(base) is None:
-            self.set_tangent(base, zeros_like(base.detach()))
-        return replay(link, self.tangent_of(base))  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+        whole = self.tangent_of(base)
+        if whole is None:
+            whole = zeros_like(base.detach())
+            self.set_tangent(base, whole)
+        if whole.stride() != base.stride():
+            whole, _ = Region.of(base, base).in_tensor(whole)
+            self.set_tangent(base, whole)
+        return Region.of(target, base).seen_in(whole, whole.storage_offset())
 
     def tangents_of_results(self, op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
         """One tangent per result of `op`."""

@@ -216,6 +216,19 @@ def leaf_node(tensor: Any) -> Leaf:
     return node
 
 
+def _nobody() -> None:
+    """What `Leaf.tensor` gives for a leaf whose gradients nobody gets."""
+
+
+# The history of views that were made without recording, of tensors that have one: they require grad, but no gradient comes
+# to them or passes them.
+NOWHERE = Leaf()
+NOWHERE.seq = -next_seq()
+NOWHERE.parents = ()
+NOWHERE.hooks = None
+NOWHERE.tensor = _nobody
+
+
 class OutputNode(Node):
     """One result of an operation with several: passes its gradient to slot `index` of the operation's node."""
 
@@ -239,7 +252,7 @@ def output_node(node: Node, index: int) -> OutputNode:
 
 
 def edge_of(parent: Any) -> tuple[Any, int]:
-    if parent is None:
+    if parent is None or parent is NOWHERE:
         return None, 0
     if type(parent) is OutputNode:
         return parent.parents[0], parent.index
@@ -282,6 +295,8 @@ class RemovableHandle:
 
 def add_hook(node: Node, kind: str, fn: Any) -> RemovableHandle:
     """Attach `fn` to `node`. Kinds: 'tensor' and 'retain' see the gradient, 'pre'/'post' the node's, 'accumulated' the leaf."""
+    if node is NOWHERE:                               # of many tensors, and no gradient arrives
+        return RemovableHandle({})
     if node.hooks is None:
         _let_have_hooks(node)
     table = node.hooks.setdefault(kind, OrderedDict())
@@ -292,6 +307,8 @@ def add_hook(node: Node, kind: str, fn: Any) -> RemovableHandle:
 
 def set_hooks(node: Node, kind: str, table: Any) -> None:
     """Make `table`, a mapping from numbers to functions, the hooks of that kind; None takes them away."""
+    if node is NOWHERE:
+        return
     if node.hooks is None:
         _let_have_hooks(node)
     if table is None:
@@ -308,3 +325,50 @@ def _let_have_hooks(node: Node) -> None:
         if multi.hooks is None:
             multi.hooks = {}
         multi.hooks.setdefault("outputs", {})[node.index] = node.hooks
+
+
+class Retained:
+    """What `retain_grad` has made of a tensor: its gradient is kept, as that of the values it has now.
+
+    An operation in place gives the tensor another node, and the hook goes along. When something else of its base was written,
+    a view has another node too, but until somebody reads the view, what was asked for is the gradient of what was read before.
+    """
+
+    __slots__ = ("tensor", "read", "waiting")
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = weakref.ref(tensor)
+        self.read: Any = None                         # the node that was read last, and one that nobody has read yet
+        self.waiting: Any = None
+        self.follow(tensor._n)
+
+    def follow(self, node: Node) -> None:
+        """Keep the gradient that arrives at `node`, and at no other."""
+        self.read, self.waiting = node, None
+        self._attach(node)
+
+    def renew(self, node: Node) -> None:
+        """Keep the gradient that arrives at `node` once that has been read, and until then the one kept before."""
+        self.settle()
+        self.waiting = node
+        self._attach(node)
+
+    def settle(self, looked_at: bool = False) -> None:
+        """Go on to the node that waits, if it has been read."""
+        # `waiting` here, the tensor's slot and the argument of `getrefcount` refer to a node that nobody has read.
+        if self.waiting is not None and (looked_at or sys.getrefcount(self.waiting) > _UNREAD):
+            self.read, self.waiting = self.waiting, None
+
+    def _attach(self, node: Node) -> None:
+        at = weakref.ref(node)
+        add_hook(node, "retain", lambda grad: self._arrived(at(), grad))
+
+    def _arrived(self, node: Any, grad: Any) -> None:
+        self.settle(node is self.waiting)
+        tensor = self.tensor()
+        if tensor is not None and node is self.read:
+            have = tensor.grad
+            tensor._g = grad if have is None else have + grad
+
+
+_UNREAD = 3

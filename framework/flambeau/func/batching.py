@@ -111,6 +111,10 @@ class BatchedTensor(Tensor):
     def new_empty(self, *size: Any, **options: Any) -> BatchedTensor:
         return self._new("new_empty", size, options)
 
+    def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> BatchedTensor:
+        apart = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        return self._level.wrap(self._value.new_empty_strided((self._level.size, *size), (apart, *stride), **options))
+
     def new_full(self, size: Any, fill_value: Any, **options: Any) -> BatchedTensor:
         return self._new("new_full", (size,), options, fill_value)
 
@@ -136,6 +140,10 @@ class BatchedTensor(Tensor):
 
     def backward(self, *_: Any, **__: Any) -> None:
         raise RuntimeError("vmap: backward() cannot be called on a Tensor inside vmap; use func.grad or func.vjp there")
+
+    def storage_offset(self) -> int:
+        """Where the first example begins in the storage."""
+        return self._value.storage_offset()
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         raise RuntimeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index as as_index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ._spec import (
     FUNCTION,
     INPLACE,
     METHOD,
+    Geometry,
     composite,
     view,
     wrap_dims,
@@ -734,20 +735,12 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
             )
         made = _arrays.restride(a, size, tuple(s * step for s in stride), offset * step, buffer)
     view = as_strided.finish((input, size, stride, offset), made)
-    if view._n is not None:
+    if view._n.__class__ is as_strided.node_class:
         # The gradient reads where the elements of `input` lie, not what they are, so they may be overwritten.
         node = view._n
-        node.saved = (Geometry(tuple(input.shape), input.stride(), input.storage_offset()), *node.saved[1:])
-        node.versions = (None,) * len(node.saved)
+        node.saved = (Geometry(a.shape, input.stride(), input.storage_offset()), *node.saved[1:])
+        node.versions = ()
     return view
-
-
-class Geometry(NamedTuple):
-    """Where the elements of a strided tensor lie in its storage."""
-
-    shape: tuple[int, ...]
-    steps: tuple[int, ...]
-    offset: int
 
 
 as_strided.run = _run_as_strided  # type: ignore[method-assign]
@@ -776,37 +769,43 @@ def _as_strided_fast(input, size, stride, storage_offset):
 
 @as_strided.vjp
 def _as_strided_vjp(grad, input, size, stride, storage_offset):
+    own, part = input, Geometry(size, stride, storage_offset)
+    first = min(own.offset, storage_offset)
+    flat = grad.new_zeros((max(own.ends[1], part.ends[1]) - first,))
+    if own.is_apart and part.is_apart:
+        flat.as_strided(size, stride, storage_offset - first).copy_(grad)
+        return (flat.as_strided(own.shape, own.steps, own.offset - first),)
     # Add the pieces where they lie in the storage, then read the storage the way the input does.
-    geometry = input
-    span = storage_span(geometry, size, stride, storage_offset)
-    first = min(storage_offset, geometry.offset)
-    flat = grad.new_zeros(span)
-    places = positions(size, stride, storage_offset - first)
-    flat = flat.index_add(0, wrap_index(places), grad.reshape(-1))
-    mine = positions(geometry.shape, geometry.steps, geometry.offset - first)
-    times = np.bincount(mine, minlength=span)
+    flat = flat.index_add(0, wrap_index(positions(part, first)), grad.reshape(-1))
+    mine = positions(own, first)
+    times = np.bincount(mine, minlength=flat.shape[0])
     if times.max(initial=0) > 1:  # each element of an overlapping input carries its share
         flat = flat / wrap(np.maximum(times, 1)).to(grad.dtype)
-    return (flat.index_select(0, wrap_index(mine)).reshape(geometry.shape),)
+    return (flat.index_select(0, wrap_index(mine)).reshape(own.shape),)
+
+
+@as_strided.raw
+def _as_strided_raw(grad, input, size, stride, storage_offset):
+    own, part = input, Geometry(size, stride, storage_offset)
+    if not (own.is_apart and part.is_apart):
+        return None
+    first, step = min(own.offset, storage_offset), grad.itemsize
+    flat = np.zeros(max(own.ends[1], part.ends[1]) - first, grad.dtype)
+    if grad.size:
+        restrided(flat, size, [s * step for s in stride], (storage_offset - first) * step)[...] = grad
+    return (restrided(flat, own.shape, [s * step for s in own.steps], (own.offset - first) * step),)
 
 
 def wrap_index(positions: Any) -> Tensor:
     return wrap(positions)
 
 
-def positions(size: Any, stride: Any, offset: int) -> Any:
-    """Storage positions of the elements of a strided tensor, in logical order."""
-    at = np.full((1,), offset, np.int64)
-    for n, s in zip(size, stride, strict=True):
+def positions(geometry: Geometry, first: int) -> Any:
+    """Storage positions of the elements of a strided tensor, in logical order, counted from `first`."""
+    at = np.full((1,), geometry.offset - first, np.int64)
+    for n, s in zip(geometry.shape, geometry.steps, strict=True):
         at = (at[:, None] + np.arange(n, dtype=np.int64) * s).reshape(-1)
     return at
-
-
-def storage_span(input: Geometry, size: Any, stride: Any, offset: int) -> int:
-    def last(n: Any, s: Any, o: int) -> int:
-        return o + sum((m - 1) * t for m, t in zip(n, s, strict=True)) + 1
-
-    return max(last(size, stride, offset), last(*input)) - min(offset, input.offset)
 
 
 # -- reshaping -----------------------------------------------------------------------------------------------------------

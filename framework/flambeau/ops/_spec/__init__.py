@@ -8,7 +8,7 @@ One module for each kind; this one hands out what declarations and the rest of t
 from .base import EVERYWHERE, FOREACH, FUNCTION, INPLACE, METHOD, OPS, OUT, Op
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
-from .history import rebase, register_view, replay
+from .history import rebase, register_view, renew_views
 from .primitive import PrimitiveOp, primitive
 from .reduction import (
     aligned,
@@ -21,6 +21,7 @@ from .reduction import (
     spread_dims,
     wrap_dims,
 )
+from .region import Geometry, Region
 from .shapes import broadcast_shapes, check_room, describe, host_only, need_int, sum_tensor_to, sum_to
 from .short import arrays_of
 from .view import view
@@ -32,12 +33,14 @@ __all__ = [
     "ElementwiseOp",
     "FOREACH",
     "FUNCTION",
+    "Geometry",
     "INPLACE",
     "METHOD",
     "OPS",
     "OUT",
     "Op",
     "PrimitiveOp",
+    "Region",
     "aligned",
     "arrays_of",
     "bool_dtype",
@@ -60,7 +63,7 @@ __all__ = [
     "refuse_other_dtype_out",
     "reduction",
     "register_view",
-    "replay",
+    "renew_views",
     "same_dtype",
     "saved_tensor",
     "spread_dims",

@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ... import _arrays, _state
+from ... import _state
 from ..._arrays import ndarray
-from ...autograd import tape
+from ...autograd import engine, tape
 from ...autograd.tape import Node, Overwritten
-from ...tensor import Tensor, wrap
-
-
-def replay(link: Any, tensor: Tensor) -> Tensor:
-    """Take the view described by `link` of `tensor`, which has the shape of the link's base."""
-    _, op, args, before = link
-    if before is not None:
-        tensor = replay(before, tensor)
-    return op.interpreted(tensor, *args) if _state.SLOW else op.run(tensor, *args)
+from ...tensor import Tensor
+from .region import Region
 
 
 def rebase(tensor: Tensor, node: Node) -> None:
     """Make `node` the history of `tensor`, of its base, and of every other view of that base."""
-    link = tensor._b
-    base = tensor
     tape.note_writer(tensor._v, node.name())
+    link = tensor._b
     if link is None:
-        tensor._n = node
+        follow(tensor, node)
+        renew_views(tensor)
     else:
         base = link[0]
-        base._n = CopySlices.make(base, link, node)
-    views = tensor._v[tape.VIEWS]
-    if not views:
-        return
-    for ref in list(views):
+        region = Region.of(tensor, base)
+        follow(base, CopySlices.make(region, base._n, node))
+        follow(tensor, region.node(base))
+        renew_views(base, tensor)
+
+
+def follow(tensor: Tensor, node: Node) -> None:
+    """Let `node` be the history of `tensor`, which has been written."""
+    tensor._n = node
+    retained = tensor.__dict__.get("_retains_grad")
+    if retained is not None:
+        retained.follow(node)
+
+
+def renew_views(base: Tensor, written: Tensor | None = None) -> None:
+    """Make the history of the views of `base` but `written` anew, from that of `base` and from where they lie in it now."""
+    for ref in list(base._v[tape.VIEWS] or ()):
         view = ref()
-        if view is not None and view._b is not None and view._b[0] is base:
-            view._n = replay(view._b, base)._n
+        if view is not None and view is not written and view._b is not None and view._b[0] is base:
+            _renew(view, Region.of(view, base).node(base))
+
+
+def _renew(view: Tensor, node: Node) -> None:
+    """Let `node` be the history of `view`, of whose base something else has been written."""
+    retained = view.__dict__.get("_retains_grad")
+    if retained is not None:
+        retained.renew(node)
+    view._n = node
 
 
 class CopySlices(Node):
@@ -46,46 +61,52 @@ class CopySlices(Node):
 
     __slots__ = ()
     title = "CopySlices"
+    has_raw = True
 
     @staticmethod
-    def make(base: Tensor, link: Any, node: Node) -> CopySlices:
+    def make(region: Region, before: Node | None, node: Node) -> CopySlices:
+        """The node of a base whose history was `before`, when `node` was recorded of the view at `region`."""
         made = CopySlices()
         made.seq = _state.next_seq()
-        made.parents = (base._n, *node.parents[1:])
+        made.parents = (before, *node.parents[1:])
         made.hooks = None
-        steps = None if _arrays.is_c_contiguous(base._a) or not _arrays.is_dense(base._a) else base.stride()
-        made.saved = ((None, *link[1:]), node, node.parents[0] is not None, steps)
+        made.saved = (region, node, node.parents[0] is not None)
         made.versions = (None,) * len(made.saved)
         return made
 
     def name(self) -> str:
         return self.title
 
-    def vjp(self, grad: Tensor) -> Any:
-        link, node, through, steps = self.saved
-        # Laid out like the base, for views that count in the storage.
-        whole = grad.clone() if steps is None else grad.new_empty_strided(grad.shape, steps).copy_(grad)
-        region = replay(link, whole)
-        # The inner node still names the parent it had before, so what is wanted of this one says nothing about it.
-        before, _state.local.wanted = _state.local.wanted, None
-        try:
-            inner = _raw_as_tensors(node, region) if self.is_raw(node) else node.vjp(region.clone())
-        finally:
-            _state.local.wanted = before
-        if through and inner[0] is not None:
-            region.copy_(inner[0])
-        else:
-            region.zero_()
+    def raw(self, grad: Any) -> Any:
+        region, node, through = self.saved
+        if grad.__class__ is not ndarray or not node.has_raw or _state.SLOW:
+            return engine.through_tensors(self, grad, False)
+        whole, part = region.in_array(grad)
+        with _everything_wanted():
+            inner = node.raw(np.array(part))
+        part[...] = inner[0] if through and inner[0] is not None else 0
         return (whole, *inner[1:])
 
-    @staticmethod
-    def is_raw(node: Node) -> bool:
-        """Whether the rule of `node` may run on arrays."""
-        return node.has_raw and not _state.SLOW and not _state.grad_enabled()
+    def vjp(self, grad: Tensor) -> Any:
+        region, node, through = self.saved
+        whole, part = region.in_tensor(grad)
+        with _everything_wanted():
+            inner = node.vjp(part.clone())
+        if through and inner[0] is not None:
+            part.copy_(inner[0])
+        else:
+            part.zero_()
+        return (whole, *inner[1:])
 
 
-def _raw_as_tensors(node: Node, region: Tensor) -> list[Any]:
-    return [None if g is None else wrap(g) for g in node.raw(np.array(region._a))]
+@contextlib.contextmanager
+def _everything_wanted() -> Iterator[None]:
+    """What is wanted of a `CopySlices` says nothing about the node inside, which still names the parent it had before."""
+    before, _state.local.wanted = _state.local.wanted, None
+    try:
+        yield
+    finally:
+        _state.local.wanted = before
 
 
 def register_view(view: Tensor) -> None:

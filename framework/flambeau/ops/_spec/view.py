@@ -13,10 +13,10 @@ from flambeau_kernels import small
 from ... import _state
 from ..._arrays import ndarray
 from ...autograd import engine
-from ...autograd.tape import Node
+from ...autograd.tape import NOWHERE, Node
 from ...tensor import Tensor, bump
 from .base import VIEWED
-from .history import register_view
+from .history import register_view, renew_views
 from .primitive import PrimitiveNode, PrimitiveOp
 from .writing import check_recorded, check_view
 
@@ -41,7 +41,8 @@ class ViewNode(PrimitiveNode):
             whole = np.zeros(saved[0], grad.dtype)
             op.kernel_rule(whole, *saved[1:])[...] = grad
             return (whole,)
-        return op.raw_rule(*[grad if at is None else saved[at] for at in op.raw_sources])
+        found = op.raw_rule(*[grad if at is None else saved[at] for at in op.raw_sources])
+        return engine.through_tensors(self, grad, False) if found is None else found
 
     def add_piece(self, whole: Any, grad: Any) -> bool:
         """Add `grad` where this view lies in `whole`, which spares an array of zeros. Returns whether that was done."""
@@ -87,12 +88,17 @@ class ViewOp(PrimitiveOp):
         """The view of `source` whose array is `array`, or the views of several; `rest` are the op's other arguments."""
         if self.several:
             return self.pieces(source, array, rest)
+        node = source._n
         recorded = GRAD or _local.grad
-        made = small.view_of(source, array, self, rest, recorded)
+        registered = recorded and node is not NOWHERE
+        made = small.view_of(source, array, self, rest, registered)
         if made is None:
-            made = _view_of(source, array, self, rest, recorded)
-        if recorded and source._n is not None:
-            self.record_view(made, source, rest)
+            made = _view_of(source, array, self, rest, registered)
+        if node is not None:
+            if recorded:
+                self.record_view(made, source, rest)
+            elif self.vjp_rule is not None:
+                made._n = NOWHERE
         return made
 
     def record_view(self, made: Tensor, source: Tensor, rest: Any) -> None:
@@ -110,18 +116,23 @@ class ViewOp(PrimitiveOp):
 
     def pieces(self, source: Tensor, arrays: Any, rest: Any) -> tuple[Tensor, ...]:
         """`of` for several views."""
+        node = source._n
         recorded = GRAD or _local.grad
+        registered = recorded and node is not NOWHERE
         parts, made = self.parts, []
         for i in range(len(parts), len(arrays)):
             parts.append(_Part(self, i))
         for array, part in zip(arrays, parts, strict=False):
-            view = small.view_of(source, array, part, rest, recorded)
+            view = small.view_of(source, array, part, rest, registered)
             if view is None:
-                view = _view_of(source, array, part, rest, recorded)
+                view = _view_of(source, array, part, rest, registered)
             made.append(view)
-        if recorded and source._n is not None:
+        if node is not None:
             for view, part in zip(made, parts, strict=False):
-                part.record(view, (source, *rest))
+                if recorded:
+                    part.record(view, (source, *rest))
+                else:
+                    view._n = NOWHERE
         return tuple(made)
 
     @cached_property
@@ -136,20 +147,21 @@ class ViewOp(PrimitiveOp):
             args = self.check(*args) or args
         return self.finish(args, self.kernel_rule(args[0]._a, *args[1:]))
 
-
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Make `target` itself the view: its shape and strides change, its memory does not."""
         check_recorded(target)
-        if target._n is not None and _state.grad_enabled():
+        recorded = target._n is not None and _state.grad_enabled()
+        if recorded:
             check_view(self, target)
         made = self.run(target, *args)
         target._a = made._a
-        if made._n is not None:
-            target._n = made._n
-        if target._b is not None:
+        link = target._b
+        if link is not None:
             target._b = made._b
-            register_view(target)
         bump(target)
+        if recorded:
+            target._n = made._n                       # a gradient that is retained stays that of the former shape
+            renew_views(target if link is None else link[0], target)
         return target
 
 

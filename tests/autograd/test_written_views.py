@@ -1,0 +1,134 @@
+"""Writes through views: gradients find the place where the view lay, whatever has become of shapes and strides since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from comparing import disagreements
+
+START = "a = (torch.arange(12, dtype=torch.float64) + 1).reshape(3, 4).requires_grad_(); b = a * 1; "
+
+
+def agree(oracle: Any, programs: str) -> None:
+    lines = [START + line.strip() for line in programs.splitlines() if line.strip()]
+    assert not disagreements(oracle, "\n".join(lines))
+
+
+def test_a_write_through_as_strided_is_found_in_a_gradient_that_arrives_transposed(oracle: Any) -> None:
+    agree(oracle, """
+        b.as_strided((2,), (1,)).zero_(); (b.t().contiguous() ** 2).sum().backward(); a.grad.tolist()
+        b.as_strided((2, 2), (1, 5), 2).mul_(3); (b.t().contiguous() ** 2).sum().backward(); a.grad.tolist()
+        v = b.t()[1:].as_strided((2,), (3,)); v.neg_(); (b.t().contiguous() ** 3).sum().backward(); a.grad.tolist()
+    """)
+
+
+@pytest.mark.parametrize("view", ["view(-1)[:5]", "flatten()[3:]", "unflatten(1, (2, 2))[:, 1]", "reshape(2, 6)[1]", "view(2, 2, 3)[0].t()",
+                                  "ravel()[::5]", "T.T.view(12)[1:3]", "view(3, 2, 2).movedim(0, 2)[0]", "unfold(1, 2, 2)[0]",
+                                  "diagonal(1)"])  # fmt: skip
+def test_a_write_through_a_view_is_found_in_a_gradient_that_arrives_transposed(oracle: Any, view: str) -> None:
+    agree(oracle, f"""
+        b.{view}.zero_(); (b.t().contiguous() ** 2).sum().backward(); a.grad.tolist()
+        v = b.{view}; v.mul_(-3); (b.t().contiguous() ** 2).sum().backward(); a.grad.tolist(), v.detach()
+        v = b.{view}; v.mul_(-3); g = torch.autograd.grad(b.t().clone().pow(2).sum(), a, create_graph=True)[0]; (g * g).sum().backward(); a.grad
+    """)
+
+
+@pytest.mark.parametrize("change", ["t_()", "transpose_(0, 1)", "swapaxes_(0, 1)", "swapdims_(1, 0)", "unsqueeze_(1)", "squeeze_()",
+                                    "as_strided_((2, 2), (1, 4), 1)", "unsqueeze_(0).squeeze_(0)"])  # fmt: skip
+def test_a_change_of_geometry_in_place_keeps_the_history_of_views_and_bases(oracle: Any, change: str) -> None:
+    agree(oracle, f"""
+        t = b[:]; t.{change}; t[0].neg_(); (b**3).sum().backward(); a.grad.tolist(), t.shape, t.stride()
+        t = b[:]; t.{change}; t.mul_(-3); ((b**3).sum() + (t**2).sum()).backward(); a.grad.tolist()
+        t = b[1:]; t.{change}; (t * torch.arange(t.numel()).reshape(t.shape)).sum().backward(); a.grad.tolist()
+        t = b[:, 1:]; b.{change}; t[0].neg_(); ((b**3).sum() + (t**2).sum()).backward(); a.grad.tolist(), b.shape, b._version, t._version
+        t = b[:, 1:]; b.{change}; b[0].mul_(3); ((b**3).sum() + (t**2).sum()).backward(); a.grad.tolist()
+        t = b.t(); t.{change}; u = b[0]; u.mul_(2); t.mul_(-3); ((b**3).sum() + (t**2).sum() + u.sum()).backward(); a.grad.tolist()
+    """)
+
+
+def test_pieces_of_complex_numbers_are_written_through(oracle: Any) -> None:
+    start = "c = torch.complex(b, -b); "
+    agree(oracle, "\n".join(start + line for line in (
+        "c.real.mul_(2); c.imag[0].mul_(-3); torch.view_as_real(c.t().clone()).pow(3).sum().backward(); a.grad.tolist()",
+        "r = torch.view_as_real(c); r[..., 1].zero_(); (r**2).sum().backward(); a.grad.tolist()",
+        "v = c.t().imag; c.mul_(1j); (v**2).sum().backward(); a.grad.tolist()",
+        "z = torch.view_as_complex(b.view(3, 2, 2)); z[1].mul_(1 - 2j); (b.t().contiguous()**2).sum().backward(); a.grad.tolist()",
+    )))  # fmt: skip
+
+
+def test_hooks_of_a_base_see_what_comes_through_views_that_were_made_before_a_change_of_geometry() -> None:
+    seen = []
+    a = fb.ones(2, 3, requires_grad=True)
+    b = a * 1
+    view = b[0]
+    b.t_()
+    b.register_hook(lambda grad: seen.append(grad.tolist()))
+    view.sum().backward()
+
+    assert seen == [[[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]]
+
+
+def test_reading_a_view_again_after_a_write_can_go_backward_twice() -> None:
+    a = fb.ones(3, requires_grad=True)
+    b = a * 1
+    view = b[:2]
+    b.add_(1)
+    total = view.sum()
+    total.backward(retain_graph=True)
+    total.backward()
+
+    assert a.grad.tolist() == [2.0, 2.0, 0.0]
+
+
+def test_a_view_that_is_taken_without_recording_changes_geometry_without_losing_its_base() -> None:
+    a = fb.ones(4, requires_grad=True)
+    with fb.no_grad():
+        view = a.as_strided((2,), (2,))
+        view.mul_(3)
+
+    assert a.tolist() == [3.0, 1.0, 3.0, 1.0]
+
+
+# -- retain_grad -----------------------------------------------------------------------------------------------------------
+
+
+def test_retained_gradients_are_those_of_the_values_after_the_last_write(oracle: Any) -> None:
+    agree(oracle, """
+        b.retain_grad(); b.mul_(2); (b**2).sum().backward(); b.grad.tolist()
+        b.retain_grad(); b[:1].mul_(2); (b**2).sum().backward(); b.grad.tolist()
+        v = b[:2]; v.retain_grad(); v.mul_(2); (v**2).sum().backward(); v.grad.tolist()
+        v = b[:2]; b.retain_grad(); v.retain_grad(); v.mul_(2); ((v**2).sum() + b.sum()).backward(); v.grad.tolist(), b.grad.tolist()
+        b.retain_grad(); b.t_(); (b**2).sum().backward(); b.grad.tolist()
+        v = b[:2]; v.retain_grad(); v.t_(); (v**2).sum().backward(); v.grad.tolist()
+    """)
+
+
+def test_a_retained_view_follows_its_base_when_it_is_read_again(oracle: Any) -> None:
+    agree(oracle, """
+        v = b[:2]; v.retain_grad(); b.mul_(2); (v**2).sum().backward(); v.grad.tolist()
+        v = b[:2]; v.retain_grad(); u = v * 5; b.mul_(2); ((v * 3).sum() + u.sum()).backward(); v.grad.tolist()
+        v = b[:2]; v.retain_grad(); u = v * 5; b.mul_(2); (b.sum() + u.sum()).backward(); v.grad.tolist()
+        v = b[:2]; v.retain_grad(); u = v * 5; b.mul_(2); w = v * 7; (b.sum() + u.sum()).backward(); v.grad is None
+        v = b[:2]; v.retain_grad(); u = v * 5; b.mul_(2); v.grad_fn; (b.sum() + u.sum()).backward(); v.grad is None
+        v = b[:2]; v.retain_grad(); u = v * 5; v.mul_(2); (b.sum() + u.sum()).backward(); v.grad is None
+        v = b[:2]; v.retain_grad(); u = v * 5; b.mul_(2); b.add_(1); b.mul_(v.sum()); (b.sum() + u.sum()).backward(); v.grad.tolist()
+    """)
+
+
+def test_retained_gradients_of_results_of_one_operation_are_counted_once(oracle: Any) -> None:
+    agree(oracle, """
+        v, m = torch.var_mean(b, 1); v.retain_grad(); m.retain_grad(); (v * m).sum().backward(); v.grad.tolist(), m.grad.tolist()
+        v, m = torch.var_mean(b, 1); v.retain_grad(); v.mul_(2); (v * m).sum().backward(); v.grad.tolist()
+        v, i = b.max(1); v.retain_grad(); (v + v * v).sum().backward(); v.grad.tolist()
+    """)
+
+
+def test_hooks_registered_before_a_write_see_the_gradient_of_the_values_before_it(oracle: Any) -> None:
+    agree(oracle, """
+        o = []; h = b.register_hook(lambda g: o.append(g.tolist())); b.mul_(2); (b**2).sum().backward(); o
+        o = []; v = b[:2]; h = v.register_hook(lambda g: o.append(g.tolist())); u = v * 5; b.mul_(2); (v * 3 + u).sum().backward(); o
+        o = []; v = b[:2]; h = v.register_hook(lambda g: o.append(g.tolist())); b.mul_(2); (v * 3).sum().backward(); o
+    """)
