@@ -32,7 +32,7 @@ def test_a_write_through_a_view_is_found_in_a_gradient_that_arrives_transposed(o
     agree(oracle, f"""
         b.{view}.zero_(); (b.t().contiguous() ** 2).sum().backward(); a.grad.tolist()
         v = b.{view}; v.mul_(-3); (b.t().contiguous() ** 2).sum().backward(); a.grad.tolist(), v.detach()
-        v = b.{view}; v.mul_(-3); g = torch.autograd.grad(b.t().clone().pow(2).sum(), a, create_graph=True)[0]; (g * g).sum().backward(); a.grad
+        v = b.{view}; v.neg_(); g = torch.autograd.grad(b.T.clone().pow(2).sum(), a, create_graph=True)[0]; (g*g).sum().backward(); a.grad
     """)
 
 
