@@ -973,7 +973,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
-        return self.copy_(value)
+        return self.copy_(value.expand(self._a.shape))  # so that it may be an element of `self`
     if _written_directly(self):
         kernel.refill(self._a, _as(value, self._a.dtype))
         bump(self)

@@ -564,9 +564,8 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
     if all(isinstance(k, _BASIC) for k in key):
         part = _view_at(self, _checked(key))
         fitted = _fit(value, part._a.shape)
-        if fitted.ndim > part.ndim or any(n not in (1, m) for n, m in zip(fitted._a.shape[::-1], part._a.shape[::-1], strict=False)):
-            fitted.expand(part.shape)                 # which says what is wrong
-        part.copy_(fitted)
+        # Repeated to the shape of the part, it may be a part of `self` too.
+        part.copy_(fitted if fitted._a.shape == part._a.shape else fitted.expand(part.shape))
         return
     if value.dtype is not self.dtype and not value.ndim and len(key) == 1 and is_mask(key[0]):
         value = value.to(self.dtype)
