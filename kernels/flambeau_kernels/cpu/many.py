@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.language import float64, independent, kernel, lanes, pointer, widened
+from ..engine.language import float64, independent, kernel, pointer, widened
 from .addresses import addresses_of
 from .reduce import square
-from .reduce_loops import BLOCK, sum_of
+from .reduce_loops import BLOCK
+from .sums import sum_of
 
 __all__ = ["DTYPES", "Pieces", "cut", "pieces"]
 
@@ -85,7 +86,7 @@ def sum_squares(chunk: Any, places: Any, lengths: Any, bounds: Any, like: Any, s
         p, left = pointer(places[piece], KIND), lengths[piece]
         while left > 0:
             size = min(left, BLOCK)
-            total += float64(sum_of(p, size, square, KIND, lanes(KIND)))
+            total += sum_of(p, size, KIND(0), square, False, KIND)
             p = p + size
             left -= size
     sums[chunk] = total

@@ -89,13 +89,13 @@ class Region(NamedTuple):
         dtype, own = self.dtypes
         step = dtype.itemsize
         memory = (np.empty if count == grad.size else np.zeros)(count * step, np.uint8)
-        whole = _arrays.restride(np.empty(0, dtype), self.base.shape, [s * step for s in self.base.steps], first * step, memory)
+        whole = _arrays.restride(np.empty(0, dtype), self.base.shape, tuple(s * step for s in self.base.steps), first * step, memory)
         whole[...] = grad
         shape, steps, start = self.view
         if self.pairs[1]:
             shape, steps = shape[:-1], steps[:-1]
         unit = own.itemsize // 2 if self.pairs[1] else own.itemsize
-        region = _arrays.restride(np.empty(0, own), shape, [s * unit for s in steps], first * step + start * unit, memory)
+        region = _arrays.restride(np.empty(0, own), shape, tuple(s * unit for s in steps), first * step + start * unit, memory)
         return whole, region
 
     def in_tensor(self, grad: Tensor) -> tuple[Tensor, Tensor]:
