@@ -237,3 +237,121 @@ def test_a_cell_is_one_step_of_its_layer(kind, options, bias, monkeypatch):
     agree(parts(cell(fb.linspace(-1, 1, 12, dtype=fb.float64).reshape(3, 4))), [s[0] for s in parts(last)])
     by_steps(monkeypatch)
     agree(whole, run())
+
+
+# -- sizes that do not go together -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ([2, 1], "add up to the 5 rows.*add up to 3"),
+        ([4, 4], "add up to the 5 rows.*add up to 8"),
+        ([5, -1], "-1 at step 1"),
+        ([2, 3], "3 at step 1 after 2"),
+        ([3, 1 << 40], "must not grow"),
+        ([5, 5, 5, 5, 5], "add up to 25"),
+    ],
+)
+def test_packed_sequences_whose_batch_sizes_are_wrong_are_refused(kind, bidirectional, sizes, words):
+    layer = getattr(fb.nn, kind)(3, 17, bidirectional=bidirectional)
+    packed = fb.nn.utils.rnn.PackedSequence(fb.randn(5, 3), fb.tensor(sizes))
+
+    with pytest.raises(RuntimeError, match=words):
+        layer(packed)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("sizes", [[1 << 40], [1 << 62], [-5], [(1 << 63) - 1, 1]])
+def test_packed_sequences_of_impossible_batches_are_refused_before_a_state_is_made(kind, sizes):
+    packed = fb.nn.utils.rnn.PackedSequence(fb.randn(5, 3), fb.tensor(sizes))
+
+    with pytest.raises(RuntimeError):
+        getattr(fb.nn, kind)(3, 4)(packed)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_steps_that_no_sequence_has_may_end_packed_sequences(kind):
+    fb.manual_seed(0)
+    layer, data = getattr(fb.nn, kind)(3, 4), fb.randn(5, 3)
+
+    (made, *_), last = layer(fb.nn.utils.rnn.PackedSequence(data, fb.tensor([3, 2, 0])))
+    (expected, *_), other = layer(fb.nn.utils.rnn.PackedSequence(data, fb.tensor([3, 2])))
+
+    assert fb.equal(made, expected)
+    assert all(map(fb.equal, last, other)) if kind == "LSTM" else fb.equal(last, other)
+
+
+WIDTHS = [("weight_hh", (0, 3)), ("weight_hh", (0, -2)), ("weight_hh", (1, 0)), ("weight_ih", (0, 2)), ("weight_ih", (3, 0)), ("weight_ih", (-1, 0))]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"])
+@pytest.mark.parametrize(("name", "by"), WIDTHS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_recurrent_weights_replaced_by_others_of_another_width_are_refused(kind, name, by, in_place):
+    cell = kind.endswith("Cell")
+    layer = getattr(fb.nn, kind)(3, 4)
+    name += "" if cell else "_l0"
+    old = getattr(layer, name)
+    new = fb.randn(*(n + k for n, k in zip(old.shape, by, strict=True)))
+    x = fb.randn(2, 3) if cell else fb.randn(5, 2, 3)
+    layer(x)
+    if in_place:
+        old.data = new
+    else:
+        setattr(layer, name, fb.nn.Parameter(new))
+
+    with pytest.raises(RuntimeError, match=r"do not go together(.|\n)*weight_hh"):
+        layer(x)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_weights_replaced_between_forward_and_backward_do_not_change_the_gradient(kind):
+    layer, x = getattr(fb.nn, kind)(3, 4), fb.randn(5, 2, 3)
+    made, _ = layer(x)
+    expected = fb.autograd.grad(made.sum(), layer.weight_ih_l0, retain_graph=True)[0]
+    layer.weight_hh_l0.data = fb.randn(layer.weight_hh_l0.shape[0], 9)
+
+    assert fb.equal(fb.autograd.grad(made.sum(), layer.weight_ih_l0)[0], expected)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("name", ["bias_ih_l0", "bias_hh_l0"])
+def test_recurrent_biases_of_another_length_are_refused(kind, name):
+    layer = getattr(fb.nn, kind)(3, 4)
+    setattr(layer, name, fb.nn.Parameter(fb.randn(5)))
+
+    with pytest.raises(RuntimeError, match=r"bias \(5,\) does not expand"):
+        layer(fb.randn(5, 2, 3))
+
+
+@pytest.mark.parametrize("kind", ["GRU", "RNN", "GRUCell", "RNNCell"])
+@pytest.mark.parametrize("name", ["bias_ih", "bias_hh"])
+@pytest.mark.parametrize("value", ["one number", "none"])
+def test_a_bias_of_one_number_or_none_counts_for_all_gates(kind, name, value, oracle):
+    cell = kind.endswith("Cell")
+    if value == "none" and not cell:
+        pytest.skip("PyTorch wants both biases of a layer")
+    made = []
+    for lib in (fb, oracle):
+        lib.manual_seed(0)
+        layer = getattr(lib.nn, kind)(3, 4)
+        setattr(layer, name + "_l0" * (not cell), None if value == "none" else lib.nn.Parameter(lib.ones(1)))
+        x = lib.ones(2, 3) if cell else lib.ones(5, 2, 3)
+        out = layer(x) if cell else layer(x)[0]
+        out.sum().backward()
+        made.append([out.detach().numpy(), *(p.grad.numpy() for p in layer.parameters())])
+
+    for ours, theirs in zip(*made, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(("name", "value", "error"), [("mode", "x", ValueError), ("num_layers", 3, RuntimeError), ("bidirectional", True, RuntimeError)])
+def test_recurrent_layers_whose_attributes_changed_are_refused(name, value, error):
+    layer = fb.nn.LSTM(3, 4)
+    setattr(layer, name, value)
+
+    with pytest.raises(error):
+        layer(fb.randn(5, 2, 3))

@@ -615,6 +615,14 @@ def _check_linear(input, weight, bias):
             f"weight expects {w.shape[-1] if w.ndim else 0}\n"
             f"{describe(input=input, weight=weight)}"
         )
+    if bias is not None and bias._a.shape != w.shape[:-1]:
+        shape = (*a.shape[:-1], *w.shape[:-1])
+        given = bias._a.shape
+        if len(given) > len(shape) or any(n not in (1, m) for n, m in zip(reversed(given), reversed(shape), strict=False)):
+            raise RuntimeError(
+                f"linear: bias {given} does not expand to the output {shape}; weight expects one of {w.shape[:-1]}\n"
+                f"{describe(input=input, weight=weight, bias=bias)}"
+            )
     if a.dtype != w.dtype or (bias is not None and bias._a.dtype != a.dtype):
         _same_dtypes("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
 
@@ -640,11 +648,9 @@ def _linear(a, w, b):
         return np.asarray(made if b is None else made + b)
     rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
     if b is not None and b.shape == w.shape[:1] and type(a) is ndarray and type(w) is ndarray and type(b) is ndarray:
-        made = kernel.matmul(rows, w.T, bias=b)
-    else:
-        made = product(rows, w.T)
-        made = made if b is None else made + b
-    return made.reshape(*a.shape[:-1], w.shape[0])
+        return kernel.matmul(rows, w.T, bias=b).reshape(*a.shape[:-1], w.shape[0])
+    made = product(rows, w.T).reshape(*a.shape[:-1], w.shape[0])
+    return made if b is None else made + b
 
 
 def _large_linear(a: Any, w: Any, b: Any) -> Any:

@@ -5,6 +5,7 @@ A state is a tuple: ``(h,)`` for RNN and GRU, ``(h, c)`` for LSTM, each ``(batch
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from flambeau_kernels.cpu import recurrent as kernels
 
 from .. import _state
 from ..tensor import Tensor, wrap
-from ._spec import OPS, primitive
+from ._spec import OPS, describe, primitive
 
 __all__ = ["Weights", "run_direction", "step"]
 
@@ -30,7 +31,7 @@ class Weights(NamedTuple):
 
 
 def run_direction(
-    mode: str, input: Tensor, batch_sizes: list[int] | None, state: State, w: Weights, backwards: bool
+    mode: str, input: Tensor, batch_sizes: Sequence[int] | None, state: State, w: Weights, backwards: bool
 ) -> tuple[Tensor, State]:
     """One layer in one direction: outputs shaped like the input, and the last state.
 
@@ -38,7 +39,13 @@ def run_direction(
         mode: 'RNN_TANH', 'RNN_RELU', 'GRU' or 'LSTM'.
         input: (T, batch, input), or packed (sum of batch sizes, input) with `batch_sizes`.
         backwards: from the last step to the first.
+    Raises: RuntimeError for weights, states and batch sizes that do not go together.
     """
+    if batch_sizes is None:
+        _check_layer(mode, input, input.shape[1], state, w)
+    else:
+        batch_sizes = _checked_sizes(mode, tuple(batch_sizes), input.shape[0])
+        _check_layer(mode, input, batch_sizes[0], state, w)
     if _state.SLOW and mode != "GRU" and w.w_hr is None:
         # As PyTorch has it: a GRU's state, and so its output, stays in float32.
         input, *lowered = _lowered((input, *state))
@@ -48,11 +55,56 @@ def run_direction(
 
 
 def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
-    """The state after one more `input` (batch, input)."""
+    """The state after one more `input` (batch, input). Raises: RuntimeError as `run_direction`."""
+    _check_layer(mode, input, input.shape[0], state, w)
     made = None if _state.SLOW else _as_one_op(mode, input, input.shape[:1], state, w, False)
     if made is None:
         return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
     return (made[0], *made[2:])  # the output is the new h
+
+
+def _check_layer(mode: str, input: Tensor, batch: int, state: State, w: Weights) -> None:
+    """Raise RuntimeError unless weights and states have the shapes that `input` and each other ask for.
+
+    The weights of a module may be replaced by any others, and kernels follow their sizes.
+    """
+    given = state[0].shape
+    out = given[1] if len(given) == 2 else -1
+    rows = w.w_ih.shape[0] if len(w.w_ih.shape) == 2 else -1
+    hidden, gates = out if w.w_hr is None else state[1].shape[-1], kernels.GATES[mode]
+    if (
+        given == (batch, out) and rows == gates * hidden and w.w_ih.shape[1] == input.shape[-1]
+        and w.w_hh.shape == (rows, out) and (len(state) < 2 or state[1].shape == (batch, hidden))
+        and (w.w_hr is None or w.w_hr.shape == (out, hidden))
+    ):  # fmt: skip
+        return
+    raise RuntimeError(
+        f"{mode}: weights and states do not go together: with input features I and state features H "
+        f"weight_ih is ({gates} * H, I), weight_hh ({gates} * H, H) and a state (batch, H); got\n"
+        + describe(input=input, **{f"hx[{i}]": s for i, s in enumerate(state)}, **{n: t for n, t in _names(w) if t is not None})
+    )
+
+
+def _names(w: Weights) -> Any:
+    return zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"), w, strict=True)
+
+
+@functools.lru_cache(256)
+def _checked_sizes(mode: str, batch_sizes: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """`batch_sizes` of packed sequences. Raises: RuntimeError unless they fall and add up to the `rows` of the data."""
+    for at, n in enumerate(batch_sizes):
+        if n.__class__ is not int:
+            raise RuntimeError(f"{mode}: batch_sizes of a PackedSequence must be int64, got {n!r} at step {at}")
+        if n < 0 or at and n > batch_sizes[at - 1]:
+            raise RuntimeError(
+                f"{mode}: batch_sizes of a PackedSequence must not grow or be negative, got {n} at step {at}"
+                f"{f' after {batch_sizes[at - 1]}' if at else ''}"
+            )
+    if not batch_sizes or sum(batch_sizes) != rows:
+        raise RuntimeError(
+            f"{mode}: batch_sizes of a PackedSequence must add up to the {rows} rows of its data, they add up to {sum(batch_sizes)}"
+        )
+    return batch_sizes
 
 
 def _as_one_op(
@@ -62,6 +114,9 @@ def _as_one_op(
     given = (input, *state, *w)
     if w.w_hr is not None or _state.SLOW and not _is_plain(given):
         return None
+    rows = w.w_ih.shape[:1]
+    if any(b is not None and b.shape != rows for b in (w.b_ih, w.b_hh)):
+        return None                                   # one number for all gates, say
     if not kernels.fits(*[None if t is None else t._a for t in given]):
         return None
     keep = _state.grad_enabled() and any(t is not None and t._n is not None for t in given)
@@ -224,7 +279,7 @@ def _cat(parts: Any) -> Tensor:
 
 
 def _by_steps(
-    mode: str, input: Tensor, batch_sizes: list[int] | None, state: State, w: Weights, backwards: bool
+    mode: str, input: Tensor, batch_sizes: Sequence[int] | None, state: State, w: Weights, backwards: bool
 ) -> tuple[Tensor, State]:
     """`run_direction` of single operations: under transforms and modes, for a projected LSTM, for second
     derivatives, on devices without values, and where nothing is compiled."""

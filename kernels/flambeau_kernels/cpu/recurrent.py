@@ -157,11 +157,11 @@ def run_grad(
 
 def _input_bias(b_ih: Any, b_hh: Any, mode: str, hidden: int) -> Any:
     """What is added to the inputs' part of every gate: of a GRU, whose reset comes between, without that of `new`."""
-    if b_ih is None or b_hh is None:
+    if b_hh is None or b_ih is None and mode != "GRU":
         return b_ih if b_hh is None else b_hh
-    bias = widen(b_ih) + widen(b_hh)
+    bias = widen(b_hh).copy() if b_ih is None else widen(b_ih) + widen(b_hh)
     if mode == "GRU":
-        bias[2 * hidden :] = b_ih[2 * hidden :]
+        bias[2 * hidden :] = 0 if b_ih is None else b_ih[2 * hidden :]
     return bias
 
 

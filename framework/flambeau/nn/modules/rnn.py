@@ -165,6 +165,8 @@ class RNNBase(Module):
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """Raises ValueError for a wrong dtype, RuntimeError for a wrong number of dimensions or features."""
         weight = getattr(self, self._all_weights[0][0])
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{self.mode}: {self._all_weights[0][0]} must be a Tensor, not {type(weight).__name__}")
         # Under autocast the products convert both.
         if input.dtype != weight.dtype and not (_state.SLOW and _is_under_autocast(input)):
             raise ValueError(
@@ -197,6 +199,8 @@ class RNNBase(Module):
         msg: str = "Expected hidden size {}, got {}",
     ) -> None:
         """Raises RuntimeError unless `hx` has the expected shape."""
+        if not isinstance(hx, Tensor):
+            raise TypeError(f"{self.mode}: a hidden state must be a Tensor, not {type(hx).__name__}")
         if tuple(hx.shape) != tuple(expected_hidden_size):
             raise RuntimeError(f"{self.mode}: " + msg.format(expected_hidden_size, list(hx.shape)))
 
@@ -276,7 +280,10 @@ class RNNBase(Module):
         from . import _recurrent  # with the op and its kernels, which few programs need
 
         state = hx if isinstance(hx, tuple) else (hx,)
-        weights = _recurrent.weights_of(self._flat_weights, self.bias, bool(self.proj_size))
+        # By the names that there are: attributes may have been changed since.
+        first = self._all_weights[0]
+        weights = _recurrent.weights_of(self._flat_weights, len(first) > 3, len(first) % 2 == 1)
+        self._check_weights(weights)
         output, last = _recurrent.run(
             self.mode,
             input,
@@ -289,6 +296,21 @@ class RNNBase(Module):
             self.bidirectional,
         )
         return output, last if isinstance(hx, tuple) else last[0]
+
+    def _check_weights(self, weights: Any) -> None:
+        """Raise unless there are weights for every layer and direction."""
+        if not isinstance(self.mode, str) or self.mode not in _GATES:
+            raise ValueError(f"unknown RNN mode {self.mode!r}; choose from {', '.join(_GATES)}")
+        directions = 2 if self.bidirectional else 1
+        if len(weights) != self.num_layers * directions:
+            raise RuntimeError(
+                f"{self.mode}: num_layers={self.num_layers} with {directions} direction{'s' * (directions - 1)} takes "
+                f"{self.num_layers * directions} sets of weights, but the module has {len(weights)}"
+            )
+        for names, w in zip(self._all_weights, weights, strict=True):
+            for name, t in ((names[0], w.w_ih), (names[1], w.w_hh)):
+                if t is None:
+                    raise TypeError(f"{self.mode}: {name} must be a Tensor, not NoneType")
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -462,6 +484,8 @@ class RNNCellBase(Module):
             state = tuple(part.unsqueeze(0) if part.dim() == 1 else part for part in state)
         self._check_shapes(name, input, state)
         weights = _recurrent.Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        if weights.w_ih is None or weights.w_hh is None:
+            raise TypeError(f"{name}: weight_ih and weight_hh must be Tensors, not NoneType")
         state = _recurrent.step(mode, input, state, weights)
         return state if batched else tuple(part.squeeze(0) for part in state)
 
