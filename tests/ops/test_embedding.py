@@ -129,3 +129,13 @@ def test_one_hot() -> None:
     assert F.one_hot(fb.tensor([1]), 4).tolist() == [[0, 1, 0, 0]]
     with pytest.raises(RuntimeError, match="smaller than num_classes, got 5 for 3"):
         F.one_hot(fb.tensor([5]), 3)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("include_last_offset", [False, True])
+@pytest.mark.parametrize("offsets", [[0, -100], [0, 2, 1], [0, -1, 2], [0, -(1 << 62), 3], [0, 3, 1, 3]])
+def test_offsets_of_bags_that_decrease_are_refused(mode, include_last_offset, offsets):
+    table = fb.ones(3, 2, requires_grad=True)
+
+    with pytest.raises(RuntimeError, match="must not decrease"):
+        fb.nn.functional.embedding_bag(fb.tensor([0, 1, 2]), table, fb.tensor(offsets), mode=mode, include_last_offset=include_last_offset)

@@ -247,6 +247,11 @@ def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
         tensor._g = _wrap(grad)
     elif small.add_(have._a, grad) is not None:
         have._v[0] += 1
+    elif have._a.shape != grad.shape:
+        raise RuntimeError(
+            f"a gradient of shape {tuple(grad.shape)} cannot be added to .grad of shape {tuple(have._a.shape)}, which was kept of a "
+            "tensor that has another shape now: set .grad to None first"
+        )
     elif type(have._a) is ndarray and type(grad) is ndarray and have._a.dtype == grad.dtype:
         np.add(have._a, grad, out=have._a)
         have._v[0] += 1

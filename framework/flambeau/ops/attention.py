@@ -302,7 +302,13 @@ def _additive(mask: Any, name: str, other: Any, dtype: Any, check_other: bool = 
 
 
 def _projected(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Any) -> Any:
-    """Query, key and value through their thirds of one packed weight ``(3 E, E)``."""
+    """Query, key and value through their thirds of one packed weight ``(3 E, E)``. Raises: RuntimeError for another shape."""
+    width = query.shape[-1]
+    if tuple(weight.shape) != (3 * width, width) or bias is not None and tuple(bias.shape) != (3 * width,):
+        raise RuntimeError(
+            f"multi_head_attention_forward: in_proj_weight must be {(3 * width, width)} and in_proj_bias {(3 * width,)} for queries "
+            f"of {width} features\n{describe(query=query, in_proj_weight=weight, in_proj_bias=bias)}"
+        )
     if query is key and key is value:
         return _linear(query, weight, bias).chunk(3, -1)
     thirds = weight.chunk(3)

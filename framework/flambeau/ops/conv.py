@@ -183,9 +183,9 @@ def _check_extent(
         raise RuntimeError(f"convolution: kernel size must be positive\n{describe(**operands)}")
     if transposed:
         made = transposed_size(spatial, kernel, stride, padding, dilation, extra)
-        if min(made) < 0 or (0 in spatial):
+        if min(made) < 1 or (0 in spatial):
             raise RuntimeError(
-                f"convolution: the output would have extent {made}, each must be "
+                f"convolution: Output size is too small: it would have extent {made}, each must be "
                 f"positive\n{describe(**operands)}"
             )
         check_room("convolution", (input.shape[0], weight.shape[1], *made), input._a.itemsize)

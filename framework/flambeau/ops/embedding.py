@@ -127,12 +127,12 @@ def _check_sparse(name: str, sparse: bool, weight: Tensor) -> None:
         raise NotImplementedError(f"{name}: sparse gradients (sparse=True) are not supported; use sparse=False")
 
 
-def _padding(padding_idx: int | None, rows: int) -> int:
-    """`padding_idx` counted from the front, -1 for none. Raises: AssertionError, as PyTorch does, outside the table."""
+def _padding(name: str, padding_idx: int | None, rows: int, error: type[Exception]) -> int:
+    """`padding_idx` counted from the front, -1 for none. Raises: `error`, which PyTorch raises, outside the table."""
     if padding_idx is None:
         return -1
     if padding_idx and not -rows <= padding_idx < rows:
-        raise AssertionError(f"embedding: Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
+        raise error(f"{name}: Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
 
@@ -174,7 +174,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         raise TypeError(f"embedding(): argument 'indices' (position 2) must be Tensor, not {type(input).__name__}")
     if weight.ndim != 2:
         raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
-    padding = _padding(padding_idx, weight.shape[0])
+    padding = _padding("embedding", padding_idx, weight.shape[0], AssertionError)
     _check_indices("embedding", input)
     _check_sparse("embedding", sparse, weight)
     if max_norm is not None:
@@ -189,7 +189,7 @@ def _embedding_fast(input, weight, padding_idx, max_norm, norm_type, scale_grad_
         table, at = weight._a, input._a
         if max_norm is not None or sparse or at.dtype is not I8 or table.ndim != 2 or table.__class__ is not ndarray:
             return None
-        padding = _padding(padding_idx, table.shape[0])
+        padding = _padding("embedding", padding_idx, table.shape[0], AssertionError)
     except (AttributeError, TypeError):  # not tensors
         return None
     made = kernels.take_rows(table, at)
@@ -248,6 +248,11 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
         raise RuntimeError(
             f"embedding_bag: offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {starts[-1]}"
         )
+    if len(starts) > 1 and (starts[1:] < starts[:-1]).any():
+        at = int(np.flatnonzero(starts[1:] < starts[:-1])[0]) + 1
+        raise RuntimeError(
+            f"embedding_bag: offsets must not decrease, got offsets[{at}] of {starts[at]} after offsets[{at - 1}] of {starts[at - 1]}"
+        )
     if not count:
         return input._a[:0], np.zeros(1, np.int64)
     starts = starts if include_last_offset else np.append(starts, length)
@@ -301,7 +306,7 @@ def embedding_bag(
     if indices.size and not scatter.in_range(indices, 0, rows):
         at = int(np.argmax((indices < 0) | (indices >= rows)))
         raise RuntimeError(f"embedding_bag: Index {at} of input takes value {indices[at]} which is not in the valid range [0, {rows})")
-    padding = _padding(padding_idx, rows)
+    padding = _padding("embedding_bag", padding_idx, rows, RuntimeError)
     if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
         kinds = [f"torch.{dtypes.scalar_type(x.dtype)}Tensor" for x in (weight, per_sample_weights)]
         raise RuntimeError(

@@ -646,7 +646,7 @@ def _linear(a, w, b):
     if w.ndim == 1:
         made = product(a, w)
         return np.asarray(made if b is None else made + b)
-    rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
+    rows = a if a.ndim == 2 else a.reshape(prod(a.shape[:-1]), a.shape[-1])
     if b is not None and b.shape == w.shape[:1] and type(a) is ndarray and type(w) is ndarray and type(b) is ndarray:
         return kernel.matmul(rows, w.T, bias=b).reshape(*a.shape[:-1], w.shape[0])
     made = product(rows, w.T).reshape(*a.shape[:-1], w.shape[0])
@@ -741,12 +741,13 @@ def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, need
     if weight.ndim == 1:
         return (
             lambda: grad[..., None] * weight.conj(),
-            lambda: np.asarray(product(input.reshape(-1, input.shape[-1]).T.conj(), grad.reshape(-1))),
+            lambda: np.asarray(product(input.reshape(grad.size, input.shape[-1]).T.conj(), grad.reshape(-1))),
             lambda: sum_to(grad, bias_shape),
         )
     rows, flat = grad, input
     if grad.ndim != 2:
-        rows, flat = grad.reshape(-1, grad.shape[-1]), input.reshape(-1, input.shape[-1])
+        count = prod(grad.shape[:-1])
+        rows, flat = grad.reshape(count, grad.shape[-1]), input.reshape(count, input.shape[-1])
     if grad.dtype.kind == "c":
         flat, weight = flat.conj(), weight.conj()
     return (

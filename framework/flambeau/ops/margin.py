@@ -193,6 +193,8 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
             f"multilabel_margin_loss: inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}\n"
             f"{describe(input=input, target=target)}"
         )
+    if target.dtype is not dtypes.int64:
+        raise RuntimeError(f"multilabel_margin_loss: expected scalar type Long for target but found {target.dtype}; use .long()")
     rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
     labels = target._a.reshape(rows.shape)
     count = rows.shape[1]

@@ -391,7 +391,7 @@ def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, e
 
 def _per_channel(op: str, channels: int, **parameters: Any) -> None:
     for name, p in parameters.items():
-        if p is not None and (p.numel() != channels):
+        if p is not None and p.shape != (channels,):
             raise RuntimeError(
                 f"{op}: {name} should contain {channels} elements, one for each channel, not "
                 f"{p.numel()}\n{describe(**parameters)}"

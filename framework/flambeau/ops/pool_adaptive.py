@@ -68,7 +68,7 @@ def _adaptive_mean(x, sizes):
     n = len(sizes)
     planes = as_planes(x, n)
     if prod(sizes) == 1:
-        made = kernels.plane_means(planes.reshape(len(planes), -1))
+        made = kernels.plane_means(planes.reshape(len(planes), prod(planes.shape[1:])))
         return restored(made.reshape(len(planes), *sizes), x, n, n < 3)  # as PyTorch
     windows = kernels.even_windows(planes.shape[1:], sizes)
     if windows is not None:
@@ -308,7 +308,11 @@ def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
         or samples.shape[2] != n
     ):
         raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
-    return samples._a.astype(np.float64)
+    made = samples._a.astype(np.float64)
+    # They say where windows begin.
+    if made.size and not (made.min() >= 0 and made.max() <= 1):
+        raise RuntimeError(f"{op}: _random_samples must lie in [0, 1), got {made.min()} to {made.max()}")
+    return made
 
 
 def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:

@@ -434,7 +434,7 @@ def convolve_weight(
     if prod(kernel) == 1 and not any(padding):
         cut = tuple(slice(0, s * (p - 1) + 1, s) for s, p in zip(stride, y.shape[2:], strict=True))
         rows = x[(..., *cut)].reshape(x.shape[0], groups, per_group, prod(y.shape[2:]))
-        total = _outer_sum(y.reshape(y.shape[0], groups, o // groups, -1), rows)
+        total = _outer_sum(y.reshape(y.shape[0], groups, o // groups, rows.shape[3]), rows)
     elif groups > 1 and per_group == 1:
         total = _weight_depthwise(x, y, kernel, stride, padding, dilation)
     else:
