@@ -197,7 +197,7 @@ def _of_tensor(name: str, answer: Any, doc: str) -> Any:
 is_complex = _of_tensor("is_complex", Tensor.is_complex, "Whether `input` has a complex dtype.")
 is_floating_point = _of_tensor("is_floating_point", Tensor.is_floating_point, "Whether `input` has a floating dtype.")
 is_signed = _of_tensor("is_signed", Tensor.is_signed, "Whether the dtype of `input` has negative values.")
-is_inference = _of_tensor("is_inference", Tensor.is_inference, "False: `inference_mode` makes ordinary tensors.")
+is_inference = _of_tensor("is_inference", Tensor.is_inference, "Whether `input` was made in `inference_mode`.")
 is_conj = _of_tensor("is_conj", Tensor.is_conj, "Whether conjugation of `input` is deferred; it never is.")
 is_neg = _of_tensor("is_neg", Tensor.is_neg, "Whether negation of `input` is deferred; it never is.")
 numel = _of_tensor("numel", Tensor.numel, "Number of elements of `input`.")

@@ -2,7 +2,8 @@
 
 Generated entry points read two plain globals: `SLOW` (some unusual mode is on: take the slow path) and `GRAD` (no thread
 has switched recording off, so there is no need to ask which thread this is). Functions that make tensors read `PLACED`
-(some thread has a default device). `share` gives a namespace its copy of all three.
+(some thread has a default device) and `MARKING` (some thread is in inference mode); those that save or overwrite tensors read
+`MARKED` (some thread has been). `share` gives a namespace its copy of all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ next_seq = count(1).__next__
 SLOW = False
 GRAD = True
 PLACED = False
+MARKING = False
+MARKED = False
 _slow_reasons = 0
 _grad_off = 0
 _lock = threading.RLock()  # the collector may end an instance's life, and come here, while this thread holds it
@@ -25,7 +28,8 @@ _namespaces: list[dict[str, Any]] = [globals()]
 
 
 class _Local(threading.local):
-    grad = True
+    grad = True                                       # whether operations are recorded: asked for, and not in inference mode
+    asked = True
     roots: Any = None  # where the backward that runs on this thread began, pairs of node and gradient
     wanted: Any = None  # nodes that lead to what autograd.grad() asks for, while it runs
     nested = 0  # backwards that run inside each other on this thread
@@ -44,8 +48,9 @@ local = _Local()
 
 
 def share(namespace: dict[str, Any]) -> None:
-    """Keep `SLOW`, `GRAD` and `PLACED` in `namespace` equal to the flags here."""
+    """Keep `SLOW`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to the flags here."""
     namespace["SLOW"], namespace["GRAD"], namespace["PLACED"] = SLOW, GRAD, PLACED
+    namespace["MARKING"], namespace["MARKED"] = MARKING, MARKED
     _namespaces.append(namespace)
 
 
@@ -90,15 +95,45 @@ def grad_enabled() -> bool:
 
 
 def set_grad(mode: bool) -> bool:
-    """Switch recording for this thread; returns the previous setting."""
-    global _grad_off
-    before = local.grad
+    """Switch recording for this thread; returns the previous setting. Inference mode keeps it off."""
+    before = local.asked
     if before is not mode:
-        local.grad = mode
+        local.asked = mode
+        _settle_grad()
+    return before
+
+
+def _settle_grad() -> None:
+    global _grad_off
+    recording = local.asked and not local.inference
+    if local.grad is not recording:
+        local.grad = recording
         with _lock:
-            _grad_off += -1 if mode else 1
+            _grad_off += -1 if recording else 1
             if (_grad_off == 0) is not GRAD:
                 _publish("GRAD", _grad_off == 0)
+
+
+# -- inference mode ------------------------------------------------------------------------------------------------------
+
+
+_inferring = 0                                        # threads in inference mode
+on_marking: Any = None  # called with whether some thread is in the mode, when that changes
+
+
+def set_inference(mode: bool) -> bool:
+    """Enter inference mode in this thread, or leave it; returns whether it was in it."""
+    global _inferring
+    before = local.inference
+    if before is not mode:
+        local.inference = mode
+        _settle_grad()
+        with _lock:
+            _inferring += 1 if mode else -1
+            if (_inferring > 0) is not MARKING:
+                _publish("MARKING", _inferring > 0)
+                _publish("MARKED", True)
+                on_marking(_inferring > 0)
     return before
 
 

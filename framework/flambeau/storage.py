@@ -12,6 +12,7 @@ from flambeau_kernels.cpu.fill import fill_unset
 
 from . import _arrays, _state, devices, dtypes
 from ._arrays import MetaArray, ndarray
+from ._inference import refuse_write
 from .autograd import tape
 from .dtypes import dtype
 from .tensor import Tensor, bump, channels_last_order, storage_buffer, wrap
@@ -667,6 +668,8 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Any:
 
 def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, stride: Any) -> Tensor:
     """Make `tensor` look at `source`, which grows when it is too small. Raises: RuntimeError for another dtype or device."""
+    if _state.MARKED:
+        refuse_write(tensor)
     if source is None:
         source = UntypedStorage(0)
         size = (0,)
@@ -716,6 +719,8 @@ def _ordered_strides(shape: tuple[int, ...], step: int, order: Any) -> tuple[int
 
 def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
     """`Tensor.resize_`: elements keep their place in the storage, which grows when it must."""
+    if _state.MARKED:
+        refuse_write(tensor)
     shape = tuple(int(n) for n in sizes)
     if any(n < 0 for n in shape):
         raise RuntimeError(f"resize_: sizes must not be negative, got {list(shape)}")

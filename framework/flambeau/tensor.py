@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau_kernels import small
 
-from . import _arrays, _state, _warn, devices, dtypes
+from . import _arrays, _inference, _state, _warn, devices, dtypes
 from ._arrays import MetaArray
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
@@ -315,8 +315,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return self.dtype.is_signed
 
     def is_inference(self) -> bool:
-        """False: `inference_mode` makes ordinary tensors."""
-        return False
+        """Whether it was made in `inference_mode`, or is a view of a tensor that was."""
+        return _inference.is_inference(self)
 
     def is_conj(self) -> bool:
         """False: conjugation is never deferred here."""
@@ -391,6 +391,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if not requires_grad:
             self._rest()
         elif node is None or node is tape.NOWHERE:
+            _inference.refuse_grad(self)
             if from_numpy_dtype(self._a.dtype).category < dtypes.FLOATING:
                 raise RuntimeError(
                     f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
@@ -467,12 +468,16 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     @property
     def _version(self) -> int:
+        if _inference.is_inference(self):
+            raise RuntimeError("Inference tensors do not track version counter.")
         return self._v[COUNT]
 
     @property
     def data(self) -> Tensor:
         """A tensor over the same memory without history; assigning puts other memory in the place of this tensor's."""
         made = wrap(self._a)
+        if MARKED:
+            made._v = _inference.record_beside(self)
         made._v[tape.BUFFER] = self._v[tape.BUFFER]
         if type(self) is not Tensor and not getattr(type(self), "_plain_operand", False):
             made = made.as_subclass(type(self))
@@ -845,16 +850,21 @@ _PYTHONS = _REALS | {complex}                         # what an array of a dtype
 Tensor.__module__ = "flambeau"
 
 
+MARKING = MARKED = False                              # kept by `_state.share`
+
+
 def wrap(array: Any, node: Any = None) -> Tensor:
     """A Tensor over `array`, with history `node`."""
     made = _new(Tensor)
     made._a = array
     made._n = node
-    made._v = [0, 0, None, None]
+    made._v = _inference.new_record() if MARKING else [0, 0, None, None]
     made._b = None
     return made
 
 
+_state.share(globals())
+_state.on_marking = small.objects_by_caller
 engine._wrap = wrap
 
 
@@ -970,7 +980,7 @@ def rebuild(cls: Any, data: Any, dtype: Any, shape: Any, stride: Any, place: str
             array = _arrays.strided_empty(tuple(shape), dtype.numpy, order)
             array[...] = values
     made = _instance(cls)
-    made._a, made._n, made._v, made._g, made._b = array, None, [0, 0, None, None], None, None
+    made._a, made._n, made._v, made._g, made._b = array, None, _inference.new_record(), None, None
     if place.startswith("cuda"):
         made = made.to(place)
     if grad:
@@ -985,11 +995,11 @@ def _copy_storage(tensor: Tensor, memo: dict[int, Any]) -> Any:
     array = tensor._a
     if type(array) is not ndarray:
         made = MetaArray(array.shape, _arrays.plain_dtype(array.dtype), array.strides) if tensor.is_meta else array.copy()
-        return made, [0, 0, None, None]
+        return made, _inference.new_record()
     key = ("flambeau storage", id(tensor._v))
     if key not in memo:  # type: ignore[comparison-overlap]
         buffer = storage_buffer(tensor).copy()
-        memo[key] = (buffer, [0, 0, buffer, None], tensor._v)  # type: ignore[index]
+        memo[key] = (buffer, [*_inference.new_record()[:2], buffer, None], tensor._v)  # type: ignore[index]
     buffer, record, _ = memo[key]  # type: ignore[index]
     return _arrays.restride(array, array.shape, array.strides, tensor.storage_offset() * array.itemsize, buffer), record
 

@@ -204,6 +204,19 @@ def of_class(given: Objects, by_python: Call) -> None:
     start_over()
 
 
+def objects_by_caller(on: bool) -> None:
+    """Let `over` be the function that `of_class` was given, or stop doing so: it knows what new objects are to be marked with."""
+    global _refused
+    if objects is None:
+        return
+    if on:
+        _refused = _refused | {"over": _BY_NUMPY["over"]}
+    else:
+        _refused = {name: fn for name, fn in _refused.items() if name != "over"}
+    globals()["over"] = _BY_NUMPY["over"] if on else _found.get("over", _BY_NUMPY["over"])
+
+
+_found: dict[str, Call] = {}                          # launchers, once they have the names
 _UNCOUNTED: set[Call] = {refuse, numpy_address}                      # what comes along with other calls
 
 
@@ -234,6 +247,7 @@ def _look_for_launchers() -> None:
 
         found = launchers.load(compile=False) if launchers.available()[0] else {}
         if found:
+            _found.update(found)
             globals().update({name: found.get(name, fn) for name, fn in _BY_NUMPY.items()} | _refused)
             if objects is not None:
                 objects.bound()
@@ -262,6 +276,7 @@ def start_over() -> None:
     """Begin with numpy's functions again; for a new choice of backend."""
     global _turn, _calls
     _calls, _turn = count(1).__next__, LOAD_AFTER
+    _found.clear()
     globals().update({name: fn if fn in _UNCOUNTED else _counted(fn) for name, fn in _BY_NUMPY.items()} | _refused)
     if objects is not None:
         objects.bound()
@@ -270,7 +285,8 @@ def start_over() -> None:
 def refuse_products(on: bool) -> None:
     """Leave all matrix products to the general way, or stop doing so."""
     global _refused
-    _refused = dict.fromkeys((*_PRODUCTS, "matmul", "matmul_nt", "matmul_tn", "linear", "bmm"), refuse) if on else {}
+    own = {name: fn for name, fn in _refused.items() if name == "over"}
+    _refused = own | (dict.fromkeys((*_PRODUCTS, "matmul", "matmul_nt", "matmul_tn", "linear", "bmm"), refuse) if on else {})
     globals().update(_PRODUCTS)
     start_over()
 

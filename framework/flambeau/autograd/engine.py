@@ -80,7 +80,7 @@ def run_backward(
 
         return in_a_thread(run_backward, roots, keep_graph, create_graph, targets, accumulate)
     call = _TO_LEAVES[create_graph] if targets is None else _Call(roots, targets, accumulate, create_graph)
-    before = local.grad, local.wanted, local.roots, local.nested
+    before = local.asked, local.wanted, local.roots, local.nested
     local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1
     try:
         _run(roots, call, keep_graph, create_graph)

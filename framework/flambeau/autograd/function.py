@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import _state
+from .._inference import refuse_saved
 from ..tensor import Tensor, bump, wrap
 from . import tape
 from .tape import Leaf, Node, output_node
@@ -311,6 +312,8 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
         if t is None:
             saved.append((None, None, None, None))
             continue
+        if _state.MARKED:
+            refuse_saved(t._v)
         output = next((m for m in made if isinstance(m, Tensor) and m._v is t._v and m._a is t._a), None)
         maker: Any = t._n
         if output is not None and output._n is not None:

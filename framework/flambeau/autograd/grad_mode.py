@@ -125,7 +125,11 @@ class set_grad_enabled(_Mode):
 
 
 class inference_mode(_Mode):
-    """As `no_grad`. Tensors made inside are ordinary ones: in PyTorch they refuse to be recorded or written to later."""
+    """As `no_grad`, also inside `enable_grad`. Tensors made inside are inference tensors.
+
+    Outside of the mode these refuse to be saved for backward, to be written in place and to require grad; `clone()` makes
+    ordinary ones of them. Views of ordinary tensors stay ordinary.
+    """
 
     def __new__(cls, mode: Any = True) -> Any:
         made = object.__new__(cls)
@@ -143,12 +147,11 @@ class inference_mode(_Mode):
         return inference_mode(self.mode)
 
     def __enter__(self) -> None:
-        self.before = (_state.set_grad(not self.mode), _state.local.inference)
-        _state.local.inference = self.mode
+        self.before = (_state.set_grad(not self.mode), _state.set_inference(self.mode))
 
     def __exit__(self, *_: object) -> None:
+        _state.set_inference(self.before[1])
         _state.set_grad(self.before[0])
-        _state.local.inference = self.before[1]
 
 
 class set_multithreading_enabled(_Mode):
@@ -169,8 +172,8 @@ class set_multithreading_enabled(_Mode):
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations of this thread are recorded."""
-    return _state.grad_enabled()
+    """Whether operations of this thread are to be recorded; in inference mode none are."""
+    return _state.local.asked
 
 
 def is_inference_mode_enabled() -> bool:

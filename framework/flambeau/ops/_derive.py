@@ -18,7 +18,7 @@ from flambeau_kernels import small
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.formula import rebind
 
-from .. import _state
+from .. import _inference, _state
 from .._arrays import address, ndarray
 from .._warn import warn_once
 from ..autograd import tape
@@ -35,6 +35,7 @@ _scope: dict[str, Any] = {
     "empty": np.empty, "F4": F4, "F8": F8,
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
+    "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
 _state.share(_scope)
@@ -380,7 +381,7 @@ def _direct(op: ElementwiseOp, formula: str = "FORMULA", operands: tuple[str, ..
 
 
 def _wrap_lines() -> list[str]:
-    return ["t = new(Tensor)", "t._a = o", "t._v = [0, 0, None, None]", "t._b = t._n = None"]
+    return ["t = new(Tensor)", "t._a = o", "t._v = new_record() if MARKING else [0, 0, None, None]", "t._b = t._n = None"]
 
 
 def _is_tensor(name: str) -> str:
@@ -467,7 +468,7 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
     lines = [
         "t = new(Tensor)",
         "t._a = o",
-        "v = t._v = [0, 0, None, None]",
+        "v = t._v = new_record() if MARKING else [0, 0, None, None]",
         "t._b = None",
     ]
     if not differentiable:
@@ -516,6 +517,7 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         f"node.versions = ({', '.join(versions)},)" if set(versions) != {"None"} else "node.versions = ()",
         f"node.shape = ({', '.join(shapes)},)",
         f"node.dtype = ({', '.join(kinds)},)",
+        *(["if MARKED:", "    refuse_saving(node)"] if set(versions) != {"None"} else []),
         "return t",
     ]
 
@@ -679,7 +681,8 @@ def _fast_inplace(op: ElementwiseOp) -> str:
     lines = [
         f"if {_is_tensor(first)}:",
         "    quiet = not (GRAD or local.grad)",
-        f"    if quiet or {first}._n is None and ({first}._b is None or {first}._b[0]._n is None):",
+        f"    marked = MARKED and {first}._v[0].__class__ is not int",
+        f"    if not marked and (quiet or {first}._n is None and ({first}._b is None or {first}._b[0]._n is None)):",
         f"        a = {first}._a",
     ]
     for letter, n in zip(letters, rest, strict=True):

@@ -179,7 +179,7 @@ def _short_way(op: Any, tensors: tuple[str, ...], optional: set[str], strided: b
         f"        _plan.after({', '.join(tensors)})",
         "    _made = new(Tensor)",
         "    _made._a = _o",
-        "    _made._v = [0, 0, None, None]",
+        "    _made._v = new_record() if MARKING else [0, 0, None, None]",
         "    _made._b = _made._n = None",
         "    if _taped is not None:",
         f"        _plan.record(_made, _kept, {', '.join(tensors)})",

@@ -27,6 +27,7 @@ from flambeau_kernels.vocabulary import (
 
 from .. import _state, dtypes
 from .._arrays import ndarray
+from .._inference import new_record
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._promote import like_input, only, refuse
@@ -423,7 +424,7 @@ def _small_along(op: Any, along: Any, compute: Any) -> Any:
         except (AttributeError, TypeError, RuntimeWarning):  # no tensor, no dimension; not finite, with warnings as errors
             return None
         made = _new(Tensor)
-        made._a, made._v, made._b = out, [0, 0, None, None], None
+        made._a, made._v, made._b = out, new_record() if _state.MARKING else [0, 0, None, None], None
         parent = made._n = input._n
         if parent is not None:
             made._n = None

@@ -327,7 +327,7 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
 
     `non_blocking` has no effect between arrays of one device.
     """
-    if other.__class__ is Tensor and not _state.SLOW:
+    if other.__class__ is Tensor and not _state.SLOW and not (_state.MARKED and target._v[0].__class__ is not int):
         recorded = target._n is not None or other._n is not None or target._b is not None and target._b[0]._n is not None
         formula = OPS["Tensor.overwrite"].formula
         if not (recorded and _state.grad_enabled()) and formula.direct_(target._a, other._a) is not None:

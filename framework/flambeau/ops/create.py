@@ -960,6 +960,8 @@ def _written_directly(self: Tensor) -> bool:
         return False
     if SLOW and (type(self) is not Tensor or _state.local.modes or _state.local.interpreters):
         return False
+    if _state.MARKED and self._v[0].__class__ is not int:
+        return False
     return self._n is None and (self._b is None or self._b[0]._n is None) or not _state.grad_enabled()
 
 

@@ -13,6 +13,7 @@ from flambeau_kernels.cpu.softmax import widen
 
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, address, ndarray
+from .._inference import refuse_saving
 from ..autograd import tape
 from ..tensor import Tensor, bump, wrap
 from ._keys import (
@@ -174,6 +175,8 @@ def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) 
         node.hooks = None
         node.saved = saved
         node.versions = versions
+        if _state.MARKED:
+            refuse_saving(node)
         node.shape = 0
     return made
 
@@ -494,6 +497,8 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
 def _stored(self: Tensor, key: Any, value: Any) -> bool:
     """Whether this was a plain assignment without history, which is done then."""
+    if _state.MARKED and self._v[0].__class__ is not int:
+        return False
     a = self._a
     d = a.dtype
     kind = value.__class__

@@ -12,6 +12,7 @@ from flambeau_kernels.cpu import matmul as kernel
 
 from .. import _state, dtypes
 from .._arrays import ndarray
+from .._inference import new_record, refuse_saving
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
@@ -121,7 +122,7 @@ def _matrices_fast(otherwise: Any) -> Any:
         made = _new(Tensor)
         made._a = o
         made._n = None
-        made._v = [0, 0, None, None]
+        made._v = new_record() if _state.MARKING else [0, 0, None, None]
         made._b = None
         if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
             node = made._n = _new(mm.node_class)
@@ -131,6 +132,8 @@ def _matrices_fast(otherwise: Any) -> Any:
             node.hooks = None
             node.saved = (a, b)
             node.versions = (input._v, mat2._v)
+            if _state.MARKED:
+                refuse_saving(node)
             node.shape = 0
         return made
 
@@ -220,6 +223,8 @@ def _batches_fast(op: Any) -> Any:
             node.hooks = None
             node.saved = (a, b)
             node.versions = (input._v, mat2._v)
+            if _state.MARKED:
+                refuse_saving(node)
             node.shape = 0
         return made
 
@@ -702,6 +707,8 @@ def _linear_fast(input, weight, bias):
         node.hooks = None
         node.saved = (a, w, None if bias is None else b.shape)  # pyright: ignore[reportPossiblyUnboundVariable]  # bound where it is read
         node.versions = (input._v, weight._v, None)
+        if _state.MARKED:
+            refuse_saving(node)
         node.shape = 0
     return made
 

@@ -13,6 +13,7 @@ from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
 from .. import _state, dtypes
+from .._inference import refuse_saving
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
@@ -594,6 +595,8 @@ def _mse_fast(input, target, size_average, reduce, reduction, weight):
         node.hooks = None
         node.saved = (a, b)
         node.versions = (input._v, target._v)
+        if _state.MARKED:
+            refuse_saving(node)
         node.shape = 0
     return made
 

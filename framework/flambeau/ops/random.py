@@ -88,11 +88,14 @@ def _is_free(self: Tensor) -> bool:
     a = self._a
     return (
         a.__class__ is ndarray and self._n is None and (self._b is None or self._b[0]._n is None) and a.flags.carray and not SLOW
-    )
+        and not (_state.MARKED and self._v[0].__class__ is not int)
+    )  # fmt: skip
 
 
 def _is_plain(self: Tensor) -> bool:
     """Whether `self` is in host memory, no view, and nothing is recorded of it; a launcher asks whether it may be written."""
+    if _state.MARKED and self._v[0].__class__ is not int:
+        return False
     return self._n is None and self._b is None and not SLOW and self._a.__class__ is ndarray
 
 

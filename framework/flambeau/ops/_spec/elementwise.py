@@ -13,6 +13,7 @@ from flambeau_kernels.formula import Formula
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
+from ..._inference import refuse_saving
 from ...autograd import engine, tape
 from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
@@ -383,6 +384,8 @@ class ElementwiseOp(Op):
             kinds.append(a._a.dtype if tensor else None)
         node.saved = tuple(saved)
         node.versions = tuple(versions) if any(v is not None for v in versions) else ()
+        if _state.MARKED:
+            refuse_saving(node)
         node.shape, node.dtype = tuple(shapes), tuple(kinds)
         made._n = node
 

@@ -13,6 +13,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from ... import _arrays, _state
 from ..._arrays import MetaArray, ndarray
+from ..._inference import refuse_saving
 from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
@@ -390,6 +391,8 @@ class PrimitiveOp(Op):
         node.saved = tuple(saved)
         holds = any(v is not None for v in versions) or any(map(tape.holds_arrays, saved))
         node.versions = tuple(versions) if holds else ()
+        if _state.MARKED:
+            refuse_saving(node)
         if several:
             made = []
             for i, o in enumerate(outs):

@@ -14,6 +14,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
+from ..._inference import new_record, refuse_saving, refuse_write
 from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
@@ -121,7 +122,8 @@ class ReductionOp(Op):
                 if out is None:
                     return None
             made = _new(Tensor)
-            made._a, made._v, made._b, made._n = out, [0, 0, None, None], None, None
+            record = new_record() if _state.MARKING else [0, 0, None, None]
+            made._a, made._v, made._b, made._n = out, record, None, None
             if input._n is not None:
                 axes = (dim % a.ndim,) if dim.__class__ is int else wrap_dims(self.name, dim, a.ndim)
                 self.record(made, input, axes, keepdim)
@@ -131,6 +133,8 @@ class ReductionOp(Op):
 
     def run_out(self, out: Any, *args: Any) -> Any:
         input = args[0]
+        if _state.MARKED and isinstance(out, Tensor):
+            refuse_write(out)
         if out.__class__ is Tensor and out._n is None and out._b is None and isinstance(input, Tensor) and out._v is not input._v:
             made = self.fast_rule(*args)
             if made is not None and made._n is None:
@@ -173,6 +177,8 @@ class ReductionOp(Op):
         node.versions = ()
         if keeps_in or keeps_out:
             node.versions = (made._v if keeps_out else None, input._v if keeps_in else None)
+            if _state.MARKED:
+                refuse_saving(node)
             node.where = tape.users_place()
         node.shape = (input._a.shape, axes, keepdim)
         node.dtype = input._a.dtype

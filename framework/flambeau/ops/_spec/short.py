@@ -112,6 +112,8 @@ def _record(op: Any, args: list[str], frames: int, several: bool = False) -> lis
         f"    node.shape = {'len(outs)' if several else 0}",
         f"    node.saved = ({saved})",
         f"    node.versions = ({versions})",
+        "    if MARKED:",
+        "        refuse_saving(node)",
     ]
 
 
@@ -179,7 +181,7 @@ def on_arrays(op: Any, rule: Any, wraps: str | None) -> Any:
         "        return None",
         "    made = new(Tensor)",
         "    made._a = o",
-        "    made._v = [0, 0, None, None]",
+        "    made._v = new_record() if MARKING else [0, 0, None, None]",
         "    made._b = made._n = None",
     ]
     if op.vjp_rule is not None:
@@ -202,7 +204,8 @@ def short_in_place(op: Any, store: Any, wraps: str | None, general: Any) -> Any:
         "    try:",
         *(f"        {line}" for line in lines),
         f"        base = {target}._b",
-        f"        if {target}._n is None and (base is None or base[0]._n is None){free} and a_{target}.flags.carray:",
+        f"        marked = MARKED and {target}._v[0].__class__ is not int",
+        f"        if not marked and {target}._n is None and (base is None or base[0]._n is None){free} and a_{target}.flags.carray:",
         f"            if store({', '.join(given)}):",
         f"                v = {target}._v",
         "                v[0] += 1",

@@ -12,6 +12,7 @@ from flambeau_kernels import small
 
 from ... import _state
 from ..._arrays import ndarray
+from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.tape import NOWHERE, Node
 from ...tensor import Tensor, bump
@@ -149,6 +150,8 @@ class ViewOp(PrimitiveOp):
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Make `target` itself the view: its shape and strides change, its memory does not."""
+        if _state.MARKED:
+            refuse_write(target)
         check_recorded(target)
         recorded = target._n is not None and _state.grad_enabled()
         if recorded:

@@ -10,6 +10,7 @@ import flambeau_kernels as kernels
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
+from ..._inference import refuse_write
 from ...autograd import tape
 from ...autograd.tape import NOWHERE, Leaf, Node, Overwritten
 from ...tensor import Tensor, bump, device_of, wrap
@@ -19,6 +20,8 @@ def check_writable(op: Any, target: Any) -> None:
     """Raise as PyTorch does for in-place writes that autograd or the memory layout forbids."""
     if not isinstance(target, Tensor):
         raise TypeError(f"{op.said}_(): argument 'input' must be Tensor, not {type(target).__name__}")
+    if _state.MARKED:
+        refuse_write(target)
     if target._b is not None and (target._n is None or target._n is NOWHERE) and target._b[0]._n is not None and _state.grad_enabled():
         raise_ambiguous(op)
     check_recorded(target)
