@@ -390,7 +390,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return self
         if not requires_grad:
             self._rest()
-        elif node is None or node is tape.NOWHERE:
+        elif node is None or tape.is_of_nobody(node):
             _inference.refuse_grad(self)
             if from_numpy_dtype(self._a.dtype).category < dtypes.FLOATING:
                 raise RuntimeError(
@@ -401,7 +401,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             for ref in self._v[tape.VIEWS] or ():
                 view = ref()
                 if view is not None and view._b is not None and view._b[0] is self and view._n is None:
-                    view._n = tape.NOWHERE
+                    view._n = tape.leaf_of_nobody()
         return self
 
     def _rest(self) -> None:
@@ -409,7 +409,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         node = self._n
         if node is not None:
             self._n = None
-            if type(node) is tape.Leaf and node is not tape.NOWHERE:
+            if type(node) is tape.Leaf and not tape.is_of_nobody(node):
                 self._leaf = node
 
     @property

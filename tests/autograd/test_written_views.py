@@ -132,3 +132,14 @@ def test_hooks_registered_before_a_write_see_the_gradient_of_the_values_before_i
         o = []; v = b[:2]; h = v.register_hook(lambda g: o.append(g.tolist())); u = v * 5; b.mul_(2); (v * 3 + u).sum().backward(); o
         o = []; v = b[:2]; h = v.register_hook(lambda g: o.append(g.tolist())); b.mul_(2); (v * 3).sum().backward(); o
     """)
+
+
+def test_several_views_made_without_recording_take_part_in_one_backward():
+    a = fb.ones(2, 3, requires_grad=True)
+    with fb.no_grad():
+        turned, row = a.T, a[0]
+    b = fb.ones(3, requires_grad=True)
+    (turned.sum() + (row * b).sum()).backward()
+
+    assert b.grad.tolist() == [1, 1, 1]
+    assert a.grad is None

@@ -284,7 +284,10 @@ def test_steps_that_no_sequence_has_may_end_packed_sequences(kind):
     assert all(map(fb.equal, last, other)) if kind == "LSTM" else fb.equal(last, other)
 
 
-WIDTHS = [("weight_hh", (0, 3)), ("weight_hh", (0, -2)), ("weight_hh", (1, 0)), ("weight_ih", (0, 2)), ("weight_ih", (3, 0)), ("weight_ih", (-1, 0))]
+WIDTHS = [
+    *(("weight_hh", shape) for shape in ((0, 3), (0, -2), (1, 0))),
+    *(("weight_ih", shape) for shape in ((0, 2), (3, 0), (-1, 0))),
+]
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"])
@@ -348,7 +351,10 @@ def test_a_bias_of_one_number_or_none_counts_for_all_gates(kind, name, value, or
         np.testing.assert_allclose(ours, theirs, 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize(("name", "value", "error"), [("mode", "x", ValueError), ("num_layers", 3, RuntimeError), ("bidirectional", True, RuntimeError)])
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [("mode", "x", ValueError), ("num_layers", 3, RuntimeError), ("bidirectional", True, RuntimeError)],
+)
 def test_recurrent_layers_whose_attributes_changed_are_refused(name, value, error):
     layer = fb.nn.LSTM(3, 4)
     setattr(layer, name, value)

@@ -9,7 +9,7 @@ import numpy as np
 from .. import _state
 from ..tensor import Tensor, wrap
 from . import engine
-from .tape import NOWHERE, Node
+from .tape import Node, is_of_nobody
 
 
 def backward(
@@ -200,7 +200,7 @@ def make_roots(tensors: Any, grads: Any, as_tensors: bool) -> list[tuple[Node, A
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"element of tensors must be a Tensor, got {type(t).__name__}")
-        if t._n is None or t._n is NOWHERE:
+        if t._n is None or is_of_nobody(t._n):
             raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
         roots.append((t._n, initial_gradient(t, g, as_tensors)))
     return roots

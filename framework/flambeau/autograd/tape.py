@@ -220,13 +220,19 @@ def _nobody() -> None:
     """What `Leaf.tensor` gives for a leaf whose gradients nobody gets."""
 
 
-# The history of views that were made without recording, of tensors that have one: they require grad, but no gradient comes
-# to them or passes them.
-NOWHERE = Leaf()
-NOWHERE.seq = -next_seq()
-NOWHERE.parents = ()
-NOWHERE.hooks = None
-NOWHERE.tensor = _nobody
+def leaf_of_nobody() -> Leaf:
+    """The history of a view that is made without recording, of a tensor that has one: the view requires grad, but gets none."""
+    node = Leaf()
+    node.seq = -next_seq()
+    node.parents = ()
+    node.hooks = None
+    node.tensor = _nobody
+    return node
+
+
+def is_of_nobody(node: Any) -> bool:
+    """Whether `node` is a `leaf_of_nobody`."""
+    return node.__class__ is Leaf and node.tensor is _nobody
 
 
 class OutputNode(Node):
@@ -252,7 +258,7 @@ def output_node(node: Node, index: int) -> OutputNode:
 
 
 def edge_of(parent: Any) -> tuple[Any, int]:
-    if parent is None or parent is NOWHERE:
+    if parent is None or is_of_nobody(parent):
         return None, 0
     if type(parent) is OutputNode:
         return parent.parents[0], parent.index
@@ -295,7 +301,7 @@ class RemovableHandle:
 
 def add_hook(node: Node, kind: str, fn: Any) -> RemovableHandle:
     """Attach `fn` to `node`. Kinds: 'tensor' and 'retain' see the gradient, 'pre'/'post' the node's, 'accumulated' the leaf."""
-    if node is NOWHERE:                               # of many tensors, and no gradient arrives
+    if is_of_nobody(node):                            # where no gradient arrives
         return RemovableHandle({})
     if node.hooks is None:
         _let_have_hooks(node)
@@ -307,7 +313,7 @@ def add_hook(node: Node, kind: str, fn: Any) -> RemovableHandle:
 
 def set_hooks(node: Node, kind: str, table: Any) -> None:
     """Make `table`, a mapping from numbers to functions, the hooks of that kind; None takes them away."""
-    if node is NOWHERE:
+    if is_of_nobody(node):
         return
     if node.hooks is None:
         _let_have_hooks(node)

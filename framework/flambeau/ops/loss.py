@@ -135,6 +135,12 @@ def _check_class_weight(name: str, input: Tensor, weight: Any) -> None:
         )
 
 
+def _check_ignored(name: str, ignore_index: Any) -> None:
+    if not isinstance(ignore_index, (int, np.integer)):
+        found = type(ignore_index).__name__
+        raise TypeError(f"{name}(): argument 'ignore_index' (position 5) must be int, not {found}")
+
+
 def _likelihood(name: str, input: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str) -> Tensor:
     _check_classes(name, input, target, weight)
     if not input.dtype.is_floating_point:
@@ -163,12 +169,15 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     >>> F.nll_loss(fb.tensor([[-0.5, -2.0], [-1.0, -0.1]]), fb.tensor([0, 0]))
     tensor(0.7500)
     """
+    _check_ignored("nll_loss", ignore_index)
     return _likelihood("nll_loss", input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
 
 
 @nll_loss.fast
 def _nll_fast(input, target, weight, size_average, ignore_index, reduce, reduction):
     """Few rows or images of float log probabilities, or one row."""
+    if ignore_index.__class__ is not int:
+        return None
     if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
         return None
     try:
@@ -234,6 +243,7 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     >>> F.cross_entropy(scores, fb.tensor([[1.0, 0.0, 0.0]]))
     tensor(0.2395)
     """
+    _check_ignored("cross_entropy", ignore_index)
     reduction = reduction_of(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
@@ -386,6 +396,8 @@ _SMALL = 1 << 15  # elements; beyond, what the numpy tier records here would wei
 
 @cross_entropy.fast
 def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
+    if ignore_index.__class__ is not int:
+        return None
     if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
         return None
     try:

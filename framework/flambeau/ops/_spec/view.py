@@ -14,7 +14,7 @@ from ... import _state
 from ..._arrays import ndarray
 from ..._inference import refuse_write
 from ...autograd import engine
-from ...autograd.tape import NOWHERE, Node
+from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
 from ...tensor import Tensor, bump
 from .base import VIEWED
 from .history import register_view, renew_views
@@ -91,7 +91,7 @@ class ViewOp(PrimitiveOp):
             return self.pieces(source, array, rest)
         node = source._n
         recorded = GRAD or _local.grad
-        registered = recorded and node is not NOWHERE
+        registered = recorded and not is_of_nobody(node)
         made = small.view_of(source, array, self, rest, registered)
         if made is None:
             made = _view_of(source, array, self, rest, registered)
@@ -99,7 +99,7 @@ class ViewOp(PrimitiveOp):
             if recorded:
                 self.record_view(made, source, rest)
             elif self.vjp_rule is not None:
-                made._n = NOWHERE
+                made._n = leaf_of_nobody()
         return made
 
     def record_view(self, made: Tensor, source: Tensor, rest: Any) -> None:
@@ -119,7 +119,7 @@ class ViewOp(PrimitiveOp):
         """`of` for several views."""
         node = source._n
         recorded = GRAD or _local.grad
-        registered = recorded and node is not NOWHERE
+        registered = recorded and not is_of_nobody(node)
         parts, made = self.parts, []
         for i in range(len(parts), len(arrays)):
             parts.append(_Part(self, i))
@@ -133,7 +133,7 @@ class ViewOp(PrimitiveOp):
                 if recorded:
                     part.record(view, (source, *rest))
                 else:
-                    view._n = NOWHERE
+                    view._n = leaf_of_nobody()
         return tuple(made)
 
     @cached_property

@@ -12,7 +12,7 @@ from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._inference import refuse_write
 from ...autograd import tape
-from ...autograd.tape import NOWHERE, Leaf, Node, Overwritten
+from ...autograd.tape import Leaf, Node, Overwritten, is_of_nobody
 from ...tensor import Tensor, bump, device_of, wrap
 
 
@@ -22,7 +22,8 @@ def check_writable(op: Any, target: Any) -> None:
         raise TypeError(f"{op.said}_(): argument 'input' must be Tensor, not {type(target).__name__}")
     if _state.MARKED:
         refuse_write(target)
-    if target._b is not None and (target._n is None or target._n is NOWHERE) and target._b[0]._n is not None and _state.grad_enabled():
+    unrecorded = target._n is None or is_of_nobody(target._n)
+    if target._b is not None and unrecorded and target._b[0]._n is not None and _state.grad_enabled():
         raise_ambiguous(op)
     check_recorded(target)
     a = target._a
