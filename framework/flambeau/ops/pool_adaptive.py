@@ -309,10 +309,18 @@ def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
     ):
         raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
     made = samples._a.astype(np.float64)
-    # They say where windows begin.
-    if made.size and not (made.min() >= 0 and made.max() <= 1):
-        raise RuntimeError(f"{op}: _random_samples must lie in [0, 1), got {made.min()} to {made.max()}")
+    if not np.isfinite(made).all():
+        raise RuntimeError(f"{op}: _random_samples must be finite, better in [0, 1), got {made.min()} to {made.max()}")
     return made
+
+
+def _windows(u: float, size: int, m: int, k: int) -> Any:
+    """The places of `m` windows of `k` elements among `size`, ``(m, k)``, whose starts the number `u` decides."""
+    starts = _starts(u, size, m, k)
+    # PyTorch takes numbers outside [0, 1), as long as every window lies inside.
+    if starts.size and not (starts.min() >= 0 and starts.max() <= size - k):
+        raise RuntimeError(f"fractional_max_pool: _random_samples must lie in [0, 1): {u} puts a window outside the input")
+    return starts[:, None] + np.arange(k)
 
 
 def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:
@@ -324,7 +332,7 @@ def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samp
         draws = samples[image, channel][:: -1 if len(extents) == 2 else 1]
         made.append(
             [
-                _starts(float(u), size, m, k)[:, None] + np.arange(k)
+                _windows(float(u), size, m, k)
                 for u, size, m, k in zip(draws, extents, sizes, kernel, strict=True)
             ]
         )
