@@ -76,7 +76,9 @@ def test_properties(oracle, made):
     assert (ours.has_rsample, ours.has_enumerate_support) == (theirs.has_rsample, theirs.has_enumerate_support)
     for name in PROPERTIES:
         if (made.name, name) not in OWN_PROPERTIES:
-            compare(lambda lib, name=name: getattr(made(lib)[0], name), oracle)
+            # Two terms of a continuous Bernoulli's variance cancel: PyTorch's is 1.2e-5 from the true value in float32.
+            tolerance = 5e-5 if made.name == "ContinuousBernoulli" else 1e-5
+            compare(lambda lib, name=name: getattr(made(lib)[0], name), oracle, tolerance)
     compare(lambda lib: made(lib)[0].entropy(), oracle, 1e-4)
     compare(lambda lib: made(lib)[0].enumerate_support(), oracle)
 
