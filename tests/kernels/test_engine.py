@@ -491,3 +491,11 @@ def test_compile_times_lists_every_object_and_their_total(fresh_python):
     assert lines[-1].endswith(" 1 objects")
     assert total == pytest.approx(writing + optimising + emitting, abs=0.2)
     assert emitting > 0
+
+
+def test_compiling_prints_nothing(tmp_path):
+    # Loops around calls of the C library are no vector code, about which LLVM used to complain on stderr.
+    done = run_python("import flambeau as fb\nfb.randn(5000), fb.randn(5000, dtype=fb.float64)", FLAMBEAU_CACHE=str(tmp_path))
+
+    assert (done.stdout, done.stderr) == ("", "")
+    assert list(tmp_path.iterdir())

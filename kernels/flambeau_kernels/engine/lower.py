@@ -127,6 +127,7 @@ class Lowering(Words):
         values = [v.address if isinstance(v, Pointer) else v for v in passed.values()]
         given = ", ".join(f"{v.kind.llvm} {v.name}" for v in values)
         self.code.effect(f"call void {self.names_apart[key]}({given})")
+        self.code.calls += 1
 
     def lines_apart(self, symbol: str, function: FunctionType, arguments: dict[str, Any]) -> list[str]:
         code = Code(self.code.scales)
@@ -309,38 +310,46 @@ class Lowering(Words):
         code.branch(f"i1 {(i < stop).name}, label %{body}, label %{after}")
         code.label(body)
         self.scope[s.target.id] = counter
-        group = code.group
-        metadata = self.loop_metadata(how, times)
+        group, calls = code.group, code.calls
+        parallel = self.enter_group(how)
         self.loops.append((again, after))
         self.statements(s.body)
         self.loops.pop()
         code.group = group
+        metadata = self.loop_metadata(how, times, parallel, code.calls > calls)
         code.label(again)
         following = code.instruction(I64, f"add nsw i64 {self.get(counter).name}, {step.name}")
         self.set(counter, following, s.target.id)
         code.branch(f"label %{head}{metadata}")
         code.label(after)
 
-    def loop_metadata(self, how: Construct | None, times: int) -> str:
+    def enter_group(self, how: Construct | None) -> str:
+        """What marks the loads and stores of a loop as independent, from here on; empty for other loops."""
         code = self.code
-        if how is lg.repeated:
+        if how not in (lg.independent, lg.brief):
             code.group = ""
+            return ""
+        group = code.node("distinct !{}")
+        code.group = f", !llvm.access.group {group}"
+        return code.node(f'!{{!"llvm.loop.parallel_accesses", {group}}}')
+
+    def loop_metadata(self, how: Construct | None, times: int, parallel: str, calls: bool) -> str:
+        """The marks of a loop; `calls`, whether it calls functions, around which LLVM makes no vectors, and says so if told to."""
+        code = self.code
+        if how is None:
+            return ""
+        if how is lg.repeated:
             count = code.node(f'!{{!"llvm.loop.unroll.count", i32 {times}}}')
             return f", !llvm.loop {code.node(f'distinct !{{{{self}}, {count}}}')}"
         if how not in (lg.independent, lg.brief):
-            code.group = ""
-            if how is None:
-                return ""
             once = code.node('!{!"llvm.loop.unroll.disable"}')
             single = code.node('!{!"llvm.loop.vectorize.enable", i1 false}')
             return f", !llvm.loop {code.node(f'distinct !{{{{self}}, {once}, {single}}}')}"
-        group = code.node("distinct !{}")
-        parallel = code.node(f'!{{!"llvm.loop.parallel_accesses", {group}}}')
+        if calls:
+            return f", !llvm.loop {code.node(f'distinct !{{{{self}}, {parallel}}}')}"
         enable = code.node('!{!"llvm.loop.vectorize.enable", i1 true}')
         short = "" if how is lg.independent else "".join(f", {code.node(mark)}" for mark in self.one_copy(times))
-        loop = code.node(f"distinct !{{{{self}}, {parallel}, {enable}{short}}}")
-        code.group = f", !llvm.access.group {group}"
-        return f", !llvm.loop {loop}"
+        return f", !llvm.loop {code.node(f'distinct !{{{{self}}, {parallel}, {enable}{short}}}')}"
 
     def one_copy(self, times: int) -> list[str]:
         """The marks of a loop whose body is to be compiled once: masks, or else `times` vectors together and what is left over."""

@@ -62,6 +62,7 @@ class Code(Block):
         self.slots: list[str] = []
         self.open = True                              # whether the current basic block still lacks its end
         self.flags = ""
+        self.calls = 0                                # of functions, so far
         self.group = ""                               # metadata of loads and stores in an independent loop
         self.count = 0
         self.metadata: list[str] = []

@@ -26,6 +26,7 @@ class Words(Values):
             return exact(values[0])
         if name not in _C_FUNCTIONS:
             self.refuse(f"math.{name} is not among {', '.join(sorted(_C_FUNCTIONS))}, sqrt, floor and ceil")
+        self.code.calls += 1
         self.code.needs.add(f"declare double @{name}({', '.join(['double'] * len(values))})")
         return self.code.instruction(F64, f"call double @{name}({', '.join(f'double {v.name}' for v in values)}) nobuiltin")
 
