@@ -156,13 +156,21 @@ def test_a_graph_that_is_kept_is_recomputed_for_each_backward():
         y.backward()
 
 
-def test_backward_may_run_inside_a_checkpointed_region():
+@pytest.mark.parametrize("early_stop", [True, False])
+@pytest.mark.parametrize("nested", [False, True])
+def test_backward_may_run_inside_a_checkpointed_region(nested, early_stop):
     def f(x, w):
         y = block(x, w)
         (slope,) = fb.autograd.grad(y.sum(), x, create_graph=True)
         return y * slope
 
-    for a, b in zip(gradients(lambda x, w: checkpoint(f, x, w, use_reentrant=False)), gradients(f), strict=True):
+    def region(x, w):
+        return checkpoint(f, x.sin(), w, use_reentrant=False) if nested else f(x.sin(), w)
+
+    with set_checkpoint_early_stop(early_stop):
+        found = gradients(lambda x, w: checkpoint(region, x, w, use_reentrant=False))
+
+    for a, b in zip(found, gradients(lambda x, w: f(x.sin(), w)), strict=True):
         assert fb.allclose(a, b, rtol=1e-13)
 
 

@@ -39,20 +39,24 @@ class _Mode:
     def _wrap_generator(self, fn: Any) -> Any:
         @functools.wraps(fn)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
+            # The mode holds while `fn` runs, also on errors thrown in and on its way out, and not where it waits.
             running = fn(*args, **kwargs)
-            sent: Any = None
             try:
+                with self.clone():
+                    value = next(running)
                 while True:
-                    with self.clone():
-                        value = running.send(sent)
                     try:
                         sent = yield value
                     except GeneratorExit:
-                        running.close()
+                        with self.clone():
+                            running.close()
                         raise
                     except BaseException as error:
                         with self.clone():
-                            sent = running.throw(error)
+                            value = running.throw(error)
+                    else:
+                        with self.clone():
+                            value = running.send(sent)
             except StopIteration as stop:
                 return stop.value
 
