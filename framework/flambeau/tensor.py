@@ -478,7 +478,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         made = wrap(self._a)
         if MARKED:
             made._v = _inference.record_beside(self)
-        made._v[tape.BUFFER] = self._v[tape.BUFFER]
+        buffer = self._v[tape.BUFFER]
+        made._v[tape.BUFFER] = storage_buffer(self) if buffer is None else buffer
         if type(self) is not Tensor and not getattr(type(self), "_plain_operand", False):
             made = made.as_subclass(type(self))
         return made
@@ -988,6 +989,12 @@ def rebuild(cls: Any, data: Any, dtype: Any, shape: Any, stride: Any, place: str
     if attributes:
         made.__dict__.update(attributes)
     return made
+
+
+def one_memory(x: Tensor, y: Tensor) -> bool:
+    """Whether both look at one storage, as far as their records tell."""
+    v, w = x._v, y._v
+    return v is w or v[tape.BUFFER] is not None and v[tape.BUFFER] is w[tape.BUFFER]
 
 
 def _copy_storage(tensor: Tensor, memo: dict[int, Any]) -> Any:

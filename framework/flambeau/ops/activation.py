@@ -33,6 +33,7 @@ from ..tensor import Tensor, wrap, wrap_dim
 from ._promote import like_input, only, refuse
 from ._spec import (
     EVERYWHERE,
+    EXACTLY,
     FUNCTION,
     INPLACE,
     METHOD,
@@ -233,7 +234,7 @@ def gelu_tanh(input):
     return 0.5 * input * (1 + _gelu_tanh(input))
 
 
-@composite(surface=FUNCTION | OUT, namespace=F, numpy_names=True)
+@composite(surface=FUNCTION | OUT, namespace=F, numpy_names=True, overlap=EXACTLY)
 def gelu(input, *, approximate="none"):
     """``input`` times the standard normal's cumulative distribution at `input`; floating dtypes only.
 

@@ -30,6 +30,7 @@ from ._promote import (
 )
 from ._spec import (
     EVERYWHERE,
+    EXACTLY,
     FUNCTION,
     INPLACE,
     METHOD,
@@ -130,7 +131,7 @@ def true_divide(input, other):
     return input / other
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("divide",))
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("divide",), overlap=EXACTLY)
 def div(input, other, *, rounding_mode=None):
     """``input / other``, elementwise, rounded as `rounding_mode` says.
 
@@ -582,7 +583,7 @@ def _launch_nextafter(arrays: Any, out: Any, compute: Any) -> None:
 nextafter.launch = _launch_nextafter  # type: ignore[method-assign]
 
 
-@composite(surface=METHOD | FUNCTION | OUT | INPLACE)
+@composite(surface=METHOD | FUNCTION | OUT | INPLACE, overlap=(EXACTLY, None))
 def ldexp(input, other):
     """``input * 2 ** other``, elementwise; integers give the default floating dtype."""
     for name, x in (("input", input), ("other", other)):

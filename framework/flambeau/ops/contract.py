@@ -15,9 +15,11 @@ from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
 from ._einsum import evaluate
 from ._spec import (
+    EXACTLY,
     FUNCTION,
     INPLACE,
     METHOD,
+    NEVER,
     OPS,
     OUT,
     arrays_of,
@@ -200,7 +202,7 @@ def _cross_vjp(grad, input, other, dim):
     )
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
 def cross(input, other, dim=None):
     """The vector products of the 3-vectors along `dim`, by default the first dimension of size 3.
 
@@ -352,7 +354,7 @@ def dist(input, other, p=2):
     return _vector_norm(input - other, p, None, False)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
 def renorm(input, p, dim, maxnorm):
     """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more.
 

@@ -12,7 +12,7 @@ from flambeau_kernels import small
 from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, OUT, arrays_of, composite, host_only
+from ._spec import FUNCTION, METHOD, NEVER, OUT, arrays_of, composite, host_only
 from .join import cat, stack
 
 
@@ -197,7 +197,7 @@ def vander(x, N=None, increasing=False):  # PyTorch's name
     return columns if increasing else columns.flip(1)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
 def kron(input, other):
     """The Kronecker product: `other` scaled by each element of `input`, laid out in blocks.
 

@@ -15,7 +15,7 @@ from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, address, ndarray
 from .._inference import refuse_saving
 from ..autograd import tape
-from ..tensor import Tensor, bump, wrap
+from ..tensor import Tensor, bump, one_memory, wrap
 from ._keys import (
     B1,
     I8,
@@ -30,7 +30,21 @@ from ._keys import (
     plain_key,
     tensors_at,
 )
-from ._spec import FUNCTION, INPLACE, METHOD, Op, check_writable, composite, primitive, sum_tensor_to, view
+from ._spec import (
+    EXACTLY,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    NEVER,
+    Op,
+    check_writable,
+    composite,
+    primitive,
+    refuse,
+    refuse_shared,
+    sum_tensor_to,
+    view,
+)
 from .shape import restrided
 
 _new = object.__new__
@@ -374,7 +388,7 @@ def _check_put(input, indices, values, accumulate):
     return input, tuple(expanded), values, bool(accumulate)
 
 
-@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "values"), check=_check_put)
+@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "values"), check=_check_put, overlap=(EXACTLY, NEVER))
 def index_put(input, indices, values, accumulate=False):
     """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`.
 
@@ -428,6 +442,7 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
         return _recorded_put(target, indices, values, accumulate)
     check_writable(index_put, target)
     _, places, _, accumulate = _check_put(target, indices, values, accumulate)
+    refuse_shared(index_put, target, target._a.shape, (None, indices, values))
     if target._a.__class__ is not ndarray:
         from ..cuda.kernels.moves import put_in_place
 
@@ -448,6 +463,8 @@ def _index_put_short(a, indices, values, accumulate):
     if indices.__class__ is not tuple or values.dtype is not a.dtype:
         return False
     key = tuple([k._a for k in indices])
+    if a.dtype is I8 and any(np.may_share_memory(a, k) for k in key):
+        return False                                   # which is refused elsewhere
     for k in key:
         if k.dtype is not I8 or k.size >= SMALL:
             return accumulate and len(key) == 1 and a.ndim == 1 and scatter.combine_along(a, 0, key[0], values, "sum")
@@ -490,7 +507,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         try:
             if _stored(self, key, value):
                 return
-        except (IndexError, ValueError, OverflowError):
+        except (IndexError, ValueError, TypeError, OverflowError):
             pass  # said better below
     _setitem(self, key, value)
 
@@ -509,7 +526,7 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
         own = value._a.dtype
         if own is not d and (own.char, d.char) not in _STORED_AS:
             return False
-        related = value._v is self._v
+        related = one_memory(value, self)
         value = value._a
     elif kind is float and d.char in "eE":
         value = _number_tensor(self, value)._a
@@ -537,7 +554,7 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
                 a = a[(*basic, ...) if dots < 0 else basic]
     if not a.flags.writeable or 0 in a.strides:
         return False
-    if related and np.may_share_memory(a[there], value):  # it may overlap, which is told elsewhere
+    if (related or d is I8 or d is B1) and _overlap(a, there, value):  # which is told elsewhere
         return False
     if (value.__class__ is not ndarray or not value.ndim) and _is_whole_mask(there, a):
         if a.size >= SMALL:
@@ -550,6 +567,14 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
     record[0] += 1
     record[1] = _state.next_seq()
     return True
+
+
+def _overlap(a: Any, there: Any, value: Any) -> bool:
+    """Whether what is written, ``a[there]``, may share memory with the value or with an array of the key."""
+    keys = [k for k in there if k.__class__ is ndarray]
+    if value.__class__ is ndarray and np.may_share_memory(a if keys else a[there], value):
+        return True
+    return any(np.may_share_memory(a, k) for k in keys)
 
 
 _FLOATS, _NUMBERS = "fd", "fdlihbB"
@@ -572,10 +597,21 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         # Repeated to the shape of the part, it may be a part of `self` too.
         part.copy_(fitted if fitted._a.shape == part._a.shape else fitted.expand(part.shape))
         return
-    if value.dtype is not self.dtype and not value.ndim and len(key) == 1 and is_mask(key[0]):
-        value = value.to(self.dtype)
     part, indices = split_key(self, key)
+    single = value._a.size == 1 and len(key) == 1 and is_mask(key[0])
+    for k in key:
+        if isinstance(k, Tensor) and k.ndim:          # masks too, which are turned into places here
+            refuse(index_put, "indices", k, part, part._a.shape, EXACTLY if single else NEVER)
+    if single:
+        value = _single_value(self, value)
     index_put.run_inplace(part, indices, _fit(value, _index_shape(part, indices)[0]), False)
+
+
+def _single_value(self: Tensor, value: Tensor) -> Tensor:
+    """A tensor of one element that is stored wherever a mask holds: of the dtype of `self`, and in memory of its own."""
+    if value.is_complex() and not self.is_complex() and not value.is_meta and value.item().imag:
+        raise RuntimeError(f"value cannot be converted to type {self.dtype} without overflow: {value.item()} is not real")
+    return value.reshape(()).to(self.dtype, copy=one_memory(value, self))
 
 
 def _number_tensor(self: Tensor, value: Any) -> Tensor:

@@ -18,6 +18,7 @@ from ._refusal import refusing
 from ._spec import (
     FUNCTION,
     METHOD,
+    NEVER,
     OUT,
     composite,
     describe,
@@ -69,7 +70,7 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
     return [x if x.dtype is wanted else x.to(wanted) for x in tensors], d
 
 
-@primitive(surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest")
+@primitive(surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest", overlap=NEVER)
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
 
@@ -233,7 +234,7 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
             )
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, overlap=NEVER)
 def stack(tensors, dim=0):
     """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.
 
@@ -294,7 +295,7 @@ def _rows_joined(arrays: Any, n: int, shape: tuple[int, ...], d: np.dtype) -> An
     return made
 
 
-@composite(surface=FUNCTION | OUT, aliases=("row_stack",))
+@composite(surface=FUNCTION | OUT, aliases=("row_stack",), overlap=NEVER)
 def vstack(tensors):
     """The `tensors` one below another; vectors count as rows.
 
@@ -322,7 +323,7 @@ def _matrices_fast(tensors: Any, dim: int) -> Any:
     return _cat_fast(tensors, dim)
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, overlap=NEVER)
 def hstack(tensors):
     """The `tensors` one beside another: along dimension 1, of vectors along 0.
 
@@ -343,14 +344,14 @@ def _hstack_fast(tensors):
     return _cat_fast(tensors, 0 if ndim == 1 else 1) if ndim else None
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, overlap=NEVER)
 def dstack(tensors):
     """The `tensors` one behind another, along the third dimension."""
     _check_list("dstack", tensors)
     return cat([_at_least(x, 3) for x in tensors], 2)
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, overlap=NEVER)
 def column_stack(tensors):
     """The `tensors` as columns; matrices contribute all of theirs.
 

@@ -17,7 +17,7 @@ from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
-from ._spec import FUNCTION, METHOD, OPS, OUT, arrays_of, composite, describe, primitive
+from ._spec import EXACTLY, FUNCTION, METHOD, NEVER, OPS, OUT, arrays_of, composite, describe, primitive
 
 _new = object.__new__
 
@@ -363,7 +363,7 @@ def _vdot_fast(input, other):
         return None
 
 
-@composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",))
+@composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",), overlap=NEVER)
 def outer(input, vec2):
     """All products of an element of `input` and one of `vec2`: ``(n), (m) -> (n, m)``."""
     if input.ndim != 1 or vec2.ndim != 1:
@@ -524,7 +524,7 @@ def _two_batches(a: Any, b: Any) -> Any:
     return kernel.small_batch(a, b) if a.ndim == 3 == b.ndim else None
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
 
@@ -536,7 +536,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 addmm.fast(_plus(_two_matrices))
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat @ vec)``: ``(n, m), (m) -> (n)``; see `addmm`."""
     return _scaled("addmv", input, mv(mat, vec), beta, alpha)
@@ -545,7 +545,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
 addmv.fast(_plus(kernel.small_vector))
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4)
+@composite(surface=FUNCTION | METHOD | OUT | 4, overlap=EXACTLY)
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """``beta * input + alpha * outer(vec1, vec2)``: ``(n), (m) -> (n, m)``; see `addmm`."""
     from ._promote import result_type
@@ -556,7 +556,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""
     return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
@@ -565,7 +565,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 baddbmm.fast(_plus(_two_batches))
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower")
+@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
     return _scaled("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)

@@ -8,7 +8,7 @@ from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, max
 
 from ..tensor import Tensor
 from ._promote import common, floating, only, refuse
-from ._spec import EVERYWHERE, FUNCTION, OUT, composite, elementwise, looks_at
+from ._spec import EVERYWHERE, EXACTLY, FUNCTION, OUT, composite, elementwise, looks_at
 
 NO_FOREACH = EVERYWHERE & ~16
 INV_LN2 = 1.4426950408889634
@@ -109,7 +109,7 @@ def logit_within(input, low, high):
     return log(p / (1 - p))
 
 
-@composite(surface=NO_FOREACH, aliases=("special.logit",))
+@composite(surface=NO_FOREACH, aliases=("special.logit",), overlap=EXACTLY)
 def logit(input, eps=None):
     """``log(input / (1 - input))``, the inverse of sigmoid; with `eps`, of `input` limited to ``[eps, 1 - eps]``."""
     if eps is None:
@@ -146,7 +146,7 @@ def logaddexp_complex(input, other):
     return high + log(1 + exp(low - high))
 
 
-@composite(surface=NO_FOREACH & ~4)
+@composite(surface=NO_FOREACH & ~4, overlap=EXACTLY)
 def logaddexp(input, other):
     """``log(exp(input) + exp(other))`` without overflow."""
     for name, x in (("input", input), ("other", other)):

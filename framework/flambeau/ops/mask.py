@@ -13,9 +13,11 @@ from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._spec import (
+    EXACTLY,
     FUNCTION,
     INPLACE,
     METHOD,
+    NEVER,
     OUT,
     broadcast_shapes,
     composite,
@@ -55,7 +57,7 @@ def _filled_shape(input, mask, value):
     return broadcast_shapes(masked_fill, (input, mask)), input.dtype
 
 
-@primitive(surface=0, tensors=("input", "mask"), check=_check_masked)
+@primitive(surface=0, tensors=("input", "mask"), check=_check_masked, overlap={"mask": EXACTLY})
 def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
 
@@ -111,7 +113,7 @@ def _masked_number_raw(grad, input_shape, mask):
     return (sum_to(made, input_shape), None)
 
 
-@primitive(surface=0, tensors=("input", "mask", "value"), check=_check_masked)
+@primitive(surface=0, tensors=("input", "mask", "value"), check=_check_masked, overlap={"mask": EXACTLY})
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""
 
@@ -169,7 +171,7 @@ def _check_masked_select(input, mask):
     broadcast_shapes(masked_select, (input, mask))
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select)
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select, overlap=NEVER)
 def masked_select(input, mask):
     """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order.
 
@@ -302,7 +304,7 @@ def _nonzero_short(a):
     return (np.array(a.nonzero()) if a.size < kernel.COMPILED_FROM else kernel.nonzero(a)).T
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
 def nonzero(input, *, as_tuple=False):
     """The places of the non-zero elements in row-major order: ``(count, ndim)``, int64.
 

@@ -12,7 +12,7 @@ from . import _lapack
 from ._derive import return_type
 from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
-from ._spec import FUNCTION, METHOD, OPS, OUT, arrays_of, composite, describe, primitive
+from ._spec import FUNCTION, METHOD, NEVER, OPS, OUT, arrays_of, composite, describe, primitive
 from .solve import inverse_of
 from .spectral import svd_of
 
@@ -342,7 +342,7 @@ def _vecdot_fast(x, y, *, dim):
         return None
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", overlap=NEVER)
 def cross(input, other, *, dim=-1):
     """The vector products of the 3-vectors along `dim`."""
     return OPS["cross_along"].function(input, other, dim)

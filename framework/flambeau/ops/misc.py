@@ -12,7 +12,7 @@ from . import parts, shape
 from ._parameters import input_of
 from ._promote import result_type
 from ._refusal import refusing
-from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, composite, primitive, sum_tensor_to
+from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, NEVER, OPS, OUT, composite, primitive, sum_tensor_to
 
 
 @composite(surface=METHOD, spread="size")
@@ -26,7 +26,7 @@ def sum_to_size(self, size):
     return made.clone() if made._v is self._v else made
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
 def float_power(input, exponent):
     """``input ** exponent`` computed in float64, or complex128."""
     d = dtypes.complex128 if result_type((input, exponent)).is_complex else dtypes.float64
@@ -69,7 +69,7 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own. Arguments as for `{name}`."
-    return composite(surface=FUNCTION | OUT)(made)
+    return composite(surface=FUNCTION | OUT, overlap=NEVER if several else None)(made)
 
 
 def _caller(source: Any) -> Any:
@@ -136,7 +136,7 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     return empty([size[d] for d in order], **options).permute(back)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"))
+@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY)
 def frexp(input):
     """``(mantissa, exponent)``: `input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1).
 
@@ -158,7 +158,7 @@ def _frexp_vjp(grad, out1):
     return (grad[0] / OPS["pow"].function(2.0, out1).to(grad[0].dtype),)
 
 
-@composite(surface=FUNCTION | METHOD | OUT | INPLACE)
+@composite(surface=FUNCTION | METHOD | OUT | INPLACE, overlap=EXACTLY)
 def heaviside(input, values):
     """0 below zero, 1 above, and `values` at zero. Raises: RuntimeError for complex or different dtypes."""
     for name, x in (("input", input), ("values", values)):

@@ -14,7 +14,7 @@ from .._arrays import MetaArray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._plans import Plan, few, planned
-from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive
+from ._spec import EXACTLY, FUNCTION, OPS, OUT, composite, describe, primitive
 
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
 
@@ -972,7 +972,7 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     return input / (mean.reshape(input.shape) * alpha + k) ** beta
 
 
-@composite(namespace="nn.functional", surface=FUNCTION | OUT)
+@composite(namespace="nn.functional", surface=FUNCTION | OUT, overlap=EXACTLY)
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """``input / max(norm, eps)`` with the `p`-norm over `dim`, so that vectors along `dim` have length 1.
 

@@ -13,6 +13,7 @@ from .._arrays import MetaArray, ndarray
 from .._warn import warn_once
 from ..tensor import Tensor, wrap_dim
 from ._spec import (
+    EXACTLY,
     FUNCTION,
     INPLACE,
     METHOD,
@@ -279,7 +280,7 @@ def conjugate(input):
     return conj(input)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
 def conj_physical(input):
     """The complex conjugate; a real tensor as it is."""
     return conjugate.function(input) if input.is_complex() else input

@@ -13,7 +13,17 @@ from flambeau_kernels.cpu import scatter as kernel
 from .. import _state, dtypes
 from .._arrays import restride
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive, refuse_other_dtype_out
+from ._spec import (
+    EXACTLY,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    NEVER,
+    OUT,
+    composite,
+    primitive,
+    refuse_other_dtype_out,
+)
 from .select import I8, check_bounds, check_same_dtype, converted_back, long_index
 
 FEW = kernel.COMPILED_FROM                           # places that are looked at by numpy
@@ -26,7 +36,9 @@ def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
     check_bounds(IndexError, name, index, 0, input.numel(), negative=True)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=lambda input, index: _check_flat("take", input, index))
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=lambda input, index: _check_flat("take", input, index), overlap=NEVER
+)
 def take(input, index):
     """The elements at `index` (int64, may be negative) of `input` seen as a vector, in the shape of `index`.
 
@@ -84,7 +96,7 @@ def _check_flat_put(input, index, source, accumulate):
     _check_flat("put", input, index)
 
 
-@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "index", "source"), check=_check_flat_put)
+@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "index", "source"), check=_check_flat_put, overlap=(EXACTLY, NEVER))
 def put(input, index, source, accumulate=False):
     """`input` with the elements of `source` stored at the flat positions `index`, or added there if `accumulate`."""
 

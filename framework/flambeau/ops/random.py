@@ -17,7 +17,18 @@ from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._parameters import input_of
 from ._refusal import refusing
-from ._spec import FUNCTION, METHOD, OPS, OUT, check_writable, composite, host_only, refuse_other_dtype_out
+from ._spec import (
+    EXACTLY,
+    FUNCTION,
+    METHOD,
+    OPS,
+    OUT,
+    check_writable,
+    composite,
+    host_only,
+    refuse,
+    refuse_other_dtype_out,
+)
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, made_or_refused, refuse_names
 
 SLOW, PLACED = _state.SLOW, _state.PLACED
@@ -210,6 +221,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         bump(self)
         return self
     if isinstance(p, Tensor):
+        refuse(bernoulli, "p", p.expand(self._a.shape), self, self._a.shape, EXACTLY)
         chance = p._a if p.is_meta else _chances(p._a, self._a.shape)
     else:
         chance = _probability(p)
@@ -221,7 +233,7 @@ def _chances(p: Any, shape: Any) -> Any:
         return wrap(p).expand(shape)._a               # to look at the values would wait for the device
     if p.size and not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true for every element of p")
-    return np.broadcast_to(p, shape)
+    return wrap(p).expand(shape)._a
 
 
 def _probability(p: float) -> float:
@@ -561,7 +573,7 @@ def _from_chances(name: str, doc: str) -> Any:
 poisson = _from_chances("poisson", "Counts from the Poisson distribution of the rates in `input`.")
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
 def bernoulli(input, p=None, *, generator=None):
     """Ones with the probabilities in `input` (or `p`, one for all), else zeros, in the shape and dtype of `input`.
 

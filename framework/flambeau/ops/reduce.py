@@ -19,6 +19,7 @@ from .._warn import warn
 from ..tensor import Tensor, wrap, wrap_dim
 from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
+    EXACTLY,
     FUNCTION,
     METHOD,
     OPS,
@@ -176,7 +177,7 @@ amax.raw(_share_raw)
 amin.raw(_share_raw)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
 def aminmax(input, *, dim=None, keepdim=False):
     """The smallest and largest value over `dim` (or all), as a named tuple ``(min, max)``."""
     need_tensor("aminmax", input)
@@ -365,7 +366,7 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
         return along.function(input, dim, keepdim)
 
     extreme.__name__, extreme.__doc__ = name, doc
-    op = composite(surface=FUNCTION | METHOD | OUT)(extreme)
+    op = composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)(extreme)
 
     @op.fast
     def _short(input, dim, keepdim, other):

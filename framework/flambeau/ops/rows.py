@@ -11,7 +11,7 @@ from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, describe, primitive
+from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, NEVER, OUT, composite, describe, primitive
 from .select import (
     EVERY,
     I8,
@@ -57,7 +57,7 @@ def _check_index_select(input, dim, index):
     return input, d, index
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_index_select)
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_index_select, overlap=NEVER)
 def index_select(input, dim, index):
     """The slices of `input` at `index`, a vector of int64 or int32, along `dim`. Raises: IndexError out of range.
 
@@ -135,7 +135,7 @@ def _check_index_add(input, dim, index, source, alpha):
     return input, _check_rows("index_add", input, dim, index, source), index, source, alpha
 
 
-@primitive(surface=EVERY, tensors=("input", "index", "source"), check=_check_index_add)
+@primitive(surface=EVERY, tensors=("input", "index", "source"), check=_check_index_add, overlap=(EXACTLY, NEVER))
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with the slices of ``alpha * source`` added at `index` along `dim`, one after the other.
 
@@ -228,7 +228,7 @@ def _index_combine_vjp(grad, out, input, dim, index, source, reduce, include_sel
     return (grads[0], None, lambda: grads[1]().reshape(source.shape))
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, overlap=(EXACTLY, NEVER))
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """`input` with the slices of `source` combined into those at `index` along `dim`.
 
@@ -271,7 +271,7 @@ def _check_index_copy(input, dim, index, source):
     return input, d, index, source
 
 
-@primitive(surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy)
+@primitive(surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy, overlap=(EXACTLY, NEVER))
 def index_copy(input, dim, index, source):
     """`input` with the slices of `source` stored at `index` along `dim`; of repeated places the last stays."""
 
@@ -327,7 +327,7 @@ def _check_index_fill(input, dim, index, value):
     return input, d, index, fill_number("index_fill", input, value)
 
 
-@primitive(surface=0, tensors=("input", "index"), check=_check_index_fill)
+@primitive(surface=0, tensors=("input", "index"), check=_check_index_fill, overlap={"index": NEVER})
 def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
 
@@ -364,7 +364,7 @@ def _index_fill_vjp(grad, dim, index):
     return (lambda: grad.index_fill(dim, index, 0), None)
 
 
-@primitive(surface=0, tensors=("input", "index", "value"), check=_check_index_fill)
+@primitive(surface=0, tensors=("input", "index", "value"), check=_check_index_fill, overlap={"index": NEVER})
 def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""
 
@@ -380,7 +380,7 @@ def _index_fill_tensor_vjp(grad, dim, index, value_dtype):
     return (kept, None, lambda: converted_back((grad - kept).sum(), value_dtype))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE)
+@composite(surface=FUNCTION | METHOD | INPLACE, overlap={"index": NEVER})
 def index_fill(input, dim, index, value):
     """`input` with every slice at `index` (int64) along `dim` filled with `value`, a number or 0-d Tensor."""
     fill = index_fill_tensor if isinstance(value, Tensor) else index_fill_number

@@ -14,7 +14,7 @@ from .. import _state, dtypes
 from ..dtypes import FLOATING, from_numpy_dtype
 from ..tensor import Tensor, wrap, wrap_dim
 from ._picked import picked, recorded_plainly
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, composite, primitive
+from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, composite, primitive
 from .join import cat
 from .shape import narrow
 
@@ -37,7 +37,7 @@ def _total_shape(input, dim, dtype):
     return input.shape, _dtype_of_total(input.dtype, dtype)
 
 
-@primitive(surface=EVERY, check=_check_scan, autocast="float32")
+@primitive(surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY)
 def cumsum(input, dim, *, dtype=None):
     """The sums of the elements up to each place along `dim`: the shape of `input`.
 
@@ -101,7 +101,7 @@ def _cumsum_raw(grad, input_dtype, dim):
     return (kernels.cast(kernel.reverse_cumsum(grad, dim), input_dtype.numpy),)
 
 
-@primitive(surface=EVERY, check=_check_scan, autocast="float32")
+@primitive(surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY)
 def cumprod(input, dim, *, dtype=None):
     """The products of the elements up to each place along `dim`: the shape of `input`.
 
@@ -206,7 +206,7 @@ def _check_logcumsumexp(input, dim):
     return input, wrap_dim(dim, input.ndim)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_logcumsumexp)
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_logcumsumexp, overlap=EXACTLY)
 def logcumsumexp(input, dim):
     """``log(cumsum(exp(input)))`` along `dim`, computed without overflow."""
 
@@ -255,7 +255,7 @@ def reverse_logcumsumexp(x: Tensor, dim: int) -> Tensor:
 # -- differences -------------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """The `n`-th differences of neighbours along `dim`, which loses `n` elements; of bools, whether they differ.
 

@@ -15,9 +15,11 @@ from .. import _state, dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap, wrap_dim
 from ._spec import (
+    EXACTLY,
     FUNCTION,
     INPLACE,
     METHOD,
+    NEVER,
     OUT,
     Op,
     check_writable,
@@ -153,7 +155,7 @@ def _check_gather(input, dim, index, sparse_grad):
     return input, _check_along("gather", input, dim, index), index, sparse_grad
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_gather)
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_gather, overlap=(NEVER, EXACTLY))
 def gather(input, dim, index, *, sparse_grad=False):
     """The elements of `input` at the places `index` names along `dim`.
 
@@ -233,7 +235,7 @@ def _check_put(input, dim, index, src):
     return input, _check_scatter("scatter", input, dim, index, src), index, src
 
 
-@primitive(surface=0, tensors=("input", "index", "src"), check=_check_put)
+@primitive(surface=0, tensors=("input", "index", "src"), check=_check_put, overlap=(EXACTLY, NEVER))
 def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
 
@@ -292,7 +294,7 @@ def _check_fill_along(input, dim, index, value):
     return input, _check_along("scatter", input, dim, index), index, value
 
 
-@primitive(surface=0, tensors=("input", "index"), check=_check_fill_along)
+@primitive(surface=0, tensors=("input", "index"), check=_check_fill_along, overlap=(EXACTLY, NEVER))
 def scatter_value(input, dim, index, value):
     """`input` with `value` stored at the places `index` names along `dim`."""
 
@@ -324,7 +326,7 @@ def _scatter_value_vjp(grad, dim, index):
     return (lambda: grad.scatter(dim, index, 0), None)
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, overlap=(EXACTLY, NEVER))
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """`input` with values stored at the places `index` names along `dim`.
 
@@ -392,7 +394,7 @@ def _check_scatter_add(input, dim, index, src):
     return input, _check_scatter("scatter_add", input, dim, index, src), index, src
 
 
-@primitive(surface=EVERY, tensors=("input", "index", "src"), check=_check_scatter_add)
+@primitive(surface=EVERY, tensors=("input", "index", "src"), check=_check_scatter_add, overlap=(EXACTLY, NEVER))
 def scatter_add(input, dim, index, src):
     """`input` with the elements of `src` added at the places `index` names along `dim`, one after the other.
 
@@ -542,7 +544,7 @@ def _product_grads(grad: Tensor, out: Tensor, input: Tensor, src: Tensor, includ
     )
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, overlap=(EXACTLY, NEVER))
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """`input` with the elements of `src` combined into the places `index` names along `dim`.
 
@@ -570,7 +572,7 @@ def _scatter_reduce_fast(input, dim, index, src, reduce, *, include_self):
     return scatter_combine.fast_rule(input, dim, index, src, reduce, include_self) if reduce in REDUCES else None
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
 def take_along_dim(input, indices, dim=None):
     """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`.
 

@@ -14,7 +14,7 @@ from . import _lapack
 from ._derive import return_type
 from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, identity_like, matmul, triangle
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
+from ._spec import EXACTLY, FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
 from .shape import broadcast_shapes
 
 BOTH = FUNCTION | OUT
@@ -250,7 +250,7 @@ def _solve_triangular_fast(input, B, *, upper, left, unitriangular):
 _triangular = _lapack.short_way(lambda a, B, upper, unit: _lapack.triangular_now(a, _other(B), upper, unit), square=True)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     """``(X, A)`` with ``A @ X == b``, or ``A.mT @ X == b`` if `transpose`, for triangular `A`.
 

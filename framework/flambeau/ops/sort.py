@@ -12,7 +12,18 @@ from flambeau_kernels.cpu.along import ALL, MOST, Along
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._picked import need_tensor, picked, picks, unrecorded
-from ._spec import FUNCTION, METHOD, OUT, check_nonempty, composite, need_int, primitive, reduced_shape
+from ._spec import (
+    EXACTLY,
+    FUNCTION,
+    METHOD,
+    NEVER,
+    OUT,
+    check_nonempty,
+    composite,
+    need_int,
+    primitive,
+    reduced_shape,
+)
 
 PAIR = ("values", "indices")
 EVERY = FUNCTION | METHOD | OUT
@@ -60,7 +71,7 @@ def _sort_short(input, dim, descending):
 
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, overlap=EXACTLY)
 def sort(input, dim=-1, descending=False, *, stable=False):
     """``(values, indices)``: the elements in ascending (or `descending`) order along `dim`, and where they were.
 
@@ -97,7 +108,7 @@ def _argsort_short(input, dim, descending, stable):
     return None if found is None else wrap(found)
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, overlap=EXACTLY)
 def msort(input):
     """`input` sorted along its first dimension."""
     return sort_pair.function(input, 0, False)[0]
@@ -136,7 +147,7 @@ def _topk_shape(input, k, dim, largest):
     return _pair_shape((*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.ndim else (), input)
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, overlap=EXACTLY)
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """``(values, indices)``: the `k` largest (or smallest) elements along `dim`, the best first, and where they are.
 
@@ -186,7 +197,7 @@ def _reduced_shape(input: Tensor, dim: int, keepdim: bool) -> Any:
     return _pair_shape(reduced_shape(tuple(input.shape), (dim,) if input.ndim else (), keepdim), input)
 
 
-@primitive(surface=EVERY, returns=PAIR, check=_check_kth)
+@primitive(surface=EVERY, returns=PAIR, check=_check_kth, overlap=NEVER)
 def kthvalue(input, k, dim=-1, keepdim=False):
     """``(values, indices)``: the `k`-th smallest element (from 1) along `dim`, and where it is.
 
@@ -309,7 +320,7 @@ def _check_mode(input, dim, keepdim):
     return input, d, keepdim
 
 
-@primitive(surface=EVERY, returns=PAIR, check=_check_mode)
+@primitive(surface=EVERY, returns=PAIR, check=_check_mode, overlap=NEVER)
 def mode(input, dim=-1, keepdim=False):
     """``(values, indices)``: the most frequent element along `dim`, the smallest of several, and its last place."""
 

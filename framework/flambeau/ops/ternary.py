@@ -10,7 +10,7 @@ from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor
 from ._promote import common, like_input, real_common, refuse, result_type
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, looks_at
+from ._spec import EVERYWHERE, EXACTLY, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, looks_at
 
 NO_FOREACH = EVERYWHERE & ~16
 
@@ -70,7 +70,7 @@ def choose(condition, input, other):
     return where(condition != 0, input, other)
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, overlap=EXACTLY)
 def where(condition, input=None, other=None):
     """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension.
 
@@ -114,7 +114,7 @@ def interpolate_between(input, end, weight):
     return where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
 def lerp(input, end, weight):
     """`input` where `weight` is 0, `end` where it is 1, and the straight line through both elsewhere.
 
@@ -223,7 +223,7 @@ def clamp_above(input, max):
     return minimum(input, max)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",))
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",), overlap=EXACTLY)
 def clamp(input, min=None, max=None):
     """`input` limited to ``[min, max]``; either may be None, a number or a Tensor.
 
@@ -253,7 +253,7 @@ def _clamp_in_place(input, min, max):
     return (clamp_above, (input, max)) if max is not None else None if min is None else (clamp_below, (input, min))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
 def clamp_min(input, min):
     """`input`, not below `min`."""
     return clamp_below.function(input, min)
@@ -262,7 +262,7 @@ def clamp_min(input, min):
 clamp_min.in_place(lambda input, min: None if isinstance(min, Tensor) else (clamp_below, (input, min)))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
 def clamp_max(input, max):
     """`input`, not above `max`."""
     return clamp_above.function(input, max)
@@ -279,7 +279,7 @@ def replace_nonfinite(input, nan, posinf, neginf):
     return where(isinf(kept) & (kept > 0), posinf, where(isinf(kept) & (kept < 0), neginf, kept))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf`.
 

@@ -10,7 +10,18 @@ from flambeau_kernels.vocabulary import conj, imag, nearbyint, real, special_pol
 
 from .. import dtypes
 from ._promote import common, floating, only, refuse, result_type, to_bool, to_real
-from ._spec import EVERYWHERE, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, looks_at, saved_tensor
+from ._spec import (
+    EVERYWHERE,
+    EXACTLY,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    composite,
+    elementwise,
+    looks_at,
+    saved_tensor,
+)
 
 NO_FOREACH = EVERYWHERE & ~16
 LN2, LN10 = 0.6931471805599453, 2.302585092994046
@@ -337,7 +348,7 @@ def round_to_tens(input, scale):
     return nearbyint(input / scale) * scale
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.round",))
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.round",), overlap=EXACTLY)
 def round(input, *, decimals=0):
     """`input` rounded to `decimals` places, halves to even; negative `decimals` round to tens, hundreds, ....
 

@@ -5,10 +5,11 @@ name. `_derive.py` turns records into the functions and methods people call; not
 One module for each kind; this one hands out what declarations and the rest of the package use.
 """
 
-from .base import EVERYWHERE, FOREACH, FUNCTION, INPLACE, METHOD, OPS, OUT, Op
+from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER, OPS, OUT, Op
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, renew_views
+from .overlap import refuse, refuse_shared
 from .primitive import PrimitiveOp, primitive
 from .reduction import (
     aligned,
@@ -30,12 +31,14 @@ from .writing import check_inplace, check_writable, refuse_other_dtype_out
 __all__ = [
     "CompositeOp",
     "EVERYWHERE",
+    "EXACTLY",
     "ElementwiseOp",
     "FOREACH",
     "FUNCTION",
     "Geometry",
     "INPLACE",
     "METHOD",
+    "NEVER",
     "OPS",
     "OUT",
     "Op",
@@ -59,6 +62,8 @@ __all__ = [
     "looks_at",
     "primitive",
     "rebase",
+    "refuse",
+    "refuse_shared",
     "reduced_shape",
     "refuse_other_dtype_out",
     "reduction",

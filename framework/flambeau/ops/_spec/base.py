@@ -13,6 +13,7 @@ from ..._arrays import MetaArray
 from ...autograd.tape import Node
 from ...tensor import Tensor, bump
 from .history import rebase
+from .overlap import refuse_shared
 from .writing import (
     check_inplace,
     check_view,
@@ -25,6 +26,10 @@ from .writing import (
 FUNCTION, METHOD, INPLACE, OUT, FOREACH = 1, 2, 4, 8, 16
 EVERYWHERE = FUNCTION | METHOD | INPLACE | OUT | FOREACH
 VIEWED = FUNCTION | METHOD
+
+# Where what is written may share memory with an operand: only if it is that operand as it is, or not at all.
+EXACTLY, NEVER = "exactly", "never"
+Overlap = str | tuple[str | None, str | None] | dict[str, str] | None  # of all operands, of the first and the others, or by name
 
 
 
@@ -48,6 +53,8 @@ class Op:
     `surface` says which forms exist, `namespace` where the function lives ('' for the package, 'nn.functional',
     'special', ...), `aliases` further public names, `autocast` the class of the op under autocast: 'lower' (runs in the
     lower precision), 'float32', 'widest', or None (follows its inputs).
+    `overlap` says of which parameters an ``out``, or the target of the in-place form, may hold memory: `EXACTLY` or `NEVER`; of
+    those it does not name, any.
     """
 
     kind = "op"
@@ -74,6 +81,7 @@ class Op:
         self.older: tuple[tuple[str, ...], ...] = ()
         self.other_dtype = ""  # what is said of an ``out`` of another dtype, where PyTorch has words for this op; {} is that dtype
         self.deprecation = ""  # what the first call warns of
+        self.overlap: dict[str, str] = {}
         self.fast_rule: Any = None
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
@@ -166,6 +174,15 @@ class Op:
             return type(result)(out) if hasattr(result, "_fields") else tuple(out)
         return write_out(self, out, result, args)
 
+    def set_overlap(self, rule: Overlap) -> None:
+        """Take over what a declaration says of memory in common."""
+        if isinstance(rule, dict):
+            self.overlap = rule
+        elif rule is not None:
+            first, others = (rule, rule) if isinstance(rule, str) else rule
+            rules = dict.fromkeys(self.params, others) | {self.params[0]: first}
+            self.overlap = {name: r for name, r in rules.items() if r is not None}
+
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         """Compute and store in `target`, which stays the same object."""
         check_writable(self, target)
@@ -179,6 +196,8 @@ class Op:
         a, made = target._a, result._a
         if made.dtype is not a.dtype or made.shape != a.shape:
             check_inplace(self, target, result)
+        if self.overlap:
+            refuse_shared(self, target, a.shape, (None, *args))
         node = result._n if with_history else None
         if node is not None:
             forget_overwritten(node, target)

@@ -9,7 +9,7 @@ from typing import Any
 from ... import _state
 from ...autograd import engine
 from ...tensor import Tensor
-from .base import FUNCTION, OPS, Op
+from .base import FUNCTION, OPS, Op, Overlap
 
 
 class CompositeOp(Op):
@@ -53,17 +53,20 @@ def composite(
     autocast: str | None = None,
     spread: str | None = None,
     numpy_names: bool | None = None,
+    overlap: Overlap = None,
 ) -> Callable[[Any], CompositeOp]:
     """Declare an op made of other ops; the decorated function is its definition.
 
     Args:
         numpy_names: whether numpy's names for parameters are taken too (see `ops/_parameters.py`). None: outside of
             `nn.functional`, most of which PyTorch has in Python.
+        overlap: which operands may share memory with what is written, see `Op`.
     """
 
     def declare(fn: Any) -> CompositeOp:
         op = CompositeOp(fn, surface, namespace, aliases, autocast)
         op.spread = spread
+        op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
         return op

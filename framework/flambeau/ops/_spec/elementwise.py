@@ -21,6 +21,7 @@ from ...tensor import Tensor, bump, device_of, wrap
 from .._promote import NUMBERS, Rule, common
 from .base import EVERYWHERE, OPS, Op
 from .history import check_versions, rebase
+from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, sum_tensor_to, sum_to
 from .writing import (
     OF_ITS_DTYPE,
@@ -275,9 +276,7 @@ class ElementwiseOp(Op):
         check_writable(self, out)
         if out.dtype is not result and self.qualified in OF_ITS_DTYPE:
             raise_other_dtype(self, result, out)
-        from .. import _overlap
-
-        _overlap.refuse_partly_shared(self, out, args)
+        refuse_partly_shared(self, out, args)
         if out._a.shape != shape:
             resize_out(self, out, shape)
         self._write(out, args, compute, result)
@@ -304,9 +303,7 @@ class ElementwiseOp(Op):
 
     def _apart(self, target: Tensor, args: Any, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """`arrays` with copies of those that `target` overlaps. Raises: RuntimeError where PyTorch refuses such operands."""
-        from .. import _overlap
-
-        _overlap.refuse_partly_shared(self, target, args)
+        refuse_partly_shared(self, target, args)
         return tuple(np.array(a) if self._collides(a, target._a) else a for a in arrays)
 
     @staticmethod

@@ -19,7 +19,7 @@ from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
 from . import short
-from .base import FUNCTION, Op
+from .base import FUNCTION, Op, Overlap
 from .history import check_versions
 from .shapes import common_device
 
@@ -525,6 +525,7 @@ def primitive(
     spread: str | None = None,
     keeps: bool = False,
     numpy_names: bool | None = None,
+    overlap: Overlap = None,
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -535,13 +536,14 @@ def primitive(
         check: ``check(*args) -> args or None`` on Tensors, before the kernel.
         spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
-        numpy_names: as for `composite`.
+        numpy_names, overlap: as for `composite`.
     """
 
     def declare(fn: Any) -> PrimitiveOp:
         op = PrimitiveOp(fn, surface, namespace, aliases, autocast, linear_in, returns, tensors, check)
         op.spread = spread
         op.keeps = keeps
+        op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
         return op

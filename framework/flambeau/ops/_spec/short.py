@@ -17,7 +17,7 @@ import numpy as np
 from ... import _arrays, _state
 from ..._arrays import ndarray
 from ...autograd import tape
-from ...tensor import Tensor
+from ...tensor import Tensor, one_memory
 
 # What a rule may raise on arguments it was not made for.
 REFUSED = (AttributeError, TypeError, ValueError, IndexError, OverflowError, RuntimeWarning)
@@ -194,9 +194,9 @@ def short_in_place(op: Any, store: Any, wraps: str | None, general: Any) -> Any:
     target, *others = tensor_names(op)
     lines, given, _ = _unpack(op, wraps, f"general({', '.join(op.params)})")
     free = "".join(
-        f" and ({name} is None or {name}._v is not {target}._v and {name}._n is None)"
+        f" and ({name} is None or {name}._n is None and not one_memory({name}, {target}))"
         if name in op.defaults
-        else f" and {name}._v is not {target}._v and {name}._n is None"
+        else f" and {name}._n is None and not one_memory({name}, {target})"
         for name in others
     )
     body = [
@@ -215,4 +215,4 @@ def short_in_place(op: Any, store: Any, wraps: str | None, general: Any) -> Any:
         "        pass",
         f"    return general({', '.join(op.params)})",
     ]
-    return compiled(op, "run_inplace", body, store=store, general=general)
+    return compiled(op, "run_inplace", body, store=store, general=general, one_memory=one_memory)

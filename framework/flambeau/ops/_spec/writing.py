@@ -14,6 +14,7 @@ from ..._inference import refuse_write
 from ...autograd import tape
 from ...autograd.tape import Leaf, Node, Overwritten, is_of_nobody
 from ...tensor import Tensor, bump, device_of, wrap
+from .overlap import refuse_shared
 
 
 def check_writable(op: Any, target: Any) -> None:
@@ -119,9 +120,7 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     if out.dtype is not result.dtype and op.qualified in OF_ITS_DTYPE:
         raise_other_dtype(op, result.dtype, out)
     if args:
-        from .. import _overlap
-
-        _overlap.refuse_shared(op, out, result._a.shape, args)
+        refuse_shared(op, out, result._a.shape, args)
     if out._a.shape != result._a.shape:
         resize_out(op, out, result._a.shape)
     if type(out._a) is not MetaArray:

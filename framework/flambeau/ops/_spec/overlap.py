@@ -1,0 +1,57 @@
+"""Which operands may share memory with what is written, as PyTorch has it: an ``out``, or the target of an in-place form.
+
+Memory is compared as PyTorch compares it: arrays without gaps by the bytes they span; an array with gaps between its
+elements is taken to be apart from every other. Where they may overlap, operands are read before anything is written.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import MetaArray, address, contiguous_strides, is_dense
+from ...tensor import Tensor
+
+
+def refuse_shared(op: Any, out: Tensor, shape: tuple[int, ...], args: Any) -> None:
+    """Raise RuntimeError if `out`, once it has `shape`, shares memory with an operand of `op` that may not share it."""
+    rules = op.overlap
+    for name, a in zip(op.params, args, strict=False):
+        rule = rules.get(name)
+        if rule is not None:
+            for x in a if isinstance(a, (list, tuple)) else (a,):
+                if isinstance(x, Tensor):
+                    refuse(op, name, x, out, shape, rule)
+
+
+def refuse_partly_shared(op: Any, out: Tensor, args: Any) -> None:
+    """Raise RuntimeError if `out`, as it is, overlaps an operand of `op` without being it."""
+    for i, a in enumerate(args):
+        if isinstance(a, Tensor):
+            refuse(op, op.params[i], a, out, out._a.shape, "exactly")
+
+
+def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, ...], rule: str) -> None:
+    """Raise RuntimeError where the memory of `operand` and of `out`, resized to `shape`, meets against `rule`."""
+    a, b = operand._a, out._a
+    if type(a) is MetaArray or type(b) is MetaArray or not a.size and operand is not out:
+        return
+    if b.shape == shape:
+        if not np.may_share_memory(a, b) or operand is not out and not (is_dense(a) and is_dense(b)):
+            return
+        strides = b.strides
+    else:
+        low, high = address(b), address(b) + math.prod(shape) * b.itemsize
+        related = operand._v is out._v or np.may_share_memory(a, b)
+        if not related or not is_dense(a) or operand is not out and (address(a) >= high or address(a) + a.nbytes <= low):
+            return
+        strides = contiguous_strides(shape, b.itemsize)
+    alike = a.shape == shape and all(s == t for s, t, n in zip(a.strides, strides, shape, strict=True) if n != 1)
+    if rule == "exactly" and alike and a.dtype == b.dtype and address(a) == address(b):
+        return
+    raise RuntimeError(
+        f"{op.said}(): unsupported operation: some elements of the operand '{name}' and of what is written refer to a single memory "
+        f"location; clone() the operand, or give another out: {name} has shape {list(a.shape)}, what is written {list(out.shape)}"
+    )
