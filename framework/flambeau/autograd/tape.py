@@ -7,6 +7,7 @@ records they belong to; no node refers to a tensor, so the tape makes no referen
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import weakref
@@ -80,6 +81,11 @@ def has_writer(record: list[Any]) -> bool:
 def note_writer(record: list[Any], name: str) -> None:
     """Note in the storage `record` that the operation `name` has written there, and the user's line."""
     record[WRITER : WRITER + 1] = [(name, users_place())]
+
+
+def records_of(places: Any) -> tuple[Any, ...]:
+    """The storage records of index tensors, None for what is none."""
+    return tuple([getattr(k, "_v", None) for k in places])
 
 
 class _Detached:
@@ -255,6 +261,28 @@ def output_node(node: Node, index: int) -> OutputNode:
     made.hooks = None
     made.index = index
     return made
+
+
+class UndefinedDerivative(Node):
+    """An operation whose derivative nobody has defined. Each operation has a subclass, as others have."""
+
+    __slots__ = ()
+    operation = ""
+
+    @staticmethod
+    def make(operation: str, parents: tuple[Any, ...]) -> UndefinedDerivative:
+        made = _undefined(operation)()
+        made.seq, made.parents, made.hooks, made.saved, made.versions = next_seq(), parents, None, (), ()
+        return made
+
+    def vjp(self, grad: Any) -> Any:
+        raise NotImplementedError(f"the derivative for '{self.operation}' is not implemented.")
+
+
+@functools.cache
+def _undefined(operation: str) -> Any:
+    title = f"{''.join(part.title() for part in operation.split('_'))}Backward0"
+    return type(title, (UndefinedDerivative,), {"__slots__": (), "operation": operation, "title": title})
 
 
 def edge_of(parent: Any) -> tuple[Any, int]:

@@ -573,6 +573,9 @@ def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], consta
     lines = [f"if p{i} is None:", f"    g{i} = None", "else:", f"    if kinds[{i}] is not d:", "        return general(self, grad)"]
     if constant is not None and constant == 1:
         lines += [f"    g{i} = grad"]
+    elif constant is not None and constant == 0:
+        constants["zeros"] = np.zeros
+        lines += [f"    g{i} = zeros(shapes[{i}], d)"]
     else:
         constants[f"F{i}"], constants["OP"] = formula, op
         lines += [f"    g{i} = F{i}.direct({', '.join(['grad', *(f'v{r}' for r in reads)])})", f"    if g{i} is None:"]

@@ -180,7 +180,7 @@ def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
             raise RuntimeError(f"{op.name}: ZeroDivisionError: integer division by zero in 'other'")
 
 
-@elementwise(dtype=real_common, scalar_first=True, check=check_integer_divisor)
+@elementwise(dtype=real_common, scalar_first=True, check=check_integer_divisor, partials={})
 def floor_divide(input, other):
     """``floor(input / other)``, elementwise. Raises: RuntimeError for an integer divided by zero."""
     return floor_divide(input, other)
@@ -191,7 +191,7 @@ def floor_divide(input, other):
     dtype=real_common,
     scalar_first=True,
     title="DivBackward1",
-    vjp={"input": lambda grad: grad * 0, "other": lambda grad: grad * 0},
+    partials={"input": lambda: 0, "other": lambda: 0},
 )
 def floor_quotient(input, other):
     """`floor_divide` for floating operands, whose derivative is zero almost everywhere."""
@@ -203,7 +203,7 @@ def floor_quotient(input, other):
     dtype=real_common,
     scalar_first=True,
     title="DivBackward1",
-    vjp={"input": lambda grad: grad * 0, "other": lambda grad: grad * 0},
+    partials={"input": lambda: 0, "other": lambda: 0},
 )
 def trunc_quotient(input, other):
     """``trunc(input / other)`` of floating operands."""
@@ -291,7 +291,7 @@ _by_integers(remainder)
 _by_integers(fmod)
 
 
-@elementwise(surface=0, dtype=like_input, vjp={"input": lambda grad: grad, "of": lambda grad: grad * 0})
+@elementwise(surface=0, dtype=like_input, partials={"input": lambda: 1, "of": lambda: 0})
 def piecewise_constant(input, of):
     """`input`, which depends on `of`, but with derivative zero."""
     return input
@@ -546,7 +546,7 @@ def hypot(input, other):
     dtype=real_floating,
     vjp={
         "input": lambda grad, input, out: where(input == 0, 0, grad * where((input < 0) == (out < 0), 1, -1)),
-        "other": lambda grad: grad * 0,
+        "other": lambda grad: where(grad == 0, 0, 0),
     },
 )
 def copysign(input, other):

@@ -17,7 +17,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import _state, dtypes
 from .._arrays import MetaArray
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, OUT, check_room, composite, host_only, primitive
+from ._spec import FUNCTION, METHOD, OUT, check_room, composite, host_only, primitive, without_derivative
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
@@ -78,6 +78,7 @@ def _distinct(a, consecutive, dim):
 
 def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, return_counts: bool, dim: Any) -> Any:
     found = distinct.function(input.detach(), consecutive, dim)
+    without_derivative("unique_consecutive" if consecutive else "_unique2" if dim is None else "unique_dim", found[0], input)
     kept = tuple(x for x, wanted in zip(found, (True, return_inverse, return_counts), strict=True) if wanted)
     return kept if len(kept) > 1 else kept[0]  # pyright: ignore[reportGeneralTypeIssues]  # the arguments rule the other types out
 
@@ -113,7 +114,7 @@ def _first_of_runs(a: np.ndarray, with_counts: bool) -> Any:
 
 @unique.fast
 def _unique_short(input, sorted, return_inverse, return_counts, dim):
-    if dim is not None or return_counts.__class__ is not bool or not isinstance(input, Tensor):
+    if dim is not None or return_counts.__class__ is not bool or not isinstance(input, Tensor) or input._n is not None:
         return None
     a = input._a
     if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
@@ -141,6 +142,8 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 @unique_consecutive.fast
 def _consecutive_short(input, return_inverse, return_counts, dim):
     if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not isinstance(input, Tensor):
+        return None
+    if input._n is not None:
         return None
     a = input._a
     if a.__class__ is not np.ndarray or a.dtype.char not in "fdlib" or not a.size or not a.flags.c_contiguous:
@@ -367,7 +370,9 @@ def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
     return wrap(made) if small.add_along(made, 0, a, w) is not None or scatter.combine_along(made, 0, a, w, "sum") else None
 
 
-bincount.not_differentiable = "counts are constant, and PyTorch defines no gradient of weights"
+@bincount.vjp
+def _bincount_vjp(grad):
+    raise NotImplementedError("the derivative for 'bincount' is not implemented.")  # PyTorch defines none either
 
 
 @bincount.kernel
@@ -557,6 +562,8 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
         raise TypeError("histogram() received an invalid combination of arguments: 'range' goes with a number of bins only")
     weights = None if weight is None else weight.reshape(-1) if weight.shape == input.shape else weight
     hist, edges = _histogram(input.detach().reshape(-1, 1), [bins], range, weights, density)
+    for x in (hist, *(() if isinstance(bins, Tensor) else edges)):
+        without_derivative("histogram", x, input, weight)
     return _derive.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
 
 
@@ -578,6 +585,8 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     if len(each) != input.shape[-1]:
         raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
     hist, edges = _histogram(input.detach(), each, range, weight, density)
+    for x in (hist, *(e for b, e in zip(each, edges, strict=True) if not isinstance(b, Tensor))):
+        without_derivative("histogramdd", x, input, weight)
     return _derive.return_type("histogramdd", ("hist", "bin_edges"))(
         (hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True)))
     )

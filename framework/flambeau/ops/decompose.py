@@ -272,7 +272,7 @@ def _householder(name: str, input: Any, tau: Any) -> Tensor:
             f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], "
             f"but got {tuple(tau.shape[:-1])} and {tuple(input.shape[:-2])}"
         )
-    made = identity_like(input)
+    made = OPS["piecewise_constant"].function(identity_like(input), input)  # also without a reflector a function of `input`
     for v, t in reversed(_reflectors(input, tau)):
         made = _reflected(v, t, made)
     return made

@@ -63,7 +63,7 @@ def _length_vjp(grad, out, input, p, dim, shared):
     if p == 2:
         return (input * (grad / safe).where(out != 0, 0),)
     if p == 0:
-        return (input * 0 * grad,)
+        return (input.new_zeros(input.shape),)
     if p == 1:
         return (input.sgn() * grad,)
     if np.isinf(p):

@@ -420,9 +420,9 @@ def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
 def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
     """The rows ``(n, D)`` of each bag made one: ``(count, D)``."""
     if mode == "max":
-        at = kernels.segment_argmax(picked._a, bags, count)
         if not picked.shape[0]:
-            return picked.new_zeros((count, picked.shape[1]))
+            return rows_added.function(picked, wrap(bags), count, -1, False)
+        at = kernels.segment_argmax(picked._a, bags, count)
         return picked.gather(0, wrap(np.maximum(at, 0))).where(wrap(at >= 0), 0)
     return rows_added.function(picked, wrap(bags), count, -1, False)
 

@@ -202,7 +202,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
         k = key[0]._a
         if k.__class__ is ndarray and k.ndim and (k.dtype is I8 or k.dtype is B1 and k.size and not recording):
             made = scatter.pick(self._a, (k,))
-            return recorded(index, made, (self._n,), (self._a.shape, key), (None, None)) if recording else wrap(made)
+            return recorded(index, made, (self._n,), (self._a.shape, key), (None, (key[0]._v,))) if recording else wrap(made)
     if len(key) == 2 and not recording and key[0].__class__ is Tensor is key[1].__class__:
         made = small.pick_pairs(self._a, key[0]._a, key[1]._a)
         if made is not None:
@@ -223,7 +223,9 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
         a = self._a
     places = places_of(there, dots, a.ndim)
     indices = tuple([None if k is None else wrap(k) for k in places])
-    return recorded(index, scatter.pick(a, there), (self._n,), (a.shape, indices), (None, None))
+    # Overwriting a tensor of the key before backward is to be noticed.
+    theirs = tuple([k._v for k in key if k.__class__ is Tensor])
+    return recorded(index, scatter.pick(a, there), (self._n,), (a.shape, indices), (None, theirs))
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
@@ -303,7 +305,7 @@ def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ..
 # -- picking -------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, index_tensors="indices")
 def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 
@@ -388,7 +390,13 @@ def _check_put(input, indices, values, accumulate):
     return input, tuple(expanded), values, bool(accumulate)
 
 
-@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "values"), check=_check_put, overlap=(EXACTLY, NEVER))
+@primitive(
+    surface=FUNCTION | METHOD | INPLACE,
+    tensors=("input", "values"),
+    check=_check_put,
+    index_tensors="indices",
+    overlap=(EXACTLY, NEVER),
+)
 def index_put(input, indices, values, accumulate=False):
     """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`.
 

@@ -486,7 +486,7 @@ def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Te
         made = made * alpha
     shape = made._a.shape
     if beta == 0:
-        return made + input.expand(shape) * 0 if input.requires_grad else made
+        return OPS["piecewise_constant"].function(made, input) if input.requires_grad else made
     own = input._a.shape
     if own != shape and own != shape[len(shape) - len(own) :]:  # sums stretch the others themselves
         input = input.expand(shape)

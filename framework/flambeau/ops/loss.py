@@ -441,7 +441,7 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
         node.parents = (parent,)
         node.hooks = None
         node.saved = (saved, kept)
-        node.versions = ([0, 0, None, None], None)
+        node.versions = ([0, 0, None, None], (target._v, None if weight is None else weight._v))
         node.shape = 0
     return made
 

@@ -12,7 +12,19 @@ from . import parts, shape
 from ._parameters import input_of
 from ._promote import result_type
 from ._refusal import refusing
-from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, NEVER, OPS, OUT, composite, primitive, sum_tensor_to
+from ._spec import (
+    EXACTLY,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    NEVER,
+    OPS,
+    OUT,
+    composite,
+    primitive,
+    sum_tensor_to,
+    without_derivative,
+)
 
 
 @composite(surface=METHOD, spread="size")
@@ -168,7 +180,8 @@ def heaviside(input, values):
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     if input.is_complex():
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
-    return OPS["where"].function(input == 0, values, (input > 0).to(input.dtype))
+    x = input.detach()
+    return without_derivative("heaviside", OPS["where"].function(x == 0, values.detach(), (x > 0).to(x.dtype)), input, values)
 
 
 def resize_as_(input: Any = ..., the_template: Any = ..., *, memory_format: Any = None, **named: Any) -> Tensor:

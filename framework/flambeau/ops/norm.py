@@ -276,7 +276,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     out = normalize_trailing(input, normalized_shape, weight, bias, eps)
     mean, inverse = _statistics(input, _dims_of(input, normalized_shape), True, eps)
     kind = _kind_of_statistics(input, weight)
-    return out, mean.to(kind), inverse.to(kind)
+    return out, mean.detach().to(kind), inverse.detach().to(kind)
 
 
 def _check_rms(input, normalized_shape, weight, eps, keep):
@@ -707,7 +707,8 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         return out, wrap(np.empty(0, kind.numpy)), wrap(np.empty(0, kind.numpy))
     if keep.mean is None:
         return out, *(wrap(MetaArray((input.shape[1],), kind.numpy)) for _ in range(2))
-    return out, wrap(_cast(keep.mean[0], kind.numpy)), wrap(_cast(keep.inverse[0], kind.numpy))
+    # Copies: the rule of the gradient reads those that were kept.
+    return out, wrap(np.array(keep.mean[0], kind.numpy)), wrap(np.array(keep.inverse[0], kind.numpy))
 
 
 # -- instance and group --------------------------------------------------------------------------------------
@@ -936,7 +937,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's 
     out = normalize_groups(input, group, weight, bias, eps)
     mean, inverse = _statistics(input.reshape(N, group, C // group * HxW), [2], False, eps)
     kind = _kind_of_statistics(input, weight)
-    return out, mean.to(kind), inverse.to(kind)
+    return out, mean.detach().to(kind), inverse.detach().to(kind)
 
 
 # -- others --------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def _norm_vjp(grad, input, out, order, dims, keepdim):
     g, norm = spread_dims(grad, shape, dims, keepdim), spread_dims(out, shape, dims, keepdim)
     sign = input.sgn() if input.is_complex() else input.sign()
     if order == 0:
-        return (input * 0,)
+        return (input.new_zeros(input.shape),)
     if order == 1:
         return (sign * g,)
     if abs(order) == inf:

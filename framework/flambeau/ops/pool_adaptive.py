@@ -343,7 +343,7 @@ def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_ind
     from .join import stack
 
     if not input.shape[0]:
-        empty = input.new_zeros((0, input.shape[1], *sizes))
+        empty = input[(..., *(slice(0, m) for m in sizes))].clone()  # nothing, with the history of the input
         return (empty, empty.to(dtypes.int64)) if return_indices else empty
     pairs = [
         [largest_in(input[i, c].unsqueeze(0), windows[i][c], True) for c in range(input.shape[1])]

@@ -555,7 +555,16 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
         made = like.new_empty(tuple(shape), dtype=d).normal_(generator=generator) * std + mean
     finally:
         _state.set_grad(with_tape)
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    if out is not None:
+        return out.resize_(made.shape).copy_(made)
+    for x in (mean, std):
+        made = _constant_in(x, made)
+    return made
+
+
+def _constant_in(x: Any, made: Tensor) -> Tensor:
+    """The drawn numbers `made`, which depend on `x` but whose derivative counts as zero."""
+    return OPS["piecewise_constant"].function(made, x) if isinstance(x, Tensor) and x.requires_grad else made
 
 
 def _from_chances(name: str, doc: str) -> Any:
@@ -564,7 +573,7 @@ def _from_chances(name: str, doc: str) -> Any:
             return wrap(MetaArray(tuple(input.shape), input.dtype.numpy))
         if type(input._a) is not np.ndarray:
             raise NotImplementedError(f"{name}: not drawn on device cuda yet. Draw on the CPU and move the result: .cuda()")
-        return wrap(getattr(_kernels(), name)(_stream(generator), input._a))
+        return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._a)))
 
     draw.__name__, draw.__doc__ = name, doc
     return composite(surface=FUNCTION)(draw)
@@ -596,7 +605,7 @@ def bernoulli(input, p=None, *, generator=None):
         made.bernoulli_(input.detach() if p is None else p, generator=generator)
     finally:
         _state.set_grad(with_tape)
-    return made * input * 0 + made if input.requires_grad else made
+    return _constant_in(input, made)
 
 
 def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:

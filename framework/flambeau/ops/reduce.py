@@ -137,7 +137,7 @@ def _prod_raw(grad, out, input, count):
 def _share(grad, out, input, shape, dims, keepdim):
     """Elements equal to the extreme share the gradient equally."""
     at = (input == spread_dims(out, shape, dims, keepdim)) | (isnan_tensor(input) & isnan_tensor(spread_dims(out, shape, dims, keepdim)))
-    return at * spread_dims(grad / at.sum(dims or None, keepdim), shape, dims, keepdim)
+    return spread_dims(grad / at.sum(dims or None, keepdim), shape, dims, keepdim).where(at, 0)
 
 
 def isnan_tensor(x: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ def _share_raw(grad, out, input, count):
     at = input == out
     at |= (input != input) & (out != out)
     axes = None if out.ndim == 0 else tuple(d for d, n in enumerate(out.shape) if n != input.shape[d])
-    return at * (grad / np.asarray(at.sum(axes, keepdims=True), grad.dtype))
+    return np.where(at, grad / np.asarray(at.sum(axes, keepdims=True), grad.dtype), grad.dtype.type(0))
 
 
 amax.raw(_share_raw)

@@ -223,7 +223,7 @@ def _index_combine_shape(input, dim, index, source, reduce, include_self):
 @index_combine.vjp
 def _index_combine_vjp(grad, out, input, dim, index, source, reduce, include_self):
     if not index.numel() or not input.numel():
-        return (grad, None, lambda: source * 0)
+        return (grad, None, lambda: source.new_zeros(source.shape))
     grads = combine_grads(grad, out, input, source, reduce, include_self, _Rows(dim, index, tuple(input.shape)))
     return (grads[0], None, lambda: grads[1]().reshape(source.shape))
 

@@ -124,7 +124,7 @@ cumprod.fast(_running_short(Along("running", "mul"), _product_of))
 @cumprod.vjp
 def _cumprod_vjp(grad, out, input, dim, dtype):
     if not input.numel():
-        return (input * 0,)
+        return (input.new_zeros(input.shape),)
     x = input if input.dtype is grad.dtype else input.to(grad.dtype)
     if not x.ndim:
         made = grad
@@ -235,7 +235,7 @@ def _logcumsumexp_shape(input, dim):
 @logcumsumexp.vjp
 def _logcumsumexp_vjp(grad, out, input, dim):
     if not input.numel():
-        return (input * 0,)
+        return (input.new_zeros(input.shape),)
     # The gradients' logarithms are summed, as the exponentials may overflow: of real ones, positive and negative apart.
     floor = dtypes.finfo(grad.dtype).min
 
@@ -317,7 +317,7 @@ def _differences(a, dim):
 @differences.vjp
 def _differences_vjp(grad, dim):
     # Of neighbours again, with zeros around, and the other way round.
-    edge = narrow(grad, dim, 0, 1) * 0
+    edge = grad.new_zeros(narrow(grad, dim, 0, 1).shape)
     return (-differences(cat([edge, grad, edge], dim), dim),)
 
 

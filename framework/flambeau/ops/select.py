@@ -472,7 +472,7 @@ def _scatter_combine_shape(input, dim, index, src, reduce, include_self):
 @scatter_combine.vjp
 def _scatter_combine_vjp(grad, out, input, dim, index, src, reduce, include_self):
     if not index.numel():
-        return (grad, None, lambda: src * 0)
+        return (grad, None, lambda: src.new_zeros(src.shape))
     corner = src if src.shape == index.shape else src[tuple(slice(0, n) for n in index.shape)]
     places = Along(dim, index, tuple(input.shape))
     grads = combine_grads(grad, out, input, corner, reduce, include_self, places)

@@ -556,4 +556,4 @@ def lstsq(input, b, rcond=None, *, driver=None):
         rank = rank.new_zeros((0,))
     if driver in ("gels", "gelsy"):
         values = values.new_zeros((0,))
-    return LeastSquares((solution.squeeze(-1) if vector else solution, residuals, rank, values))
+    return LeastSquares((solution.squeeze(-1) if vector else solution, residuals, rank, values.detach()))

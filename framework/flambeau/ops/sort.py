@@ -271,7 +271,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     def _whole_vjp(grad, out, input):
         at = (input == out) | ((input != input) & (out != out))
         # Elements equal to the median share its gradient.
-        return (at * (grad / at.sum()),)
+        return ((grad / at.sum()).where(at, 0),)
 
     def public(input, dim=None, keepdim=False):
         need_tensor(name, input)
@@ -287,7 +287,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     @single.raw
     def _whole_raw(grad, out, input):
         at = (input == out) | ((input != input) & (out != out))
-        return (np.asarray(at * (grad / max(1, int(at.sum())))),)
+        return (np.where(at, grad / max(1, int(at.sum())), grad.dtype.type(0)),)
 
     @op.fast
     def _short(input, dim, keepdim):

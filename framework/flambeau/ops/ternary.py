@@ -24,7 +24,7 @@ def _copy_dtype(op: Any, args: Any) -> Any:
     surface=INPLACE,
     namespace="Tensor",
     dtype=_copy_dtype,
-    vjp={"input": lambda grad: grad * 0, "source": lambda grad: grad},
+    partials={"input": lambda: 0, "source": lambda: 1},
     title="CopyBackwards",
 )
 def overwrite(input, source):

@@ -69,7 +69,7 @@ def abs(input):
     return abs(input)
 
 
-@elementwise(dtype=common, surface=NO_FOREACH, vjp={"input": lambda grad: grad * 0}, check=_refuse_complex)
+@elementwise(dtype=common, surface=NO_FOREACH, partials={"input": lambda: 0}, check=_refuse_complex)
 def sign(input):
     """-1, 0 or 1, by the sign of `input`; 0 for nan."""
     return sign(input)
@@ -306,19 +306,19 @@ def _rounding(op: Any, args: Any) -> Any:
     return d, d
 
 
-@elementwise(dtype=_rounding, ufunc=np.floor, vjp={"input": lambda grad: grad * 0})
+@elementwise(dtype=_rounding, ufunc=np.floor, partials={"input": lambda: 0})
 def floor(input):
     """The largest integer not above `input`."""
     return floor(input)
 
 
-@elementwise(dtype=_rounding, ufunc=np.ceil, vjp={"input": lambda grad: grad * 0})
+@elementwise(dtype=_rounding, ufunc=np.ceil, partials={"input": lambda: 0})
 def ceil(input):
     """The smallest integer not below `input`."""
     return ceil(input)
 
 
-@elementwise(dtype=_rounding, ufunc=np.trunc, aliases=("fix",), vjp={"input": lambda grad: grad * 0})
+@elementwise(dtype=_rounding, ufunc=np.trunc, aliases=("fix",), partials={"input": lambda: 0})
 def trunc(input):
     """`input` without its fraction."""
     return trunc(input)
@@ -330,19 +330,19 @@ def frac(input):
     return input - trunc(input)
 
 
-@elementwise(surface=0, dtype=_rounding, vjp={"input": lambda grad: grad * 0}, title="RoundBackward0")
+@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward0")
 def round_to_integer(input):
     """The nearest integer, halves to even."""
     return nearbyint(input)
 
 
-@elementwise(surface=0, dtype=_rounding, vjp={"input": lambda grad: grad * 0}, title="RoundBackward1")
+@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward1")
 def round_to_decimals(input, scale):
     """The nearest multiple of ``1 / scale``."""
     return nearbyint(input * scale) / scale
 
 
-@elementwise(surface=0, dtype=_rounding, vjp={"input": lambda grad: grad * 0}, title="RoundBackward1")
+@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward1")
 def round_to_tens(input, scale):
     """The nearest multiple of `scale`."""
     return nearbyint(input / scale) * scale

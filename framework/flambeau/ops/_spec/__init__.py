@@ -8,7 +8,7 @@ One module for each kind; this one hands out what declarations and the rest of t
 from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER, OPS, OUT, Op
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
-from .history import rebase, register_view, renew_views
+from .history import rebase, register_view, renew_views, without_derivative
 from .overlap import refuse, refuse_shared
 from .primitive import PrimitiveOp, primitive
 from .reduction import (
@@ -75,5 +75,6 @@ __all__ = [
     "sum_tensor_to",
     "sum_to",
     "view",
+    "without_derivative",
     "wrap_dims",
 ]

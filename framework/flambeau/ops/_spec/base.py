@@ -201,6 +201,8 @@ class Op:
         node = result._n if with_history else None
         if node is not None:
             forget_overwritten(node, target)
+        elif target._n is not None and _state.grad_enabled():  # what is stored does not depend on what was there
+            return OPS["Tensor.overwrite"].run_inplace(target, result)
         if type(a) is not MetaArray and OPS["Tensor.overwrite"].formula.direct_(a, made) is None:
             kernels.store(a, made)
         bump(target)

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import flambeau_kernels as kernels
+
 from ... import _state
 from ...autograd import engine
-from ...tensor import Tensor
+from ...tensor import Tensor, bump
 from .base import FUNCTION, OPS, Op, Overlap
+from .history import rebase
+from .writing import check_inplace, check_view, check_writable, forget_overwritten
 
 
 class CompositeOp(Op):
@@ -32,11 +36,46 @@ class CompositeOp(Op):
             if found is not None:
                 op, given = found
                 return _stored_by(op)(*given)
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if _state.grad_enabled() and any(t._n is not None for t in (target, *tensors)):
+            return self._run_recorded(target, args)
         return super().run_inplace(target, *args)
+
+    def _run_recorded(self, target: Tensor, args: tuple[Any, ...]) -> Tensor:
+        """Compute, record and store in `target`: several operations may have read it, not only the last."""
+        check_writable(self, target)
+        check_view(self, target)
+        begin = _state.next_seq()
+        result = self.run(target, *args)
+        if result._a is target._a:
+            bump(target)
+            return target
+        check_inplace(self, target, result)
+        made = _nodes_since(begin, result._n)
+        for node in made:
+            forget_overwritten(node, target)
+        if target._b is not None or not made:
+            return OPS["Tensor.overwrite"].run_inplace(target, result)
+        kernels.store(target._a, result._a)
+        bump(target)
+        rebase(target, result._n)
+        return target
 
     def run(self, *args: Any) -> Any:
         count = len(self.positional)
         return self.fn(*args[:count], **dict(zip(self.keyword_only, args[count:], strict=True)))
+
+
+def _nodes_since(begin: int, node: Any) -> list[Any]:
+    """The nodes that lead to `node`, and itself, recorded since `begin`."""
+    found: list[Any] = []
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node is not None and node.seq > begin and node not in found:
+            found.append(node)
+            stack += node.parents
+    return found
 
 
 @cache

@@ -10,6 +10,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.vocabulary import where
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
@@ -122,7 +123,7 @@ class ElementwiseOp(Op):
         self._operands = len(self.params) if self.short is None else len(self.positional)  # of plans
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
-        self.differentiable = bool(partials) or bool(vjps)
+        self.differentiable = partials is not None or bool(vjps)
 
     def has_gradient(self, name: str) -> bool:
         """Whether a derivative with respect to parameter `name` is declared."""
@@ -324,8 +325,10 @@ class ElementwiseOp(Op):
             )
         if not dtypes.can_cast(result, target.dtype):
             raise RuntimeError(f"{self.said}_: {cannot_be_cast(result, target.dtype)}")
-        records = self.differentiable and target.dtype.category >= FLOATING and _state.grad_enabled()
-        if records and any(isinstance(a, Tensor) and a._n is not None for a in args):
+        records = target.dtype.category >= FLOATING and _state.grad_enabled()
+        if records and not self.differentiable and target._n is not None:
+            OPS["Tensor.overwrite"].run_inplace(target, self.run(*args))
+        elif records and self.differentiable and any(isinstance(a, Tensor) and a._n is not None for a in args):
             check_view(self, target)
             before = wrap(target._a, target._n)
             before._v = target._v
@@ -404,11 +407,12 @@ class ElementwiseOp(Op):
             return Formula(given, f"{self.name}_grad_{name}"), tuple(order.index(r) for r in reads), None
         partial = (self.partials or {}).get(name)
         if partial is None:
-            raise RuntimeError(f"{self.said}: the derivative with respect to '{name}' is not defined")
+            raise NotImplementedError(f"the derivative for '{self.said}{f': {name}' if self.partials else ''}' is not implemented.")
         reads = partial.__code__.co_varnames[: partial.__code__.co_argcount]
         if not reads:
             constant = partial()
-            return Formula(lambda grad: grad * constant, f"{self.name}_grad_{name}"), (), constant
+            formula = (lambda grad: grad * constant) if constant else _nothing
+            return Formula(formula, f"{self.name}_grad_{name}"), (), constant
         combined = _times_partial(partial, len(reads))
         return Formula(combined, f"{self.name}_grad_{name}"), tuple(order.index(r) for r in reads), None
 
@@ -417,6 +421,8 @@ class ElementwiseOp(Op):
         formula, reads, constant = self.gradient(i)
         if constant is not None and constant == 1:
             result = grad
+        elif constant is not None and constant == 0 and type(grad) is ndarray:
+            return np.zeros(node.shape[i], node.dtype[i])
         else:
             values = [node.saved[r] for r in reads]
             compute = grad.dtype
@@ -445,6 +451,8 @@ class ElementwiseOp(Op):
     def grad_tensor(self, i: int, node: Node, grad: Tensor) -> Tensor:
         """The gradient of argument `i` as a differentiable Tensor expression."""
         formula, reads, constant = self.gradient(i)
+        if constant is not None and constant == 0:
+            return grad.detach().new_zeros(node.shape[i], dtype=from_numpy_dtype(node.dtype[i]))
         if constant is not None:
             result = grad if constant == 1 else grad * constant
         else:
@@ -471,7 +479,7 @@ class ElementwiseOp(Op):
             if self.params[i] in self.vjps:
                 term = formula.bind(tensor_words())(tangent, *_as_floats([values[r] for r in reads], tangent))
             elif constant is not None:
-                term = tangent if constant == 1 else tangent * constant
+                term = tangent if constant == 1 else tangent * constant if constant else tangent.detach().new_zeros(tangent.shape)
             else:
                 partial = Formula(self.partials[self.params[i]]).bind(tensor_words())
                 term = tangent * partial(*_as_floats([values[r] for r in reads], tangent))
@@ -525,6 +533,11 @@ def _formulas(fn: Any, ufunc: Any) -> tuple[Formula, Formula | None]:
     if ufunc is not None:
         raise TypeError(f"{fn.__name__}: a ufunc goes with at most one keyword-only parameter")
     return Formula(whole), None
+
+
+def _nothing(grad):  # a formula
+    """The zero gradient, also where `grad` is infinite or nan."""
+    return where(grad == 0, 0, 0)
 
 
 def _times_partial(partial: Any, arity: int) -> Any:
@@ -625,7 +638,8 @@ def elementwise(
     Args:
         dtype: rule from `_promote` giving the compute and result dtypes.
         partials: for each differentiable parameter the partial derivative, a function of the names it reads (`out` or
-            parameters); only those are saved. None: not differentiable.
+            parameters); only those are saved. None: constant almost everywhere, results have no history. Empty: nobody has
+            defined a derivative, results have a history and backward raises.
         vjp: where a product with the partial is not what is wanted (masks), the gradient itself, a function of `grad` first.
         ufunc: numpy ufunc that equals the formula when keyword-only parameters have their defaults.
         check: ``check(op, *args)`` raising on bad arguments.

@@ -17,6 +17,14 @@ from ...tensor import Tensor
 from .region import Region
 
 
+def without_derivative(operation: str, result: Tensor, *operands: Any) -> Tensor:
+    """`result` of `operation`, with a history if an operand has one: backward through it raises NotImplementedError."""
+    parents = tuple(x._n for x in operands if isinstance(x, Tensor) and x._n is not None)
+    if parents and _state.grad_enabled():
+        result._n = tape.UndefinedDerivative.make(operation, parents)
+    return result
+
+
 def rebase(tensor: Tensor, node: Node) -> None:
     """Make `node` the history of `tensor`, of its base, and of every other view of that base."""
     tape.note_writer(tensor._v, node.name())
@@ -124,7 +132,13 @@ def check_versions(node: Node) -> None:
     """Raise RuntimeError if something `node` saved has been written, or detached in place, since."""
     seq = node.seq
     for record in node.versions:
-        if record is not None and (record.__class__ is tuple or record[1] > seq):
+        if record is None:
+            continue
+        if record.__class__ is tuple:
+            for each in record:
+                if each is not None and each[1] > seq:
+                    _look_closer(node, record)
+        elif record[1] > seq:
             _look_closer(node, record)
     for value in node.saved:
         if type(value) is Overwritten:
@@ -137,7 +151,9 @@ def _look_closer(node: Node, record: Any) -> None:
     saved = [s for s, v in zip(node.saved, node.versions, strict=False) if v is record]
     records = record if record.__class__ is tuple else (record,)
     for r in records:
-        for value in saved[0] if records is record else saved:
+        if r is None:
+            continue
+        for value in saved[0] if records is record and isinstance(saved[0], list) else saved:
             if tape.was_detached(r, value, node):
                 where = node.made_at()
                 raise RuntimeError(
@@ -153,9 +169,9 @@ def raise_overwritten(node: Node, record: Any) -> None:
     index = next((i for i, v in enumerate(node.versions) if v is record), 0)
     saved = next((s for s, v in zip(node.saved, node.versions, strict=False) if v is record), None)
     if record.__class__ is tuple:  # of a list of tensors
-        at = next(i for i, r in enumerate(record) if tape.written_at(r) > node.seq)
-        saved, record = saved[at], record[at]
-    shape = list(saved.shape) if isinstance(saved, ndarray) else "unknown"
+        at = next(i for i, r in enumerate(record) if r is not None and tape.written_at(r) > node.seq)
+        saved, record = saved[at] if isinstance(saved, (list, tuple)) else saved, record[at]
+    shape = list(saved.shape) if hasattr(saved, "shape") else "unknown"
     where = node.made_at()
     op = node.op
     names = ("result", *op.params) if op.kind == "elementwise" else getattr(op, "saved_names", ())

@@ -73,7 +73,7 @@ class PrimitiveNode(Node):
         return node
 
     def _tensor(self, name: str, value: Any, record: Any) -> Any:
-        if record is None:
+        if record is None or type(record) is tuple and name not in self.op.tensor_params:
             return value
         if type(record) is tuple:  # a list of tensors
             start = self.op.tensor_index(self, name)
@@ -112,6 +112,7 @@ class PrimitiveOp(Op):
     node_base = PrimitiveNode
     is_view = False
     keeps = False
+    index_tensors: str | None = None
     saves_plainly = False
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, linear_in: Any, returns: Any,
@@ -426,7 +427,7 @@ class PrimitiveOp(Op):
                 return value._a, value._v
             if name in self.tensor_params and isinstance(value, (list, tuple)):
                 return [t._a for t in value], tuple(t._v for t in value)
-            return value, None
+            return value, tape.records_of(value) if name == self.index_tensors else None
         if name.endswith("_shape"):
             value = named[name[:-6]]
             if isinstance(value, (list, tuple)):
@@ -526,6 +527,7 @@ def primitive(
     keeps: bool = False,
     numpy_names: bool | None = None,
     overlap: Overlap = None,
+    index_tensors: str | None = None,
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -535,6 +537,7 @@ def primitive(
         returns: field names when several results come as a named tuple.
         check: ``check(*args) -> args or None`` on Tensors, before the kernel.
         spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
+        index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
         numpy_names, overlap: as for `composite`.
     """
@@ -546,6 +549,7 @@ def primitive(
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
+        op.index_tensors = index_tensors
         return op
 
     return declare

@@ -30,7 +30,7 @@ def compiled(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
     constants.update(
         OP=op, Node=op.node_class, new=object.__new__, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
         users_place=tape.users_place, getframe=sys._getframe, OWN_FILES=tape.OWN_FILES, holds_arrays=tape.holds_arrays,
-        REFUSED=REFUSED, asarray=np.asarray,
+        records_of=tape.records_of, REFUSED=REFUSED, asarray=np.asarray,
     )  # fmt: skip
     text = f"def make({', '.join(constants)}):\n" + "".join(f"    {line}\n" for line in lines) + f"    return {name}\n"
     return _derive.compile_text(text, f"{op.qualified} {name}", constants)
@@ -125,6 +125,8 @@ def _saved(op: Any, name: str, optional: list[str], given: dict[str, str], sever
     if name == "kept" and op.keeps:
         return "_kept", "None"  # ops have parameters of the name without the underscore
     if name in op.params:
+        if name == op.index_tensors:
+            return given[name], f"records_of({given[name]})"
         if name not in op.tensor_params:
             return given[name], "None"
         texts = (f"{name}._a", f"{name}._v")
