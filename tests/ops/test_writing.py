@@ -244,3 +244,12 @@ def test_statistics_that_batch_norm_hands_out_are_not_those_it_reads():
         grads.append(x.grad)
 
     assert fb.equal(*grads)
+
+
+def test_statistics_have_a_history_where_pytorch_gives_them_one():
+    x = numbers(2, 4).requires_grad_()
+    of_layer = fb.native_layer_norm(x, (4,), None, None, 1e-5)
+    of_group = fb.native_group_norm(x, None, None, 2, 4, 1, 2, 1e-5)
+
+    assert [t.requires_grad for t in of_layer] == [True, False, False]
+    assert [t.requires_grad for t in of_group] == [True, True, True]

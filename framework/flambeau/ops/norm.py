@@ -937,7 +937,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's 
     out = normalize_groups(input, group, weight, bias, eps)
     mean, inverse = _statistics(input.reshape(N, group, C // group * HxW), [2], False, eps)
     kind = _kind_of_statistics(input, weight)
-    return out, mean.detach().to(kind), inverse.detach().to(kind)
+    return out, mean.to(kind), inverse.to(kind)
 
 
 # -- others --------------------------------------------------------------------------------------------------
