@@ -1,30 +1,41 @@
 """Flags that every op consults, and the thread-local state behind them.
 
-Generated entry points read two plain globals: `SLOW` (some unusual mode is on: take the slow path) and `GRAD` (no thread
-has switched recording off, so there is no need to ask which thread this is). Functions that make tensors read `PLACED`
-(some thread has a default device) and `MARKING` (some thread is in inference mode); those that save or overwrite tensors read
-`MARKED` (some thread has been). `share` gives a namespace its copy of all of them.
+Generated entry points read two plain globals, which only spare a look at the thread: `INTERPRETED` (some thread has
+interpreters or modes in force, or a class of operands overrides functions: look at this thread and these operands) and `GRAD`
+(no thread has switched recording off). Functions that make tensors read `PLACED` (some thread has a default device) and `MARKING`
+(some thread is in inference mode); those that save or overwrite tensors read `MARKED` (some thread has been). `share` gives a
+namespace its copy of all of them.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
 from itertools import count
 from typing import Any
 
 next_seq = count(1).__next__
 
-SLOW = False
+INTERPRETED = False
 GRAD = True
 PLACED = False
 MARKING = False
 MARKED = False
-_slow_reasons = 0
+_interpreters = 0                                     # interpreters and modes in force, in all threads
+_overriding = False                                   # whether there has been an operand whose class overrides functions
 _grad_off = 0
-_lock = threading.RLock()  # the collector may end an instance's life, and come here, while this thread holds it
-_asking: dict[int, Any] = {}  # the living instances of classes that want a say: weak references by id
+_lock = threading.RLock()
 _namespaces: list[dict[str, Any]] = [globals()]
+
+
+class Calls:
+    """How calls of one thread are answered; see `ops/_dispatch.py`. Both stacks have the outermost first."""
+
+    __slots__ = ("classes_off", "interpreters", "modes")
+
+    def __init__(self) -> None:
+        self.interpreters: tuple[Any, ...] = ()
+        self.modes: tuple[Any, ...] = ()              # of functions: `overrides.TorchFunctionMode`
+        self.classes_off = 0                          # regions in which operands' classes are not asked
 
 
 class _Local(threading.local):
@@ -35,21 +46,19 @@ class _Local(threading.local):
     nested = 0  # backwards that run inside each other on this thread
     inference = False
     forward_off = False
-    torch_function_off = 0
 
     def __init__(self) -> None:
-        self.modes: list[Any] = []
+        self.calls = Calls()
         self.devices: list[Any] = []
         self.saved_hooks: list[Any] = []
-        self.interpreters: list[Any] = []  # outermost first; see ops/_slow.py
 
 
 local = _Local()
 
 
 def share(namespace: dict[str, Any]) -> None:
-    """Keep `SLOW`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to the flags here."""
-    namespace["SLOW"], namespace["GRAD"], namespace["PLACED"] = SLOW, GRAD, PLACED
+    """Keep `INTERPRETED`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to the flags here."""
+    namespace["INTERPRETED"], namespace["GRAD"], namespace["PLACED"] = INTERPRETED, GRAD, PLACED
     namespace["MARKING"], namespace["MARKED"] = MARKING, MARKED
     _namespaces.append(namespace)
 
@@ -59,34 +68,30 @@ def _publish(name: str, value: bool) -> None:
         namespace[name] = value
 
 
-def add_slow(change: int) -> None:
-    """Count one more (+1) or one fewer (-1) reason to take the slow path."""
-    global _slow_reasons
+def count_interpreters(change: int) -> None:
+    """Note that a thread has one interpreter or mode more (+1) or fewer (-1) in force."""
+    global _interpreters
     with _lock:
-        _slow_reasons += change
-        _settle()
+        _interpreters += change
+        if (_overriding or _interpreters > 0) is not INTERPRETED:
+            _publish("INTERPRETED", not INTERPRETED)
 
 
-def _settle() -> None:
-    """Publish whether there is a reason; again if the last instance went meanwhile."""
-    with _lock:
-        while (_slow_reasons > 0 or bool(_asking)) is not SLOW:
-            _publish("SLOW", _slow_reasons > 0 or bool(_asking))
+def note_overriding() -> None:
+    """Note that there is an operand whose class overrides functions: from now on calls look at the classes of theirs."""
+    global _overriding
+    if not _overriding:
+        with _lock:
+            _overriding = True
+            _publish("INTERPRETED", True)
 
 
-def watch(instance: Any) -> None:
-    """Take the slow path as long as `instance` lives, whose class wants a say in every operation on it."""
-    key = id(instance)
-    _asking[key] = weakref.ref(instance, lambda _: unwatch(key))
-    if not SLOW:
-        _settle()
-
-
-def unwatch(key: int) -> None:
-    """End what `watch` began for the instance of that id."""
-    _asking.pop(key, None)
-    if not _asking:
-        _settle()
+def interpreted() -> bool:
+    """Whether this thread has interpreters or modes in force."""
+    if not INTERPRETED:
+        return False
+    calls = local.calls
+    return bool(calls.interpreters or calls.modes)
 
 
 def grad_enabled() -> bool:

@@ -32,11 +32,11 @@ _TENSOR_PROPERTIES = frozenset(("data", "T", "mT", "H", "mH", "real", "imag"))
 
 def make_overridable(cls: type) -> None:
     """Give `cls` versions of inherited methods and properties that ask `__torch_function__` first."""
-    from .ops import _derive, _slow
+    from .ops import _derive, _dispatch
 
     _derive.load_all()
     handler = getattr(cls, "__torch_function__", None)
-    if handler is _slow._disabled or getattr(cls, "_plain_operand", False):
+    if handler is _dispatch._disabled or getattr(cls, "_plain_operand", False):
         return
     install_functions()
     default = getattr(handler, "__func__", None) is Tensor.__dict__["__torch_function__"].__func__
@@ -73,11 +73,11 @@ def overridable(fn: Any) -> Any:
 
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
-        from .ops import _slow
+        from .ops import _dispatch
 
-        classes = _slow.overriding_classes((*args, *kwargs.values()))
-        if classes or _local.modes:
-            return _slow.dispatch_torch_function(fn, classes, args, kwargs)
+        classes = _dispatch.overriding_classes((*args, *kwargs.values()))
+        if classes or _local.calls.modes:
+            return _dispatch.dispatch_torch_function(fn, classes, args, kwargs)
         return fn(*args, **kwargs)
 
     return asking
@@ -117,14 +117,14 @@ def install_functions() -> None:
 def _asking_function(fn: Any) -> Any:
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
-        if not _state.SLOW:
+        if not _state.INTERPRETED:
             return fn(*args, **kwargs)
-        from .ops import _slow
+        from .ops import _dispatch
 
-        classes = _slow.overriding_classes((*args, *kwargs.values()))
-        if classes or _local.modes:
+        classes = _dispatch.overriding_classes((*args, *kwargs.values()))
+        if classes or _local.calls.modes:
             # Handlers know the function by its public name, which now means this one.
-            return _slow.dispatch_torch_function(asking, classes, args, kwargs)
+            return _dispatch.dispatch_torch_function(asking, classes, args, kwargs)
         return fn(*args, **kwargs)
 
     return asking

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import _state, _subclass
-from .ops import _derive, _slow
+from .ops import _derive, _dispatch
 from .ops._spec import FUNCTION, INPLACE, METHOD, OPS, OUT
 from .tensor import Tensor
 
@@ -31,10 +31,10 @@ class DisableTorchFunctionSubclass:
     """A region in which operands' classes are not asked; modes still are."""
 
     def __enter__(self) -> None:
-        _local.torch_function_off += 1
+        _local.calls.classes_off += 1
 
     def __exit__(self, *_: object) -> None:
-        _local.torch_function_off -= 1
+        _local.calls.classes_off -= 1
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
@@ -42,22 +42,22 @@ class DisableTorchFunction(DisableTorchFunctionSubclass):
 
     def __enter__(self) -> None:
         super().__enter__()
-        self.modes = _local.modes
-        _local.modes = []
+        self.modes = _local.calls.modes
+        _local.calls.modes = ()
 
     def __exit__(self, *_: object) -> None:
-        _local.modes = self.modes
+        _local.calls.modes = self.modes
         super().__exit__()
 
 
 @contextlib.contextmanager
 def enable_reentrant_dispatch() -> Iterator[None]:
     """A region inside a handler in which overriding is on again."""
-    before, _local.torch_function_off = _local.torch_function_off, 0
+    before, _local.calls.classes_off = _local.calls.classes_off, 0
     try:
         yield
     finally:
-        _local.torch_function_off = before
+        _local.calls.classes_off = before
 
 
 # -- modes ---------------------------------------------------------------------------------------------------------------
@@ -80,13 +80,13 @@ class TorchFunctionMode:
         )
 
     def __enter__(self) -> Any:
-        _local.modes.append(self)
-        _state.add_slow(1)
+        _local.calls.modes = (*_local.calls.modes, self)
+        _state.count_interpreters(1)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _local.modes.pop()
-        _state.add_slow(-1)
+        _local.calls.modes = _local.calls.modes[:-1]
+        _state.count_interpreters(-1)
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:
@@ -102,11 +102,11 @@ class BaseTorchFunctionMode(TorchFunctionMode):
 
 
 def _get_current_function_mode() -> TorchFunctionMode | None:
-    return _local.modes[-1] if _local.modes else None
+    return _local.calls.modes[-1] if _local.calls.modes else None
 
 
 def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
-    return list(_local.modes)
+    return list(_local.calls.modes)
 
 
 # -- for functions that want to be overridable ---------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether a mode is on or a class of the arguments overrides. Plain Tensors and Parameters do not count."""
-    return bool(_local.modes) or bool(_slow.overriding_classes(tuple(relevant_args)))
+    return bool(_local.calls.modes) or bool(_dispatch.overriding_classes(tuple(relevant_args)))
 
 
 def has_torch_function_unary(obj: Any) -> bool:
@@ -127,7 +127,7 @@ def has_torch_function_variadic(*args: Any) -> bool:
 
 def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
     """The answer of the mode or class that overrides `public_api`. Raises: TypeError when none answers."""
-    return _slow.dispatch_torch_function(public_api, _slow.overriding_classes(tuple(relevant_args)), args, kwargs)
+    return _dispatch.dispatch_torch_function(public_api, _dispatch.overriding_classes(tuple(relevant_args)), args, kwargs)
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -176,7 +176,9 @@ def _tensor_methods() -> dict[str, Any]:
     names = {*_derive.method_names(), *Tensor.__dict__} - _subclass._NOT_OVERRIDABLE
     found = {}
     for name in sorted(names):
-        attribute = Tensor.__dict__.get(name) or getattr(Tensor, name, None)
+        attribute = Tensor.__dict__.get(name)
+        if not isinstance(attribute, property) and not callable(attribute):  # made when it is first asked for
+            attribute = getattr(Tensor, name, None)
         if isinstance(attribute, property):
             found[f"{name}.__get__"] = attribute.__get__
         elif callable(attribute) and not isinstance(attribute, type):
@@ -204,7 +206,7 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
 @functools.cache
 def get_default_nowrap_functions() -> set[Callable[..., Any]]:
     """Functions whose results stay plain Tensors even for operands of a subclass."""
-    return {p.__get__ for p in _slow._PLAIN_RESULTS}
+    return set(_dispatch._PLAIN_RESULTS)
 
 
 @functools.cache

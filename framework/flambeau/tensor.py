@@ -48,10 +48,10 @@ def _no_attribute(name: str, owner: Any) -> AttributeError:
 
 
 def _instance(cls: type) -> Any:
-    """A new `cls`, whose slots are to be filled. While one that wants a say in operations lives, they ask."""
+    """A new `cls`, whose slots are to be filled; noted if its class wants a say in operations."""
     made = _new(cls)
     if cls._asks:  # pyright: ignore[reportAttributeAccessIssue]  # a class of tensors
-        _state.watch(made)
+        _state.note_overriding()
     return made
 
 
@@ -99,6 +99,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     _b: Any  # for a view: (base, op, args, link of the view it was taken from)
 
     __array_priority__ = 1000
+    _plain_operand = False  # whether operations take instances of a subclass for Tensors, whatever it inherits
     _asks = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
     _leaf: Any = None  # the node of a leaf that requires no gradient for now
     names_ = None
@@ -123,7 +124,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__module__.partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
-            cls._asks = not getattr(cls, "_plain_operand", False)
+            cls._asks = not cls._plain_operand
             from ._subclass import make_overridable
 
             make_overridable(cls)
@@ -202,6 +203,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         __invert__: Any
         __getitem__: Any
         __setitem__: Any
+        __torch_function__: Any
 
     if TYPE_CHECKING:
 
@@ -505,7 +507,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             retain_graph, create_graph, inputs: as for `autograd.backward`.
         Raises: RuntimeError when nothing requires grad, or without `gradient` for more than one element.
         """
-        if gradient is None and inputs is None and not create_graph and not _state.SLOW and self._a.size == 1:
+        interpreted = _state.INTERPRETED and _state.interpreted()
+        if gradient is None and inputs is None and not create_graph and not interpreted and self._a.size == 1:
             node = self._n
             if node is not None and type(self._a) is ndarray and self._a.dtype.kind == "f":
                 one = np.empty(self._a.shape, self._a.dtype)
@@ -518,10 +521,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def detach(self) -> Tensor:
         """The same memory, without history; in-place changes are seen on both sides."""
-        if _state.SLOW:
-            from .ops import _slow
+        if _state.INTERPRETED and _state.interpreted():
+            from .ops import _dispatch
 
-            return _slow.detach(self)
+            return _dispatch.detach(self)
         return without_history(self)
 
     def detach_(self) -> Tensor:
@@ -835,13 +838,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """`resize_` to the shape of `the_template`."""
         return self.resize_(tuple(the_template.shape), memory_format=memory_format)
 
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """What happens when an operand is a subclass: run `func`, and return `cls` where it returned a Tensor."""
-        from .ops import _slow
-
-        return _slow.default_torch_function(cls, func, types, args, kwargs or {})
-
 
 _LATE = frozenset(("_g", "_b", "_n"))
 _OF_HISTORY = frozenset(("_leaf", "_retains_grad"))   # attributes that belong to this tensor alone
@@ -879,7 +875,7 @@ def _bind() -> None:
 
     Those who override functions know properties by themselves, so once they are about, it stays the one it is.
     """
-    if "flambeau.ops._slow" in sys.modules or "flambeau.overrides" in sys.modules:
+    if "flambeau._subclass" in sys.modules or "flambeau.overrides" in sys.modules:
         return
     Tensor.shape = property(small.sizes_of, doc=_shape.__doc__)  # pyright: ignore[reportAttributeAccessIssue]  # made here
 

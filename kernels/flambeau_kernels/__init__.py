@@ -7,6 +7,7 @@ about tensors, gradients or devices other than by the arrays it is given.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from typing import Any
 
@@ -264,7 +265,20 @@ def store(out: Any, a: Any) -> None:
 
 def converted(a: Any, dtype: np.dtype) -> Any:
     """A new array of what `store` makes of `a` as another `dtype`, if this has been done to arrays like it; or None."""
-    return _conversion(dtype).direct(a)
+    return (_conversions.get(dtype) or _conversion(dtype)).direct(a)
+
+
+def recast(a: Any, dtype: np.dtype) -> Any:
+    """The array `a` as another `dtype`: by numpy, or by a kernel once this has been asked for often."""
+    made = (_conversions.get(dtype) or _conversion(dtype)).direct(a)
+    if made is None:
+        made = a.astype(dtype)
+        if next(_recasts) > TAUGHT_AFTER:
+            learn_conversion(a, made)
+    return made
+
+
+_recasts = itertools.count()
 
 
 def learn_conversion(a: Any, made: Any) -> None:
@@ -290,9 +304,11 @@ def _cuts_as_kernels_do() -> bool:
     return bool((made == np.iinfo(np.int64).min).all())
 
 
-@functools.cache
+_conversions: dict[np.dtype, Formula] = {}
+
+
 def _conversion(dtype: np.dtype) -> Formula:
-    return Formula(lambda x: x, f"to_{dtype.name}")
+    return _conversions.setdefault(dtype, Formula(lambda x: x, f"to_{dtype.name}"))
 
 
 # Elements from which compiled loops store: they convert half types as vectors, and walk transposed arrays in tiles.

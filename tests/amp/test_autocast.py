@@ -70,7 +70,7 @@ def test_regions_nest_and_end():
         assert (a @ a).dtype is fb.bfloat16
 
     assert (a @ a).dtype is fb.float32
-    assert not fb._state.local.interpreters
+    assert not fb._state.local.calls.interpreters
 
 
 def test_decorated_functions():

@@ -167,7 +167,7 @@ def test_the_operation_that_made_nan_is_named_with_its_line():
         with pytest.warns(UserWarning, match="# nan here"), pytest.raises(RuntimeError, match="'SqrtBackward0' returned nan"):
             y.sum().backward()
 
-    assert not fb._state.local.interpreters
+    assert not fb._state.local.calls.interpreters
 
 
 def test_nan_passes_when_it_is_not_looked_for():

@@ -232,4 +232,4 @@ def test_an_error_inside_leaves_nothing_behind():
     with pytest.raises(ZeroDivisionError):
         fb.vmap(lambda x: 1 / 0)(fb.ones(2))
 
-    assert not fb._state.local.interpreters
+    assert not fb._state.local.calls.interpreters

@@ -10,9 +10,16 @@ import functools
 import warnings
 from typing import Any
 
+import flambeau_kernels as kernels
+from flambeau_kernels import small
+
 from .. import _state
-from ..dtypes import FLOATING, bfloat16, dtype, float16, float32, float64
-from ..ops import _slow
+from .._arrays import ndarray
+from .._interpreters import Interpreter
+from ..autograd.tape import Leaf
+from ..dtypes import F4, FLOATING, bfloat16, dtype, float16, float32, float64
+from ..ops import _dispatch
+from ..ops._spec import INPLACE, OUT
 from ..tensor import Tensor
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
@@ -67,77 +74,103 @@ def _thread_state() -> _State:
     return found
 
 
-class _Caster:
+class _Caster(Interpreter):
     """The interpreter that casts operands."""
 
     kind = "autocast"
+    declines: set[Any] = set()                        # ops that neither device casts for
 
     def __init__(self, state: _State) -> None:
         self.state = state
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if out is not None:  # in-place forms and out= keep the dtypes they are given
-            return _slow.interpret(op, args, out, inplace) if op.kind == "composite" else NotImplemented
-        place = next((t.device.type for t in _tensors(args)), None)
-        if place is None or not self.state.enabled.get(place):
+            return _dispatch.interpret(op, args, out, inplace) if op.kind == "composite" else NotImplemented
+        of_cpu, of_cuda, at = _CLASSES.get(op) or _classes_of(op)
+        if of_cpu is of_cuda is None:
+            if op.kind != "composite" or not op.surface & (INPLACE | OUT):
+                self.declines.add(op)
             return NotImplemented
-        wanted = _class_of(op, place)
-        if wanted is None or ("dtype" in op.params and args[op.params.index("dtype")] is not None):
+        if at is not None and args[at] is not None:
             return NotImplemented
-        target = self._target(wanted, place, args)
-        if target is None:
+        first = args[0] if isinstance(args[0], Tensor) else next(iter(_tensors(args)), None)
+        place = None if first is None else _place_of(first)
+        wanted = of_cpu if place == "cpu" else of_cuda
+        state = self.state
+        if wanted is None or not state.enabled.get(place):  # pyright: ignore[reportArgumentType]  # None is no device
             return NotImplemented
-        return _slow.interpret(op, _mapped(lambda t: self._cast(t, target, place), args))
-
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
-        return NotImplemented
+        target = state.dtype[place] if wanted == "lower" else float32  # pyright: ignore[reportArgumentType]
+        if wanted == "widest" and not any(t.dtype is float32 for t in _tensors(args)):
+            return NotImplemented
+        quickly = place == "cpu" and not _local.calls.interpreters
+        made: list[Any] = []
+        for x in args:
+            if quickly and x.__class__ is Tensor and x._n is None and x._a.dtype is F4:
+                cast = kernels.converted(x._a, target.numpy)
+                if cast is not None:
+                    made.append(small.over(cast))
+                    continue
+            made.append(self._cast_in(x, target, place))
+        return _dispatch.interpret(op, tuple(made))
 
     def lowered(self, t: Tensor) -> Tensor:
         """`t` as an op of the lower precision is given it."""
         place = t.device.type
         return self._cast(t, self.state.dtype[place], place) if self.state.enabled.get(place) else t
 
-    def _target(self, wanted: str, place: str, args: Any) -> dtype | None:
-        if wanted == "lower":
-            return self.state.dtype[place]
-        if wanted == "widest" and not any(t.dtype is float32 for t in _tensors(args)):
-            return None
-        return float32
+    def _cast_in(self, x: Any, target: dtype, place: Any) -> Any:
+        """The argument `x` with its tensors cast."""
+        if x.__class__ is Tensor or isinstance(x, Tensor):
+            return self._cast(x, target, place)
+        if type(x) is list or type(x) is tuple:
+            return type(x)([self._cast(y, target, place) if isinstance(y, Tensor) else y for y in x])
+        return x
 
-    def _cast(self, t: Tensor, target: dtype, place: str) -> Tensor:
-        if not _eligible(t, place) or t.dtype is target:
+    def _cast(self, t: Tensor, target: dtype, place: Any) -> Tensor:
+        a = t._a
+        if a.dtype is target.numpy or _place_of(t) != place:
+            return t
+        own = t.dtype
+        if own is not float32 and not _is_cast(own):
             return t
         state = self.state
-        if not (state.cache_enabled and t.dtype is float32 and t.requires_grad and t.is_leaf and t._b is None):
+        if own is not float32 or type(t._n) is not Leaf or t._b is not None or not state.cache_enabled:
             return t.to(target)
         # A weight is cast once in an autocast region, however often it is used.
-        key = (id(t), target, _state.grad_enabled(), len(_local.interpreters))
+        key = (id(t), target, _state.grad_enabled(), len(_local.calls.interpreters))
         found = state.cache.get(key)
         if found is None:
             found = state.cache[key] = (t, t.to(target))
         return found[1]
 
 
-def _eligible(t: Tensor, place: str) -> bool:
-    return t.dtype.category == FLOATING and t.dtype is not float64 and t.device.type == place
+def _is_cast(d: dtype) -> bool:
+    return d.category == FLOATING and d is not float64
 
 
-def _class_of(op: Any, place: str) -> str | None:
-    if place != "cpu":
-        return op.autocast
+def _place_of(t: Tensor) -> str:
+    return "cpu" if t._a.__class__ is ndarray else t.device.type
+
+
+_CLASSES: dict[Any, tuple[str | None, str | None, int | None]] = {}
+
+
+def _classes_of(op: Any) -> tuple[str | None, str | None, int | None]:
+    """The classes of `op` on the CPU and on CUDA, and where its argument `dtype` is."""
     name = op.qualified.removeprefix("nn.functional.").replace(".", "_")
-    return "lower" if name in _CPU_LOWER else "float32" if name in _CPU_FLOAT32 else "widest" if name in _CPU_WIDEST else None
+    of_cpu = "lower" if name in _CPU_LOWER else "float32" if name in _CPU_FLOAT32 else "widest" if name in _CPU_WIDEST else None
+    found = _CLASSES[op] = of_cpu, op.autocast, op.params.index("dtype") if "dtype" in op.params else None
+    return found
 
 
 def _tensors(args: Any) -> list[Tensor]:
-    return [y for x in args for y in (x if isinstance(x, (list, tuple)) else (x,)) if isinstance(y, Tensor)]
-
-
-def _mapped(fn: Any, args: Any) -> tuple[Any, ...]:
-    return tuple(
-        fn(x) if isinstance(x, Tensor) else type(x)([fn(y) if isinstance(y, Tensor) else y for y in x])
-        if type(x) in (list, tuple) else x for x in args
-    )  # fmt: skip
+    found: list[Tensor] = []
+    for x in args:
+        if isinstance(x, Tensor):
+            found.append(x)
+        elif isinstance(x, (list, tuple)):
+            found += [y for y in x if isinstance(y, Tensor)]
+    return found
 
 
 # -- state ---------------------------------------------------------------------------------------------------------------
@@ -177,15 +210,17 @@ def set_autocast_enabled(*args: Any, device_type: str = "cuda", enabled: bool | 
     values = list(args)
     if values and isinstance(values[0], str):
         device_type = values.pop(0)
-    mode = bool(values[0] if values else enabled)
-    state = _thread_state()
-    state.enabled[_checked(device_type)] = mode
-    wanted = any(state.enabled.values())
-    if wanted and state.interpreter is None:
-        state.interpreter = _Caster(state)
-        _slow.push(state.interpreter)
-    elif not wanted and state.interpreter is not None:
-        _slow.pop(state.interpreter)
+    _switch(_thread_state(), _checked(device_type), bool(values[0] if values else enabled))
+
+
+def _switch(state: _State, place: str, on: bool) -> None:
+    state.enabled[place] = on
+    if on:
+        if state.interpreter is None:
+            state.interpreter = _Caster(state)
+            _dispatch.push(state.interpreter)
+    elif state.interpreter is not None and not any(state.enabled.values()):
+        _dispatch.pop(state.interpreter)
         state.interpreter = None
 
 
@@ -279,8 +314,9 @@ class autocast:  # PyTorch's name
         if device_type not in _AVAILABLE:
             raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
         self.device = device_type
-        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
-        self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        state = _thread_state()
+        self.fast_dtype = state.dtype[device_type] if dtype is None else dtype
+        self._cache_enabled = state.cache_enabled if cache_enabled is None else cache_enabled
         self._enabled = bool(enabled) and self._possible()
 
     def _possible(self) -> bool:
@@ -298,21 +334,20 @@ class autocast:  # PyTorch's name
         return True
 
     def __enter__(self) -> autocast:
-        self.prev = is_autocast_enabled(self.device)
-        self.prev_fastdtype = get_autocast_dtype(self.device)
-        self.prev_cache_enabled = is_autocast_cache_enabled()
-        set_autocast_enabled(self.device, self._enabled)
-        set_autocast_dtype(self.device, self.fast_dtype)
-        set_autocast_cache_enabled(self._cache_enabled)
-        autocast_increment_nesting()
+        state, place = _thread_state(), self.device
+        self.prev, self.prev_fastdtype, self.prev_cache_enabled = state.enabled[place], state.dtype[place], state.cache_enabled
+        _switch(state, place, self._enabled)
+        state.dtype[place], state.cache_enabled = self.fast_dtype, self._cache_enabled
+        state.nesting += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        if autocast_decrement_nesting() == 0:
-            clear_autocast_cache()
-        set_autocast_enabled(self.device, self.prev)
-        set_autocast_dtype(self.device, self.prev_fastdtype)
-        set_autocast_cache_enabled(self.prev_cache_enabled)
+        state, place = _thread_state(), self.device
+        state.nesting -= 1
+        if not state.nesting:
+            state.cache.clear()
+        _switch(state, place, self.prev)
+        state.dtype[place], state.cache_enabled = self.prev_fastdtype, self.prev_cache_enabled
 
     def __call__(self, func: Any) -> Any:
         return autocast_decorator(self, func)
@@ -323,7 +358,7 @@ class autocast:  # PyTorch's name
 
 def _cast(value: Any, device_type: str, target: dtype) -> Any:
     if isinstance(value, Tensor):
-        return value.to(target) if _eligible(value, device_type) else value
+        return value.to(target) if _is_cast(value.dtype) and _place_of(value) == device_type else value
     if isinstance(value, dict):
         return {_cast(k, device_type, target): _cast(v, device_type, target) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

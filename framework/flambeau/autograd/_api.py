@@ -97,7 +97,7 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
         return _batched(outputs, inputs, _as_tuple(grad_outputs), keep, create_graph, allow_unused, materialize_grads)
-    if _state.SLOW and any(x.kind in ("vmap", "jvp") for x in _state.local.interpreters):
+    if _state.INTERPRETED and any(x.kind in ("vmap", "jvp") for x in _state.local.calls.interpreters):
         from ..func.transforms import grad_among_levels
 
         found = grad_among_levels(outputs, inputs, _as_tuple(grad_outputs), keep, create_graph)
@@ -133,7 +133,7 @@ def plain_grad(outputs: Any, inputs: Any, grad_outputs: Any, keep: bool, create_
 
 def _run(roots: Any, keep: bool, create_graph: bool, targets: Any = None, accumulate: bool = True) -> list[Any]:
     """`engine.run_backward`, watched in anomaly mode."""
-    if not _state.SLOW:
+    if not _state.interpreted():
         return engine.run_backward(roots, keep, create_graph, targets, accumulate)
     from .anomaly_mode import watching
 
@@ -156,15 +156,15 @@ def _zeros_like(x: Tensor) -> Tensor:
 
 def _batched(outputs: Any, inputs: Any, vectors: Any, keep: bool, create_graph: bool, allow_unused: bool, zeros: bool) -> Any:
     from ..func.batching import VmapLevel
-    from ..ops import _slow
+    from ..ops import _dispatch
 
     level = VmapLevel(next(v.shape[0] for v in vectors if v is not None), "error")
-    _slow.push(level)
+    _dispatch.push(level)
     try:
         given = tuple(None if v is None else level.wrap(v) for v in vectors)
         found = grad(outputs, inputs, given, keep, create_graph, allow_unused=allow_unused, materialize_grads=zeros)
     finally:
-        _slow.pop(level)
+        _dispatch.pop(level)
     return tuple(None if g is None else level.full(g) for g in found)
 
 

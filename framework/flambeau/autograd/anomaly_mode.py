@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _state
-from ..ops import _slow
+from .._interpreters import Interpreter
+from ..ops import _dispatch
 from ..tensor import Tensor
 from .tape import OWN_FOLDER, Node, OutputNode, add_hook, note_writer, users_place
 
@@ -18,7 +19,7 @@ __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled
 _local = _state.local
 
 
-class _Watching:
+class _Watching(Interpreter):
     """The interpreter that notes where each node was recorded, and where memory was overwritten."""
 
     kind = "anomaly"
@@ -29,7 +30,7 @@ class _Watching:
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if op.kind == "composite":
             return NotImplemented
-        result = _slow.interpret(op, args, out, inplace)
+        result = _dispatch.interpret(op, args, out, inplace)
         stack = None
         for r in result if isinstance(result, tuple) else (result,):
             node = r._n if isinstance(r, Tensor) else None
@@ -46,9 +47,6 @@ class _Watching:
                 note_writer(t._v, f"{op.name}{'_' if inplace else ''}")
         return result
 
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
-        return NotImplemented
-
 
 def _users_stack() -> traceback.StackSummary:
     """The calls that led here, without those inside Flambeau."""
@@ -63,7 +61,7 @@ def _running() -> Any:
 @contextlib.contextmanager
 def watching(roots: Any) -> Iterator[None]:
     """While a backward from `roots` runs: check what each node returns, and say where a failing one was recorded."""
-    level = next((x for x in _local.interpreters if isinstance(x, _Watching)), None)
+    level = next((x for x in _local.calls.interpreters if isinstance(x, _Watching)), None)
     if level is None:
         yield
         return
@@ -133,21 +131,21 @@ def _warn_about(node: Any) -> None:
 
 def is_anomaly_enabled() -> bool:
     """Whether anomaly mode is on in this thread."""
-    return any(isinstance(x, _Watching) for x in _local.interpreters)
+    return any(isinstance(x, _Watching) for x in _local.calls.interpreters)
 
 
 def is_anomaly_check_nan_enabled() -> bool:
     """Whether anomaly mode looks for nan."""
-    level = next((x for x in _local.interpreters if isinstance(x, _Watching)), None)
+    level = next((x for x in _local.calls.interpreters if isinstance(x, _Watching)), None)
     return True if level is None else level.check_nan
 
 
 def _set(mode: bool, check_nan: bool) -> None:
-    level = next((x for x in _local.interpreters if isinstance(x, _Watching)), None)
+    level = next((x for x in _local.calls.interpreters if isinstance(x, _Watching)), None)
     if level is not None:
-        _slow.pop(level)
+        _dispatch.pop(level)
     if mode:
-        _slow.push(_Watching(check_nan))
+        _dispatch.push(_Watching(check_nan))
 
 
 class set_detect_anomaly:  # PyTorch's name

@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _state, dtypes
+from .._interpreters import DECOMPOSE, Interpreter
+from ..ops import _dispatch
 from ..tensor import Tensor, wrap
 from .tape import VIEWS
 
@@ -35,7 +37,7 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
-class ForwardLevel:
+class ForwardLevel(Interpreter):
     """One level of forward mode: the interpreter that carries the tangents of this level through ops."""
 
     kind = "jvp"
@@ -73,13 +75,11 @@ class ForwardLevel:
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """Carry tangents through `op`; NotImplemented where no operand has one."""
-        from ..ops import _slow
-
-        viewed = op.kind == "view" or getattr(op, "inplace_view", None) is not None
         if not self.touches(args):
             return NotImplemented
+        viewed = op.kind == "view" or getattr(op, "inplace_view", None) is not None
         if op.kind == "composite" and op.name != "detach" and not (inplace and viewed):
-            return _slow.APART
+            return DECOMPOSE
         if out is not None and not inplace:
             raise RuntimeError(f"{op.name}: out= does not support forward mode; assign the result instead")
         if inplace and viewed:
@@ -99,11 +99,15 @@ class ForwardLevel:
 
     def touches(self, args: Any) -> bool:
         """Whether an operand has a tangent of this level."""
-        return any(
-            self.tangent_of(y) is not None for x in args for y in (x if isinstance(x, (list, tuple)) else (x,))
-        )
+        for x in args:
+            if isinstance(x, (list, tuple)):
+                if any(self.tangent_of(y) is not None for y in x):
+                    return True
+            elif isinstance(x, Tensor) and self in x.__dict__.get("_tangents", ()):
+                return True
+        return False
 
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+    def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
         """A composition that could not be taken apart, differentiated as one op."""
         if not self.touches(args):
             return NotImplemented
@@ -196,9 +200,7 @@ def alias(x: Tensor) -> Tensor:
 
 
 def _below(op: Any, args: tuple[Any, ...], inplace: bool = False) -> Any:
-    from ..ops import _slow
-
-    return _slow.interpret(op, args, args[0] if inplace else None, inplace)
+    return _dispatch.interpret(op, args, args[0] if inplace else None, inplace)
 
 
 def _map(fn: Any, args: Any) -> Any:
@@ -217,7 +219,7 @@ def laid_out_like(tangent: Tensor, primal: Tensor) -> Tensor:
 
 def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
     """The jvp as the vjp of the vjp, which is linear in the gradient it is given."""
-    if _local.interpreters:
+    if _local.calls.interpreters:
         from ..func.transforms import jvp_through_vjp
 
         return jvp_through_vjp(op, args, tangents)
@@ -275,10 +277,8 @@ def enter_dual_level() -> int:
     """Start a level of forward mode; only one may be active. Raises: RuntimeError when one is."""
     if _current() is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    from ..ops import _slow
-
     _local.dual_level = ForwardLevel()
-    _slow.push(_local.dual_level)
+    _dispatch.push(_local.dual_level)
     return 0
 
 
@@ -287,10 +287,8 @@ def exit_dual_level(*, level: int | None = None) -> None:
     opened = _current()
     if opened is None or level not in (None, 0):
         raise RuntimeError(f"Trying to exit a forward AD level that was not the last one entered: {level}")
-    from ..ops import _slow
-
     _local.dual_level = None
-    _slow.pop(opened)
+    _dispatch.pop(opened)
 
 
 class dual_level:
@@ -348,7 +346,7 @@ _set_fwd_grad_enabled = set_forward_grad
 
 def innermost() -> ForwardLevel | None:
     """The innermost level in force in this thread."""
-    return next((x for x in reversed(_local.interpreters) if isinstance(x, ForwardLevel)), None)
+    return next((x for x in reversed(_local.calls.interpreters) if isinstance(x, ForwardLevel)), None)
 
 
 def as_dtype_of(tangent: Tensor, result: Tensor) -> Tensor:

@@ -197,7 +197,7 @@ class Function(FunctionCtx):
 
 
 def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if _state.SLOW and _state.local.interpreters:
+    if _state.INTERPRETED and _state.local.calls.interpreters:
         from ..func.custom import apply_in_vmap
 
         made = apply_in_vmap(cls, args, kwargs)
@@ -334,7 +334,7 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
 
 def _forward_mode(cls: Any, ctx: _Context, args: Any, made: list[Any]) -> None:
     """Tangents by the user's `jvp`, when operands carry some."""
-    if not _state.SLOW:
+    if not _state.INTERPRETED:
         return
     from . import forward_ad
 

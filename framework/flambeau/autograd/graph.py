@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _state
-from ..ops import _slow
+from .._interpreters import Interpreter
+from ..ops import _dispatch
 from ..tensor import Tensor, bump, wrap
 from .tape import Node, OutputNode, RemovableHandle, add_hook, holds_arrays
 
@@ -65,7 +66,7 @@ class _Packed(NamedTuple):
     unpack: Callable[[Any], Any]
 
 
-class _Packing:
+class _Packing(Interpreter):
     """The interpreter that lets hooks replace what the nodes of ops save."""
 
     kind = "saved_tensors_hooks"
@@ -78,7 +79,7 @@ class _Packing:
         if op.kind == "composite" or not _local.saved_hooks or _local.saved_hooks[-1] is not self.hooks:
             return NotImplemented
         begin = _state.next_seq()
-        result = _slow.interpret(op, args, out, inplace)
+        result = _dispatch.interpret(op, args, out, inplace)
         for r in result if isinstance(result, tuple) else (result,):
             node = r._n if isinstance(r, Tensor) else None
             if type(node) is OutputNode:
@@ -87,9 +88,6 @@ class _Packing:
             if node is not None and node.seq > begin and type(node.saved if node.parents else None) is tuple:
                 self.pack_node(node)
         return result
-
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
-        return NotImplemented
 
     def pack_node(self, node: Node) -> None:
         """Replace the arrays `node` saved; they come back while its backward runs."""
@@ -171,10 +169,10 @@ class saved_tensors_hooks:  # PyTorch's name
             raise RuntimeError(forbidden)
         self.packing = _Packing(self.pack_hook, self.unpack_hook)
         _local.saved_hooks.append(self.packing.hooks)
-        _slow.push(self.packing)
+        _dispatch.push(self.packing)
 
     def __exit__(self, *_: object) -> None:
-        _slow.pop(self.packing)
+        _dispatch.pop(self.packing)
         _local.saved_hooks.pop()
 
 
@@ -225,7 +223,7 @@ class _Kept:
         self.tensor = tensor
 
 
-class _CopyOnWrite:
+class _CopyOnWrite(Interpreter):
     """The interpreter that copies saved tensors before an in-place operation changes their memory."""
 
     kind = "allow_mutation_on_saved_tensors"
@@ -247,9 +245,6 @@ class _CopyOnWrite:
                     kept.tensor = kept.tensor.clone()
         return NotImplemented
 
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
-        return NotImplemented
-
 
 class _AllowMutationOnSavedContext:
     def clear(self) -> None:
@@ -262,19 +257,19 @@ def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
 
     Raises: RuntimeError when entered inside itself.
     """
-    if any(isinstance(x, _CopyOnWrite) for x in _local.interpreters):
+    if any(isinstance(x, _CopyOnWrite) for x in _local.calls.interpreters):
         raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
     copies = _CopyOnWrite()
 
     def unpack(kept: _Kept) -> Tensor:
         return kept.tensor
 
-    _slow.push(copies)
+    _dispatch.push(copies)
     try:
         with saved_tensors_hooks(copies.pack, unpack):
             yield _AllowMutationOnSavedContext()
     finally:
-        _slow.pop(copies)
+        _dispatch.pop(copies)
 
 
 # -- hooks on several gradients ------------------------------------------------------------------------------------------

@@ -6,15 +6,17 @@ where it does not apply, and then the op runs on one example after another. Insi
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from ..ops import _slow
+from ..ops import _dispatch
 from ..ops._promote import result_type
 from ..ops._spec import OPS, wrap_dims
 from ..ops.shape import infer_shape
 from ..tensor import Tensor, wrap, wrap_dim
+from .batching import BatchedTensor
 
 # Ops that draw random numbers, and ops whose results have a shape that depends on values.
 RANDOM = {
@@ -54,6 +56,12 @@ def rule_for(op: Any) -> Any:
     return _RULES.get(op.qualified) or _KINDS.get(op.kind)
 
 
+@functools.cache
+def facts(op: Any) -> tuple[bool, bool, Any]:
+    """Whether `op` draws random numbers, whether its results have a shape that depends on values, and its rule."""
+    return op.qualified in RANDOM, op.qualified in DYNAMIC, rule_for(op)
+
+
 def draws(op: Any, args: tuple[Any, ...]) -> bool:
     """Whether this call of a random op draws at all: dropout outside training does not."""
     named = dict(zip(op.params, args, strict=True))
@@ -64,7 +72,7 @@ def draws(op: Any, args: tuple[Any, ...]) -> bool:
 
 def run(op: Any, *args: Any, inplace: bool = False) -> Any:
     """`op` as the levels outside see it."""
-    return _slow.interpret(op, args, args[0] if inplace else None, inplace)
+    return _dispatch.interpret(op, args, args[0] if inplace else None, inplace)
 
 
 def logical(level: Any, x: Tensor) -> int:
@@ -97,7 +105,25 @@ def _aligned(level: Any, x: Tensor, ndim: int, common: Any) -> Tensor:
 
 
 def elementwise(level: Any, op: Any, args: Any) -> Any:
-    return level.wrap(run(op, *aligned(level, args)))
+    values = _of_one_rank(level, args)
+    return level.wrap(_dispatch.interpret(op, aligned(level, args) if values is None else values))
+
+
+def _of_one_rank(level: Any, args: Any) -> tuple[Any, ...] | None:
+    """Operands that broadcast as their examples do as they are: batches of one rank along the first dimension, and numbers."""
+    values: list[Any] = []
+    ndim = 0
+    for a in args:
+        if isinstance(a, Tensor):
+            if a.__class__ is not BatchedTensor or a._level is not level or a._bdim:
+                return None
+            a = a._value
+            if ndim != a._a.ndim:
+                if ndim:
+                    return None
+                ndim = a._a.ndim
+        values.append(a)
+    return tuple(values) if ndim > 1 else None
 
 
 def elementwise_inplace(level: Any, op: Any, args: Any) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _state
-from ..ops import _slow
+from .._interpreters import Interpreter
+from ..ops import _dispatch
 from ..tensor import Tensor, device_of
 
 _new = object.__new__
@@ -179,7 +180,7 @@ def batched(value: Tensor, bdim: int, level: VmapLevel) -> BatchedTensor:
     return made
 
 
-class VmapLevel:
+class VmapLevel(Interpreter):
     """The interpreter of one running `vmap`, over `size` examples."""
 
     kind = "vmap"
@@ -187,7 +188,7 @@ class VmapLevel:
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
         self.randomness = randomness
-        self.number = 1 + sum(isinstance(x, VmapLevel) for x in _local.interpreters)
+        self.number = 1 + sum(isinstance(x, VmapLevel) for x in _local.calls.interpreters)
 
     # -- between examples and batch
 
@@ -217,40 +218,45 @@ class VmapLevel:
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """Run `op` on the batch; NotImplemented for ops that are none of this level's business."""
-        from . import batch_rules as rules
-
-        name = op.qualified
-        if name in rules.RANDOM and rules.draws(op, args):
+        is_random, is_dynamic, rule = rules.facts(op)
+        if is_random and rules.draws(op, args):
             return self._draw(op, args, inplace)
-        if not any(map(self.has, tensors_in(args))):
+        if not self.touches(args):
             if not self.has(out):
                 return NotImplemented
             raise RuntimeError(f"vmap: {op.name}: out= cannot be a batched Tensor; use the result, or copy_() it")
         if out is not None and not inplace:
             raise RuntimeError(f"vmap: {op.name}: out= is not supported inside vmap; assign the result instead")
-        if name in rules.DYNAMIC:
+        if is_dynamic:
             raise RuntimeError(
                 f"vmap: It looks like you're calling {op.name} on a batched Tensor, whose result has another shape for each example. "
                 "vmap does not support operations that return tensors of dynamic shape"
             )
         if inplace:
             return self._run_inplace(op, args)
-        rule = rules.rule_for(op)
         if rule is None:
-            return _slow.APART if op.kind == "composite" else self.loop(op, args)
+            return _dispatch.DECOMPOSE if op.kind == "composite" else self.loop(op, args)
         made = rule(self, op, args)
         return self.loop(op, args) if made is NotImplemented else made
 
-    def _run_inplace(self, op: Any, args: tuple[Any, ...]) -> Any:
-        from . import batch_rules as rules
+    def touches(self, args: Any) -> bool:
+        """Whether an operand is a batch of this level."""
+        for a in args:
+            if a.__class__ is BatchedTensor:
+                if a._level is self:
+                    return True
+            elif isinstance(a, (list, tuple)) and any(map(self.has, a)):
+                return True
+        return False
 
+    def _run_inplace(self, op: Any, args: tuple[Any, ...]) -> Any:
         target = args[0]
         if op.kind == "view" or getattr(op, "inplace_view", None) is not None:
-            made = _slow.interpret_with(self, op, args)
+            made = _dispatch.interpret_with(self, op, args)
             target._value, target._bdim = made._value, made._bdim
             return target
         if op.kind == "composite":
-            return _slow.APART
+            return _dispatch.DECOMPOSE
         if not self.has(target):
             raise RuntimeError(
                 f"vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args "
@@ -273,12 +279,12 @@ class VmapLevel:
             raise RuntimeError(f"vmap: {op.name} has no batching rule, and a batch of size 0 gives no example to run it on")
         return self.stacked(rows)
 
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+    def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
         """A composition that reads values, run on one example after another."""
-        return self.loop(op, args) if any(map(self.has, tensors_in(args))) else NotImplemented
+        return self.loop(op, args) if self.touches(args) else NotImplemented
 
     def _one(self, op: Any, args: Any, inplace: bool) -> Any:
-        return _slow.interpret(op, args, args[0] if inplace else None, inplace)
+        return _dispatch.interpret(op, args, args[0] if inplace else None, inplace)
 
     def _example(self, a: Any, i: int) -> Any:
         if self.has(a):
@@ -344,7 +350,7 @@ def tensors_in(args: Any) -> list[Tensor]:
 
 def drawn(make: Any) -> Any:
     """What a random creation function returns inside vmap, given ``make()`` for one example; None outside."""
-    stack = _local.interpreters
+    stack = _local.calls.interpreters
     levels = [x for x in stack if isinstance(x, VmapLevel)]
     for level in levels:
         level.check_randomness("that creates a tensor")
@@ -357,7 +363,7 @@ def drawn(make: Any) -> Any:
 def _drawn_at(make: Any, levels: list[VmapLevel]) -> Any:
     """Nested batches of draws, the outermost level inside."""
     *outer, level = levels
-    with _slow.below(level):
+    with _dispatch.below(level):
         return level.each(lambda i: _drawn_at(make, outer) if outer else make())
 
 
@@ -365,19 +371,21 @@ def fill_randomly(target: Tensor, name: str, draw: Any) -> Tensor | None:
     """Let ``draw(array)`` fill `target` as the levels in force say; None where no level has a say."""
     from ..ops import random
 
-    level = next((x for x in reversed(_local.interpreters) if isinstance(x, VmapLevel)), None)
+    level = next((x for x in reversed(_local.calls.interpreters) if isinstance(x, VmapLevel)), None)
     if level is None:
         return None
     level.check_randomness(f"{name}_")
     if not level.has(target):
         if level.randomness == "different":
             raise RuntimeError(_UNBATCHED_TARGET)
-        with _slow.below(level):
+        with _dispatch.below(level):
             return random.fill_in_place(target, name, draw)
-    with _slow.below(level):
+    with _dispatch.below(level):
         level.each(lambda i: random.fill_in_place(target._value.select(target._bdim, i), name, draw))
     return target
 
+
+from . import batch_rules as rules  # noqa: E402  # which looks at batched tensors
 
 _UNBATCHED_TARGET = (
     "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. "

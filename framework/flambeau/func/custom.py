@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _state
-from ..ops import _slow
+from ..ops import _dispatch
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map
 from .batching import VmapLevel
@@ -26,7 +26,7 @@ def apply_in_vmap(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     Raises: RuntimeError if `cls` defines no `vmap` and does not ask for one to be made.
     """
     leaves = tree_flatten(args)[0]
-    for level in reversed(_local.interpreters):
+    for level in reversed(_local.calls.interpreters):
         if isinstance(level, VmapLevel) and any(map(level.has, leaves)):
             return _at(level, cls, args, kwargs)
         if getattr(level, "kind", None) == "jvp" and level.touches(leaves):  # pyright: ignore[reportAttributeAccessIssue]  # the arguments rule the other types out
@@ -48,7 +48,7 @@ def _at(level: VmapLevel, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any
             f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overridden vmap staticmethod. "
             "Please set generate_vmap_rule=False or delete the overridden vmap staticmethod"
         )
-    with _slow.below(level):
+    with _dispatch.below(level):
         if not defined:  # one example after another
             return level.stacked([cls.apply(*tree_map(lambda x, i=i: level._example(x, i), args), **kwargs) for i in range(level.size)])
         dims = tree_map(lambda x: x._bdim if level.has(x) else None, args)

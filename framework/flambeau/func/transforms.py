@@ -18,7 +18,7 @@ from .. import _state
 from ..autograd._api import initial_gradient, plain_grad
 from ..autograd.forward_ad import ForwardLevel
 from ..autograd.tape import Leaf
-from ..ops import _slow
+from ..ops import _dispatch
 from ..ops.create import ones_like, zeros, zeros_like
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map
@@ -37,7 +37,7 @@ Parts = dict[frozenset[Any], Tensor]
 
 def _levels() -> tuple[Any, ...]:
     """The vmap and forward levels in force, the outermost first."""
-    return tuple(x for x in _local.interpreters if isinstance(x, (VmapLevel, ForwardLevel)))
+    return tuple(x for x in _local.calls.interpreters if isinstance(x, (VmapLevel, ForwardLevel)))
 
 
 def peel(x: Tensor, mine: tuple[Any, ...], stack: tuple[Any, ...]) -> Parts:
@@ -400,12 +400,12 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
                 f"{tuple(t.shape)}"
             )
     level = ForwardLevel()
-    _slow.push(level)
+    _dispatch.push(level)
     try:
         duals = [level.dual(x, t) for x, t in zip(flat, along, strict=True)]
         result, aux = _without_aux("jvp", func(*spec.unflatten(duals)), has_aux)
     finally:
-        _slow.pop(level)
+        _dispatch.pop(level)
     results, out_spec = tree_flatten(result)
     _check_tensors("jvp(f, primals, tangents)", "results of f", results)
     found = [_tangent(level, y, strict) for y in results]
@@ -438,7 +438,7 @@ def jvp_through_vjp(op: Any, args: Any, tangents: Any) -> list[Tensor | None]:
         given = list(flat)
         for i, x in zip(moving, xs, strict=True):
             given[i] = x
-        made = _slow.interpret(op, tuple(spec.unflatten(given)))
+        made = _dispatch.interpret(op, tuple(spec.unflatten(given)))
         made = made if isinstance(made, tuple) else (made,)
         kinds[:] = [m.dtype.is_floating_point or m.dtype.is_complex for m in made]
         return tuple(m for m, kind in zip(made, kinds, strict=True) if kind)

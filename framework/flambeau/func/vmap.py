@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..ops import _slow
+from ..ops import _dispatch
 from ..tensor import Tensor
 from ..utils import _pytree
 from .batching import VmapLevel
@@ -117,12 +117,12 @@ def _checked_dim(x: Any, dim: Any, name: str, in_dims: Any) -> int | None:
 
 def _run(func: Any, size: int, dims: Any, flat: Any, spec: Any, out_dims: Any, randomness: str, kwargs: Any, name: str) -> Any:
     level = VmapLevel(size, randomness)
-    _slow.push(level)
+    _dispatch.push(level)
     try:
         inside = [x if d is None else level.wrap(x, d) for x, d in zip(flat, dims, strict=True)]
         result = func(*spec.unflatten(inside), **kwargs)
     finally:
-        _slow.pop(level)
+        _dispatch.pop(level)
     leaves, out_spec = _pytree.tree_flatten(result)
     wanted = _out_dims(out_dims, out_spec, result, name)
     return out_spec.unflatten([_outside(level, x, d, name) for x, d in zip(leaves, wanted, strict=True)])

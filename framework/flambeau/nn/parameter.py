@@ -7,7 +7,6 @@ from typing import Any
 
 import flambeau as fb
 
-from .. import _state
 from ..ops import _derive
 
 Tensor = fb.Tensor
@@ -168,7 +167,6 @@ class UninitializedTensorMixin:
         )
         self.data = data
         self.__class__ = self.cls_to_become
-        _state.unwatch(id(self))
 
     @property
     def shape(self) -> Any:

@@ -22,10 +22,9 @@ from .. import _inference, _state
 from .._arrays import address, ndarray
 from .._warn import warn_once
 from ..autograd import tape
-from ..devices import Size, device
-from ..dtypes import F4, F8, dtype
+from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
-from . import _index, _parameters, _spec
+from . import _dispatch, _index, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 from ._spec.base import forget_unfinished
@@ -60,32 +59,13 @@ _SMALL_GRADS = {"mul": ("mul_grad", ("input", "other")), "tanh": ("tanh_grad", (
 def accept_on_fast_path(parameter_class: type) -> None:
     """Let the generated entry points treat `parameter_class` as they treat Tensor."""
     _scope["Parameter"] = parameter_class
-    _scope["PLAIN"].add(parameter_class)
-
-
-def _unusual(op: Op, args: tuple[Any, ...], out: Any, func: Any) -> Any:
-    """A call of `func`, an entry point of `op`, with modes, interpreters or other classes in force, or with `out`."""
-    _parameters.missing(op, args)
-    if not _state.SLOW:
-        return op.run_out(out, *args)
-    from . import _slow as slow_path
-
-    return slow_path.call(op, args, out, func)
-
-
-def _slow_inplace(op: Op, args: tuple[Any, ...]) -> Any:
-    from . import _slow as slow_path
-
-    _parameters.missing(op, args)
-    return slow_path.call_inplace(op, args)
+    _dispatch.take_for_plain(parameter_class)
 
 
 def _asked(op: Op, args: tuple[Any, ...], out: Any, func: Any, otherwise: Any = None) -> Any:
     """Give operands' classes their say about `func`; if none wants it, `otherwise`, or the error that is being handled."""
-    from . import _slow as slow_path
-
-    if slow_path.overriding_classes(args):
-        return slow_path.call_inplace(op, args) if out is not None and out is args[0] else slow_path.call(op, args, out, func)
+    if _dispatch.overriding_classes(args):
+        return _dispatch.call_inplace(op, args, func) if out is not None and out is args[0] else _dispatch.call(op, args, out, func)
     if otherwise is not None:
         return otherwise(*args)
     raise  # noqa: PLE0704  # the caller handles one
@@ -101,9 +81,9 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
     raise found from error
 
 
-_scope["unusual"], _scope["slow_inplace"], _scope["asked"], _scope["failed"] = _unusual, _slow_inplace, _asked, _failed
+_scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
-_scope["warn_once"] = warn_once
+_scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, unknown=_dispatch.unknown, warn_once=warn_once)
 
 
 def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any], in_place: bool) -> Any:
@@ -133,10 +113,6 @@ def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any]
 
 
 _scope["older_signature"] = _by_older_signature
-
-
-# Classes of arguments that leave operations to us.
-_scope["PLAIN"] = {Tensor, int, float, bool, complex, str, type(None), list, tuple, Size, dtype, device}
 
 
 def _large(formula: Any, kind: Any, a: Any, b: Any = None) -> Any:
@@ -249,65 +225,108 @@ def make_function(op: Op, form: int = FUNCTION) -> Any:
 def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, Any]]:
     with_out = form == FUNCTION and bool(op.surface & OUT)
     params, constants = signature(op, with_out, form)
-    args = ", ".join(op.params)
-    call = "fn" if isinstance(op, _spec.CompositeOp) else "run"
-    given = ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only))) if call == "fn" else args
-    trailing = "," if len(op.params) == 1 else ""
-    lines = [
-        f"def make(OP, run, fn, fast, of, kernel, ufunc, FORMULA, WHOLE, Node, {', '.join(constants)}):",
-        f"    def {name}({params}):",
-    ]
-    aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
-    body = _text([*aged, *read_older(op, form, with_out), *read_names(op, form)])
+    args = f"({', '.join(op.params)}{',' if len(op.params) == 1 else ''})"
     out = f"{'out' if with_out else None}, {name}"
-    body += _text([f"if SLOW{' or out is not None' * with_out}:", f"    return unusual(OP, ({args}{trailing}), {out})"])
-    if isinstance(op, ElementwiseOp):
-        body += _short_way(op)
+    aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
+    body = [*aged, *read_older(op, form, with_out), *read_names(op, form)]
     refuse = refuse_missing(op, form)
-    short = op.short_way(given, _is_tensor)
-    if short and refuse:
+    body += _look_closer(op, f"return call(OP, {args}, {out})", f"return interpret(OP, {args})", refuse, with_out)
+    short = _answer_shortly(op, _is_tensor)
+    if not isinstance(op, ElementwiseOp) and short and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing.
         short = ["try:", *_indented(short), "except TypeError:", *_indented(refuse), "    raise"]
-    body += _text([*short, *refuse])
-    if call == "fn":
+    body += [*short, *refuse]
+    if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
-        operands = [n for n in op.positional if op.defaults.get(n) is None and n != op.spread]
-        strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in operands)
+        strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))
         if strange:
-            body += f"        if {strange}:\n            return asked(OP, ({args}{trailing}), {out}, run)\n"
-        body += f"        return fn({given})\n"
+            body += [f"if {strange}:", f"    return asked(OP, {args}, {out}, run)"]
+        body += [f"return fn({_given(op)})"]
     else:
-        body += _asking_on_errors(f"run({given})", f"({args}{trailing}), {out}")
-    body = _explained(body, f"({args}{trailing})") + f"    return {name}\n"
-    constants.update(fast=op.fast_rule, OP=op, run=op.run, fn=op.fn, Node=op.node_class)
+        # Operands that are refused may be of classes that want a say, which nobody has asked yet.
+        body += ["try:", f"    return run({_given(op)})", "except (TypeError, AttributeError):", f"    return asked(OP, {args}, {out})"]
+    return _entry_text(op, name, params, _explained(body, args), constants), name, constants
+
+
+def _explained(body: list[str], arguments: str) -> list[str]:
+    """Lines of `body` that say what is wrong with `arguments` where they fall over; nothing is looked at unless they do."""
+    return ["try:", *_indented(body), "except Exception as error:", f"    return failed(OP, {arguments}, error)"]
+
+
+def make_enter(op: Op) -> Any:
+    """``enter(*args)``: how the function of `op` answers when modes, classes and interpreters have left the call to it."""
+    constants: dict[str, Any] = {}
+    last = f"return {'fn' if isinstance(op, _spec.CompositeOp) else 'run'}({_given(op)})"
+    body = [*_answer_shortly(op, lambda name: f"isinstance({name}, Tensor)"), last]
+    return compile_text(_entry_text(op, "enter", ", ".join(op.params), body, constants), f"{op.qualified} enter", constants)
+
+
+def make_enter_inplace(op: Op) -> Any:
+    """``enter_inplace(*args)``: as `make_enter`, for the in-place form."""
+    body = _fast_inplace(op, lambda name: f"isinstance({name}, Tensor)")
+    if not body:
+        return op.run_inplace
+    constants: dict[str, Any] = {"run": op.run_inplace}
+    body.append(f"return run({', '.join(op.params)})")
+    return compile_text(_entry_text(op, "enter", ", ".join(op.params), body, constants), f"{op.qualified}_ enter", constants)
+
+
+def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict[str, Any]) -> str:
+    """The text of an entry point, and the `constants` it refers to."""
+    constants.setdefault("run", op.run)
+    constants.update(OP=op, fn=op.fn, fast=op.fast_rule, Node=op.node_class)
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
     constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
-    return "\n".join(lines) + "\n" + body, name, constants
+    return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"
 
 
-def _asking_on_errors(call: str, arguments: str) -> str:
-    """Text that returns `call`; operands that are refused may be of classes that want a say, which nobody has asked yet."""
-    return (
-        f"        try:\n            return {call}\n"
-        f"        except (TypeError, AttributeError):\n            return asked(OP, {arguments})\n"
-    )
+def _given(op: Op) -> str:
+    """The arguments of `op` for its definition or its `run`."""
+    if isinstance(op, _spec.CompositeOp):
+        return ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only)))
+    return ", ".join(op.params)
 
 
-def _explained(body: str, arguments: str) -> str:
-    """Text of `body` that says what is wrong with `arguments` where it falls over; nothing is looked at unless it does."""
-    inner = "".join(f"    {line}\n" for line in body.splitlines())
-    return f"        try:\n{inner}        except Exception as error:\n            return failed(OP, {arguments}, error)\n"
+def _answer_shortly(op: Op, is_tensor: Any) -> list[str]:
+    """Lines that return the result of a usual call, or go on."""
+    return _short_way(op, is_tensor) if isinstance(op, ElementwiseOp) else op.short_way(_given(op), is_tensor)
 
 
-def _short_way(op: ElementwiseOp) -> str:
+def _operands(op: Op) -> tuple[str, ...]:
+    """Parameters whose arguments may be Tensors."""
+    if isinstance(op, ElementwiseOp):
+        return op.positional
+    if isinstance(op, _spec.PrimitiveOp):
+        return tuple(n for n in op.params if n in op.tensor_params)
+    return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.spread)
+
+
+_IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
+
+
+def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
+    """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
+    unknown = " or ".join([f"{n}.__class__ not in SINGLE and unknown({n})" for n in _operands(op)] or ["False"])
+    out = "out is not None or " * with_out
+    return [
+        f"if {out}INTERPRETED:",
+        *_indented(refuse),
+        f"    if {out}(calls := local.calls).modes or {unknown}:",
+        f"        {call}",
+        "    if calls.interpreters:",
+        f"        {interpret}",
+    ]
+
+
+def _short_way(op: ElementwiseOp, is_tensor: Any) -> list[str]:
     """The common case: Tensors and numbers that the formula has been taught to take, keyword-only arguments left alone."""
-    text = ""
+    lines: list[str] = []
     if not op.keyword_only or op.short is not None:
-        text = _fast_elementwise(op) if len(op.positional) <= 2 else _text(_direct(op))
+        lines = _fast_elementwise(op, is_tensor) if len(op.positional) <= 2 else _direct(op, is_tensor)
     if op.keyword_only and len(op.params) <= _MOST_DIRECT:
         # The whole formula, with keyword-only arguments that are given.
-        text += _text(_direct(op, "WHOLE", op.params))
-    return text
+        lines += _direct(op, is_tensor, "WHOLE", op.params)
+    return lines
 
 
 def _text(lines: list[str]) -> str:
@@ -334,13 +353,13 @@ def _usual(op: Op, name: str) -> str:
     return f"{name} == {value!r}"
 
 
-def _fast_elementwise(op: ElementwiseOp) -> str:
+def _fast_elementwise(op: ElementwiseOp, is_tensor: Any) -> list[str]:
     """The common case of one or two operands, with its node: Tensors, or a Tensor and a number."""
     first, *rest = op.positional
     guard = "".join(f" and {_usual(op, n)}" for n in op.keyword_only)
     to_bool = op.dtype_rule.__name__ == "to_bool"
     differentiable = op.differentiable and not to_bool
-    own = _is_tensor(first)
+    own = is_tensor(first)
     if not rest:
         lines = [
             f"if {own}{guard}:",
@@ -349,9 +368,10 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
         ]
     else:
         second = rest[0]
+        other = "(kind is Tensor or kind is Parameter)" if is_tensor is _is_tensor else is_tensor(second)
         lines = [
             f"kind = {second}.__class__",
-            f"if (kind is Tensor or kind is Parameter) and {own}{guard}:",
+            f"if {other} and {own}{guard}:",
             f"    a = {first}._a",
             f"    b = {second}._a",
             *_compute(op, ("a", "b"), _finish_fast(op, (first, second), differentiable)),
@@ -362,20 +382,20 @@ def _fast_elementwise(op: ElementwiseOp) -> str:
                 f"    a = {first}._a",
                 *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=1)),
             ]
-    return "".join(f"        {line}\n" for line in lines)
+    return lines
 
 
-def _direct(op: ElementwiseOp, formula: str = "FORMULA", operands: tuple[str, ...] | None = None) -> list[str]:
+def _direct(op: ElementwiseOp, is_tensor: Any, formula: str = "FORMULA", operands: tuple[str, ...] | None = None) -> list[str]:
     """Lines for several operands, the first of them a Tensor."""
     if len(operands or op.positional) > _MOST_DIRECT:
         return []
     first, *rest = operands or op.positional
     guard = "" if operands else "".join(f" and {_usual(op, n)}" for n in op.keyword_only)
-    given = ", ".join(("a", *(f"{n}._a if {_is_tensor(n)} else {n}" for n in rest)))
-    lines = [f"if {_is_tensor(first)}{guard}:", f"    a = {first}._a", f"    o = {formula}.direct({given})", "    if o is not None:"]
+    given = ", ".join(("a", *(f"{n}._a if {is_tensor(n)} else {n}" for n in rest)))
+    lines = [f"if {is_tensor(first)}{guard}:", f"    a = {first}._a", f"    o = {formula}.direct({given})", "    if o is not None:"]
     lines += [f"        {line}" for line in _wrap_lines()]
     if op.differentiable:
-        others = "".join(f" or {_is_tensor(n)} and {n}._n is not None" for n in op.positional[1:])
+        others = "".join(f" or {is_tensor(n)} and {n}._n is not None" for n in op.positional[1:])
         lines += [f"        if {first}._n is not None{others}:", f"            OP.record(t, ({', '.join(op.params)},))"]
     return [*lines, "        return t"]
 
@@ -639,32 +659,30 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
     """The in-place method ``name_``, or the function of that name."""
     params, constants = signature(op, False, form)
     args = ", ".join(op.params)
-    trailing = "," if len(op.params) == 1 else ""
-    fast = _fast_inplace(op) if isinstance(op, ElementwiseOp) and op.dtype_rule.__name__ != "to_bool" else ""
-    body = (
-        _text([*read_older(op, form, in_place=True), *read_names(op, form)])
-        + _text(["if SLOW:", f"    return slow_inplace(OP, ({args}{trailing}))"])
-        + fast
-        + _text(refuse_missing(op, form))
-        + _asking_on_errors(f"run({args})", f"({args}{trailing}), {op.params[0]}, None")
-    )
-    text = (
-        f"def make(OP, run, FORMULA, WHOLE, {', '.join(constants)}):\n    def {op.name}_({params}):\n"
-        + _explained(body, f"({args}{trailing})")
-        + f"    return {op.name}_\n"
-    )
-    constants.update(OP=op, run=op.run_inplace, FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
-    fn = compile_text(text, f"{op.name}_", constants)
+    given = f"({args}{',' if len(op.params) == 1 else ''})"
+    refuse = refuse_missing(op, form)
+    interpreted = f"return interpret(OP, {given}, {op.params[0]}, True)"
+    body = [
+        *read_older(op, form, in_place=True),
+        *read_names(op, form),
+        *_look_closer(op, f"return call_inplace(OP, {given}, {op.name}_)", interpreted, refuse),
+        *_fast_inplace(op, _is_tensor),
+        *refuse,
+        "try:", f"    return run({args})",
+        "except (TypeError, AttributeError):", f"    return asked(OP, {given}, {op.params[0]}, {op.name}_)",
+    ]  # fmt: skip
+    constants["run"] = op.run_inplace
+    fn = compile_text(_entry_text(op, f"{op.name}_", params, _explained(body, given), constants), f"{op.name}_", constants)
     fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
     fn.flambeau_op = op
     fn.__signature__ = declared_signature(op, False)
     return fn
 
 
-def _fast_inplace(op: ElementwiseOp) -> str:
-    """Plain tensors and numbers, where nothing is recorded."""
-    if len(op.params) > _MOST_DIRECT:
-        return ""
+def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
+    """Lines for plain tensors and numbers, where nothing is recorded."""
+    if not isinstance(op, ElementwiseOp) or op.dtype_rule.__name__ == "to_bool" or len(op.params) > _MOST_DIRECT:
+        return []
     first, *rest = op.positional
     name = _small_name(op) if len(rest) == 1 else None
     letters = ("b", "c", "d")[: len(rest)]
@@ -682,14 +700,14 @@ def _fast_inplace(op: ElementwiseOp) -> str:
         whole = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
         test = f"({test}) if {usual} else {whole}"
     lines = [
-        f"if {_is_tensor(first)}:",
+        f"if {is_tensor(first)}:",
         "    quiet = not (GRAD or local.grad)",
         f"    marked = MARKED and {first}._v[0].__class__ is not int",
         f"    if not marked and (quiet or {first}._n is None and ({first}._b is None or {first}._b[0]._n is None)):",
         f"        a = {first}._a",
     ]
     for letter, n in zip(letters, rest, strict=True):
-        tensor = f"{_is_tensor(n)} and (quiet or {n}._n is None)"
+        tensor = f"{is_tensor(n)} and (quiet or {n}._n is None)"
         # A launcher converts integers by way of float64.
         number = f"{n} if {_plain_number(n)} else None" if name else n
         lines += [f"        kind = {n}.__class__", f"        {letter} = {n}._a if {tensor} else {number}"]
@@ -700,7 +718,7 @@ def _fast_inplace(op: ElementwiseOp) -> str:
         "            v[1] = next_seq()",
         f"            return {first}",
     ]
-    return _text(lines)
+    return lines
 
 
 # -- methods and operators -----------------------------------------------------------------------------------------------
@@ -958,7 +976,7 @@ def _fast_swapped(op: ElementwiseOp) -> str:
         by_numpy = ["    if o is None:", *(f"        {line}" for line in _mostly([f"o = of_number(FORMULA, ufunc, {number}, b)"]))]
     lines = [
         f"kind = {number}.__class__",
-        f"if {_plain_number(number)} and ({tensor}.__class__ is Tensor or {tensor}.__class__ is Parameter) and not SLOW:",
+        f"if {_plain_number(number)} and {_is_tensor(tensor)} and (not INTERPRETED or not ({_IN_FORCE})):",
         f"    b = {tensor}._a",
         f"    o = FORMULA.direct({number}, b)",
         *by_numpy,
@@ -970,33 +988,29 @@ def _fast_swapped(op: ElementwiseOp) -> str:
 
 def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     params = op.positional[:2]
-    fast = ""
+    args = ", ".join(params)
+    fast: list[str] = []
     constants = {"fn": fn, "operand": _is_operand, "OP": op, "run": op.run, "Node": op.node_class, "ufunc": None,
                  "FORMULA": _plain_formula(op)}  # fmt: skip
     if isinstance(op, ElementwiseOp) and len(op.positional) == 2:
         constants["ufunc"] = op.ufunc
-        extras = {n: op.defaults[n] for n in op.keyword_only}
-        fast = _fast_elementwise(op)
-        for n, value in extras.items():
-            fast = fast.replace(f" and {_usual(op, n)}", "").replace(f"run({', '.join(op.params)})", f"fn({', '.join(params)})")
-            fast = fast.replace(f", {n},", f", {value!r},")
+        fast = _fast_elementwise(op, _is_tensor)
+        for n in op.keyword_only:
+            value = op.defaults[n]
+            fast = [line.replace(f" and {_usual(op, n)}", "").replace(f", {n},", f", {value!r},") for line in fast]
+        whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
+        in_force = f"if INTERPRETED and ({_IN_FORCE}):"
+        known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
+        fast = [in_force, f"    if not calls.modes and {known}:", f"        return interpret(OP, ({whole},))", "else:", *_indented(fast)]
     if op.fast_rule is not None and len(op.params) == 2:
         constants["fast"] = op.fast_rule
-        fast = f"        made = fast({', '.join(params)})\n        if made is not None:\n            return made\n"
-    text = (
-        f"def make({', '.join(constants)}):\n"
-        f"    def {name}({', '.join(params)}):\n"
-        + ("        if not SLOW:\n" + "".join(f"    {line}\n" for line in fast.splitlines()) if fast else "")
-        + "        try:\n"
-        f"            return fn({', '.join(params)})\n"
-        "        except TypeError:\n"
-        f"            if isinstance({params[1]}, ndarray):\n"
-        f"                return fn({params[0]}, wrap({params[1]}))\n"
-        f"            if operand({params[1]}):\n"
-        "                raise\n"
-        "            return NotImplemented\n"
-        f"    return {name}\n"
-    )
+        plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
+        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:",
+                f"    made = fast({args})", "    if made is not None:", "        return made"]  # fmt: skip
+    lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",
+             f"        return fn({params[0]}, wrap({params[1]}))", f"    if operand({params[1]}):", "        raise",
+             "    return NotImplemented"]  # fmt: skip
+    text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"
     return compile_text(text, name, constants)
 
 

@@ -43,4 +43,4 @@ def absent(grad: Tensor) -> bool:
 
 def needs_vectors(x: Tensor) -> bool:
     """Whether a derivative of `x` may be asked for, which takes more than the values of a factorization."""
-    return _state.SLOW or x._n is not None and _state.grad_enabled()
+    return _state.interpreted() or x._n is not None and _state.grad_enabled()

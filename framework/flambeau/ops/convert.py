@@ -16,6 +16,7 @@ from .._warn import warn_once
 from ..devices import device, memory_format
 from ..dtypes import dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
+from . import _dispatch
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
 
 
@@ -165,7 +166,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
-    if len(args) == 1 and not kwargs and args[0].__class__ is dtype and not _state.SLOW:
+    if len(args) == 1 and not kwargs and args[0].__class__ is dtype and not (_state.INTERPRETED and _state.interpreted()):
         return _converted(input, args[0])
     d, place, copy, format = _parse_to(args, kwargs)
     if d is input.dtype:
@@ -213,7 +214,7 @@ def _in_format(input: Tensor, format: memory_format) -> bool:
 
 def _cast_method(d: dtype, doc: str) -> Any:
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
-        if memory_format is None and not _state.SLOW:
+        if memory_format is None and not (_state.INTERPRETED and _state.interpreted()):
             return _converted(self, d)
         return to(self, d, memory_format=memory_format)
 
@@ -327,12 +328,17 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
 
     `non_blocking` has no effect between arrays of one device.
     """
-    if other.__class__ is Tensor and not _state.SLOW and not (_state.MARKED and target._v[0].__class__ is not int):
+    marked = _state.MARKED and target._v[0].__class__ is not int
+    if other.__class__ is Tensor and not marked and not (_state.INTERPRETED and _state.interpreted()):
         recorded = target._n is not None or other._n is not None or target._b is not None and target._b[0]._n is not None
         formula = OPS["Tensor.overwrite"].formula
         if not (recorded and _state.grad_enabled()) and formula.direct_(target._a, other._a) is not None:
             bump(target)
             return target
+    if _state.INTERPRETED and other.__class__ is not Tensor:
+        classes = _dispatch.overriding_classes((target, other))
+        if classes:
+            return _dispatch.dispatch_torch_function(Tensor.copy_, classes, (target, other, non_blocking), {})
     if not isinstance(other, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
     if other.is_meta is not target.is_meta and _broadcasts(other._a.shape, target._a.shape):
@@ -344,10 +350,8 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
         other = to_copy(other, None, target.device, None)
     if _broadcasts(other._a.shape, target._a.shape) is False:
         _raise_uncopied(target, other)
-    if _state.SLOW:
-        from . import _slow
-
-        return _slow.call_inplace(OPS["Tensor.overwrite"], (target, other))
+    if _state.INTERPRETED and _state.interpreted():
+        return _dispatch.call_inplace(OPS["Tensor.overwrite"], (target, other), Tensor.copy_)
     return OPS["Tensor.overwrite"].run_inplace(target, other)
 
 

@@ -16,6 +16,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
+from .._state import interpreted
 from .._warn import warn, warn_once
 from ..devices import device
 from ..dtypes import F4, F8, dtype, from_numpy_dtype
@@ -25,7 +26,7 @@ from ._promote import NUMBERS
 from ._refusal import refusing
 from ._spec import FUNCTION, METHOD, OUT, check_room, composite, refuse_other_dtype_out
 
-SLOW, PLACED = _state.SLOW, _state.PLACED
+INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals())                               # keeps both as they are there
 
 
@@ -336,7 +337,7 @@ def _like(make: Any) -> Any:
              x1: Any = None) -> Tensor:  # fmt: skip
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
-        if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not SLOW:
+        if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted()):
             array = input._a
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
                 made = small.over(make(array.shape, array.dtype))
@@ -371,7 +372,7 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     """A tensor shaped and, unless `memory_format` says otherwise, laid out like `input`."""
     from .convert import empty_arranged
 
-    if _state.SLOW and hasattr(input, "_shaped_alike"):
+    if INTERPRETED and hasattr(input, "_shaped_alike"):
         return input._shaped_alike(lambda x: like_tensor(make, x, d, place, requires_grad, memory_format, layout))
     if not isinstance(input, Tensor):
         raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
@@ -431,7 +432,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         if fill_value is ...:
             raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
     if (
-        memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not SLOW
+        memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted())
         and _fits_plainly(fill_value, input._a.dtype if dtype is None else dtype.numpy)
     ):  # fmt: skip
         made = _like_quickly(np.empty, input._a, dtype)
@@ -444,7 +445,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
 
 def _new_method(fn: Any, name: str, make: Any) -> Any:
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
-        if device is None and not options and make is not None and not SLOW and self._a.__class__ is ndarray:
+        if device is None and not options and make is not None and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray:
             made = _quickly(make, size, dtype, self._a.dtype)
             if made is not None:
                 return made
@@ -459,7 +460,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
-    if device is None and not options and not SLOW and self._a.__class__ is ndarray:
+    if device is None and not options and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray:
         made = _filled_quickly(size, fill_value, self.dtype if dtype is None else dtype)
         if made is not None:
             return made
@@ -958,7 +959,7 @@ def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
     if self._a.__class__ is not ndarray or not self._a.flags.writeable:
         return False
-    if SLOW and (type(self) is not Tensor or _state.local.modes or _state.local.interpreters):
+    if INTERPRETED and interpreted():
         return False
     if _state.MARKED and self._v[0].__class__ is not int:
         return False

@@ -16,6 +16,7 @@ from .._arrays import MetaArray, address, ndarray
 from .._inference import refuse_saving
 from ..autograd import tape
 from ..tensor import Tensor, bump, one_memory, wrap
+from . import _dispatch
 from ._keys import (
     B1,
     I8,
@@ -151,10 +152,8 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
     Raises: IndexError out of range, for too many indices and for masks that do not fit.
     """
-    if _state.SLOW:
-        from . import _slow
-
-        return _slow.call(getitem_op, (self, key))
+    if _state.INTERPRETED and _dispatch.may_override(self, key):
+        return _dispatch.call(getitem_op, (self, key))
     kind = key.__class__
     if self._a.__class__ is ndarray:
         try:
@@ -240,7 +239,7 @@ def _getitem(self: Tensor, key: Any) -> Tensor:
 
 
 def _view_at(self: Tensor, key: tuple[Any, ...]) -> Tensor:
-    return basic_index.function(self, key) if _state.SLOW else basic_index.run(self, key)
+    return basic_index.function(self, key) if _state.INTERPRETED and _state.interpreted() else basic_index.run(self, key)
 
 
 def _check_slices(key: Any) -> None:
@@ -506,10 +505,8 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
     Raises: IndexError as `getitem`, RuntimeError for shapes and values that do not fit, TypeError for other values.
     """
-    if _state.SLOW:
-        from . import _slow
-
-        _slow.call_setitem(self, key, value)
+    if _state.INTERPRETED and _dispatch.may_override(self, key, value):
+        _dispatch.call_setitem(self, key, value)
         return
     if self._n is None and self._a.__class__ is ndarray:
         try:

@@ -539,7 +539,7 @@ def _update_running(
     input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int
 ) -> None:
     """Move running statistics towards those of the batch; the variance by its unbiased estimate."""
-    if _state.SLOW and hasattr(input, "_bdim"):
+    if _state.INTERPRETED and hasattr(input, "_bdim"):
         raise RuntimeError(
             "vmap: running_mean and running_var cannot be updated by a batch of examples that share them; leave them out, "
             "or call the layer in eval mode (func.replace_all_batch_norm_modules_ takes them out of a module)"

@@ -10,6 +10,7 @@ from flambeau_kernels import small
 
 from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
+from .._state import interpreted
 from .._warn import warn_once
 from ..tensor import Tensor, wrap_dim
 from ._spec import (
@@ -26,7 +27,7 @@ from ._spec import (
 from .join import stack
 from .shape import adjoint, broadcast_tensors, permute, restrided, slice_dim, transpose
 
-SLOW = _state.SLOW
+INTERPRETED = _state.INTERPRETED
 _state.share(globals())                               # keeps it as it is there
 
 
@@ -289,7 +290,7 @@ def conj_physical(input):
 def _matrix_transpose(self: Tensor) -> Tensor:
     """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
     a = self._a
-    if not SLOW and a.__class__ is ndarray and a.ndim >= 2:
+    if not (INTERPRETED and interpreted()) and a.__class__ is ndarray and a.ndim >= 2:
         return transpose.of(self, a.swapaxes(-2, -1), (-2, -1))
     if self.ndim == 0:
         warn_once("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
@@ -333,7 +334,7 @@ def _set_part(index: int) -> Any:
 def _reversed(self: Tensor) -> Tensor:
     """A view with all dimensions in reverse order; meant for two."""
     a = self._a
-    if not SLOW and a.__class__ is ndarray and a.ndim == 2:
+    if not (INTERPRETED and interpreted()) and a.__class__ is ndarray and a.ndim == 2:
         return permute.of(self, a.T, ((1, 0),))
     if self.ndim == 0:
         warn_once("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")

@@ -12,6 +12,7 @@ from flambeau_kernels import small
 
 from .. import _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
+from .._state import interpreted
 from .._warn import warn
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
@@ -31,7 +32,7 @@ from ._spec import (
 )
 from .create import _check_layout, _dtype, _place, _sizes, finish, like_tensor, made_or_refused, refuse_names
 
-SLOW, PLACED = _state.SLOW, _state.PLACED
+INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals())                               # keeps both as they are there
 
 
@@ -97,17 +98,16 @@ class _Named:
 def _is_free(self: Tensor) -> bool:
     """Whether `self` may be written without a question: rows in host memory that nothing is recorded of."""
     a = self._a
-    return (
-        a.__class__ is ndarray and self._n is None and (self._b is None or self._b[0]._n is None) and a.flags.carray and not SLOW
-        and not (_state.MARKED and self._v[0].__class__ is not int)
-    )  # fmt: skip
+    if a.__class__ is not ndarray or self._n is not None or self._b is not None and self._b[0]._n is not None:
+        return False
+    return a.flags.carray and not (INTERPRETED and interpreted()) and not (_state.MARKED and self._v[0].__class__ is not int)
 
 
 def _is_plain(self: Tensor) -> bool:
     """Whether `self` is in host memory, no view, and nothing is recorded of it; a launcher asks whether it may be written."""
     if _state.MARKED and self._v[0].__class__ is not int:
         return False
-    return self._n is None and self._b is None and not SLOW and self._a.__class__ is ndarray
+    return self._n is None and self._b is None and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray
 
 
 def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
@@ -116,7 +116,7 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
         draw(self._a)
         bump(self)
         return self
-    if _state.SLOW and _state.local.interpreters:
+    if INTERPRETED and _state.local.calls.interpreters:
         from ..func.batching import fill_randomly
 
         filled = fill_randomly(self, name, draw)
@@ -286,7 +286,7 @@ def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, 
     if out is not None:
         out.resize_(size)
         return fill_in_place(out, "out", draw)
-    if _state.SLOW and _state.local.interpreters:
+    if INTERPRETED and _state.local.calls.interpreters:
         from ..func.batching import drawn
 
         made = drawn(lambda: _make(draw, size, None, dtype, layout, device, requires_grad, pin_memory))
@@ -337,7 +337,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
-    if size is layout is out is names is device is None and not (PLACED or SLOW or pin_memory):
+    if size is layout is out is names is device is None and not (PLACED or INTERPRETED and interpreted() or pin_memory):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
             whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = _cpu_kernels().uniforms((_default or _default_generator())._stream, whole, _SINGLE)
@@ -362,7 +362,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     """
     if names is not None:
         refuse_names(names)
-    if size is layout is out is names is device is None and not (PLACED or SLOW or pin_memory):
+    if size is layout is out is names is device is None and not (PLACED or INTERPRETED and interpreted() or pin_memory):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
             whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = (_default or _default_generator())._stream.normals(whole)
@@ -388,7 +388,8 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     >>> fb.randint(5, 6, (3,))
     tensor([5, 5, 5])
     """
-    if generator is layout is out is device is dtype is None and not (named or requires_grad or PLACED or SLOW or pin_memory):
+    plainly = generator is layout is out is device is dtype is None and not (named or requires_grad or PLACED or pin_memory)
+    if plainly and not (INTERPRETED and interpreted()):
         made = _integers_in_short(args)
         if made is not None:
             return made
@@ -469,7 +470,8 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
              memory_format: Any = devices.preserve_format, generator: Any = None, **named: Any) -> Tensor:  # fmt: skip
         if named or input is ...:
             input = input_of(name, input, named)
-        if dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor and not SLOW:
+        plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
+        if plainly and not (INTERPRETED and interpreted()):
             a = input._a
             if a.__class__ is ndarray and (a.dtype is F4 or a.dtype is F8) and a.flags.c_contiguous:
                 array = made_by(generator, a) if made_by is not None else None
@@ -505,7 +507,8 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     low, high = int(low), int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor and not SLOW:
+    plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
+    if plainly and not (INTERPRETED and interpreted()):
         a = input._a
         if a.__class__ is ndarray and a.flags.c_contiguous:
             made = small.over(np.empty(a.shape, a.dtype))
@@ -526,7 +529,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     """
     if (
         size.__class__ is tuple and out is layout is device is None and mean.__class__ is std.__class__ is float and std >= 0
-        and not (PLACED or SLOW or pin_memory)
+        and not (PLACED or INTERPRETED and interpreted() or pin_memory)
     ):  # fmt: skip
         made = _in_short(lambda stream, a: _cpu_kernels().normal(stream, a, mean, std), (size,), dtype, generator, requires_grad)
         if made is not None:
@@ -611,7 +614,7 @@ def bernoulli(input, p=None, *, generator=None):
 def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
     """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
     a = input._a
-    if p is not None or SLOW or input._n is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
+    if p is not None or INTERPRETED and interpreted() or input._n is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
         return None
     if a.dtype is not F4 and a.dtype is not F8:
         return None

@@ -46,7 +46,7 @@ def run_direction(
     else:
         batch_sizes = _checked_sizes(mode, tuple(batch_sizes), input.shape[0])
         _check_layer(mode, input, batch_sizes[0], state, w)
-    if _state.SLOW and mode != "GRU" and w.w_hr is None:
+    if _state.interpreted() and mode != "GRU" and w.w_hr is None:
         # As PyTorch has it: a GRU's state, and so its output, stays in float32.
         input, *lowered = _lowered((input, *state))
         state, w = tuple(lowered), Weights(*_lowered(w))
@@ -57,7 +57,7 @@ def run_direction(
 def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
     """The state after one more `input` (batch, input). Raises: RuntimeError as `run_direction`."""
     _check_layer(mode, input, input.shape[0], state, w)
-    made = None if _state.SLOW else _as_one_op(mode, input, input.shape[:1], state, w, False)
+    made = None if _state.interpreted() else _as_one_op(mode, input, input.shape[:1], state, w, False)
     if made is None:
         return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
     return (made[0], *made[2:])  # the output is the new h
@@ -112,7 +112,7 @@ def _as_one_op(
 ) -> tuple[Tensor, ...] | None:
     """Output and last state, where kernels take such a layer."""
     given = (input, *state, *w)
-    if w.w_hr is not None or _state.SLOW and not _is_plain(given):
+    if w.w_hr is not None or _state.INTERPRETED and not _is_plain(given):
         return None
     rows = w.w_ih.shape[:1]
     if any(b is not None and b.shape != rows for b in (w.b_ih, w.b_hh)):
@@ -127,16 +127,16 @@ def _as_one_op(
 def _is_plain(given: Any) -> bool:
     """Whether nothing but autocast is in force for operands like these in this thread."""
     local = _state.local
-    if local.modes or any(x.kind != "autocast" for x in local.interpreters):
+    if local.calls.modes or any(x.kind != "autocast" for x in local.calls.interpreters):
         return False
-    from ._slow import overriding_classes
+    from ._dispatch import overriding_classes
 
     return not overriding_classes([t for t in given if t is not None])
 
 
 def _lowered(given: Any) -> list[Any]:
     """Operands in autocast's lower precision, if it is on; weights as it has cast them before."""
-    for caster in _state.local.interpreters:
+    for caster in _state.local.calls.interpreters:
         if caster.kind == "autocast":
             given = [None if t is None else caster.lowered(t) for t in given]
     return list(given)
@@ -163,7 +163,7 @@ def _layer(x, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, keep):
 @recurrent_layer.vjp
 def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, kept,
                needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
-    if _state.grad_enabled() or _state.SLOW and not _is_plain(grad):
+    if _state.grad_enabled() or _state.INTERPRETED and not _is_plain(grad):
         return _layer_vjp_by_steps(grad, (input, h, w_ih, w_hh, c, b_ih, b_hh), batch_sizes, mode, backwards)
     found = kernels.run_grad(
         [g._a for g in grad], input._a, w_ih._a, w_hh._a, batch_sizes, mode, backwards, kept,

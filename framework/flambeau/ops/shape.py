@@ -11,6 +11,7 @@ from flambeau_kernels import small
 
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
+from .._state import interpreted
 from .._warn import warn_once
 from ..devices import Size
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
@@ -29,7 +30,7 @@ _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before th
 
 _EVERY = tuple([tuple(range(n)) for n in range(65)])  # all dimensions of so many
 
-SLOW = _state.SLOW
+INTERPRETED = _state.INTERPRETED
 _state.share(globals())                               # keeps it as it is there
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ def _view_raw(grad, self_shape):
 
 def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
-    if dtype is None and not SLOW:
+    if dtype is None and not (INTERPRETED and interpreted()):
         a = self._a
         made = small.view(a, size)                    # `view(2, 8)` first
         if made is not None:
@@ -193,7 +194,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
     if len(size) == 1 and not isinstance(size[0], (int, Tensor)):
         size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
-    return view_shape.function(self, size=size) if _state.SLOW else view_shape.of(self, _view(self._a, size), (size,))
+    return view_shape.function(self, size=size) if INTERPRETED and interpreted() else view_shape.of(self, _view(self._a, size), (size,))
 
 
 Tensor.view = view_method  # type: ignore[attr-defined]

@@ -18,10 +18,10 @@ class no_dispatch:  # a context manager
     def __enter__(self) -> None:
         from .. import _state
 
-        self.before = _state.local.interpreters
-        _state.local.interpreters = []
+        self.before = _state.local.calls.interpreters
+        _state.local.calls.interpreters = ()
 
     def __exit__(self, *_: object) -> None:
         from .. import _state
 
-        _state.local.interpreters = self.before
+        _state.local.calls.interpreters = self.before

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _state
-from ..ops import _slow
+from .._interpreters import Interpreter
+from ..ops import _dispatch
 from ..ops._spec import Op
 from ..tensor import Tensor
 
@@ -32,7 +33,7 @@ class OpOverload:
         op = self.op
         given = {**op.defaults, **dict(zip(op.params, args, strict=False)), **kwargs}
         values = tuple(given[n] for n in op.params)
-        return _slow.interpret(op, values, values[0] if self.inplace else out, self.inplace)
+        return _dispatch.interpret(op, values, values[0] if self.inplace else out, self.inplace)
 
     def __repr__(self) -> str:
         return f"<OpOverload(op='aten.{self.op.name}', overload='default')>"
@@ -47,7 +48,7 @@ class OpOverload:
         return hash((self.op, self.inplace, self.out))
 
 
-class TorchDispatchMode:
+class TorchDispatchMode(Interpreter):
     """A context in which `__torch_dispatch__` of this object answers every op of the thread, compositions taken apart."""
 
     kind = "dispatch"
@@ -59,11 +60,11 @@ class TorchDispatchMode:
         raise NotImplementedError(f"{type(self).__name__}: define __torch_dispatch__(self, func, types, args=(), kwargs=None)")
 
     def __enter__(self) -> Any:
-        _slow.push(self)
+        _dispatch.push(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _slow.pop(self)
+        _dispatch.pop(self)
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:
@@ -78,9 +79,6 @@ class TorchDispatchMode:
         types = tuple({type(x) for x in args if isinstance(x, Tensor) and type(x) is not Tensor})
         return self.__torch_dispatch__(OpOverload(op, inplace, bool(kwargs)), types, args, kwargs)
 
-    def whole(self, op: Op, args: tuple[Any, ...]) -> Any:
-        return NotImplemented
-
 
 class BaseTorchDispatchMode(TorchDispatchMode):
     """A mode that changes nothing."""
@@ -90,7 +88,7 @@ class BaseTorchDispatchMode(TorchDispatchMode):
 
 
 def _get_current_dispatch_mode_stack() -> list[Any]:
-    return [x for x in _local.interpreters if isinstance(x, TorchDispatchMode)]
+    return [x for x in _local.calls.interpreters if isinstance(x, TorchDispatchMode)]
 
 
 def _get_current_dispatch_mode() -> Any:

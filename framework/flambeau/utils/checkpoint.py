@@ -17,11 +17,12 @@ from typing import Any
 import flambeau as fb
 
 from .. import _state
+from .._interpreters import Interpreter
 from ..autograd.function import Function
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.tape import Place, shown_line, shown_writer, users_place, written_at
-from ..ops import _slow
+from ..ops import _dispatch
 from ..tensor import Tensor, wrap
 
 __all__ = [
@@ -327,7 +328,7 @@ class _Kept:
         return self.kept
 
 
-class _Log:
+class _Log(Interpreter):
     """The interpreter that notes which operations run."""
 
     kind = "checkpoint_log"
@@ -341,9 +342,6 @@ class _Log:
             self.trace.append((op.name + "_" * inplace, shapes, users_place()))
         return NotImplemented
 
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
-        return NotImplemented
-
 
 @contextlib.contextmanager
 def _logging(trace: list[Any] | None) -> Iterator[None]:
@@ -351,11 +349,11 @@ def _logging(trace: list[Any] | None) -> Iterator[None]:
         yield
         return
     log = _Log(trace)
-    _slow.push(log)
+    _dispatch.push(log)
     try:
         yield
     finally:
-        _slow.pop(log)
+        _dispatch.pop(log)
 
 
 # -- what a function finds around it -------------------------------------------------------------------------------------

@@ -116,14 +116,15 @@ def small(a: Any, b: Any) -> Any:
 
     It is the call that `matmul` and `dot` would come to.
     """
-    kind, inner = a.dtype.char, a.shape[-1]
-    if _invariant or inner != b.shape[0] or b.dtype is not a.dtype or a.ndim > 2:
+    d, shape, other = a.dtype, a.shape, b.shape
+    kind, inner = d.char, shape[-1]
+    if _invariant or inner != other[0] or b.dtype is not d or len(shape) > 2:
         return None
-    if b.ndim == 1:
+    if len(other) == 1:
         work, most = a.size, SMALL_VECTOR
-    elif b.ndim == 2:
-        columns = b.shape[1]
-        work, most = a.size * columns, SMALL_VECTOR if columns == 1 or a.size == inner else SMALL
+    elif len(other) == 2:
+        columns = other[1]
+        work, most = a.size * columns, SMALL_VECTOR if columns == 1 or len(shape) == 1 or shape[0] == 1 else SMALL
     else:
         return None
     if kind in _BY_BLAS and inner > 1:
@@ -132,13 +133,16 @@ def small(a: Any, b: Any) -> Any:
         made = a.dot(b)
     elif work > SMALL_WITHOUT_BLAS:
         return None
+    elif kind in _HALVES:
+        wide, also = flambeau_kernels.recast(a, F4), flambeau_kernels.recast(b, F4)
+        made = flambeau_kernels.small.matmul(wide, also)
+        made = wide.dot(also) if made is None else made
+        made = flambeau_kernels.recast(made, d) if made.__class__ is np.ndarray else made
     elif kind in _INTEGERS or kind in _BY_BLAS:
         made = a.dot(b)
-    elif kind in _HALVES:
-        made = a.astype(np.float32).dot(b.astype(np.float32)).astype(a.dtype)
     else:
         return None
-    return made if made.__class__ is np.ndarray else np.asarray(made, a.dtype)
+    return made if made.__class__ is np.ndarray else np.asarray(made, d)
 
 
 def small_vector(a: Any, v: Any) -> Any:

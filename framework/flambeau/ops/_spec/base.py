@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import CodeType
 from typing import Any
@@ -148,24 +149,31 @@ class Op:
 
     def interpreted(self, *args: Any) -> Any:
         """`run`, for operands that a function transform may have wrapped."""
-        from .. import _slow
+        from .. import _dispatch
 
-        return _slow.interpret(self, args)
+        return _dispatch.interpret(self, args)
 
-    def shortly(self, args: tuple[Any, ...]) -> Any:
-        """`run`, by the short way if that answers and nothing unusual is on."""
-        made = None
-        if self.fast_rule is not None and not _state.SLOW:
-            count = len(self.positional)
-            if count == len(args):
-                made = self.fast_rule(*args)
-            else:
-                made = self.fast_rule(*args[:count], **dict(zip(self.keyword_only, args[count:], strict=True)))
-        return self.run(*args) if made is None else made
+    @functools.cached_property
+    def enter(self) -> Any:
+        """``enter(*args)``: the answer to a call that modes, classes and interpreters have left to the op, by its fastest way."""
+        from .. import _derive
+
+        return _derive.make_enter(self)
+
+    @functools.cached_property
+    def enter_inplace(self) -> Any:
+        """`enter`, storing in the first argument."""
+        from .. import _derive
+
+        return _derive.make_enter_inplace(self)
+
+    def enter_among_others(self, args: tuple[Any, ...]) -> Any:
+        """`enter`; a composition under interpreters is taken apart, so that they see its parts."""
+        return (self.run if self.kind == "composite" and _state.interpreted() else self.enter)(*args)
 
     def run_out(self, out: Any, *args: Any) -> Any:
         """Compute into `out`, which is resized when its shape differs."""
-        result = self.shortly(args)
+        result = self.enter_among_others(args)
         if isinstance(result, tuple):
             if not isinstance(out, (tuple, list)) or len(out) != len(result):
                 raise TypeError(f"{self.said}(): out must be a tuple of {len(result)} Tensors")
@@ -192,7 +200,7 @@ class Op:
                 with_history = True
         if with_history and _state.grad_enabled():
             check_view(self, target)
-        result = self.shortly((target, *args))
+        result = self.enter_among_others((target, *args))
         a, made = target._a, result._a
         if made.dtype is not a.dtype or made.shape != a.shape:
             check_inplace(self, target, result)

@@ -119,6 +119,7 @@ class ElementwiseOp(Op):
             self.node_class.title = title
         self._small_calls = 0
         self._grads: dict[int, Any] = {}
+        self._tensor_partials: dict[int, Any] = {}
         self._plans: dict[Any, Any] = {}
         self._operands = len(self.params) if self.short is None else len(self.positional)  # of plans
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
@@ -468,6 +469,13 @@ class ElementwiseOp(Op):
             result = result.real
         return result.to(wanted)
 
+    def _tensor_partial(self, i: int) -> Any:
+        """The partial derivative by argument `i`, as a function of Tensors."""
+        found = self._tensor_partials.get(i)
+        if found is None:
+            found = self._tensor_partials[i] = Formula(self.partials[self.params[i]]).bind(tensor_words())
+        return found
+
     def jvp(self, args: Any, tangents: Any, out: Tensor) -> Tensor | None:
         """The tangent of `out` for `tangents` of `args` (None where constant)."""
         total = None
@@ -481,8 +489,7 @@ class ElementwiseOp(Op):
             elif constant is not None:
                 term = tangent if constant == 1 else tangent * constant if constant else tangent.detach().new_zeros(tangent.shape)
             else:
-                partial = Formula(self.partials[self.params[i]]).bind(tensor_words())
-                term = tangent * partial(*_as_floats([values[r] for r in reads], tangent))
+                term = tangent * self._tensor_partial(i)(*_as_floats([values[r] for r in reads], tangent))
             total = term if total is None else total + term
         if total is not None and total._a.shape != out._a.shape:
             total = total.expand(out.shape)

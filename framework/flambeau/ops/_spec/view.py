@@ -21,7 +21,7 @@ from .history import register_view, renew_views
 from .primitive import PrimitiveNode, PrimitiveOp
 from .writing import check_recorded, check_view
 
-SLOW, GRAD = _state.SLOW, _state.GRAD
+GRAD = _state.GRAD
 _state.share(globals())                               # keeps both as they are there
 _new = object.__new__
 _next_seq = _state.next_seq
@@ -200,7 +200,7 @@ class _Part:
         return self.whole.node_class.title
 
     def run(self, tensor: Tensor, *args: Any) -> Tensor:
-        return (self.whole.interpreted if _state.SLOW else self.whole.run)(tensor, *args)[self.index]
+        return (self.whole.interpreted if _state.INTERPRETED and _state.interpreted() else self.whole.run)(tensor, *args)[self.index]
 
     interpreted = run
 
@@ -246,7 +246,7 @@ class PartNode(Node):
         part, args, shape = self.saved
         whole = grad.new_zeros(shape)
         op, places = part.whole.piece_rule(part.index, len(shape), *args)
-        (op.interpreted if _state.SLOW else op.run)(whole, *places).copy_(grad)
+        (op.interpreted if _state.interpreted() else op.run)(whole, *places).copy_(grad)
         return (whole,)
 
 

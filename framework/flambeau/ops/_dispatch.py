@@ -1,9 +1,10 @@
-"""The slow path: everything unusual about a call, decided once and in order.
+"""How a call is answered: by modes, operands' classes and interpreters, the innermost first, and in the end by the op itself.
 
-Entry points come here when `SLOW` is set: a mode is active, an operand's class overrides ``__torch_function__``, autocast
-is on, or a function transform (forward mode, vmap, tracing) is running. Modes and classes are asked first, then the
-interpreters of this thread, the innermost first. Each either answers or passes on; the last is the op's own general path.
-While one answers, only those outside it are in force, so that what it calls goes to the next.
+An entry point of an op comes here when this thread has modes or interpreters in force, or an operand of the call may override
+functions; all others answer at once, whatever other threads and tensors do. Modes and classes are asked first, then the
+interpreters of this thread: autocast, dispatch modes, function transforms, anomaly mode and others. Each either answers or
+passes on, and while one answers only those outside it are in force, so that what it calls goes to the next. When nobody has
+answered, `Op.enter` does: the same text that a plain call runs.
 """
 
 from __future__ import annotations
@@ -11,17 +12,34 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _state
-from ..tensor import Tensor, wrap
+from .._interpreters import DECOMPOSE, below, pop, push
+from ..devices import Size, device
+from ..dtypes import dtype
+from ..tensor import Tensor, TensorMeta
 from ._spec import OPS, Op, check_inplace
 
 _local = _state.local
-APART = object()  # an interpreter's answer: not as a whole, but what the composition is made of is its business
+
+# Classes of arguments that leave operations to us; those of single ones, and of lists too.
+SINGLE: set[type] = {Tensor, int, float, bool, complex, str, type(None), Size, dtype, device, slice, type(...)}
+PLAIN = SINGLE | {list, tuple}
+
+
+def take_for_plain(cls: type) -> None:
+    """Treat operands of the class `cls` as Tensors: it overrides nothing."""
+    SINGLE.add(cls)
+    PLAIN.add(cls)
+
+
+def unknown(operand: Any) -> bool:
+    """Whether `operand`, whose class is not in SINGLE, is something else than a list or tuple of such."""
+    return operand.__class__ not in PLAIN or not SINGLE.issuperset(map(type, operand))
 
 
 def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> Any:
     """Run `op`, which users called by `func` (its function by default), with every mode, class and interpreter given its say."""
     overriding = overriding_classes(args if out is None else (*args, out))
-    if overriding or _local.modes:
+    if overriding or _local.calls.modes:
         kwargs = {} if out is None else {"out": out}
         return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
     return interpret(op, args, out)
@@ -30,7 +48,7 @@ def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> An
 def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:
     """Run the in-place form of `op`, which users know as `func`."""
     overriding = overriding_classes(args)
-    if overriding or _local.modes:
+    if overriding or _local.calls.modes:
         if func is None:
             func = getattr(Tensor, f"{op.name}_")
         return dispatch_op(func, overriding, op, args, {})
@@ -39,22 +57,28 @@ def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:
 
 def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> Any:
     """Ask the interpreters, the innermost first, then run `op` itself."""
-    stack = _local.interpreters
-    for depth in range(len(stack) - 1, -1, -1):
-        _local.interpreters = stack[:depth]
+    calls = _local.calls
+    stack = calls.interpreters
+    depth = len(stack)
+    while depth:
+        depth -= 1
+        interpreter = stack[depth]
+        if op in interpreter.declines:
+            continue
+        calls.interpreters = stack[:depth]
         try:
-            result = stack[depth].run(op, args, out, inplace)
+            result = interpreter.run(op, args, out, inplace)
         finally:
-            _local.interpreters = stack
-        if result is APART:
+            calls.interpreters = stack
+        if result is DECOMPOSE:
             break
         if result is not NotImplemented:
             return result
     if stack and op.kind == "composite":
         return _composed(op, args, out, inplace)
     if inplace:
-        return op.run_inplace(*args)
-    return op.run(*args) if out is None else op.run_out(out, *args)
+        return op.enter_inplace(*args)
+    return op.enter(*args) if out is None else op.run_out(out, *args)
 
 
 def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
@@ -66,13 +90,14 @@ def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
     try:
         result = op.run(*args)
     except NeedsValues:
-        stack = _local.interpreters
+        calls = _local.calls
+        stack = calls.interpreters
         for depth in range(len(stack) - 1, -1, -1):
-            _local.interpreters = stack[:depth]
+            calls.interpreters = stack[:depth]
             try:
-                result = stack[depth].whole(op, args)
+                result = stack[depth].run_each(op, args)
             finally:
-                _local.interpreters = stack
+                calls.interpreters = stack
             if result is not NotImplemented:
                 break
         else:
@@ -85,53 +110,27 @@ def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
 
 def interpret_with(interpreter: Any, op: Op, args: tuple[Any, ...]) -> Any:
     """`interpret` with `interpreter` in force inside those that are."""
-    before = _local.interpreters
-    _local.interpreters = [*before, interpreter]
+    calls = _local.calls
+    before = calls.interpreters
+    calls.interpreters = (*before, interpreter)
     try:
         return interpret(op, args)
     finally:
-        _local.interpreters = before
+        calls.interpreters = before
 
 
-def push(interpreter: Any) -> None:
-    """Put `interpreter` in force in this thread, inside those that are."""
-    _local.interpreters = [*_local.interpreters, interpreter]
-    _state.add_slow(1)
-
-
-def pop(interpreter: Any) -> None:
-    """End what `push` began."""
-    _local.interpreters = [x for x in _local.interpreters if x is not interpreter]
-    _state.add_slow(-1)
-
-
-class below:  # a context manager
-    """Only interpreters outside `interpreter` are in force."""
-
-    def __init__(self, interpreter: Any) -> None:
-        self.interpreter = interpreter
-
-    def __enter__(self) -> None:
-        self.before = stack = _local.interpreters
-        if self.interpreter in stack:
-            _local.interpreters = stack[: stack.index(self.interpreter)]
-
-    def __exit__(self, *_: object) -> None:
-        _local.interpreters = self.before
-
-
-def detach(tensor: Tensor) -> Tensor:
-    return OPS["detach"].function(tensor)
+def detach(given: Tensor) -> Tensor:
+    return OPS["detach"].function(given)
 
 
 def call_setitem(self: Tensor, key: Any, value: Any) -> None:
-    """``self[key] = value`` on the slow path."""
+    """``self[key] = value`` with every mode, class and interpreter given its say."""
     from . import index
 
     overriding = overriding_classes((self, *_operands_of(key), value))
-    if overriding or _local.modes:
+    if overriding or _local.calls.modes:
         dispatch_torch_function(Tensor.__setitem__, overriding, (self, key, value), {})  # type: ignore[attr-defined]
-    elif _local.interpreters:
+    elif _local.calls.interpreters:
         _setitem_by_ops(self, key, value)
     else:
         index._setitem(self, key, value)
@@ -169,50 +168,65 @@ def public_function(op: Op) -> Any:
     return Tensor.__getitem__ if op.name == "getitem_op" else op.function  # type: ignore[attr-defined]
 
 
-def overriding_classes(args: Any) -> list[type]:
+def overriding_classes(args: Any) -> tuple[type, ...] | list[type]:
     """Classes of operands that want a say, subclasses before the classes they derive from."""
-    if _local.torch_function_off:
-        return []
-    found: list[type] = []
+    found: tuple[type, ...] | list[type] = ()
+    if _local.calls.classes_off:
+        return found
     for a in args:
+        if a.__class__ in SINGLE:
+            continue
         for x in a if isinstance(a, (list, tuple)) else (a,):
             cls = type(x)
-            if cls is Tensor or cls in found or not hasattr(cls, "__torch_function__"):
+            if cls in PLAIN or cls in found or not overrides(cls):
                 continue
-            if getattr(cls, "_plain_operand", False) or cls.__torch_function__ is _disabled:
-                continue
-            if hasattr(cls, "__dlpack__") and not issubclass(cls, Tensor):
-                continue  # an array of another library, PyTorch itself perhaps: data to convert, not an operand of ours
+            found = list(found)
             at = next((i for i, c in enumerate(found) if issubclass(cls, c)), len(found))
             found.insert(at, cls)
     return found
 
 
-def dispatch_op(func: Any, classes: list[type], op: Op, args: Any, kwargs: Any) -> Any:
+def overrides(cls: Any) -> bool:
+    """Whether operands of class `cls` want a say in functions."""
+    if isinstance(cls, TensorMeta):
+        return not cls._plain_operand and cls.__torch_function__ is not _disabled
+    # An array of another library, PyTorch itself perhaps, is data to convert, not an operand of ours.
+    return hasattr(cls, "__torch_function__") and cls.__torch_function__ is not _disabled and not hasattr(cls, "__dlpack__")
+
+
+def may_override(*args: Any) -> bool:
+    """Whether modes or interpreters are in force in this thread, or one of `args` (or of a list among them) may override functions."""
+    calls = _local.calls
+    return bool(calls.interpreters or calls.modes) or bool(overriding_classes(args))
+
+
+def dispatch_op(func: Any, classes: Any, op: Op, args: Any, kwargs: Any) -> Any:
     """`dispatch_torch_function` with the arguments of `op` as a user would have given them."""
-    positional = list(args[: len(op.positional)])
-    named = dict(zip(op.keyword_only, args[len(op.positional) :], strict=True))
-    named = {n: v for n, v in named.items() if v is not op.defaults.get(n, named)}
-    while positional and op.positional[len(positional) - 1] in op.defaults:
-        if positional[-1] is not op.defaults[op.positional[len(positional) - 1]]:
-            break
-        positional.pop()
-    return dispatch_torch_function(func, classes, tuple(positional), {**named, **kwargs}, op.qualified)
+    positional, defaults = op.positional, op.defaults
+    at = count = len(positional)
+    for name in op.keyword_only:
+        if args[at] is not defaults.get(name, op):
+            kwargs[name] = args[at]
+        at += 1
+    while count and positional[count - 1] in defaults and args[count - 1] is defaults[positional[count - 1]]:
+        count -= 1
+    return dispatch_torch_function(func, classes, args[:count], kwargs, op)
 
 
-def dispatch_torch_function(func: Any, classes: Any, args: Any, kwargs: Any, name: str | None = None) -> Any:
+def dispatch_torch_function(func: Any, classes: Any, args: Any, kwargs: Any, op: Op | None = None) -> Any:
     """Ask the active mode, then each overriding class, until one answers.
 
     Raises: TypeError when all return NotImplemented.
     """
     types = tuple(classes)
-    modes = _local.modes
+    calls = _local.calls
+    modes = calls.modes
     if modes:
-        mode = modes.pop()
+        calls.modes = modes[:-1]
         try:
-            result = mode.__torch_function__(func, types, args, kwargs)
+            result = modes[-1].__torch_function__(func, types, args, kwargs)
         finally:
-            modes.append(mode)
+            calls.modes = modes
         if result is not NotImplemented:
             return result
     for cls in classes:
@@ -221,33 +235,42 @@ def dispatch_torch_function(func: Any, classes: Any, args: Any, kwargs: Any, nam
             return result
     who = [type(modes[-1]).__name__] if modes else []
     names = ", ".join((*who, *(c.__name__ for c in classes)))
-    name = name or getattr(func, "__name__", repr(func))
+    name = getattr(func, "__name__", repr(func)) if op is None else op.qualified
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: [{names}]")
 
 
 def default_torch_function(cls: type, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Run `func` as if the operands were plain Tensors and hand out results as `cls`."""
-    if not all(issubclass(cls, t) for t in types):
-        return NotImplemented
-    _local.torch_function_off += 1
+    for t in types:
+        if t is not cls and not issubclass(cls, t):
+            return NotImplemented
+    calls = _local.calls
+    calls.classes_off += 1
     try:
         result = func(*args, **kwargs)
     finally:
-        _local.torch_function_off -= 1
-    return result if getattr(func, "__self__", None) in _PLAIN_RESULTS else _converted(result, cls)
+        calls.classes_off -= 1
+    return result if func in _PLAIN_RESULTS else _converted(result, cls)
 
 
+def _torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """What happens when an operand is a subclass: run `func`, and return `cls` where it returned a Tensor."""
+    return default_torch_function(cls, func, types, args, kwargs or {})
+
+
+_torch_function.__name__ = "__torch_function__"
+Tensor.__torch_function__ = classmethod(_torch_function)
 # Properties whose result stays what it is, by the property itself (`__get__` is what handlers are given).
-_PLAIN_RESULTS = tuple(Tensor.__dict__[n] for n in ("grad", "_base", "_grad"))
+_PLAIN_RESULTS = frozenset(Tensor.__dict__[n].__get__ for n in ("grad", "_base", "_grad"))
 
 
 def _disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """A `__torch_function__` that runs `func` and leaves results plain: assigned to a class, it switches overriding off."""
-    _local.torch_function_off += 1
+    _local.calls.classes_off += 1
     try:
         return func(*args, **(kwargs or {}))
     finally:
-        _local.torch_function_off -= 1
+        _local.calls.classes_off -= 1
 
 
 def _converted(value: Any, cls: type) -> Any:
@@ -259,4 +282,4 @@ def _converted(value: Any, cls: type) -> Any:
     return value
 
 
-__all__ = ["call", "call_inplace", "interpret", "wrap"]
+__all__ = ["DECOMPOSE", "below", "call", "call_inplace", "interpret", "pop", "push"]

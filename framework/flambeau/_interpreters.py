@@ -1,0 +1,55 @@
+"""What may answer ops in the place of their kernels: autocast, dispatch modes, function transforms, anomaly mode and others.
+
+Each thread has a stack of interpreters, `_state.local.calls.interpreters`, the outermost first. `ops/_dispatch.py` asks them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _state
+
+_local = _state.local
+DECOMPOSE = object()  # an interpreter's answer: not as a whole, but what the composition is made of is its business
+
+
+class Interpreter:
+    """What may answer ops. `declines` has ops that it has said it never answers."""
+
+    kind = ""
+    declines: Any = frozenset()
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        """The result of `op`, NotImplemented, or DECOMPOSE; a call in place has its target in `out` too."""
+        return NotImplemented
+
+    def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """The result of a composition that reads values, which a batch does not have; or NotImplemented."""
+        return NotImplemented
+
+
+def push(interpreter: Interpreter) -> None:
+    """Put `interpreter` in force in this thread, inside those that are."""
+    _local.calls.interpreters = (*_local.calls.interpreters, interpreter)
+    _state.count_interpreters(1)
+
+
+def pop(interpreter: Interpreter) -> None:
+    """End what `push` began."""
+    _local.calls.interpreters = tuple([x for x in _local.calls.interpreters if x is not interpreter])
+    _state.count_interpreters(-1)
+
+
+class below:  # a context manager
+    """Only interpreters outside `interpreter` are in force."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.interpreter = interpreter
+
+    def __enter__(self) -> None:
+        self.before = stack = _local.calls.interpreters
+        if self.interpreter in stack:
+            _local.calls.interpreters = stack[: stack.index(self.interpreter)]
+
+    def __exit__(self, *_: object) -> None:
+        _local.calls.interpreters = self.before
