@@ -14,6 +14,7 @@ from . import _arrays, _state, devices, dtypes
 from ._arrays import MetaArray, ndarray
 from ._inference import refuse_write
 from .autograd import tape
+from .autograd.tape import Node
 from .dtypes import dtype
 from .tensor import Tensor, bump, channels_last_order, storage_buffer, wrap
 
@@ -153,10 +154,10 @@ class UntypedStorage:
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
         # The key that tensors use, so that a tensor and its storage stay together.
-        key = ("flambeau storage", id(self._record))
+        key = ("flambeau storage", id(self._bytes))
         if key not in memo:
             values = _copied(self._bytes)
-            memo[key] = (values, [0, 0, values, None], self._record)
+            memo[key] = (values, [0, 0, values, None], self._bytes)
         made = object.__new__(UntypedStorage)
         made._record, made._maker = memo[key][1], None
         return made
@@ -670,6 +671,13 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     """Make `tensor` look at `source`, which grows when it is too small. Raises: RuntimeError for another dtype or device."""
     if _state.MARKED:
         refuse_write(tensor)
+    histories = (tensor._n, source._n if isinstance(source, Tensor) else None)
+    recorded = _state.grad_enabled() and histories != (None, None)
+    if recorded:
+        from .ops._spec import check_moved
+
+        check_moved("set", tensor)
+    base = tensor._base
     if source is None:
         source = UntypedStorage(0)
         size = (0,)
@@ -681,8 +689,9 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         if source.device != tensor.device:
             raise RuntimeError(f"Could not set a tensor on {source.device} to a tensor on {tensor.device}")
         if size is None:
-            tensor._a, tensor._v, tensor._b = source._a, source._v, None
-            source._v[tape.COUNT] += 1
+            _look_at(tensor, source._a, storage_buffer(source))
+            if recorded:
+                _lose_history(tensor, base, histories)
             return tensor
         source = UntypedStorage._of(source)
     if isinstance(source, TypedStorage):
@@ -701,10 +710,36 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     need = storage_offset * step + _arrays.extent(shape, strides, step)
     if 0 not in shape and need > source.nbytes():
         source.resize_(need)
-    tensor._a = _arrays.restride(tensor._a, shape, strides, storage_offset * step, source._bytes)
-    tensor._v, tensor._b = source._record, None
-    source._record[tape.COUNT] += 1
+    _look_at(tensor, _arrays.restride(tensor._a, shape, strides, storage_offset * step, source._bytes), source._bytes)
+    if recorded:
+        _lose_history(tensor, base, histories)
     return tensor
+
+
+def _look_at(tensor: Tensor, array: Any, memory: Any) -> None:
+    """Let `tensor` have `array`, a part of `memory`. How often it was written goes on to be counted for it."""
+    bump(tensor)
+    count, stamp = tensor._v[tape.COUNT], tensor._v[tape.STAMP]
+    tensor._a, tensor._v, tensor._b = array, [count, stamp, memory, None], None
+
+
+class _Underivable(Node):
+    """What `set_` leaves of the history of a tensor and of its base."""
+
+    __slots__ = ()
+    title = "NotImplemented"
+
+    def vjp(self, grad: Any) -> Any:
+        raise RuntimeError("derivative for set_ is not implemented: after it the tensor has other memory; use copy_() instead")
+
+
+def _lose_history(tensor: Tensor, base: Tensor | None, parents: tuple[Any, ...]) -> None:
+    for written in (base, tensor):
+        if written is not None:
+            node = _Underivable()
+            node.seq, node.parents, node.hooks = _state.next_seq(), parents, None
+            node.saved = node.versions = ()
+            written._n = node
 
 
 def _ordered_strides(shape: tuple[int, ...], step: int, order: Any) -> tuple[int, ...]:

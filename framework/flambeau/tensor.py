@@ -370,7 +370,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on this tensor are recorded; may be set on leaves."""
-        return self._n is not None
+        node = self._n
+        # A view that was made without recording goes by its base.
+        return node is not None and (not tape.is_of_nobody(node) or self._b is None or self._b[0]._n is not None)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -805,7 +807,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def is_set_to(self, tensor: Tensor) -> bool:
         """Whether both look at the same elements of the same storage."""
-        return self._v is tensor._v and self.shape == tensor.shape and self.stride() == tensor.stride()
+        return (
+            storage_buffer(self) is storage_buffer(tensor)
+            and self.shape == tensor.shape
+            and self.stride() == tensor.stride()
+            and self.storage_offset() == tensor.storage_offset()
+        )
 
     def share_memory_(self) -> Tensor:
         """Move the elements to memory that other processes can map."""
@@ -999,10 +1006,11 @@ def _copy_storage(tensor: Tensor, memo: dict[int, Any]) -> Any:
     if type(array) is not ndarray:
         made = MetaArray(array.shape, _arrays.plain_dtype(array.dtype), array.strides) if tensor.is_meta else array.copy()
         return made, _inference.new_record()
-    key = ("flambeau storage", id(tensor._v))
+    memory = storage_buffer(tensor)
+    key = ("flambeau storage", id(memory))
     if key not in memo:  # type: ignore[comparison-overlap]
-        buffer = storage_buffer(tensor).copy()
-        memo[key] = (buffer, [*_inference.new_record()[:2], buffer, None], tensor._v)  # type: ignore[index]
+        buffer = memory.copy()
+        memo[key] = (buffer, [*_inference.new_record()[:2], buffer, None], memory)  # type: ignore[index]
     buffer, record, _ = memo[key]  # type: ignore[index]
     return _arrays.restride(array, array.shape, array.strides, tensor.storage_offset() * array.itemsize, buffer), record
 

@@ -143,3 +143,36 @@ def test_several_views_made_without_recording_take_part_in_one_backward():
 
     assert b.grad.tolist() == [1, 1, 1]
     assert a.grad is None
+def test_several_views_made_without_recording_take_part_in_one_backward(oracle: Any) -> None:
+    agree(oracle, """
+        o = torch.no_grad(); o.__enter__(); t = a.t(); u = a[0]; o.__exit__(None, None, None); (t.sum() + u.sum() + a.sum()).backward(); a.grad
+        o = torch.no_grad(); o.__enter__(); t = b.t(); o.__exit__(None, None, None); b.detach_(); t.requires_grad
+    """)
+
+
+def test_pieces_of_tensor_split_are_written_with_history(oracle: Any) -> None:
+    agree(oracle, """
+        t = b.tensor_split(2, 1)[1]; t.mul_(3); (b**2).sum().backward(); a.grad
+        t = b.hsplit(2)[0]; t.neg_(); (b**3).sum().backward(); a.grad
+        t = b.split(2)[0]; t.neg_()
+    """)
+
+
+def test_set_takes_the_history_with_it(oracle: Any) -> None:
+    agree(oracle, """
+        b.set_(torch.ones(3, dtype=torch.float64)); b.requires_grad, b.is_leaf, b._version
+        b.set_(torch.ones(3, dtype=torch.float64)); b.sum().backward()
+        c = torch.ones(2, dtype=torch.float64); c.set_(b); c.requires_grad, c._version, b._version
+        a.set_(torch.ones(3, dtype=torch.float64))
+        a[0].set_(torch.ones(3, dtype=torch.float64))
+        v = b[0]; v.set_(torch.ones(3, dtype=torch.float64)); b.sum().backward()
+        c = torch.ones(3); c.set_(c.untyped_storage(), 1, (2,), (1,)); c, c._version, c.storage_offset()
+        o = torch.no_grad(); o.__enter__(); r = a.set_(torch.ones(2, dtype=torch.float64)); o.__exit__(None, None, None); a, a._version
+    """)
+
+
+def test_assigned_data_leaves_the_count_of_writes_alone(oracle: Any) -> None:
+    agree(oracle, """
+        c = b.detach().clone(); c.mul_(2); c.data = torch.ones(2, dtype=torch.float64); c._version
+        c = b.detach().clone(); d = torch.ones(2, dtype=torch.float64); c.data = d; c.mul_(3); d, c._version, d._version
+    """)

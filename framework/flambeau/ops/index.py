@@ -38,6 +38,7 @@ from ._spec import (
     METHOD,
     NEVER,
     Op,
+    check_recorded,
     check_writable,
     composite,
     primitive,
@@ -521,6 +522,10 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
     """Whether this was a plain assignment without history, which is done then."""
     if _state.MARKED and self._v[0].__class__ is not int:
         return False
+    if key.__class__ is list:
+        key = list_index(key)
+        if key.__class__ is not Tensor:
+            return False
     a = self._a
     d = a.dtype
     kind = value.__class__
@@ -542,9 +547,6 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
         there: Any = (key, ...)
     elif key is Ellipsis:
         there = (...,)
-    elif kind is list:
-        key = list_index(key)
-        return key.__class__ is Tensor and _stored(self, key, value if value.__class__ is not ndarray else wrap(value))
     elif kind is Tensor and key._a.__class__ is ndarray and key._a.ndim and (key._a.dtype is I8 or key._a.dtype is B1 and key._a.size):
         there = (key._a,)
     else:
@@ -602,8 +604,10 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         # Repeated to the shape of the part, it may be a part of `self` too.
         part.copy_(fitted if fitted._a.shape == part._a.shape else fitted.expand(part.shape))
         return
+    if self._a.ndim:
+        check_recorded(self)
     part, indices = split_key(self, key)
-    single = value._a.size == 1 and len(key) == 1 and is_mask(key[0])
+    single = value._a.size == 1 and len(key) == 1 and is_mask(key[0]) and key[0].ndim > 0
     for k in key:
         if isinstance(k, Tensor) and k.ndim:          # masks too, which are turned into places here
             refuse(index_put, "indices", k, part, part._a.shape, EXACTLY if single else NEVER)

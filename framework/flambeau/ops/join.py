@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from itertools import accumulate
 from typing import Any
@@ -534,7 +535,7 @@ def tensor_split(input, indices_or_sections, dim=0):
         if at <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {at}")
         least, extra = divmod(n, at)
-        return split(input, (least + 1,) * extra + (least,) * (at - extra), d)
+        at = [i * least + min(i, extra) for i in range(1, at)]
     bounds = [slice(None, i).indices(n)[1] for i in at]
     pieces, before = [], 0
     for b in [*bounds, n]:
@@ -552,8 +553,9 @@ def _tensor_split_fast(input, indices_or_sections, dim):
     if not 0 <= d < a.ndim:
         return None
     least, extra = divmod(a.shape[d], at)
-    sizes = (least + 1,) * extra + (least,) * (at - extra)
-    return split_sizes.pieces(input, _split(a, sizes, d), (sizes, d))
+    ends = [i * least + min(i, extra) for i in range(at + 1)]
+    # Pieces that are slices each: unlike those of `split` they may be written with history.
+    return tuple([slice_dim.of(input, sliced(a, d, i, j, 1), (d, i, j, 1)) for i, j in itertools.pairwise(ends)])
 
 
 def _split_at(name: str, smallest: int) -> Any:

@@ -160,6 +160,8 @@ def _view_as_complex(a):
         raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {d}")
     if a.ndim == 0 or a.shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2")
+    if any(s % (2 * a.itemsize) for s, n in zip(a.strides[:-1], a.shape, strict=False) if n != 1):
+        raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
     if a.size == 0:
         return MetaArray(a.shape[:-1], d.to_complex().numpy) if type(a) is MetaArray else np.empty(a.shape[:-1], d.to_complex().numpy)
     if a.strides[-1] != a.itemsize:

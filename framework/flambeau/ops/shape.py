@@ -21,6 +21,7 @@ from ._spec import (
     INPLACE,
     METHOD,
     Geometry,
+    check_recorded,
     composite,
     view,
     wrap_dims,
@@ -570,7 +571,12 @@ def _squeezed(input: Tensor, dim: Any) -> tuple[int, ...]:
     return wrap_dims("squeeze", tuple(dim), input.ndim) if len(dim) else ()
 
 
-squeeze.inplace_view = lambda target, dim: squeeze_dims.run_inplace(target, _squeezed(target, dim))
+def _squeeze_in_place(target: Tensor, dim: Any) -> Tensor:
+    check_recorded(target)
+    return squeeze_dims.run_inplace(target, _squeezed(target, dim))
+
+
+squeeze.inplace_view = _squeeze_in_place
 
 
 @view(surface=METHOD | FUNCTION)
@@ -888,9 +894,9 @@ def _view_as_fast(self, other):
 @composite(surface=METHOD | FUNCTION)
 def flatten(input, start_dim=0, end_dim=-1):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one; a view where it can be."""
+    start, end = wrap_dim(start_dim, input.ndim), wrap_dim(end_dim, input.ndim)
     if input.ndim == 0:
         return input.reshape(1)
-    start, end = wrap_dim(start_dim, input.ndim), wrap_dim(end_dim, input.ndim)
     if start > end:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if start == end:
@@ -933,6 +939,8 @@ def unflatten(input, dim, sizes):
     >>> fb.ones(2, 12).unflatten(1, (3, -1)).shape
     torch.Size([2, 3, 4])
     """
+    if input.ndim == 0:
+        raise RuntimeError("unflatten(): a tensor without dimensions has none to split; unsqueeze(0) gives it one")
     d = wrap_dim(dim, input.ndim)
     if len(sizes) == 0:
         raise RuntimeError("unflatten: sizes must be non-empty")

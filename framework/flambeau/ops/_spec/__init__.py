@@ -26,7 +26,7 @@ from .region import Geometry, Region
 from .shapes import broadcast_shapes, check_room, describe, host_only, need_int, sum_tensor_to, sum_to
 from .short import arrays_of
 from .view import view
-from .writing import check_inplace, check_writable, refuse_other_dtype_out
+from .writing import check_inplace, check_moved, check_recorded, check_writable, refuse_other_dtype_out
 
 __all__ = [
     "CompositeOp",
@@ -49,6 +49,8 @@ __all__ = [
     "bool_dtype",
     "broadcast_shapes",
     "check_inplace",
+    "check_moved",
+    "check_recorded",
     "check_nonempty",
     "check_writable",
     "composite",

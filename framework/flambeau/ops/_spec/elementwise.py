@@ -26,7 +26,6 @@ from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, sum_tensor_to, sum_to
 from .writing import (
     OF_ITS_DTYPE,
-    _overlaps,
     cannot_be_cast,
     check_out,
     check_view,
@@ -577,7 +576,7 @@ def forget_overwritten_inputs(node: Node, target: Tensor) -> None:
         out,
         first,
         *(
-            Overwritten(node.name()) if v is target._v and _overlaps(s, target._a) else s
+            Overwritten(node.name()) if v is target._v else s
             for s, v in zip(others, versions[2:], strict=True)
         ),
     )

@@ -122,7 +122,11 @@ class Region(NamedTuple):
         """The history of the view, made anew from that of `base`."""
         if True in self.pairs:
             alias = wrap(base._a, base._n)
-            return self.seen_in(alias, alias.storage_offset())._n
+            before = _state.set_grad(True)
+            try:
+                return self.seen_in(alias, alias.storage_offset())._n
+            finally:
+                _state.set_grad(before)
         from .base import OPS
 
         op: Any = OPS["as_strided"]

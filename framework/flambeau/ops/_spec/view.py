@@ -165,6 +165,8 @@ class ViewOp(PrimitiveOp):
         if recorded:
             target._n = made._n                       # a gradient that is retained stays that of the former shape
             renew_views(target if link is None else link[0], target)
+        elif link is not None and target._n is not None and not is_of_nobody(target._n):
+            renew_views(link[0])
         return target
 
 

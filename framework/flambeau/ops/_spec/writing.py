@@ -46,6 +46,19 @@ def check_recorded(target: Tensor) -> None:
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
 
 
+class _Named:
+    """Stands for an op where only its name is said."""
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+
+def check_moved(said: str, target: Tensor) -> None:
+    """Raise RuntimeError if recording that `target` gets other memory is refused; `said` is the name of the operation."""
+    check_recorded(target)
+    check_view(_Named(said), target)
+
+
 def raise_ambiguous(op: Any) -> None:
     raise RuntimeError(
         f"{op.said}_: A view was created in no_grad mode and is being modified inplace with grad mode enabled, while its base "
@@ -177,13 +190,9 @@ def forget_overwritten(node: Node, target: Tensor) -> None:
                 node.saved = (*node.saved[:at], kept._a, *node.saved[at + 1 :])
                 node.versions = (*node.versions[:at], kept._v, *node.versions[at + 1 :])
         node.saved = tuple(
-            Overwritten(node.name()) if v is target._v and _overlaps(s, target._a) else s
+            Overwritten(node.name()) if v is target._v else s
             for s, v in zip(node.saved, node.versions, strict=True)
         )
-
-
-def _overlaps(saved: Any, array: Any) -> bool:
-    return isinstance(saved, ndarray) and isinstance(array, ndarray) and np.may_share_memory(saved, array)
 
 
 def refresh_saved_output(node: Node, result: Tensor, target: Tensor) -> None:
