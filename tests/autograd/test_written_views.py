@@ -145,8 +145,8 @@ def test_several_views_made_without_recording_take_part_in_one_backward():
     assert a.grad is None
 def test_several_views_made_without_recording_take_part_in_one_backward(oracle: Any) -> None:
     agree(oracle, """
-        o = torch.no_grad(); o.__enter__(); t = a.t(); u = a[0]; o.__exit__(None, None, None); (t.sum() + u.sum() + a.sum()).backward(); a.grad
-        o = torch.no_grad(); o.__enter__(); t = b.t(); o.__exit__(None, None, None); b.detach_(); t.requires_grad
+        o = torch.no_grad(); o.__enter__(); t = a.t(); u = a[0]; o.__exit__(0, 0, 0); (t.sum() + u.sum() + a.sum()).backward(); a.grad
+        o = torch.no_grad(); o.__enter__(); t = b.t(); o.__exit__(0, 0, 0); b.detach_(); t.requires_grad
     """)
 
 
@@ -167,7 +167,7 @@ def test_set_takes_the_history_with_it(oracle: Any) -> None:
         a[0].set_(torch.ones(3, dtype=torch.float64))
         v = b[0]; v.set_(torch.ones(3, dtype=torch.float64)); b.sum().backward()
         c = torch.ones(3); c.set_(c.untyped_storage(), 1, (2,), (1,)); c, c._version, c.storage_offset()
-        o = torch.no_grad(); o.__enter__(); r = a.set_(torch.ones(2, dtype=torch.float64)); o.__exit__(None, None, None); a, a._version
+        o = torch.no_grad(); o.__enter__(); r = a.set_(torch.ones(2, dtype=torch.float64)); o.__exit__(0, 0, 0); a, a._version
     """)
 
 
