@@ -61,9 +61,13 @@ def lane_max(x, KIND):
     return place[0]
 
 
-def exp_lanes(x, KIND):
-    """exp of a vector of numbers up to 80, to about 1 ulp; below the range of normal floats it is 0; nan stays nan."""
-    N = lanes(KIND)
+def exp_lanes(x, KIND, COUNT=None):
+    """exp of a vector of numbers up to 80, to about 1 ulp; below the range of normal floats it is 0; nan stays nan.
+
+    Args:
+        COUNT: its lanes; by default as many as fit into a register.
+    """
+    N = lanes(KIND) if COUNT is None else COUNT
     SINGLE = KIND is float32
     LOW = -87.0 if SINGLE else -708.0
     ROUND, LN2 = (ROUND_32, LN2_32) if SINGLE else (ROUND_64, LN2_64)

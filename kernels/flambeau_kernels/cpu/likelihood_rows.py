@@ -11,9 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import exp_lanes, zero_lanes
+from flambeau_kernels.cpu.lanes import exp_lanes
 from flambeau_kernels.cpu.softmax_loops import row_top
-from flambeau_kernels.engine.language import float64, kernel, lane_sum, lanes, load, rolled, store, widened
+from flambeau_kernels.cpu.sums import BLOCK, lanes_of, wide, zeros
+from flambeau_kernels.engine.language import (
+    broadcast,
+    float64,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    rolled,
+    store,
+    widened,
+)
 from flambeau_kernels.vocabulary import fma, log
 
 __all__ = ["HOW", "backward", "forward", "picked"]
@@ -29,30 +40,33 @@ HOW = {"none": NONE, "sum": SUM, "mean": MEAN}
 def likelihood_rows(chunk, x, target, weight, shifted, losses, inverse, chosen, out, sums, rows, n, per, ignored, how, weights, smoothing,
                     *, WEIGHT, SMOOTH, STORED):  # fmt: skip
     KIND = widened(losses)
-    N = lanes(KIND)
+    N = lanes_of(KIND)
     whole = n // N * N
     spread = KIND(smoothing) / KIND(n)
     lost, counted, wrong = 0.0, 0.0, 0.0
     for row in range(chunk * per, min(rows, chunk * per + per)):
         a, to = x + row * n, shifted + row * n
         top = row_top(a, n, KIND)
-        total, level = zero_lanes(KIND), zero_lanes(KIND)
-        for i in rolled(range(0, whole, N)):
-            s = load(a, i, N) - top
-            total = total + exp_lanes(s, KIND)
-            if STORED:
-                store(to, i, s)
-            if SMOOTH:
-                level = fma(s, load(weight, i, N), level) if WEIGHT else level + s
+        total, level = broadcast(0.0, N), broadcast(0.0, N)
+        for at in rolled(range(0, whole, BLOCK)):
+            some, some_level = zeros(KIND), zeros(KIND)
+            for i in rolled(range(at, min(whole, at + BLOCK), N)):
+                s = load(a, i, N) - top
+                some = some + exp_lanes(s, KIND, N)
+                if STORED:
+                    store(to, i, s)
+                if SMOOTH:
+                    some_level = fma(s, load(weight, i, N), some_level) if WEIGHT else some_level + s
+            total, level = total + wide(some, KIND), level + wide(some_level, KIND)
         if whole < n:
             s = load(a, whole, N, n - whole, -math.inf) - top
-            total = total + exp_lanes(s, KIND)
+            total = total + wide(exp_lanes(s, KIND, N), KIND)
             if STORED:
                 store(to, whole, s, n - whole)
             if SMOOTH:
                 s = load(a, whole, N, n - whole, top) - top
-                level = fma(s, load(weight, whole, N, n - whole), level) if WEIGHT else level + s
-        sum_of_exp = lane_sum(total)
+                level = level + wide(s * load(weight, whole, N, n - whole) if WEIGHT else s, KIND)
+        sum_of_exp = KIND(lane_sum(total))
         t = target[row]
         loss = KIND(0)
         counts = (t >= 0) & (t < n) & (t != ignored)
@@ -63,7 +77,7 @@ def likelihood_rows(chunk, x, target, weight, shifted, losses, inverse, chosen, 
             if WEIGHT:
                 loss = loss * weight[t]
             if SMOOTH:
-                loss = loss * KIND(1 - smoothing) + spread * (KIND(weights) * logarithm - lane_sum(level))
+                loss = loss * KIND(1 - smoothing) + spread * (KIND(weights) * logarithm - KIND(lane_sum(level)))
         wrong = wrong if counts | (t == ignored) else 1.0
         lost = lost + float64(loss)
         if how == NONE:

@@ -12,7 +12,7 @@ from flambeau_kernels.vocabulary import abs, sqrt
 
 from . import softmax
 from .along import MOST, SEVERAL, Along
-from .reduce import Plans, Reduction, count_of, magnitude, reduce, square
+from .reduce import Plans, Reduction, count_of, magnitude, reduce, square, summed_in
 
 __all__ = ["frequent", "logsumexp", "norm", "usual", "variance"]
 
@@ -27,7 +27,7 @@ def variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: b
     x = softmax.widen(a)
     n = count_of(a.shape, dims)
     with np.errstate(all="ignore"):
-        mean = np.add.reduce(x, axis=dims, keepdims=True) / (n or np.nan)
+        mean = np.add.reduce(x, axis=dims, dtype=summed_in(x), keepdims=True) / (n or np.nan)
         off = x - mean
         squares = off.real**2 + off.imag**2 if off.dtype.kind == "c" else off * off
         total = np.add.reduce(squares, axis=dims, keepdims=keepdim)

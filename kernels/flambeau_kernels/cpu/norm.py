@@ -1,9 +1,10 @@
 """Normalization on numpy arrays: mean 0 and variance 1 along rows or per channel, then scale and shift.
 
 Sums along rows are inner products, with ones where nothing else multiplies: BLAS takes those faster than
-numpy reduces, and never starts threads for them. What is left is elementwise and goes to `launch`. Work goes
-block by block, so that the passes of one block find it in cache. Half arrays are computed on in float32 and
-rounded once. That is the numpy tier; arrays of some size go to compiled loops (`norm_rows.py`, `norm_planes.py`).
+numpy reduces, and never starts threads for them. Those of long rows are cut into pieces, which are added in
+float64. What is left is elementwise and goes to `launch`. Work goes block by block, so that the passes of one
+block find it in cache. Half arrays are computed on in float32 and rounded once. That is the numpy tier; arrays
+of some size go to compiled loops (`norm_rows.py`, `norm_planes.py`).
 """
 
 from __future__ import annotations
@@ -87,6 +88,25 @@ def _unsafe(mean: Any, variance: Any) -> bool:
     return bool((np.abs(mean) > SAFE_RATIO * np.sqrt(np.maximum(variance, 0))).any())
 
 
+# Elements whose products BLAS adds up in their own dtype.
+PIECE = 1024
+
+
+def _dot(x: Any, y: Any) -> Any:
+    """Inner products along the last axis; of long ones in float64, by pieces."""
+    length = x.shape[-1]
+    if length <= PIECE:
+        return np.vecdot(x, y)
+    whole = length // PIECE * PIECE
+    pieces = np.vecdot(*(a[..., :whole].reshape(*a.shape[:-1], -1, PIECE) for a in (x, y)))
+    total = np.add.reduce(pieces, axis=-1, dtype=np.float64)
+    return total if whole == length else total + np.vecdot(x[..., whole:], y[..., whole:])
+
+
+def _line_sum(x: Any) -> Any:
+    return _dot(x, np.ones(x.shape[-1], x.dtype))
+
+
 _SCALED = Formula(lambda x, mean, inverse: (x - mean) * inverse, "normalize")
 _WEIGHTED = Formula(lambda x, mean, inverse, weight: (x - mean) * inverse * weight, "normalize_weight")
 _SHIFTED = Formula(lambda x, mean, inverse, bias: (x - mean) * inverse + bias, "normalize_bias")
@@ -110,16 +130,16 @@ def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
     kind = _kind(rows.dtype)
     found = Moments()
     found.mean, found.variance = np.zeros((n, 1), kind), np.empty((n, 1), kind)
-    ones = np.ones(d, kind)
     for part in _blocks(n, d * kind.itemsize):
         x = wide(rows[part])
-        variance = _over(np.vecdot(x, x)[:, None], d)
+        variance = _over(_dot(x, x)[:, None], d)
         if centred:
-            mean = found.mean[part] = _over(np.vecdot(x, ones)[:, None], d)
-            variance -= mean * mean
+            mean = _over(_line_sum(x)[:, None], d)
+            found.mean[part] = mean
+            variance = variance - mean * mean
             if _unsafe(mean, variance):
-                x = x - mean
-                variance = _over(np.vecdot(x, x)[:, None], d)
+                x = x - found.mean[part]
+                variance = _over(_dot(x, x)[:, None], d)
         found.variance[part] = variance
     found.inverse = 1 / np.sqrt(found.variance + kind.type(eps))
     return found
@@ -194,20 +214,21 @@ def row_backward(
         return norm_rows.backward(grad, rows, weight, mean, inverse, wants, centred)
     kind = inverse.dtype
     to_rows = np.empty(rows.shape, rows.dtype) if wants[0] else None
-    to_weight, to_bias = (np.zeros(d, kind) if want else None for want in wants[1:])
+    to_weight, to_bias = (np.zeros(d) if want else None for want in wants[1:])
     factor = np.ones(d, kind) if weight is None else weight.astype(kind, copy=False)
     for part in _blocks(n, d * kind.itemsize):
         g, x, m, i = grad[part], rows[part], mean[part], inverse[part]
         along = np.empty(x.shape, kind)
         launch(_GRAD_OF_UNIT, (g, x, m, i), (along,), kind)
         if to_weight is not None:
-            to_weight += np.add.reduce(along, axis=0)
+            to_weight += np.add.reduce(along, axis=0, dtype=np.float64)
         if to_bias is not None:
-            to_bias += np.add.reduce(wide(g), axis=0)
+            to_bias += np.add.reduce(wide(g), axis=0, dtype=np.float64)
         if to_rows is not None:
-            level = _over(np.vecdot(wide(g), factor)[:, None], d) if centred else kind.type(0)
-            slope = _over(np.vecdot(along, factor)[:, None], d)
+            level = _over(_dot(wide(g), factor)[:, None], d).astype(kind) if centred else kind.type(0)
+            slope = _over(_dot(along, factor)[:, None], d).astype(kind)
             launch(_GRAD, (g, x, m, i, factor, level, slope), (to_rows[part],), kind)
+    to_weight, to_bias = (None if total is None else total.astype(kind, copy=False) for total in (to_weight, to_bias))
     return to_rows, to_weight, to_bias
 
 
@@ -218,7 +239,6 @@ def row_backward(
 # shift per image and channel.
 
 _SCALE = Formula(lambda x, scale: x * scale, "scale_channels")
-_SCALE_SHIFT = Formula(lambda x, scale, shift: x * scale + shift, "scale_shift_channels")
 _COMBINE = Formula(
     lambda grad, x, scale, slope, offset: grad * scale + (x * slope + offset), "combine_channels"
 )
@@ -230,12 +250,12 @@ def _image_blocks(x: Any) -> Any:
 
 def _sums(x: Any) -> Any:
     """``(n, C, L) -> (n, C)``."""
-    return x[:, :, 0] if x.shape[2] == 1 else np.vecdot(x, np.ones(x.shape[2], x.dtype))
+    return x[:, :, 0] if x.shape[2] == 1 else _line_sum(x)
 
 
 def _dots(x: Any, y: Any) -> Any:
     """``(n, C, L), (n, C, L) -> (n, C)``."""
-    return (x * y)[:, :, 0] if x.shape[2] == 1 else np.vecdot(x, y)
+    return (x * y)[:, :, 0] if x.shape[2] == 1 else _dot(x, y)
 
 
 def _shared(per_channel: Any, groups: int | None) -> Any:
@@ -433,18 +453,20 @@ def find_moments(x: Any, groups: int | None, eps: float, moments: Moments) -> No
     n, c, width = x.shape
     count = n * width if groups is None else c // groups * width
     kind = _kind(x.dtype)
-    sums, squares = np.zeros((n, c), kind), np.zeros((n, c), kind)
+    sums, squares = np.zeros((n, c)), np.zeros((n, c))
     for part in _image_blocks(x):
         block = wide(x[part])
         sums[part], squares[part] = _sums(block), _dots(block, block)
-    moments.mean = _over(_shared(sums, groups), count)
-    moments.variance = _over(_shared(squares, groups), count) - moments.mean**2
-    if _unsafe(moments.mean, moments.variance):
+    mean = _over(_shared(sums, groups), count)
+    variance = _over(_shared(squares, groups), count) - mean**2
+    moments.mean = mean.astype(kind, copy=False)
+    if _unsafe(mean, variance):
         spread = _spread(moments.mean, c)
         for part in _image_blocks(x):
             centred = wide(x[part]) - _taken(spread, part)
             squares[part] = _dots(centred, centred)
-        moments.variance = _over(_shared(squares, groups), count)
+        variance = _over(_shared(squares, groups), count)
+    moments.variance = variance.astype(kind, copy=False)
     moments.inverse = 1 / np.sqrt(moments.variance + kind.type(eps))
 
 
@@ -457,11 +479,11 @@ def normalize(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
     kind, c = inverse.dtype, x.shape[1]
     scale = _spread(inverse, c)
     scale = scale if weight is None else scale * _parameter(weight, kind)
-    shift = -_spread(mean, c) * scale
-    shift = shift if bias is None else shift + _parameter(bias, kind)
+    shift = np.zeros((1, c), kind) if bias is None else _parameter(bias, kind)
+    centre = _spread(mean.astype(kind, copy=False), c)
     out = np.empty(x.shape, x.dtype)
     for part in (slice(None),) if _compiled(x) else _image_blocks(x):
-        launch(_SCALE_SHIFT, (x[part], _taken(scale, part), _taken(shift, part)), (out[part],), kind)
+        launch(_CENTRED, (x[part], _taken(centre, part), _taken(scale, part), _taken(shift, part)), (out[part],), kind)
     return out
 
 
@@ -477,11 +499,11 @@ def normalize_backward(
     kind, (n, c, width) = inverse.dtype, x.shape
     mean = mean.astype(kind, copy=False)
     centre, spread = _spread(mean, c), _spread(inverse, c)
-    total, along = np.zeros((n, c), kind), np.zeros((n, c), kind)
+    total, along = np.zeros((n, c)), np.zeros((n, c))
     if wants[1] or wants[2] or not constant:
         _sum_grads(grad, x, centre, _unsafe(mean * inverse, np.ones(1, kind)), total, along)
-    to_weight = np.add.reduce(along * spread, axis=0) if wants[1] else None
-    to_bias = np.add.reduce(total, axis=0) if wants[2] else None
+    to_weight = np.add.reduce(along * spread, axis=0).astype(kind, copy=False) if wants[1] else None
+    to_bias = np.add.reduce(total, axis=0).astype(kind, copy=False) if wants[2] else None
     if not wants[0]:
         return None, to_weight, to_bias
     factor = _parameter(np.ones(c, kind) if weight is None else weight, kind)

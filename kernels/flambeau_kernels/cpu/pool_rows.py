@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.sums import sum_of
 from flambeau_kernels.engine.language import (
     broadcast,
+    float64,
     int32,
     int64,
     kernel,
-    lane_sum,
     lanes,
     load,
     local,
@@ -239,22 +240,14 @@ def add_at(chunk, values, places, out, planes, count, size, per_chunk):
             to[at[i]] = to[at[i]] + line[i]
 
 
-@kernel
+@kernel(in_vectors=True)
 def mean_planes(chunk, source, out, planes, size, per_chunk):
     """The mean of each plane."""
     KIND = widened(source)
-    LANES = lanes(KIND)
     first = chunk * per_chunk
     for plane in range(first, min(first + per_chunk, planes)):
         line = source + plane * size
-        total = broadcast(KIND(0), LANES)
-        for i in range(0, size, LANES):
-            left = size - i
-            if left >= LANES:
-                total = total + load(line, i, LANES)
-            else:
-                total = total + load(line, i, LANES, left)
-        out[plane] = lane_sum(total) / KIND(size)
+        out[plane] = KIND(sum_of(line, size, KIND(0), None, False, KIND) / float64(size))
 
 
 @kernel

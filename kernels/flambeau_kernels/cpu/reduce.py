@@ -20,7 +20,7 @@ from flambeau_kernels.vocabulary import abs
 
 from . import tier
 
-__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "magnitude", "reduce", "reduce_by_numpy", "square"]
+__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "magnitude", "reduce", "reduce_by_numpy", "square", "summed_in", "total"]
 
 # Up to so many elements numpy answers as soon, and native launchers give numpy's bits.
 NUMPY_UP_TO = 4096
@@ -112,7 +112,7 @@ def reduce_by_numpy(
         if how.term is not None:
             x = how.mapped(x)
         if axes or not a.ndim:
-            x = how.ufunc.reduce(x, axes, None, None, keepdim)
+            x = how.ufunc.reduce(x, axes, summed_in(x) if how.combine == "add" else None, None, keepdim)
         if how.finish is not None:
             x = how.finished(x, count_of(a.shape, axes))
         if x.__class__ is not ndarray or x.dtype is not result:
@@ -120,6 +120,11 @@ def reduce_by_numpy(
     finally:
         unhush(token)
     return x if x.base is None and x is not a else x.copy()
+
+
+def summed_in(x: np.ndarray) -> type[np.float64] | None:
+    """What numpy adds up elements like those of `x` in: many float32 in float64, as it adds along columns one after the other."""
+    return np.float64 if x.dtype.char == "f" and x.size > NUMPY_UP_TO else None
 
 
 def magnitude(x):
@@ -138,3 +143,11 @@ def count_of(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     for d in axes:
         n *= shape[d]
     return n
+
+
+_SUM = Reduction("total", "add")
+
+
+def total(a: np.ndarray, axes: tuple[int, ...], keepdim: bool = False) -> np.ndarray:
+    """The sum of `a` over `axes` in its dtype; halves are added in float32."""
+    return reduce(_SUM, a, axes, keepdim, a.dtype, a.dtype)

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import cpu_backend
 from .along import SEVERAL, Along
+from .reduce import summed_in
 
 __all__ = [
     "log_shares", "log_softmax", "log_softmax_grad", "logsumexp", "narrow",
@@ -22,7 +23,6 @@ __all__ = [
 # Any, because numpy's stubs know no positional `keepdims` of `reduce`.
 _exp = np.exp
 _largest: Any = np.maximum.reduce
-_total: Any = np.add.reduce
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
 # The kernels of few elements in C order.
 shares, log_shares = Along("shares", False, at_once=True), Along("shares", True, at_once=True)
@@ -60,6 +60,12 @@ def narrow(made: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return made if made.dtype is dtype else np.asarray(made, dtype)
 
 
+def _total(x: np.ndarray, dims: Any) -> np.ndarray:
+    """The sum over `dims`, which stay as dimensions of one."""
+    add: Any = np.add.reduce  # numpy's stubs know no positional `keepdims`
+    return add(x, dims, summed_in(x), None, True).astype(x.dtype, copy=False)
+
+
 def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``exp(a)`` over its sum along `dim`."""
     if a.size == 0 or a.ndim == 0:
@@ -73,7 +79,7 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     x = widen(a)
     made = x - _largest(x, dim, None, None, True)
     _exp(made, made)
-    made /= _total(made, dim, None, None, True)
+    made /= _total(made, dim)
     return narrow(made, a.dtype)
 
 
@@ -84,7 +90,7 @@ def softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
         return loops.along_grad(grad, out, dim, False)
     p = widen(out)
     made = widen(grad) * p
-    made -= p * (_total(made, dim, None, None, True) if made.ndim and made.size else made)
+    made -= p * (_total(made, dim) if made.ndim and made.size else made)
     return narrow(np.asarray(made), out.dtype)
 
 
@@ -100,7 +106,7 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
         return loops.along(a, dim, True)
     x = widen(a)
     made = x - _largest(x, dim, None, None, True)
-    made -= np.log(_total(_exp(made), dim, None, None, True))
+    made -= np.log(_total(_exp(made), dim))
     return narrow(made, a.dtype)
 
 
@@ -111,7 +117,7 @@ def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
         return loops.along_grad(grad, out, dim, True)
     g = widen(grad)
     made = np.asarray(_exp(widen(out)))
-    made *= _total(g, dim, None, None, True) if g.ndim and g.size else g
+    made *= _total(g, dim) if g.ndim and g.size else g
     return narrow(np.asarray(np.subtract(g, made, out=made)), out.dtype)
 
 
@@ -127,5 +133,5 @@ def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdims: bool) -> np.ndarra
     top = _largest(real, dims, None, None, True, initial=-np.inf)
     # Infinities stay in the sum, where they need no rescuing; taking them off would make nan.
     top = np.where(np.isinf(top), 0, top)
-    made = np.log(_total(_exp(x - top), dims, None, None, True)) + top
+    made = np.log(_total(_exp(x - top), dims)) + top
     return narrow(np.asarray(made if keepdims else made.reshape([n for d, n in enumerate(a.shape) if d not in dims])), a.dtype)

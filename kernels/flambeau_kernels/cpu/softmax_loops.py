@@ -4,7 +4,7 @@ Along the last dimension a chunk is some whole rows. A row is read three times w
 for its maximum, for the sum of exp, and for the result. Along another dimension (arrays ``(outer, n, inner)``) a chunk
 is `COLUMNS` neighbouring columns, whose maxima and sums are vectors; it walks down the n rows three times.
 
-A nan is skipped by the maximum but not by exp, so that it reaches the sum and with it all of its row.
+Sums are those of `sums.py`. A nan is skipped by the maximum but not by exp, so that it reaches the sum and with it all of its row.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import math
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import exp_lanes, lane_max, zero_lanes
+from flambeau_kernels.cpu.lanes import exp_lanes, lane_max
+from flambeau_kernels.cpu.sums import BLOCK, ROWS, add_row, clear_row, lanes_of, wide, zeros
 from flambeau_kernels.engine.language import (
     apart,
     broadcast,
+    float64,
     kernel,
     lane_sum,
     lanes,
@@ -61,21 +63,24 @@ def row_top(x, n, KIND):
 
 def row_exp_sum(x, n, top, KIND, to, STORE):
     """The sum of ``exp(x - top)``, whose terms go to `to` if STORE."""
-    N = lanes(KIND)
-    total = zero_lanes(KIND)
+    N = lanes_of(KIND)
+    total = broadcast(0.0, N)
     whole = n // N * N
-    for i in rolled(range(0, whole, N)):
-        e = exp_lanes(load(x, i, N) - top, KIND)
-        if STORE:
-            store(to, i, e)
-        total = total + e
+    for at in rolled(range(0, whole, BLOCK)):
+        some = zeros(KIND)
+        for i in rolled(range(at, min(whole, at + BLOCK), N)):
+            e = exp_lanes(load(x, i, N) - top, KIND, N)
+            if STORE:
+                store(to, i, e)
+            some = some + e
+        total = total + wide(some, KIND)
     if whole < n:
         # Differences of -inf are nan where the whole row is -inf, as they are in whole vectors.
-        e = exp_lanes(load(x, whole, N, n - whole, -math.inf) - top, KIND)
+        e = exp_lanes(load(x, whole, N, n - whole, -math.inf) - top, KIND, N)
         if STORE:
             store(to, whole, e, n - whole)
-        total = total + e
-    return lane_sum(total)
+        total = total + wide(e, KIND)
+    return KIND(lane_sum(total))
 
 
 def finish_lanes(x, top, factor, KIND, LOG, STORED):
@@ -106,24 +111,30 @@ def slope_lanes(g, p, total, KIND, LOG):
     return g - exp_lanes(p, KIND) * total if LOG else p * (g - total)
 
 
+def slope_sum(g, p, n, KIND, LOG):
+    """The sum of a row of the gradient, or of it times the result."""
+    N = lanes_of(KIND)
+    total = broadcast(0.0, N)
+    whole = n // N * N
+    for at in rolled(range(0, whole, BLOCK)):
+        some = zeros(KIND)
+        for i in rolled(range(at, min(whole, at + BLOCK), N)):
+            here = load(g, i, N)
+            some = some + here if LOG else fma(here, load(p, i, N), some)
+        total = total + wide(some, KIND)
+    if whole < n:
+        here = load(g, whole, N, n - whole)
+        total = total + wide(here if LOG else here * load(p, whole, N, n - whole), KIND)
+    return KIND(lane_sum(total))
+
+
 @kernel(in_vectors=True)
 def softmax_rows_grad(chunk, grad, made, out, rows, n, per, *, LOG):
     KIND = widened(made)
     N = lanes(KIND)
     for row in range(chunk * per, min(rows, chunk * per + per)):
         g, p, to = grad + row * n, made + row * n, out + row * n
-        sums = local(vector(KIND, N), 2)
-        for R in unroll(range(2)):
-            sums[R] = zero_lanes(KIND)
-        whole = n // (2 * N) * (2 * N)
-        for i in rolled(range(0, whole, 2 * N)):
-            for R in unroll(range(2)):
-                here = load(g, i + R * N, N)
-                sums[R] = sums[R] + here if LOG else fma(here, load(p, i + R * N, N), sums[R])
-        for i in rolled(range(whole, n, N)):
-            here = load(g, i, N, n - i)
-            sums[0] = sums[0] + here if LOG else fma(here, load(p, i, N, n - i), sums[0])
-        total = lane_sum(sums[0] + sums[1])
+        total = slope_sum(g, p, n, KIND, LOG)
         whole = n // N * N
         for i in rolled(range(0, whole, N)):
             store(to, i, slope_lanes(load(g, i, N), load(p, i, N), total, KIND, LOG))
@@ -161,7 +172,7 @@ def add_exp(totals, tops, j, s, to, left, KIND, STORED):
 def softmax_columns(chunk, x, out, n, inner, across, units, per, *, LOG, STORED):
     KIND = widened(x)
     N = lanes(KIND)
-    tops, totals = local(KIND, COLUMNS), local(KIND, COLUMNS)
+    tops, totals, sums = local(KIND, COLUMNS), local(KIND, COLUMNS), local(float64, COLUMNS)
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit % across * COLUMNS
         count = min(COLUMNS, inner - first)
@@ -174,14 +185,17 @@ def softmax_columns(chunk, x, out, n, inner, across, units, per, *, LOG, STORED)
                 raise_tops(tops, j, load(a, r * inner + j, N))
             if whole < count:
                 raise_tops(tops, whole, load(a, r * inner + whole, N, count - whole, -math.inf))
-        for r in rolled(range(n)):
-            here, there = a + r * inner, to + r * inner
-            for j in rolled(range(0, whole, N)):
-                add_exp(totals, tops, j, load(here, j, N), there, N, KIND, STORED)
-            if whole < count:
-                add_exp(totals, tops, whole, load(here, whole, N, count - whole), there, count - whole, KIND, STORED)
+        clear_row(sums, COLUMNS)
+        for at in rolled(range(0, n, ROWS)):
+            for r in rolled(range(at, min(n, at + ROWS))):
+                here, there = a + r * inner, to + r * inner
+                for j in rolled(range(0, whole, N)):
+                    add_exp(totals, tops, j, load(here, j, N), there, N, KIND, STORED)
+                if whole < count:
+                    add_exp(totals, tops, whole, load(here, whole, N, count - whole), there, count - whole, KIND, STORED)
+            add_row(sums, totals, (count + N - 1) // N * N)
         for j in rolled(range(count)):
-            totals[j] = log(totals[j]) if LOG else KIND(1) / totals[j]
+            totals[j] = log(KIND(sums[j])) if LOG else KIND(1) / KIND(sums[j])
         for r in rolled(range(n)):
             source, there = (to if STORED else a) + r * inner, to + r * inner
             for j in rolled(range(0, whole, N)):
@@ -196,22 +210,27 @@ def softmax_columns(chunk, x, out, n, inner, across, units, per, *, LOG, STORED)
 def softmax_columns_grad(chunk, grad, made, out, n, inner, across, units, per, *, LOG):
     KIND = widened(made)
     N = lanes(KIND)
-    totals = local(KIND, COLUMNS)
+    totals, sums = local(KIND, COLUMNS), local(float64, COLUMNS)
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit % across * COLUMNS
         count = min(COLUMNS, inner - first)
         whole = count // N * N
         base = unit // across * n * inner + first
         apart(fill)(totals, COLUMNS, KIND(0))
-        for r in rolled(range(n)):
-            g, p = grad + (base + r * inner), made + (base + r * inner)
-            for j in rolled(range(0, whole, N)):
-                here, before = load(g, j, N), load(totals, j, N)
-                store(totals, j, before + here if LOG else fma(here, load(p, j, N), before))
-            if whole < count:
-                left = count - whole
-                here, before = load(g, whole, N, left), load(totals, whole, N)
-                store(totals, whole, before + here if LOG else fma(here, load(p, whole, N, left), before))
+        clear_row(sums, COLUMNS)
+        for at in rolled(range(0, n, ROWS)):
+            for r in rolled(range(at, min(n, at + ROWS))):
+                g, p = grad + (base + r * inner), made + (base + r * inner)
+                for j in rolled(range(0, whole, N)):
+                    here, before = load(g, j, N), load(totals, j, N)
+                    store(totals, j, before + here if LOG else fma(here, load(p, j, N), before))
+                if whole < count:
+                    left = count - whole
+                    here, before = load(g, whole, N, left), load(totals, whole, N)
+                    store(totals, whole, before + here if LOG else fma(here, load(p, whole, N, left), before))
+            add_row(sums, totals, (count + N - 1) // N * N)
+        for j in rolled(range(count)):
+            totals[j] = KIND(sums[j])
         for r in rolled(range(n)):
             g, p, to = grad + (base + r * inner), made + (base + r * inner), out + (base + r * inner)
             for j in rolled(range(0, whole, N)):

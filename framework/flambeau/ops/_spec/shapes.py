@@ -131,6 +131,10 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
 
         return device_arrays.sum_to(grad, shape, axes)
     if axes:
+        if grad.size > 4096:                          # where numpy would add columns one after the other, in float32
+            from flambeau_kernels.cpu.reduce import total
+
+            return total(grad, axes, True).reshape(shape)
         wide = np.float32 if grad.dtype.itemsize <= 2 else grad.dtype
         grad = np.add.reduce(grad, axis=axes, keepdims=True, dtype=wide).astype(grad.dtype, copy=False)
     return grad.reshape(shape)

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from flambeau_kernels.cpu.reduce import total
+
 __all__ = [
     "channel_sum", "convolve", "convolve_input", "convolve_weight", "cropped", "fold_windows",
     "gather_windows", "is_half", "output_size", "widened",
@@ -87,8 +89,7 @@ def cropped(x: Any, spatial: Ints) -> Any:
 
 def channel_sum(grad: Any) -> Any:
     """The sum of ``(N, C, *)`` over everything but channels: what a bias receives."""
-    rows = grad.reshape(*grad.shape[:2], prod(grad.shape[2:])).astype(_wide(grad.dtype), copy=False)
-    return np.add.reduce(np.add.reduce(rows, axis=2), axis=0).astype(grad.dtype, copy=False)
+    return total(grad, (0, *range(2, grad.ndim)))
 
 
 def window_view(x: Any, kernel: Ints, stride: Ints, dilation: Ints, positions: Ints) -> Any:
