@@ -248,7 +248,10 @@ class UntypedStorage:
         if type(old) is MetaArray:
             self._record[tape.BUFFER] = MetaArray((int(size),), np.dtype(np.uint8))
             return self
-        fresh = np.zeros(int(size), np.uint8)
+        try:
+            fresh = np.zeros(int(size), np.uint8)
+        except (MemoryError, ValueError):
+            raise RuntimeError(f"UntypedStorage.resize_: can't allocate memory: you tried to allocate {size} bytes") from None
         kept = min(len(old), int(size))
         fresh[:kept] = old[:kept]
         self._record[tape.BUFFER] = fresh

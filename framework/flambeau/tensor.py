@@ -299,7 +299,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether elements lie in memory in the order of `memory_format` (row-major by default) without gaps."""
         a = self._a
-        if memory_format is None or memory_format.name == "contiguous_format":
+        if memory_format is None or memory_format is devices.contiguous_format:
             return a.flags.c_contiguous if a.__class__ is ndarray else _arrays.is_c_contiguous(a)
         order = channels_last_order(memory_format, a.ndim)
         return order is not None and _arrays.strides_follow(a.shape, a.strides, a.itemsize, order)

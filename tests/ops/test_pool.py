@@ -171,3 +171,31 @@ def test_errors_say_what_does_not_fit() -> None:
         F.avg_pool2d(fb.zeros(1, 2, 2), 3)
     with pytest.raises(NotImplementedError, match="bool"):
         F.max_pool1d(fb.zeros(1, 4, dtype=fb.bool), 2)
+
+
+@pytest.mark.parametrize("dtype", [fb.float16, fb.float32, fb.float64])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_gradient_of_a_window_that_lies_in_the_padding_alone_goes_nowhere(n, dtype):
+    pool = getattr(fb.nn.functional, f"max_pool{n}d")
+    x = fb.ones(2, 3, *(1,) * n, dtype=dtype, requires_grad=True)
+    for _ in range(3):
+        values, places = pool(x, 2, 2, 1, 2, ceil_mode=True, return_indices=True)
+        (grad,) = fb.autograd.grad(values.sum(), x)
+        (other,) = fb.autograd.grad(pool(x, 2, 2, 1, 2, ceil_mode=True).sum(), x)
+
+        assert (values == -fb.inf).all()
+        assert (places >= 1).all()
+        assert not grad.any()
+        assert not other.any()
+
+
+def test_indices_of_maxima_changed_behind_autograds_back_write_nowhere():
+    x = fb.randn(2, 3, 8, 8, requires_grad=True)
+    values, places = fb.nn.functional.max_pool2d(x, 2, return_indices=True)
+    places.numpy()[0] = 1 << 40
+    places.numpy()[1, 0] = -5
+
+    values.sum().backward()
+
+    assert x.grad[0].sum() == 0
+    assert x.grad[1].sum() == 32

@@ -576,7 +576,8 @@ def make_raw(op: ElementwiseOp, general: Any) -> Any:
     text = (
         f"def make({', '.join(constants)}):\n    def raw(self, grad):\n        try:\n"
         + "".join(f"            {line}\n" for line in lines)
-        + "        except RuntimeWarning:\n            return general(self, grad)\n"
+        # Python's numbers, unlike arrays, cannot be divided by 0.
+        + "        except (RuntimeWarning, ArithmeticError):\n            return general(self, grad)\n"
         + f"        return ({', '.join(f'g{i}' for i in range(len(op.params)))},)\n    return raw\n"
     )
     return compile_text(text, f"{op.name}_backward", constants)
@@ -1001,17 +1002,22 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         in_force = f"if INTERPRETED and ({_IN_FORCE}):"
         known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
-        fast = [in_force, f"    if not calls.modes and {known}:", f"        return interpret(OP, ({whole},))", "else:", *_indented(fast)]
+        fast = [in_force, f"    if not calls.modes and {known}:", f"        return interpret(OP, ({whole},))", "else:", *_indented(_tried(fast))]
     if op.fast_rule is not None and len(op.params) == 2:
         constants["fast"] = op.fast_rule
         plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
-        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:",
-                f"    made = fast({args})", "    if made is not None:", "        return made"]  # fmt: skip
+        tried = [f"made = fast({args})", "if made is not None:", "    return made"]
+        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *_indented(_tried(tried))]
     lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",
              f"        return fn({params[0]}, wrap({params[1]}))", f"    if operand({params[1]}):", "        raise",
              "    return NotImplemented"]  # fmt: skip
     text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"
     return compile_text(text, name, constants)
+
+
+def _tried(fast: list[str]) -> list[str]:
+    """The lines `fast`, after which others go on where memory lacks or numbers are too large: the function says so."""
+    return ["try:", *_indented(fast), "except (ValueError, ArithmeticError, MemoryError):", "    pass"]
 
 
 def _is_operand(value: Any) -> bool:

@@ -98,7 +98,12 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
 def list_index(values: list[Any]) -> Any:
     """A list of integers, or of truth values, as the index it stands for; None for other lists."""
     kinds = set(map(type, values))
-    return wrap(np.array(values, I8 if int in kinds else B1)) if kinds == {int} or kinds == {bool} else values
+    if kinds != {int} and kinds != {bool}:
+        return values
+    try:
+        return wrap(np.array(values, I8 if int in kinds else B1))
+    except OverflowError:
+        return values                                 # which `normalize` refuses
 
 
 def places_of(there: tuple[Any, ...], dots: int, ndim: int) -> list[Any]:
@@ -132,7 +137,7 @@ def _normal(k: Any) -> Any:
     if isinstance(k, (bool, np.bool_)):
         return wrap(np.array(bool(k)))
     if isinstance(k, int):
-        return int(k)
+        return _within(int(k))
     if isinstance(k, slice):
         return slice(_bound(k.start), _bound(k.stop), _bound(k.step))
     if isinstance(k, Tensor):
@@ -144,11 +149,18 @@ def _normal(k: Any) -> Any:
     if isinstance(k, (str, bytes)):
         raise TypeError(f"a tensor cannot be indexed with {type(k).__name__} {k!r}; use ints, slices, None, ... or tensors")
     if hasattr(k, "__index__"):
-        return k.__index__()
+        return _within(k.__index__())
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
         f"{type(k).__name__})"
     )
+
+
+def _within(k: int) -> int:
+    """`k`, if it is an int64. Raises: ValueError."""
+    if not -(1 << 63) <= k < 1 << 63:
+        raise ValueError(f"index {k}: Overflow when unpacking long long, indices are below 2**63")
+    return k
 
 
 def _index_tensor(values: Any) -> Tensor:
@@ -157,7 +169,7 @@ def _index_tensor(values: Any) -> Tensor:
 
     if len(values) == 0:
         return wrap(np.zeros((0,), np.int64))
-    made = tensor(list(values) if isinstance(values, range) else values)
+    made = tensor(values)
     return made.to(dtypes.int64) if made.dtype.category == dtypes.FLOATING else made
 
 

@@ -14,7 +14,7 @@ from flambeau_kernels.quiet import hush, unhush
 from .. import dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, wrap
-from ._spec import describe
+from ._spec import check_room, describe
 
 
 class LinAlgError(RuntimeError):
@@ -85,6 +85,7 @@ def each(a: Any, *more: Any) -> Any:
     shape = a.shape[:-2]
     if not shape:
         return iter(((a, *more),))
+    check_room("linalg", shape, 8)                     # matrices without elements may be any number
     rows = [x.reshape(prod(shape), *x.shape[len(shape) :]) for x in (a, *more)]
     return zip(*rows, strict=True)
 
@@ -92,6 +93,8 @@ def each(a: Any, *more: Any) -> Any:
 def stacked(parts: list[Any], batch: Any, shape: Any, dtype: Any) -> Any:
     """Results of `each` as one array; `shape` and `dtype` are of one result, for when there are none."""
     if not parts:
+        return np.zeros((*batch, *shape), dtype)
+    if not prod(shape):
         return np.zeros((*batch, *shape), dtype)
     if not batch:
         return np.asarray(parts[0], dtype, order="C").reshape(shape)
@@ -219,7 +222,12 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
 
 
 def row_order(pivots: Any, rows: int) -> Any:
-    """For each batch element the order that the row exchanges `pivots` put the rows in."""
+    """For each batch element the order that the row exchanges `pivots` put the rows in. Raises: RuntimeError outside the rows."""
+    if pivots.size and min(rows, pivots.shape[-1]) and not (pivots.min() >= 1 and pivots.max() <= rows and pivots.shape[-1] <= rows):
+        raise RuntimeError(
+            f"pivots must be between 1 and LU.size(-2) = {rows} inclusive and no more than that, got {pivots.shape[-1]} from "
+            f"{pivots.min()} to {pivots.max()}: did you pass the result of lu_factor?"
+        )
     batch, k = pivots.shape[:-1], pivots.shape[-1]
     made = np.broadcast_to(np.arange(rows), (*batch, rows)).copy()
     flat, swaps = made.reshape(prod(batch), rows), pivots.reshape(prod(batch), k)

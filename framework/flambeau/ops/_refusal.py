@@ -25,6 +25,7 @@ from ..autograd import tape
 from ..devices import device
 from ..dtypes import dtype
 from ..tensor import Tensor
+from ._spec import describe
 
 __all__ = ["fell", "refusal", "refusing"]
 
@@ -47,6 +48,8 @@ def refusal(name: str, params: Any, args: Any, defaults: Any, numbers: bool, err
         words = _lacking(value, error) or _wrong(param, value, param in defaults, defaults.get(param), numbers)
         if words is not None:
             return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
+    if isinstance(error, ValueError) and "could not be broadcast" in str(error):
+        return RuntimeError(f"{name}: shapes do not broadcast\n{describe(**dict(zip(params, args, strict=False)))}")
     return None
 
 
@@ -87,9 +90,10 @@ _TENSORS = _names("""
     grid theta running_mean running_var log_probs anchor positive negative sorted_sequence boundaries sorter offsets per_sample_weights
     src tensor target weight bias condition real imag query key bias_k bias_v attn_mask pos_weight weights hx
 """)
+_SCALARS = _names("other value end start step exponent min max alpha beta fill_value correction weight input self")
 _TENSORS_OR_NUMBERS = _names("other value end exponent min max min_val max_val abs angle")
-_ONE_INTEGER = _names("dim0 dim1 dim2 start_dim end_dim dimension diagonal groups num_classes num_groups n_fft minlength chunks steps")
-_BOOLS = _names("keepdim inplace training ceil_mode upper left hermitian descending largest sorted return_indices")
+_ONE_INTEGER = _names("N dim0 dim1 dim2 start_dim end_dim dimension diagonal groups num_classes num_groups n_fft minlength chunks steps")
+_BOOLS = _names("keepdim inplace train training ceil_mode upper left hermitian descending largest sorted return_indices")
 _INTEGER_LISTS = _names("""
     size sizes shape normalized_shape output_size kernel_size stride padding dilation output_padding dims split_sizes
 """)
@@ -134,8 +138,8 @@ def _wanted(param: str, default: Any, numbers: bool) -> tuple[str, Callable[[Any
         return "int or tuple of ints", lambda x: x is None or _is_integer(x) or isinstance(x, (list, tuple)) and all(map(_is_integer, x))
     if param in _ONE_INTEGER or isinstance(default, int):
         return "int", lambda x: x is None and default is None or _is_integer(x) or not isinstance(default, int) and isinstance(x, Tensor)
-    if isinstance(default, float):
-        return "float", lambda x: isinstance(x, (*_NUMBERS, Tensor)) and not isinstance(x, complex)
+    if isinstance(default, float) or param == "eps":
+        return "float", lambda x: x is default or isinstance(x, _NUMBERS) and not isinstance(x, complex)
     if isinstance(default, str):
         return "str", lambda x: isinstance(x, str)
     if param in _TENSORS_OR_NUMBERS or param in _TENSORS and numbers:
@@ -172,6 +176,8 @@ def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception
         if isinstance(value, (list, tuple)) and any(_is_beyond(x) for x in value):
             return TypeError(f"{name}(): argument '{param}' has sizes of 2**63 or more: Overflow when unpacking long long")
         if _is_beyond(value):
+            if param in _SCALARS:
+                return OverflowError(f"{name}(): argument '{param}' is 2**63 or more: int too big to convert")
             return ValueError(f"{name}(): argument '{param}' is 2**63 or more: Overflow when unpacking long long")
     if isinstance(error, MemoryError):
         return RuntimeError(f"{name}: can't allocate memory: {error or 'more was asked for than there is'}")
@@ -182,7 +188,7 @@ def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception
 
 
 # What numpy says of them.
-_OF_SIZES = ("array is too big", "Maximum allowed dimension exceeded", "too large to be", "negative dimensions are not allowed")
+_OF_SIZES = ("array is too big", "Maximum allowed dimension exceeded", "Maximum allowed size exceeded", "too large to be")
 
 
 def _is_short(value: Any) -> bool:

@@ -177,7 +177,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if out is layout is size is names is memory_format is None and (device is None and not PLACED or device == "cpu"):
+    if out is layout is size is names is memory_format is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
@@ -207,7 +207,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if out is layout is size is names is None and (device is None and not PLACED or device == "cpu"):
+    if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _quickly(np.zeros, sizes, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
@@ -233,7 +233,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if out is layout is size is names is None and (device is None and not PLACED or device == "cpu"):
+    if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _quickly(_ones, sizes, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
@@ -251,7 +251,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
 
     A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
     """
-    if out is layout is names is None and (device is None and not PLACED or device == "cpu"):
+    if out is layout is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _filled_quickly(size, fill_value, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
@@ -511,7 +511,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     tensor([[1.0000, 2.0000],
             [3.0000, 4.5000]])
     """
-    if (device is None and not PLACED or device == "cpu") and (dtype is None or dtype.__class__ is _dtype_class):
+    if (device is None and not PLACED or device.__class__ is str and device == "cpu") and (dtype is None or dtype.__class__ is _dtype_class):
         made = _of_values(data, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made

@@ -15,7 +15,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, OPS, composite, describe, host_only, primitive
+from ._spec import FUNCTION, OPS, composite, describe, host_only, need_int, primitive
 from .index import recorded
 from .select import I8, has_negative
 
@@ -442,6 +442,8 @@ def one_hot(tensor, num_classes=-1):
     """
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}")
+    if need_int("one_hot", "num_classes", num_classes) >= 1 << 63:
+        raise ValueError(f"one_hot(): argument 'num_classes' is {num_classes}: Overflow when unpacking long long")
     if tensor.is_cuda:
         if num_classes == -1:
             num_classes = int(tensor.max().item()) + 1

@@ -12,7 +12,8 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, OPS, OUT, composite, describe, primitive
+from ._refusal import refusing
+from ._spec import FUNCTION, OPS, OUT, composite, describe, need_int, primitive
 
 BOTH = FUNCTION | OUT
 
@@ -271,7 +272,7 @@ def _declare(stem: str) -> None:
     rule, inverse, what = _RULES[stem]
 
     def one(input, n=None, dim=-1, norm=None):  # PyTorch's name
-        if n is not None and int(n) < 1:
+        if n is not None and need_int(f"fft_{stem}", "n", n) < 1:
             _check_length(int(n))
         if isinstance(input, Tensor):
             dim = _dim(input, dim)
@@ -336,6 +337,7 @@ def _frequencies(name: str, counts: Any, n: int, d: float, out: Any, dtype: Any,
     return out.copy_(made)
 
 
+@refusing
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The frequencies, in cycles per unit of the sample spacing `d`, of the values of a transform of length `n`."""
@@ -343,6 +345,7 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layou
     return _frequencies("fftfreq", counts, n, d, out, dtype, {"device": device, "requires_grad": requires_grad})
 
 
+@refusing
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The frequencies, in cycles per unit of `d`, of the values of a real transform of length `n`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from flambeau_kernels import small
 from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, NEVER, OUT, arrays_of, composite, host_only
+from ._spec import FUNCTION, METHOD, NEVER, OUT, arrays_of, check_room, composite, host_only, need_int
 from .join import cat, stack
 
 
@@ -86,6 +87,9 @@ def cartesian_prod(tensors):
     return stack(_grids(tuple(tensors), "ij"), -1).reshape(-1, len(tensors))
 
 
+_MANY, _MANY_EACH = 1 << 24, 1 << 12
+
+
 @composite(surface=FUNCTION)
 def combinations(input, r=2, with_replacement=False):
     """All combinations of `r` elements of a vector in their order, one a row; as ``itertools.combinations``.
@@ -99,6 +103,10 @@ def combinations(input, r=2, with_replacement=False):
         raise RuntimeError(f"combinations: Expect a non-negative number, but got {r}")
     if r == 0:
         return input.new_empty((0,))
+    count = math.comb(input.shape[0] + (r - 1 if with_replacement else 0), min(r, _MANY_EACH))
+    check_room("combinations", (count, r), 8)
+    if count > _MANY:                                 # where PyTorch has them in a table of all tuples, and refuses
+        check_room("combinations", (input.shape[0],) * min(r, 64), 1)
     draw = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     chosen = np.array(list(draw(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     return input.index_select(0, _beside(input, chosen.reshape(-1))).reshape(chosen.shape)
@@ -186,7 +194,7 @@ def vander(x, N=None, increasing=False):  # PyTorch's name
     """The matrix with the powers of each element of a vector `x` in a row: `N` of them, falling unless `increasing`."""
     if x.ndim != 1:
         raise RuntimeError(f"vander: x must be a one-dimensional tensor, got shape {tuple(x.shape)}")
-    n = x.shape[0] if N is None else N
+    n = x.shape[0] if N is None else need_int("vander", "N", N)
     if n < 0:
         raise RuntimeError(f"vander: N must be non-negative, got {N}")
     if x.dtype.category < dtypes.FLOATING:

@@ -173,7 +173,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             made = _picked(self, keys)
             if made is not None:
                 return made
-        except IndexError:
+        except (IndexError, OverflowError):
             pass  # said better below
     return _getitem(self, key)
 

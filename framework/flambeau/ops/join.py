@@ -11,7 +11,7 @@ import numpy as np
 
 from flambeau_kernels import small
 
-from .. import _arrays, _state
+from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
@@ -21,6 +21,7 @@ from ._spec import (
     METHOD,
     NEVER,
     OUT,
+    check_room,
     composite,
     describe,
     primitive,
@@ -530,10 +531,15 @@ def tensor_split(input, indices_or_sections, dim=0):
     n = input.shape[d]
     at = indices_or_sections
     if isinstance(at, Tensor):
+        if at.dtype is not dtypes.int64:
+            raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {at.dtype}")
+        if at.ndim > 1:
+            raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to have at most one dimension, got {at.ndim}")
         at = at.tolist()
     if isinstance(at, int):
         if at <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {at}")
+        check_room("tensor_split", (at,), _BYTES_OF_A_VIEW)
         least, extra = divmod(n, at)
         at = [i * least + min(i, extra) for i in range(1, at)]
     bounds = [slice(None, i).indices(n)[1] for i in at]
@@ -544,10 +550,14 @@ def tensor_split(input, indices_or_sections, dim=0):
     return tuple(pieces)
 
 
+_BYTES_OF_A_VIEW = 1000
+_MOST_AT_ONCE = 1 << 16
+
+
 @tensor_split.fast
 def _tensor_split_fast(input, indices_or_sections, dim):
     a, at = getattr(input, "_a", None), indices_or_sections
-    if a.__class__ is not ndarray or dim.__class__ is not int or at.__class__ is not int or at <= 0:
+    if a.__class__ is not ndarray or dim.__class__ is not int or at.__class__ is not int or not 0 < at <= _MOST_AT_ONCE:
         return None
     d = dim if dim >= 0 else dim + a.ndim
     if not 0 <= d < a.ndim:

@@ -788,6 +788,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         elif var.ndim != input.ndim or [v for n, v in zip(input.shape, var.shape, strict=True) if v != n] != [1]:
             raise ValueError(f"gaussian_nll_loss: var is of incorrect size\n{describe(input=input, var=var)}")
     reduction = reduction_of(reduction)
+    if isinstance(eps, Tensor) and eps.numel() == 1:
+        eps = eps.item()
     var = raise_to.function(var, eps)
     loss = 0.5 * (var.log() + (input - target) * (input - target) / var)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

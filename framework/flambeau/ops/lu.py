@@ -334,7 +334,7 @@ def _ldl_solve_one(packed: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
     at = 0
     blocks = []
     while at < n:
-        size = 1 if pivots[at] > 0 else 2
+        size = 1 if pivots[at] > 0 or at + 1 == n else 2
         last = at + size
         row = abs(int(pivots[last - 1])) - 1
         x[[last - 1, row]] = x[[row, last - 1]]
@@ -347,11 +347,19 @@ def _ldl_solve_one(packed: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
         blocks.append((at, last, row, d))
         at = last
     for at, last, _, d in reversed(blocks):
-        x[at:last] = np.linalg.solve(d, x[at:last])
+        x[at:last] = _solve_block(d, x[at:last])
     for at, last, row, _ in reversed(blocks):
         x[at:last] -= turn(packed[last:, at:last]).T @ x[last:]
         x[[last - 1, row]] = x[[row, last - 1]]
     return x
+
+
+def _solve_block(d: Any, b: Any) -> Any:
+    """``X`` with ``d @ X == b`` for a block of one row or two; infinite or nan where it is singular."""
+    if len(d) == 1:
+        return b / d
+    inverse = np.array([[d[1, 1], -d[0, 1]], [-d[1, 0], d[0, 0]]]) / (d[0, 0] * d[1, 1] - d[0, 1] * d[1, 0])
+    return inverse @ b
 
 
 @ldl_solution.shape
@@ -378,6 +386,9 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
             f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but "
             f"got pivots with shape {tuple(pivots.shape)} instead"
         )
+    rows = LD.shape[-1]
+    if not pivots.is_meta and pivots.numel() and not (np.abs(pivots._a).max() <= rows and (pivots._a != 0).all()):
+        raise RuntimeError(f"{name}: Pivots given must all satisfy 1 <= |pivot| <= LD.size(-2) = {rows}: did you pass those of ldl_factor?")
     if B.shape[-2] != LD.shape[-1]:
         raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")
     LD, B = lined_up(LD, B)

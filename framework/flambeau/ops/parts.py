@@ -99,7 +99,8 @@ def _unfold(a, dimension, size, step):
         return restrided(a, (size,), (a.itemsize,))
     shape, strides = list(a.shape), list(a.strides)
     last = strides[d]
-    shape[d], strides[d] = (n - size) // step + 1, last * step
+    shape[d] = (n - size) // step + 1
+    strides[d] = last * min(step, n + 1)              # of a lone window any step is the same
     return restrided(a, (*shape, size), (*strides, last))
 
 

@@ -52,7 +52,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:
         raise RuntimeError(
             f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}"
         )
-    check_room(op, (*input.shape[: input.ndim - n], *sizes), input._a.itemsize)
+    check_room(op, (*(max(m, 1) for m in input.shape[: input.ndim - n]), *sizes), input._a.itemsize)
     return sizes
 
 
@@ -282,6 +282,8 @@ def _fractional_max(
     extents = tuple(input.shape[-n:])
     if output_size is None:
         ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
+        if len(ratios) != n:
+            raise IndexError(f"{op}: output_ratio must be a number or {n} of them, got {output_ratio}")
         output_size = tuple(int(size * r) for size, r in zip(extents, ratios, strict=True))
     kernel, sizes = as_ints(op, "kernel_size", kernel_size, n), as_ints(op, "output_size", output_size, n)
     for size, k, m in zip(extents, kernel, sizes, strict=True):

@@ -38,7 +38,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     >>> fb.arange(1, 2, 0.5)
     tensor([1.0000, 1.5000])
     """
-    if layout is None is out and (device is None or device == "cpu") and not PLACED:
+    if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not PLACED:
         made = _counted(start, end, step, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
@@ -52,6 +52,8 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
         start, end = 0, start
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
     for x in (start, end, step):
+        if isinstance(x, complex):
+            raise RuntimeError(f"arange: value cannot be converted to type double without overflow: {x}")
         if isinstance(x, float) and not math.isfinite(x):
             raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step == 0:
@@ -140,7 +142,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     """`steps` values evenly spaced from `start` to `end`, both included."""
     if (
         start.__class__ in _REAL and end.__class__ in _REAL and steps.__class__ is int and 1 < steps <= _MOST_KEPT
-        and out is None is layout and (device is None or device == "cpu") and not (PLACED or requires_grad)
+        and out is None is layout and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or requires_grad)
     ):  # fmt: skip
         d = dtypes._default if dtype is None else dtype
         if d is dtypes.float32 or d is dtypes.float64:
@@ -305,7 +307,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")
     d = dtype or (out.dtype if out is not None else None)
     kind = _dtype(d)
-    if layout is None is out and (device is None or device == "cpu") and not (PLACED or pin_memory):
+    if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or pin_memory):
         made = small.over(_diagonal(n, n if m is None else m, kind))
         return made.requires_grad_(True) if requires_grad else made
     made = finish(np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, _place(device))

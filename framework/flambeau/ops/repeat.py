@@ -179,10 +179,11 @@ def roll(input, shifts, dims=None):
 
 @roll.kernel
 def _roll(a, shifts, dims):
-    moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    moves = (int(shifts),) if isinstance(shifts, (int, np.integer)) else tuple(shifts)
     if not moves:
         raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")
-    axes = None if dims is None or dims == () else (dims,) if isinstance(dims, int) else tuple(dims)
+    one = isinstance(dims, (int, np.integer))
+    axes = None if dims is None else (int(dims),) if one else tuple(dims) or None
     if axes is None:
         if len(moves) != 1:
             raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:0")

@@ -726,6 +726,8 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
+    if any(n < 0 for n in size):
+        raise RuntimeError(f"as_strided: sizes must not be negative, got {list(size)}")
     offset = input.storage_offset() if storage_offset is None else as_index(storage_offset)
     step = a.itemsize
     if offset < 0:
@@ -991,7 +993,9 @@ def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
     result: list[int] = []
     for i, s in enumerate(shapes):
-        sizes = (s,) if isinstance(s, int) else tuple(s)
+        sizes = (s,) if isinstance(s, int) else tuple(s) if isinstance(s, (tuple, list)) else (None,)
+        if any(not isinstance(n, (int, np.integer)) for n in sizes):
+            raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s!r}")
         if any(n < 0 for n in sizes):
             raise RuntimeError(f"Trying to create tensor with negative dimension: {sizes}")
         result[:0] = [1] * (len(sizes) - len(result))

@@ -313,12 +313,34 @@ def _degree(n):
     return where(abs(n) < 2.0**63, trunc(n), -1.0)
 
 
-def _chebyshev(input, n, slope, shift, inside):
+def _chebyshev(input, n, slope, shift, inside, ends):
     n = _degree(n)
-    # PyTorch has closed forms within the interval, which other degrees and arguments recur to.
+    # PyTorch has closed forms within the interval and at its ends, which other degrees and arguments recur to.
     closed = (n > 6) & (abs(input) < 1)
     angle = acos(where(closed, input, 0.0))
-    return where(closed, inside(where(closed, n, 0.0), angle), orthogonal("chebyshev", slope, shift, input, where(closed, 0.0, n)))
+    made = inside(where(closed, n, 0.0), angle)
+    # Degrees are below 2**63, so nothing would recur that often to 1.
+    at_end = (n > 6) & (abs(input) == 1)
+    sign = where(n - 2 * trunc(n / 2) == 0, 1.0, -1.0)
+    made = where(at_end, ends(where(at_end, n, 0.0), input > 0, sign), made)
+    done = closed | at_end
+    return where(done, made, orthogonal("chebyshev", slope, shift, input, where(done, 0.0, n)))
+
+
+def _ends_t(n, right, sign):
+    return where(right, 1.0, sign)
+
+
+def _ends_u(n, right, sign):
+    return where(right, n + 1, sign * (n + 1))
+
+
+def _ends_v(n, right, sign):
+    return where(right, 1.0, sign * (2 * n + 1))
+
+
+def _ends_w(n, right, sign):
+    return where(right, 2 * n + 1, sign)
 
 
 def _inside_t(n, angle):
@@ -343,11 +365,13 @@ def _polynomial(name: str, formula: Any, doc: str) -> Any:
     return elementwise(surface=PLAIN, namespace="special", dtype=_two_dtype, scalar_first=True)(formula)
 
 
-def _chebyshev_polynomials(name: str, slope: int, shift: int, inside: Any, doc: str) -> None:
+def _chebyshev_polynomials(name: str, slope: int, shift: int, inside: Any, ends: Any, doc: str) -> None:
     """Declare the polynomials of `input` and those of ``2 * input - 1``."""
-    plain = _polynomial(f"chebyshev_polynomial_{name}", lambda input, n: _chebyshev(input, n, slope, shift, inside), doc)
-    shifted = _polynomial(f"shifted_chebyshev_polynomial_{name}", lambda input, n: _chebyshev(input + input - 1, n, slope, shift, inside),
-                          f"{doc} in ``2 * input - 1``,")  # fmt: skip
+    plain = _polynomial(f"chebyshev_polynomial_{name}", lambda input, n: _chebyshev(input, n, slope, shift, inside, ends), doc)
+    shifted = _polynomial(
+        f"shifted_chebyshev_polynomial_{name}",
+        lambda input, n: _chebyshev(input + input - 1, n, slope, shift, inside, ends), f"{doc} in ``2 * input - 1``,",
+    )  # fmt: skip
     _spare_closed_form(plain, lambda input, n: orthogonal("chebyshev", slope, shift, input, _degree(n)))
     _spare_closed_form(shifted, lambda input, n: orthogonal("chebyshev", slope, shift, input + input - 1, _degree(n)))
 
@@ -372,10 +396,10 @@ def _spare_closed_form(op: Any, recurrence: Any) -> None:
     op.fast(fast)
 
 
-_chebyshev_polynomials("t", 1, 0, _inside_t, "The Chebyshev polynomial of the first kind")
-_chebyshev_polynomials("u", 2, 0, _inside_u, "The Chebyshev polynomial of the second kind")
-_chebyshev_polynomials("v", 2, -1, _inside_v, "The Chebyshev polynomial of the third kind")
-_chebyshev_polynomials("w", 2, 1, _inside_w, "The Chebyshev polynomial of the fourth kind")
+_chebyshev_polynomials("t", 1, 0, _inside_t, _ends_t, "The Chebyshev polynomial of the first kind")
+_chebyshev_polynomials("u", 2, 0, _inside_u, _ends_u, "The Chebyshev polynomial of the second kind")
+_chebyshev_polynomials("v", 2, -1, _inside_v, _ends_v, "The Chebyshev polynomial of the third kind")
+_chebyshev_polynomials("w", 2, 1, _inside_w, _ends_w, "The Chebyshev polynomial of the fourth kind")
 _polynomial("hermite_polynomial_h", lambda input, n: orthogonal("hermite", 2, 0, input, _degree(n)),
             "The physicists' Hermite polynomial")  # fmt: skip
 _polynomial("hermite_polynomial_he", lambda input, n: orthogonal("hermite_e", 1, 0, input, _degree(n)),

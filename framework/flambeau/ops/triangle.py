@@ -238,6 +238,7 @@ def block_diag(tensors):
 def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, options: dict[str, Any]) -> Tensor:
     from .create import _check_layout, _place, finish
 
+    row, col, offset = need_int(name, "row", row), need_int(name, "col", col), need_int(name, "offset", offset)
     for label, n in (("row", row), ("col", col)):
         if n < 0:
             raise RuntimeError(f"{name}: {label} must be non-negative, got {n}")

@@ -303,9 +303,17 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         for x in each:
             if isinstance(x, (float, bool)):
                 raise TypeError(f"{op}(): argument 'size' must be int or tuple of ints, not {x!r}")
+        if any(x > _MOST for x in each):
+            raise TypeError(f"{op}(): argument 'size' has {each}: Overflow when unpacking long long, sizes are below 2**63")
         return tuple(int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     factors = tuple(float(x) for x in each)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+    for f in factors:
+        if not abs(f) < _MOST / max(input.shape[2:], default=1):
+            raise RuntimeError(f"{op}: value cannot be converted to type int64_t without overflow: scale_factor {f}")
     return tuple(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)), factors
+
+
+_MOST = (1 << 63) - 1
 
 
 @composite(namespace="nn.functional")

@@ -51,6 +51,10 @@ class Window(NamedTuple):
         at = np.arange(self.count) * self.stride - self.padding
         return np.where(at < 0, at + -(at // self.dilation) * self.dilation, at)
 
+    def has_empty(self) -> bool:
+        """Whether some window has no element inside the axis, which takes gaps that the axis fits into."""
+        return self.dilation > 1 and self.padding > 0 and bool((self.starts() >= self.size).any())
+
     def counts(self, include_padding: bool) -> Any:
         """Elements of each window, those in the padding counted or not; what lies beyond the padding never
         counts."""
@@ -182,14 +186,14 @@ def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
 
 def planned_maxima(x: Any, windows: tuple[Window, ...], shape: tuple[int, ...]) -> Any:
     """What does as `max_values`, and as `max_at`, with results of `shape`, for contiguous arrays of as many elements; or None."""
-    rows = _compiled(x, windows)
+    rows = None if any(w.has_empty() for w in windows) else _compiled(x, windows)
     return rows and (rows.planned_maxima(x, windows, shape), rows.planned_places(x, windows, shape))
 
 
 def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
     """The maximum of each window and its index in the plane: the first of equal ones; of several nan the
-    last."""
-    rows = _compiled(x, windows)
+    last. A window without elements has -inf, and an index past its axis."""
+    rows = None if any(w.has_empty() for w in windows) else _compiled(x, windows)
     if rows is not None:
         return rows.max_at(x, windows)
     if prod(w.kernel for w in windows) < 256:
@@ -281,24 +285,30 @@ def max_of_windows(x: Any, members: list[Any]) -> tuple[Any, Any]:
 
 def put_plane(values: Any, at: Any, size: int, add: bool) -> Any:
     """Zeros ``(planes, size)`` with `values` at the indices `at`, both ``(planes, n)``; equal indices add
-    up or overwrite."""
+    up or overwrite. Indices outside the plane, as of windows without elements, are left out."""
     if add and values.size and (values.dtype.kind == "f" or is_half(values.dtype)) and compiles():
         from . import pool_rows
 
         return pool_rows.put_plane(values, at, size)
     wide = _wide(values) if add else values
     out = np.zeros((len(values), size), wide.dtype)
-    places = (at + (np.arange(len(at)) * size)[:, None]).reshape(-1)
+    places, given = (at + (np.arange(len(at)) * size)[:, None]).reshape(-1), wide.reshape(-1)
+    inside = ((at >= 0) & (at < size)).reshape(-1)
+    if not inside.all():
+        places, given = places[inside], given[inside]
     if add:
-        np.add.at(out.reshape(-1), places, wide.reshape(-1))
+        np.add.at(out.reshape(-1), places, given)
     else:
-        out.reshape(-1)[places] = wide.reshape(-1)
+        out.reshape(-1)[places] = given
     return out.astype(values.dtype, copy=False)
 
 
 def take_plane(x: Any, at: Any) -> Any:
-    """Elements `at` of each plane: ``(planes, size), (planes, n) -> (planes, n)``."""
-    return np.take_along_axis(x, at, 1)
+    """Elements `at` of each plane, 0 for those outside: ``(planes, size), (planes, n) -> (planes, n)``."""
+    inside = (at >= 0) & (at < x.shape[1])
+    if inside.all():
+        return np.take_along_axis(x, at, 1)
+    return np.where(inside, np.take_along_axis(x, np.where(inside, at, 0), 1), x.dtype.type(0))
 
 
 # -- adaptive ------------------------------------------------------------------------------------------------

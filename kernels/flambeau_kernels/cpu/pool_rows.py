@@ -228,7 +228,7 @@ def spread_rows(chunk, gradient, out, count_z, count_y, count_x, geometry):
 
 @kernel
 def add_at(chunk, values, places, out, planes, count, size, per_chunk):
-    """Zeros with `values` added at `places` of their planes, in their order."""
+    """Zeros with `values` added at `places` of their planes, in their order; places outside are nobody's."""
     KIND = widened(out)
     LANES = lanes(KIND)
     first = chunk * per_chunk
@@ -237,7 +237,9 @@ def add_at(chunk, values, places, out, planes, count, size, per_chunk):
         for i in range(0, size, LANES):
             store(to, i, broadcast(KIND(0), LANES), size - i)
         for i in range(count):
-            to[at[i]] = to[at[i]] + line[i]
+            place = at[i]
+            if (place >= 0) & (place < size):
+                to[place] = to[place] + line[i]
 
 
 @kernel(in_vectors=True)

@@ -32,6 +32,8 @@ def randperm(stream: MT19937Stream, n: int, dtype: np.dtype | type = np.int64) -
     dtype = np.dtype(dtype)
     most = _COUNTS.get(dtype)
     if most is None:
+        if dtype.kind in "cb":
+            raise NotImplementedError(f'"randperm" not implemented for {dtype.name}; give an integer or floating dtype')
         most = _COUNTS[dtype] = LARGEST_COUNT.get(dtype.name) or int(np.iinfo(dtype).max)
     if not 0 <= n <= most:
         raise RuntimeError(f"randperm: n must lie in [0, {most}] for dtype {dtype.name}, got n={n}")
