@@ -66,7 +66,8 @@ def _(d: Draw, name: str) -> tuple[str, list[str]]:
     t = d.choice((1, 1, 2, 3, 5))
     packed = d.chance(0.5)
     if packed:
-        x = f"packed({_x(d, max(1, sum(_batch_sizes(d, n, t, True))), i)}, {_batch_sizes(d, n, t)!r}{_options(d, order=d.ints(0, max(n, 1), (n,)))})"
+        rows = max(1, sum(_batch_sizes(d, n, t, True)))
+        x = f"packed({_x(d, rows, i)}, {_batch_sizes(d, n, t)!r}{_options(d, order=d.ints(0, max(n, 1), (n,)))})"
         if d.chance(0.6):
             sizes = _batch_sizes(d, max(n, 1), t, True)
             x = f"packed({_x(d, sum(sizes), i)}, {sizes!r})"
@@ -186,7 +187,8 @@ def _(d: Draw, name: str) -> tuple[str, list[str]]:
 def _(d: Draw, name: str) -> tuple[str, list[str]]:
     x = _x(d, 2, 4, 4, 6)
     if name == "Upsample":
-        return f"Upsample({d.choice(('size=5', 'scale_factor=1.5', 'size=(3, 9)'))}, mode={d.choice(('nearest', 'bilinear', 'bicubic'))!r})", [x]
+        size, mode = d.choice(("size=5", "scale_factor=1.5", "size=(3, 9)")), d.choice(("nearest", "bilinear", "bicubic"))
+        return f"Upsample({size}, mode={mode!r})", [x]
     return f"{name}({'scale_factor=2' if name[:2] == 'Up' else 2})", [x]
 
 
@@ -196,7 +198,9 @@ def _(d: Draw, name: str) -> tuple[str, list[str]]:
 @module(*(f"{k}Norm{n}d" for k in ("Batch", "Instance", "LazyBatch", "LazyInstance") for n in (1, 2, 3)), "SyncBatchNorm")
 def _(d: Draw, name: str) -> tuple[str, list[str]]:
     n, c = (int(name[-2]) if name[-1] == "d" else 2), d.choice((1, 2, 5))
-    options = _options(d, affine=d.chance(0.7), track_running_stats=d.chance(0.7), momentum=d.choice((None, 0.1, 0.5)), eps=d.choice((1e-5, 0)))
+    options = _options(
+        d, affine=d.chance(0.7), track_running_stats=d.chance(0.7), momentum=d.choice((None, 0.1, 0.5)), eps=d.choice((1e-5, 0))
+    )
     given = options[2:] if name.startswith("Lazy") else f"{c}{options}"
     x = _x(d, 3, c) if n == 1 and d.chance(0.3) else _planes(d, n, c, 1)
     return f"{name}({given})", [x]
@@ -220,7 +224,7 @@ def _(d: Draw, name: str) -> tuple[str, list[str]]:
     i, j, o, lead = d.choice((1, 2, 5, 16)), d.choice((1, 3)), d.choice((1, 2, 7)), _lead(d)
     if name == "Bilinear":
         return f"Bilinear({i}, {j}, {o}{_options(d, bias=d.chance(0.5))})", [_x(d, *lead, i), _x(d, *lead, j)]
-    given = "" if name == "Identity" else f"{o}{_options(d, bias=d.chance(0.5))}" if name[:2] == "La" else f"{i}, {o}{_options(d, bias=d.chance(0.5))}"
+    given = "" if name == "Identity" else f"{o if name[:2] == 'La' else f'{i}, {o}'}{_options(d, bias=d.chance(0.5))}"
     return f"{name}({given})", [_x(d, *lead, i)]
 
 
@@ -264,7 +268,8 @@ def _(d: Draw, name: str) -> tuple[str, list[str]]:
 def _(d: Draw, name: str) -> tuple[str, list[str]]:
     e, heads, n = 4, d.choice((1, 2)), d.choice((1, 2))
     first = d.chance(0.5)
-    options = f"{e}, {heads}, dim_feedforward=5, dropout=0.0, batch_first={first}{_options(d, norm_first=d.chance(0.5), bias=d.chance(0.5))}"
+    drawn = _options(d, norm_first=d.chance(0.5), bias=d.chance(0.5))
+    options = f"{e}, {heads}, dim_feedforward=5, dropout=0.0, batch_first={first}{drawn}"
     x, y = (_x(d, *((n, t) if first else (t, n)), e) for t in (d.choice((1, 3)), 2))
     if name == "Transformer":
         head = options.replace(f"{e}, {heads}, ", f"{e}, {heads}, num_encoder_layers=1, num_decoder_layers=1, ")
@@ -331,7 +336,8 @@ def _(d: Draw, name: str) -> tuple[str, list[str]]:
     lengths = [d.choice((0, 1, s, s, s + 1, -1)) if d.chance(0.2) else d.randrange(s + 1) for _ in range(n)]
     steps = [d.choice((0, t, t + 1, -1, 1 << 40)) if d.chance(0.2) else t for _ in range(n)]
     call = [f"{_x(d, t, n, c)}.log_softmax(-1)", d.ints(1, c, (n, s)), f"torch.tensor({steps!r}, dtype=torch.int64)"]
-    return f"CTCLoss({_options(d, blank=d.choice((0, c - 1)), zero_infinity=d.chance(0.5))[2:]})", [*call, f"torch.tensor({lengths!r}, dtype=torch.int64)"]
+    options = _options(d, blank=d.choice((0, c - 1)), zero_infinity=d.chance(0.5))[2:]
+    return f"CTCLoss({options})", [*call, f"torch.tensor({lengths!r}, dtype=torch.int64)"]
 
 
 @module("CosineEmbeddingLoss", "MarginRankingLoss", "TripletMarginLoss", "HingeEmbeddingLoss", "GaussianNLLLoss")
@@ -356,18 +362,23 @@ def _(d: Draw, name: str) -> tuple[str, list[str]]:
     return f"Sequential({inner})", [_x(d, 2, 3, 6, 5)]
 
 
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 # -- changes ---------------------------------------------------------------------------------------------------------------
 
-WAYS = ("wider", "narrower", "taller", "shorter", "turned", "flat", "number", "none", "double", "half", "whole", "empty", "strided", "alike",
-        "expanded", "nan", "one", "deeper")  # fmt: skip
-_ATTRIBUTES = (
-    "hidden_size input_size num_layers proj_size bidirectional batch_first bias mode dropout nonlinearity num_heads head_dim embed_dim kdim vdim "
-    "_qkv_same_embed_dim in_channels out_channels kernel_size stride padding dilation groups output_padding padding_mode transposed num_features "
-    "eps momentum affine track_running_stats normalized_shape num_groups num_channels in_features out_features in1_features num_embeddings "
-    "embedding_dim padding_idx max_norm scale_grad_by_freq mode include_last_offset output_size return_indices ceil_mode divisor_override size "
-    "scale_factor upscale_factor dim p norm_type weight bias reduction ignore_index margin num_parameters training blank cutoffs n_clusters "
-    "batch_first start_dim end_dim unflattened_size alpha beta k value lambd threshold negative_slope"
-).split()
+WAYS = _words("""
+    wider narrower taller shorter turned flat number none double half whole empty strided alike expanded nan one deeper
+""")
+_ATTRIBUTES = _words("""
+    hidden_size input_size num_layers proj_size bidirectional batch_first bias mode dropout nonlinearity num_heads head_dim embed_dim
+    kdim vdim _qkv_same_embed_dim in_channels out_channels kernel_size stride padding dilation groups output_padding padding_mode
+    transposed num_features eps momentum affine track_running_stats normalized_shape num_groups num_channels in_features out_features
+    in1_features num_embeddings embedding_dim padding_idx max_norm scale_grad_by_freq include_last_offset output_size return_indices
+    ceil_mode divisor_override size scale_factor upscale_factor dim p norm_type weight reduction ignore_index margin num_parameters
+    training blank cutoffs n_clusters start_dim end_dim unflattened_size alpha beta k value lambd threshold negative_slope
+""")
 
 
 def _changes(d: Draw) -> list[str]:
@@ -383,7 +394,9 @@ def _changes(d: Draw) -> list[str]:
             value = d.choice(("0", "1", "2", "3", "5", "7", "-1", "True", "False", "None", "(2, 2)", "(1,)", "0.5", d.size(), d.junk()))
             lines.append(f"change(m, {d.choice(_ATTRIBUTES)!r}, {value})")
         else:
-            lines.append(d.choice(("m.eval()", "m.double()", "m.half()", "m.to(memory_format=torch.channels_last)", "m.requires_grad_(False)", "m.bfloat16()")))
+            lines.append(d.choice((
+                "m.eval()", "m.double()", "m.half()", "m.to(memory_format=torch.channels_last)", "m.requires_grad_(False)", "m.bfloat16()",
+            )))  # fmt: skip
     return lines
 
 
@@ -438,7 +451,8 @@ def scope(lib: Any) -> dict[str, Any]:
         if way in ("double", "half", "whole"):
             return plain.to({"double": lib.float64, "half": lib.float16, "whole": lib.int64}[way])
         simple = {"flat": lambda: plain.reshape(-1), "number": lambda: plain.sum(), "empty": lambda: plain[:0] if shape else plain,
-                  "strided": lambda: lib.stack((plain, plain), -1)[..., 0], "alike": lambda: plain.clone(), "nan": lambda: plain * float("nan"),
+                  "strided": lambda: lib.stack((plain, plain), -1)[..., 0], "alike": lambda: plain.clone(),
+                  "nan": lambda: plain * float("nan"),
                   "expanded": lambda: plain[:1].expand(shape) if shape and shape[0] else plain, "one": lambda: lib.ones(1),
                   "deeper": lambda: plain.unsqueeze(0)}  # fmt: skip
         return simple.get(way, lambda: plain)()

@@ -1002,7 +1002,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         in_force = f"if INTERPRETED and ({_IN_FORCE}):"
         known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
-        fast = [in_force, f"    if not calls.modes and {known}:", f"        return interpret(OP, ({whole},))", "else:", *_indented(_tried(fast))]
+        seen = [f"    if not calls.modes and {known}:", f"        return interpret(OP, ({whole},))"]
+        fast = [in_force, *seen, "else:", *_indented(_tried(fast))]
     if op.fast_rule is not None and len(op.params) == 2:
         constants["fast"] = op.fast_rule
         plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)

@@ -177,7 +177,8 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if out is layout is size is names is memory_format is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
+    here = device is None and not PLACED or device.__class__ is str and device == "cpu"
+    if here and out is layout is size is names is memory_format is None:
         made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
@@ -511,7 +512,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     tensor([[1.0000, 2.0000],
             [3.0000, 4.5000]])
     """
-    if (device is None and not PLACED or device.__class__ is str and device == "cpu") and (dtype is None or dtype.__class__ is _dtype_class):
+    here = device is None and not PLACED or device.__class__ is str and device == "cpu"
+    if here and (dtype is None or dtype.__class__ is _dtype_class):
         made = _of_values(data, dtype)
         if made is not None:
             return made.requires_grad_(True) if requires_grad else made
