@@ -993,7 +993,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
     result: list[int] = []
     for i, s in enumerate(shapes):
-        sizes = (s,) if isinstance(s, int) else tuple(s) if isinstance(s, (tuple, list)) else (None,)
+        sizes: Any = (s,) if isinstance(s, int) else tuple(s) if isinstance(s, (tuple, list)) else (None,)
         if any(not isinstance(n, (int, np.integer)) for n in sizes):
             raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s!r}")
         if any(n < 0 for n in sizes):
