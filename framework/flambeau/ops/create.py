@@ -700,7 +700,7 @@ def _flatten(data: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 def _items(x: Any, n: int) -> list[Any]:
     """The `n` elements that a sequence says it has. Raises: ValueError if it has not."""
-    if isinstance(x, (list, tuple, range, Tensor, ndarray)):
+    if isinstance(x, (list, tuple, Tensor, ndarray)):
         return list(x)
     check_room("tensor", (n,), 8)
     made = list(islice(iter(x), n + 1))
