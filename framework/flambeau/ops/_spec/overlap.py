@@ -36,8 +36,8 @@ def refuse_partly_shared(op: Any, out: Tensor, args: Any) -> None:
 def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, ...], rule: str) -> None:
     """Raise RuntimeError where the memory of `operand` and of `out`, resized to `shape`, meets against `rule`."""
     a, b = operand._a, out._a
-    if type(a) is MetaArray or type(b) is MetaArray or not a.size and operand is not out:
-        return
+    if type(a) is not type(b) or type(a) is MetaArray or not a.size and operand is not out:
+        return                                        # of two devices, without memory, or without elements
     if b.shape == shape:
         if not np.may_share_memory(a, b) or operand is not out and not (is_dense(a) and is_dense(b)):
             return
