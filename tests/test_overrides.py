@@ -9,6 +9,7 @@ import pytest
 import flambeau as fb
 from flambeau import overrides
 from flambeau.ops import _derive
+from flambeau.utils._python_dispatch import TorchDispatchMode
 
 F = fb.nn.functional
 
@@ -170,20 +171,59 @@ def test_names_and_lists_of_functions():
 
 
 def test_dispatch_modes_see_ops_below_compositions():
-    from flambeau.utils._python_dispatch import TorchDispatchMode
-
-    class Seen(TorchDispatchMode):
-        names: list = []
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            self.names.append(func.name())
-            return func(*args, **(kwargs or {}))
-
-    with Seen() as mode:
+    with Names() as mode:
         made = fb.ones(2, 2) @ fb.ones(2, 2)
 
     assert mode.names == ["aten::mm"]
     assert made.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+class Names(TorchDispatchMode):
+    """Keeps the names of the ops that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_dispatch_modes_see_what_backward_computes():
+    model = fb.nn.Sequential(fb.nn.Linear(4, 5), fb.nn.Tanh(), fb.nn.Linear(5, 3))
+    x, target = fb.randn(8, 4), fb.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+    F.cross_entropy(model(x), target).backward()
+    plain = [p.grad for p in model.parameters()]
+    before = [g.clone() for g in plain]
+    seen = []
+    model[0].weight.register_hook(lambda grad: seen.append(grad.requires_grad))
+
+    loss = F.cross_entropy(model(x), target)
+    with Names() as mode:
+        loss.backward()
+    found = fb.autograd.grad(F.cross_entropy(model(x), target), [*model.parameters()])
+
+    assert mode.names.count("aten::mm") == 3          # of two weights, and of what comes between
+    assert seen == [False, False]
+    for p, g, once, again in zip(model.parameters(), plain, before, found, strict=True):
+        assert p.grad is g                            # added to in place, as without a mode
+        fb.testing.assert_close(g, 2 * once)
+        fb.testing.assert_close(again, once)
+        assert not g.requires_grad
+
+
+def test_gradients_asked_for_under_a_dispatch_mode_are_seen_and_may_be_differentiated():
+    x = fb.tensor([1.0, 2.0], requires_grad=True)
+    with Names() as mode:
+        (slope,) = fb.autograd.grad((x**3).sum(), x, create_graph=True)
+        seen = len(mode.names)
+        (curve,) = fb.autograd.grad(slope.sum(), x)
+
+    assert seen < len(mode.names)
+    assert slope.tolist() == [3.0, 12.0]
+    assert curve.tolist() == [6.0, 12.0]
+    assert not curve.requires_grad
 
 
 def test_pytrees_come_apart_and_together():

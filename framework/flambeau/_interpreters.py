@@ -14,10 +14,14 @@ DECOMPOSE = object()  # an interpreter's answer: not as a whole, but what the co
 
 
 class Interpreter:
-    """What may answer ops. `declines` has ops that it has said it never answers."""
+    """What may answer ops. `declines` has ops that it has said it never answers.
+
+    While one that `sees_backward` is in force, what backward computes are ops on Tensors; else they are kernels.
+    """
 
     kind = ""
     declines: Any = frozenset()
+    sees_backward = False
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """The result of `op`, NotImplemented, or DECOMPOSE; a call in place has its target in `out` too."""

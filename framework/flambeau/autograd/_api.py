@@ -53,7 +53,7 @@ def backward(
         # Leaves have theirs already, and so have tensors that retain it.
         if g is None or not isinstance(x, Tensor) or x.retains_grad:
             continue
-        g = engine.in_dtype(g if create_graph else wrap(np.array(g) if type(g) is np.ndarray else g), x._a.dtype)
+        g = engine.in_dtype(g if isinstance(g, Tensor) else wrap(np.array(g) if type(g) is np.ndarray else g), x._a.dtype)
         have = getattr(x, "_g", None)
         x._g = g if have is None else have + g
 
@@ -125,7 +125,7 @@ def plain_grad(outputs: Any, inputs: Any, grad_outputs: Any, keep: bool, create_
     for node, x in zip(nodes, inputs, strict=True):
         g = found[targets[node]]
         if g is not None:
-            g = g if create_graph else _fresh(g, made)
+            g = g if isinstance(g, Tensor) else _fresh(g, made)
             g = engine.in_dtype(g, x._a.dtype) if isinstance(x, Tensor) else g
         made.append(g)
     return made

@@ -38,13 +38,16 @@ class _Call:
     """What one backward is asked for.
 
     `places` says for each node that makes a target which of its results it is (None for the only one), and where in
-    `found` its gradient goes. `wanted` has the nodes that lead to targets; both are None without targets.
+    `found` its gradient goes. `wanted` has the nodes that lead to targets; both are None without targets. Gradients are
+    Tensors if `as_tensors`, else arrays.
     """
 
-    __slots__ = ("accumulate", "create_graph", "found", "places", "wanted")
+    __slots__ = ("accumulate", "as_tensors", "create_graph", "found", "places", "wanted")
 
-    def __init__(self, roots: Any, targets: dict[Node, int] | None, accumulate: bool, create_graph: bool) -> None:
-        self.accumulate, self.create_graph = accumulate, create_graph
+    def __init__(
+        self, roots: Any, targets: dict[Node, int] | None, accumulate: bool, create_graph: bool, as_tensors: bool
+    ) -> None:
+        self.accumulate, self.create_graph, self.as_tensors = accumulate, create_graph, as_tensors
         self.found: list[Any] = [None] * (len(targets) if targets else 0)
         self.wanted = None if targets is None else nodes_leading_to(roots, targets)
         self.places: dict[Node, list[tuple[int | None, int]]] = {}
@@ -55,7 +58,8 @@ class _Call:
                 self.places.setdefault(node, []).append((None, place))
 
 
-_TO_LEAVES = _Call((), None, True, False), _Call((), None, True, True)
+# By `create_graph + as_tensors`.
+_TO_LEAVES = _Call((), None, True, False, False), _Call((), None, True, False, True), _Call((), None, True, True, True)
 
 
 def run_backward(
@@ -72,18 +76,23 @@ def run_backward(
         targets: nodes whose arriving gradient is returned, with their place in the result; None means all leaves.
         accumulate: whether leaves that are reached add to their tensor's `.grad`, and targets run as well: `backward`;
             else gradients are only looked at: `grad`.
-    Returns: gradients of `targets`, None where nothing arrived, and for leaves that it was added to.
+    Returns: gradients of `targets`, None where nothing arrived, and for leaves that it was added to. They are Tensors under
+        `create_graph`, and while an interpreter of this thread sees what backward computes; else arrays.
     """
     local = _state.local
     if local.nested == _NESTED_IN_A_THREAD:
         from .reentrant import in_a_thread
 
         return in_a_thread(run_backward, roots, keep_graph, create_graph, targets, accumulate)
-    call = _TO_LEAVES[create_graph] if targets is None else _Call(roots, targets, accumulate, create_graph)
+    as_tensors = create_graph
+    if _state.INTERPRETED and not create_graph and any(x.sees_backward for x in local.calls.interpreters):
+        as_tensors = True
+        roots = [(node, _wrap(grad)) for node, grad in roots]
+    call = _TO_LEAVES[create_graph + as_tensors] if targets is None else _Call(roots, targets, accumulate, create_graph, as_tensors)
     before = local.asked, local.wanted, local.roots, local.nested
     local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1
     try:
-        _run(roots, call, keep_graph, create_graph)
+        _run(roots, call, keep_graph)
     finally:
         local.wanted, local.roots, local.nested = before[1:]
         _state.set_grad(before[0])
@@ -96,15 +105,15 @@ def wanted_parents(node: Node) -> Any:
     return node.parents if wanted is None else [p if p in wanted else None for p in node.parents]
 
 
-def _run(roots: Any, call: _Call, keep_graph: bool, create_graph: bool) -> None:
+def _run(roots: Any, call: _Call, keep_graph: bool) -> None:
     # Rules on arrays do not care whether operations are recorded; what runs on Tensors switches that itself.
-    wanted, places = call.wanted, call.places
+    wanted, places, as_tensors = call.wanted, call.places, call.as_tensors
     pending: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
     owned: set[Node] = set()  # nodes whose pending array was made here
     for node, grad in roots:
         if wanted is None or node in wanted:
-            _arrive(pending, heap, owned, node, grad, create_graph)
+            _arrive(pending, heap, owned, node, grad, as_tensors)
     roots = grad = None  # a reference kept here would look like somebody else's
     while heap:
         node = heappop(heap)[1]
@@ -123,7 +132,7 @@ def _run(roots: Any, call: _Call, keep_graph: bool, create_graph: bool) -> None:
             if grad is _ENDS:
                 continue
         if kind is Leaf:
-            accumulate_grad(node, grad, create_graph)  # pyright: ignore[reportArgumentType]  # the kind says that it is one
+            accumulate_grad(node, grad, call)  # pyright: ignore[reportArgumentType]  # the kind says that it is one
             continue
         if node.saved is FREED:
             raise_freed(node)
@@ -132,12 +141,15 @@ def _run(roots: Any, call: _Call, keep_graph: bool, create_graph: bool) -> None:
             if not keep_graph and node.versions:
                 node.saved = FREED
             continue
-        if node.has_raw and not create_graph:
+        if as_tensors:
+            _state.set_grad(call.create_graph)
+            grads = node.vjp(grad)
+        elif node.has_raw:
             grads = node.raw(grad)
         else:
-            grads = through_tensors(node, grad, create_graph)
+            grads = through_tensors(node, grad)
         if node.hooks and "post" in node.hooks:
-            grads = _after(node, grads, grad, create_graph)
+            grads = _after(node, grads, grad, call)
         if not keep_graph and node.versions:          # a node without versions saved no tensor, and can run again
             node.saved = FREED
         for parent, arriving in zip(node.parents, grads):  # noqa: B905  # strict costs 40 ns a node
@@ -147,7 +159,7 @@ def _run(roots: Any, call: _Call, keep_graph: bool, create_graph: bool) -> None:
                     pending[parent] = arriving
                     heappush(heap, (-parent.seq, parent))
                 elif parent not in owned or small.add_(have, arriving) is None:
-                    _arrive(pending, heap, owned, parent, arriving, create_graph)
+                    _arrive(pending, heap, owned, parent, arriving, as_tensors)
         grad = grads = arriving = have = None
 
 
@@ -182,11 +194,9 @@ def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tenso
             owned.add(node)
 
 
-def through_tensors(node: Node, grad: Any, create_graph: bool) -> Any:
-    """Run the rule on Tensors; without `create_graph` arrays are wrapped on the way in and unwrapped on the way out."""
-    _state.set_grad(create_graph)
-    if create_graph:
-        return node.vjp(grad)
+def through_tensors(node: Node, grad: Any) -> Any:
+    """Run the rule on Tensors without recording; arrays are wrapped on the way in and unwrapped on the way out."""
+    _state.set_grad(False)
     if type(grad) is list:
         given: Any = [None if g is None else _wrap(g) for g in grad]
     else:
@@ -228,15 +238,21 @@ def _by_seq(node: Node) -> int:
 # -- leaves --------------------------------------------------------------------------------------------------------------
 
 
-def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
+def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
     """Add `grad` to the gradient of `leaf`'s tensor, unless that has been told since to require none."""
     tensor = leaf.tensor()
     if tensor is None or tensor._n is None:
         return
     have = tensor._g
-    if as_tensor:
+    if call.as_tensors:
+        _state.set_grad(call.create_graph)
         grad = in_dtype(grad, tensor._a.dtype)
-        tensor._g = _laid_out_tensor(grad, tensor._a) if have is None else _add(have, grad)
+        if have is None:
+            tensor._g = _laid_out_tensor(grad, tensor._a)
+        elif call.create_graph:
+            tensor._g = _add(have, grad)
+        else:
+            have.add_(grad)
     elif have is None:
         like = tensor._a
         if type(grad) is ndarray and (grad.dtype is like.dtype or grad.dtype == like.dtype):
@@ -260,11 +276,11 @@ def accumulate_grad(leaf: Leaf, grad: Any, as_tensor: bool) -> None:
         tensor._g = _add(have.detach(), in_dtype(_wrap(grad), tensor._a.dtype))
     hooks = leaf.hooks
     if hooks and ("accumulated" in hooks or "post" in hooks):
-        _state.set_grad(as_tensor)
+        _state.set_grad(call.create_graph)
         for fn in list(hooks.get("accumulated", {}).values()):
             fn(tensor)
         for fn in list(hooks.get("post", {}).values()):
-            fn((), (_as_tensor(grad, as_tensor),))
+            fn((), (_as_tensor(grad, call.as_tensors),))
 
 
 def in_dtype(grad: Any, dtype: Any) -> Any:
@@ -356,13 +372,13 @@ def _met(call: _Call, node: Node, grad: Any) -> Any:
     if early:
         _hand_out(call, places, grad)
     if node.hooks:
-        grad = _after_hooks_of_tensors(node, grad, call.create_graph)
+        grad = _after_hooks_of_tensors(node, grad, call)
     if places is not None and not early and not (call.accumulate and node.__class__ is Leaf):
         _hand_out(call, places, grad)
     if not runs:
         return _ENDS
     if node.hooks and "pre" in node.hooks:
-        grad = _after_pre_hooks(node, grad, call.create_graph)
+        grad = _after_pre_hooks(node, grad, call)
     return grad
 
 
@@ -371,31 +387,31 @@ def _hand_out(call: _Call, places: Any, grad: Any) -> None:
         call.found[place] = grad if index is None else grad[index]
 
 
-def _after_hooks_of_tensors(node: Node, grad: Any, as_tensors: bool) -> Any:
+def _after_hooks_of_tensors(node: Node, grad: Any, call: _Call) -> Any:
     hooks = node.hooks
     outputs = hooks.get("outputs")
     if outputs is None:
-        return _after_hooks_of_tensor(hooks, grad, as_tensors) if "tensor" in hooks or "retain" in hooks else grad
+        return _after_hooks_of_tensor(hooks, grad, call) if "tensor" in hooks or "retain" in hooks else grad
     return [
-        _after_hooks_of_tensor(outputs[i], g, as_tensors) if i in outputs else g for i, g in enumerate(grad)
+        _after_hooks_of_tensor(outputs[i], g, call) if i in outputs else g for i, g in enumerate(grad)
     ]
 
 
-def _after_hooks_of_tensor(hooks: Any, grad: Any, as_tensors: bool) -> Any:
+def _after_hooks_of_tensor(hooks: Any, grad: Any, call: _Call) -> Any:
     """`grad`, which is None for a result that nothing arrived at, as the hooks of that tensor leave it."""
-    _state.set_grad(as_tensors)
-    value = _as_tensor(grad, as_tensors)
+    _state.set_grad(call.create_graph)
+    value = _as_tensor(grad, call.as_tensors)
     for fn in list(hooks.get("tensor", {}).values()):
         value = _replaced(fn(value), value, fn)
     for fn in list(hooks.get("retain", {}).values()):
         if value is not None:
             fn(value)
-    return value if as_tensors or value is None else value._a
+    return value if call.as_tensors or value is None else value._a
 
 
-def _after_pre_hooks(node: Node, grad: Any, as_tensors: bool) -> Any:
-    _state.set_grad(as_tensors)
-    given = _shown(node, grad, as_tensors)
+def _after_pre_hooks(node: Node, grad: Any, call: _Call) -> Any:
+    _state.set_grad(call.create_graph)
+    given = _shown(node, grad, call.as_tensors)
     hidden = grad[len(given) :] if type(grad) is list else []
     for fn in list(node.hooks["pre"].values()):
         result = fn(given)
@@ -405,7 +421,7 @@ def _after_pre_hooks(node: Node, grad: Any, as_tensors: bool) -> Any:
             if len(result) != len(given):
                 raise RuntimeError(f"hook {fn!r} has returned an incorrect number of values (got {len(result)}, but expected {len(given)})")
             given = result
-    back = [g if as_tensors or g is None else g._a for g in given]
+    back = [g if call.as_tensors or g is None else g._a for g in given]
     return [*back, *hidden] if type(grad) is list else back[0]
 
 
@@ -420,15 +436,15 @@ def _shown(node: Node, grad: Any, as_tensors: bool) -> tuple[Any, ...]:
     return tuple(_as_tensor(g, as_tensors) for g in grad[:count])
 
 
-def _after(node: Node, grads: Any, arrived: Any, as_tensors: bool) -> Any:
-    _state.set_grad(as_tensors)
-    given = tuple(_as_tensor(g, as_tensors) for g in grads)
-    outs = _shown(node, arrived, as_tensors)
+def _after(node: Node, grads: Any, arrived: Any, call: _Call) -> Any:
+    _state.set_grad(call.create_graph)
+    given = tuple(_as_tensor(g, call.as_tensors) for g in grads)
+    outs = _shown(node, arrived, call.as_tensors)
     for fn in list(node.hooks["post"].values()):
         result = fn(given, outs)
         if result is not None:
             given = result if isinstance(result, tuple) else (result,)
-    return given if as_tensors else [None if g is None else g._a for g in given]
+    return given if call.as_tensors else [None if g is None else g._a for g in given]
 
 
 def _as_tensor(grad: Any, is_tensor: bool) -> Any:

@@ -52,6 +52,7 @@ class TorchDispatchMode(Interpreter):
     """A context in which `__torch_dispatch__` of this object answers every op of the thread, compositions taken apart."""
 
     kind = "dispatch"
+    sees_backward = True
 
     def __init__(self, _dispatch_key: Any = None) -> None:
         pass

@@ -78,7 +78,7 @@ class ElementwiseNode(Node):
 
     def raw_general(self, grad: Any) -> Any:
         if grad.__class__ is MetaArray:
-            return engine.through_tensors(self, grad, False)
+            return engine.through_tensors(self, grad)
         check_versions(self)
         op = self.op
         return [

@@ -36,14 +36,14 @@ class PrimitiveNode(Node):
         op = self.op
         first = grad[0] if self.shape and op.raw_of_first else grad
         if first.__class__ is not ndarray:  # or several outputs; raw rules are for one, on the host
-            return engine.through_tensors(self, grad, False)
+            return engine.through_tensors(self, grad)
         check_versions(self)
         saved = self.saved
         values = [
             first if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.raw_sources
         ]
         found = op.raw_rule(*values)
-        return engine.through_tensors(self, grad, False) if found is None else op.line_up(self, found)
+        return engine.through_tensors(self, grad) if found is None else op.line_up(self, found)
 
     def _need(self, name: str) -> bool:
         return engine.wanted_parents(self)[self.op.tensor_index(self, name[6:])] is not None

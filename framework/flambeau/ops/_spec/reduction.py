@@ -35,7 +35,7 @@ class ReductionNode(Node):
     def raw(self, grad: Any) -> Any:
         op = self.op
         if grad.__class__ is not ndarray or grad.dtype is not self.dtype or not (op.spreads_only or op.raw_rule):
-            return engine.through_tensors(self, grad, False)
+            return engine.through_tensors(self, grad)
         shape, axes, keepdim = self.shape
         found = aligned(grad, shape, axes, keepdim)
         if op.raw_rule is not None:
@@ -50,7 +50,7 @@ class ReductionNode(Node):
             finally:
                 unhush(token)
             if found is None:
-                return engine.through_tensors(self, grad, False)
+                return engine.through_tensors(self, grad)
             if found.shape == shape and found.__class__ is ndarray:
                 return (found,)
         made = np.empty(shape, self.dtype)

@@ -43,7 +43,7 @@ class ViewNode(PrimitiveNode):
             op.kernel_rule(whole, *saved[1:])[...] = grad
             return (whole,)
         found = op.raw_rule(*[grad if at is None else saved[at] for at in op.raw_sources])
-        return engine.through_tensors(self, grad, False) if found is None else found
+        return engine.through_tensors(self, grad) if found is None else found
 
     def add_piece(self, whole: Any, grad: Any) -> bool:
         """Add `grad` where this view lies in `whole`, which spares an array of zeros. Returns whether that was done."""
@@ -224,7 +224,7 @@ class PartNode(Node):
 
     def raw(self, grad: Any) -> Any:
         if grad.__class__ is not ndarray:
-            return engine.through_tensors(self, grad, False)
+            return engine.through_tensors(self, grad)
         part, args, shape = self.saved
         whole = np.zeros(shape, grad.dtype)
         op, places = part.whole.piece_rule(part.index, len(shape), *args)
