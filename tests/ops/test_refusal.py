@@ -61,6 +61,14 @@ def test_junk_is_refused_as_a_type_error(oracle: Any) -> None:
     F.cross_entropy(torch.ones(3, 4), torch.tensor([0, 1, 2]), ignore_index=None)
     F.nll_loss(torch.ones(3, 4), torch.tensor([0, 1, 2]), ignore_index='a')
     torch.convolution(torch.ones(1, 2, 4), torch.ones(2, 2, 1), None, (1,), (0,), (1,), False, (0,), np.ones(3))
+    torch.eye(np.ones(3))
+    torch.chain_matmul('a')
+    torch.embedding(torch.ones(2, 2), torch.tensor([0]), -1, 3)
+    torch.embedding(torch.ones(()), torch.tensor([0]))
+    torch.empty_strided((1, 3, 1), torch.ones(3))
+    torch.chunk(torch.ones(5), torch.ones(1), 0)
+    torch.chunk(torch.ones(5), 1, 1 << 63)
+    torch.binomial(torch.ones(2, 5), torch.ones(3, 3, 5))
     """
 
     assert not disagreements(oracle, programs)
@@ -115,6 +123,7 @@ def test_sizes_that_overflow_are_runtime_errors(oracle: Any) -> None:
     torch.histc(torch.ones(3), 1 << 62)
     torch.multinomial(torch.ones(3), 1 << 62, True)
     F.pad(torch.ones(4), (1 << 62, 1 << 62))
+    torch.combinations(torch.ones(1), 1 << 62, True)
     """
 
     assert not disagreements(oracle, programs)

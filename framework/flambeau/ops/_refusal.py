@@ -48,7 +48,7 @@ def refusal(name: str, params: Any, args: Any, defaults: Any, numbers: bool, err
         words = _lacking(value, error) or _wrong(param, value, param in defaults, defaults.get(param), numbers)
         if words is not None:
             return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
-    if isinstance(error, ValueError) and "could not be broadcast" in str(error):
+    if isinstance(error, ValueError) and any(words in str(error) for words in _OF_SHAPES):
         return RuntimeError(f"{name}: shapes do not broadcast\n{describe(**dict(zip(params, args, strict=False)))}")
     return None
 
@@ -170,7 +170,8 @@ _MOST = (1 << 63) - 1
 
 def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception | None:
     """What to say where a number or a size is out of all bounds."""
-    if not isinstance(error, (ValueError, OverflowError, MemoryError)):
+    unfit = isinstance(error, IndexError) and "cannot fit 'int'" in str(error)
+    if not (unfit or isinstance(error, (ValueError, OverflowError, MemoryError))):
         return None
     for param, value in zip(params, args, strict=False):
         if isinstance(value, (list, tuple)) and any(_is_beyond(x) for x in value):
@@ -187,7 +188,8 @@ def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception
     return None
 
 
-# What numpy says of them.
+# What numpy says of them, and of shapes that do not fit each other.
+_OF_SHAPES = ("could not be broadcast", "cannot be broadcast")
 _OF_SIZES = ("array is too big", "Maximum allowed dimension exceeded", "Maximum allowed size exceeded", "too large to be")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._plans import Plan, planned
-from ._spec import FUNCTION, check_room, composite, describe, primitive
+from ._spec import FUNCTION, OPS, check_room, composite, describe, primitive
 
 Ints = tuple[int, ...]
 
@@ -586,6 +586,8 @@ def conv_tbc(input, weight, bias, pad=0):
             f"conv_tbc: Input must have 3 dims: time, batch, in_channel; weight: kernel, in_channel, "
             f"out_channel\n{describe(input=input, weight=weight)}"
         )
+    if not input.shape[0]:                            # no convolution is without a length, but the zeros have one
+        input, pad = OPS["constant_pad_nd"].function(input, (0, 0, 0, 0, pad, pad)), 0
     made = convolution(
         input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, (1,), (pad,), (1,), False, (0,), 1
     )

@@ -24,7 +24,7 @@ from ..tensor import Tensor, bump, wrap
 from ._parameters import input_of
 from ._promote import NUMBERS
 from ._refusal import refusing
-from ._spec import FUNCTION, METHOD, OUT, check_room, composite, refuse_other_dtype_out
+from ._spec import FUNCTION, METHOD, OUT, check_room, composite, need_int, refuse_other_dtype_out
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals())                               # keeps both as they are there
@@ -478,7 +478,9 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
                   requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory seen with the given size and stride."""
-    shape, steps = _sizes((size,)), tuple(stride)
+    if not isinstance(stride, (tuple, list)):
+        raise TypeError(f"empty_strided(): argument 'stride' (position 2) must be tuple of ints, not {type(stride).__name__}")
+    shape, steps = _sizes((size,)), tuple(need_int("empty_strided", "stride", s) for s in stride)
     if len(shape) != len(steps):
         raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})")
     d = _dtype(dtype)

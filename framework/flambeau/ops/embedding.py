@@ -136,6 +136,12 @@ def _padding(name: str, padding_idx: int | None, rows: int, error: type[Exceptio
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
 
+def _check_flags(scale_grad_by_freq: Any, sparse: Any) -> None:
+    for name, flag in (("scale_grad_by_freq", scale_grad_by_freq), ("sparse", sparse)):
+        if not isinstance(flag, (bool, np.bool_)):
+            raise TypeError(f"embedding(): argument '{name}' must be bool, not {type(flag).__name__}")
+
+
 def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` that `indices` name and whose norm exceeds `max_norm` down to it, in place."""
     if weight.is_cuda:
@@ -175,6 +181,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     if weight.ndim != 2:
         raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
     padding = _padding("embedding", padding_idx, weight.shape[0], AssertionError)
+    _check_flags(scale_grad_by_freq, sparse)
     _check_indices("embedding", input)
     _check_sparse("embedding", sparse, weight)
     if max_norm is not None:
@@ -188,6 +195,8 @@ def _embedding_fast(input, weight, padding_idx, max_norm, norm_type, scale_grad_
     try:
         table, at = weight._a, input._a
         if max_norm is not None or sparse or at.dtype is not I8 or table.ndim != 2 or table.__class__ is not ndarray:
+            return None
+        if scale_grad_by_freq.__class__ is not bool:
             return None
         padding = _padding("embedding", padding_idx, table.shape[0], AssertionError)
     except (AttributeError, TypeError):  # not tensors
@@ -205,6 +214,9 @@ def _package_embedding() -> None:
         Arguments as for `nn.functional.embedding`, here with the table first; a `padding_idx` of -1 means
         none.
         """
+        if weight.ndim != 2:
+            raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
+        _check_flags(scale_grad_by_freq, sparse)
         _check_indices("embedding", indices)
         _check_sparse("embedding", sparse, weight)
         return rows_at.function(weight, indices, padding_idx, scale_grad_by_freq)

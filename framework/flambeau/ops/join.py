@@ -24,6 +24,7 @@ from ._spec import (
     check_room,
     composite,
     describe,
+    need_int,
     primitive,
     view,
 )
@@ -499,6 +500,7 @@ def chunk(input, chunks, dim=0):
     """
     if input.ndim == 0:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    chunks = need_int("chunk", "chunks", chunks)
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     n = input.shape[dim]

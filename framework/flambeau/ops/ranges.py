@@ -20,6 +20,7 @@ from .._warn import warn
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
 from ._refusal import refusing
+from ._spec import need_int
 from .create import _check_layout, _dtype, _place, finish
 
 PLACED = _state.PLACED
@@ -303,6 +304,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """An ``(n, m)`` matrix with ones on the diagonal."""
+    n, m = need_int("eye", "n", n), None if m is None else need_int("eye", "m", m)
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")
     d = dtype or (out.dtype if out is not None else None)

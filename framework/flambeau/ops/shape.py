@@ -779,6 +779,8 @@ def _as_strided_fast(input, size, stride, storage_offset):
 @as_strided.vjp
 def _as_strided_vjp(grad, input, size, stride, storage_offset):
     own, part = input, Geometry(size, stride, storage_offset)
+    if not grad.numel():                              # nothing was read, from wherever it would have been
+        return (grad.new_zeros(own.shape),)
     first = min(own.offset, storage_offset)
     flat = grad.new_zeros((max(own.ends[1], part.ends[1]) - first,))
     if own.is_apart and part.is_apart:
@@ -796,12 +798,13 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
 @as_strided.raw
 def _as_strided_raw(grad, input, size, stride, storage_offset):
     own, part = input, Geometry(size, stride, storage_offset)
+    if not grad.size:
+        return (np.zeros(own.shape, grad.dtype),)
     if not (own.is_apart and part.is_apart):
         return None
     first, step = min(own.offset, storage_offset), grad.itemsize
     flat = np.zeros(max(own.ends[1], part.ends[1]) - first, grad.dtype)
-    if grad.size:
-        restrided(flat, size, [s * step for s in stride], (storage_offset - first) * step)[...] = grad
+    restrided(flat, size, [s * step for s in stride], (storage_offset - first) * step)[...] = grad
     return (restrided(flat, own.shape, [s * step for s in own.steps], (own.offset - first) * step),)
 
 

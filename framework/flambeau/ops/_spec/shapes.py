@@ -27,7 +27,8 @@ def check_room(op: str, shape: Any, itemsize: int) -> None:
     if needed <= _SMALL:
         return
     if needed >= 1 << 63:
-        raise RuntimeError(f"{op}: Storage size calculation overflowed with sizes={list(shape)}: no array can be that large")
+        shown = ", ".join("2**63 or more" if n >= 1 << 63 else str(n) for n in shape)
+        raise RuntimeError(f"{op}: Storage size calculation overflowed with sizes=[{shown}]: no array can be that large")
     try:
         np.empty(needed, np.uint8)                    # pages that nobody touches cost nothing
     except MemoryError:
