@@ -599,7 +599,9 @@ def chain_matmul(matrices):
         raise RuntimeError("chain_matmul(): Expected one or more matrices")
     for i, x in enumerate(matrices):
         if not isinstance(x, Tensor):
-            raise TypeError(f"chain_matmul(): expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
+            raise TypeError(
+                f"chain_matmul(): argument 'matrices' (position 1) must be tuple of Tensors, but element {i} is {type(x).__name__}"
+            )
         if x.ndim != 2:
             raise RuntimeError(f"chain_matmul(): matrix {i} must have 2 dimensions, it has {x.ndim}")
     return matrices[0].clone() if len(matrices) == 1 else multi_dot(list(matrices))
