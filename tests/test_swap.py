@@ -405,11 +405,11 @@ def test_report_lists_feature_file_and_line_once(tiny):
         """,
     )
 
-    assert [(feature, Path(file).name, line) for feature, _, file, line in said] == [
-        ("torch.cdist", "asking.py", 4),
-        ("torch.onnx", "asking.py", 7),
-        ("torch.nn.LSTM", "asking.py", 10),
-        ("torch.fx", "<string>", 12),
+    assert [(feature, Path(file).name, line, how) for feature, _, file, line, how in said] == [
+        ("torch.cdist", "asking.py", 4, "looked for"),
+        ("torch.onnx", "asking.py", 7, "used"),
+        ("torch.nn.LSTM", "asking.py", 10, "used"),
+        ("torch.fx", "<string>", 12, "looked for"),
     ]
 
 

@@ -6,6 +6,7 @@ in which PyTorch's own pickles say classes live. It is written by `.ci/make_api_
 
 from __future__ import annotations
 
+import dis
 import functools
 import os
 import sys
@@ -20,6 +21,8 @@ __all__ = [
     "is_namespace",
     "is_public",
     "module_error",
+    "not_built",
+    "note_eager",
     "noted",
 ]
 
@@ -30,12 +33,17 @@ _MACHINERY = ("<frozen importlib", "<frozen runpy")
 
 
 class Asked(NamedTuple):
-    """One place in the program that asked for something that is not there."""
+    """One place in the program that asked for something that is not there.
+
+    `how` is "used" where the program could not go on without it, "looked for" where it only asked (`hasattr`, `getattr`,
+    `find_spec`), and "runs eagerly" where the program runs without it and gives the same results.
+    """
 
     feature: str
     page: str
     file: str
     line: int
+    how: str = "used"
 
 
 # A dict for its order: the first time a line asks is the one that counts.
@@ -65,15 +73,39 @@ def attribute_error(owner: str, name: str, obj: Any = None) -> AttributeError:
     if _is_dunder(name) and not is_public(feature):
         # Probes of Python's own protocols are questions about the language, not about PyTorch.
         return AttributeError(f"{owner} has no attribute {name!r}", name=name, obj=obj)
-    _note(feature)
+    _note(feature, "looked for" if _is_look(_asking_frame(sys._getframe(1))) else "used")
     return AttributeError(_explain(feature), name=name, obj=obj)
 
 
-def module_error(module: str) -> ModuleNotFoundError:
-    """The error for importing `module`, noted for `flambeau.swap.report()`; the caller raises it."""
+def module_error(module: str, looked: bool = False) -> ModuleNotFoundError:
+    """The error for importing `module`, noted for `flambeau.swap.report()`; the caller raises it.
+
+    Args:
+        module: the module's name.
+        looked: whether the program only asked if the module is there.
+    """
     feature = _torch_name(module)
-    _note(feature)
+    _note(feature, "looked for" if looked else "used")
     return ModuleNotFoundError(f"No module named {module!r}: {_explain(feature)}", name=module)
+
+
+def not_built(feature: str, advice: str) -> NotImplementedError:
+    """The error for using `feature`, which can be named but does not work yet; noted, and raised by the caller.
+
+    Args:
+        feature: a dotted name as users write it after `torch.` or `flambeau.`, such as `jit.trace`.
+        advice: what to do instead, a sentence without a full stop.
+    """
+    full = "torch." + feature
+    _note(full, "used")
+    return NotImplementedError(f"{feature} is not built yet: {advice} (PyTorch docs page {_page_of(full)})")
+
+
+def note_eager(feature: str) -> None:
+    """Note that the program asked for `feature` and goes on in eager mode; each feature is noted once."""
+    full = "torch." + feature
+    if not any(asked.feature == full and asked.how == "runs eagerly" for asked in _asked):
+        _note(full, "runs eagerly")
 
 
 def _is_dunder(name: str) -> bool:
@@ -123,16 +155,21 @@ def _explain(feature: str) -> str:
     return f"{feature} is not in PyTorch {API_VERSION}'s public API (nearest: {page})"
 
 
-def _note(feature: str) -> None:
-    file, line = _asking_line(sys._getframe(2))
-    _asked.setdefault(Asked(feature, _page_of(feature), file, line))
+def _note(feature: str, how: str) -> None:
+    frame = _asking_frame(sys._getframe(2))
+    file, line = ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    _asked.setdefault(Asked(feature, _page_of(feature), file, line, how))
 
 
-def _asking_line(frame: FrameType | None) -> tuple[str, int]:
-    """The innermost line outside Flambeau and the import machinery."""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_HERE) and not file.startswith(_MACHINERY):
-            return file, frame.f_lineno
+def _asking_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame outside Flambeau and the import machinery."""
+    while frame is not None and frame.f_code.co_filename.startswith((_HERE, *_MACHINERY)):
         frame = frame.f_back
-    return "<unknown>", 0
+    return frame
+
+
+def _is_look(frame: FrameType | None) -> bool:
+    """Whether the program asks by a call (`hasattr`, `getattr`), whose failure it has an answer for, and not by `a.b`."""
+    if frame is None:
+        return False
+    return "CALL" in dis.opname[frame.f_code.co_code[frame.f_lasti]]

@@ -3,7 +3,38 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
+
+from . import _missing
+
+
+class _Unknown:
+    """A number that stands for any value. Raises: NotImplementedError when made."""
+
+    def __init__(self, node: Any = None) -> None:
+        raise _missing.not_built(type(self).__name__, "sizes are plain ints, which is what isinstance tells")
+
+
+class SymInt(_Unknown):
+    """An int that stands for any value: every size here is a plain int, so nothing is of this class."""
+
+    def as_integer_ratio(self) -> NoReturn:
+        """Not built: raises NotImplementedError."""
+        raise _missing.not_built("SymInt", "sizes are plain ints")
+
+
+class SymFloat(_Unknown):
+    """A float that stands for any value: nothing is of this class."""
+
+    def as_integer_ratio(self) -> NoReturn:
+        """Not built: raises NotImplementedError."""
+        raise _missing.not_built("SymFloat", "numbers are plain floats")
+
+    conjugate = hex = is_integer = as_integer_ratio
+
+
+class SymBool(_Unknown):
+    """A bool that stands for either value: nothing is of this class."""
 
 
 def sym_int(a: Any) -> int:
@@ -43,3 +74,8 @@ def sym_ite(b: Any, t: Any, f: Any) -> Any:
 def sym_sum(args: Any) -> Any:
     """The sum of several numbers."""
     return sum(args)
+
+
+def sym_sqrt(a: Any) -> float:
+    """The square root of a number."""
+    return math.sqrt(a)

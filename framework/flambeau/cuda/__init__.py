@@ -284,11 +284,55 @@ def initial_seed() -> int:
     return _stream_of("cuda.initial_seed").initial_seed()
 
 
-def __getattr__(name: str) -> Any:
-    if name == "amp":
-        from importlib import import_module
+def get_rng_state(device: Any = "cuda") -> Any:
+    """The state of the generator of `device`, a uint8 tensor. Raises: RuntimeError without a device."""
+    return _generator_at(device).get_state()
 
+
+def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+    """Set the state of the generator of `device`. Raises: RuntimeError without a device."""
+    _generator_at(device).set_state(new_state)
+
+
+def _generator_at(place: Any) -> Any:
+    """The generator of a device, as a view of its stream of numbers."""
+    index = index_of(place, "cuda generator")
+    from ..random import Generator
+    from .random import default_stream
+
+    found = Generator(_device_type("cuda", index))
+    found._stream = default_stream(index)
+    return found
+
+
+def get_rng_state_all() -> list[Any]:
+    """The states of the generators of all devices."""
+    return [get_rng_state(at) for at in range(device_count())]
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Set the states of the generators of all devices."""
+    for at, state in enumerate(new_states):
+        set_rng_state(state, at)
+
+
+_LATER = {
+    "graphs": ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"),
+    "memory": (
+        "OutOfMemoryError", "max_memory_cached", "memory_cached", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
+        "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats",
+    ),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "amp":
         return import_module(".amp", __name__)
+    for home, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(f".{home}", __name__), name)
     from .. import _missing
 
     raise _missing.attribute_error(__name__, name)

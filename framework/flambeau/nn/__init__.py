@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import functional, init, modules, parameter, utils
 from .modules import *  # noqa: F403  # the list of layers is in `modules`, and type checkers follow this form
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
+
+
+def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """The arguments `device`, `dtype` and `memory_format` for functions that make tensors, from those of a module.
+
+    Args:
+        kwargs: may hold them as they are or in a dict under "factory_kwargs", each once; None holds none.
+    Raises: TypeError for any other name, or one that is given twice.
+    """
+    if kwargs is None:
+        return {}
+    allowed = ("device", "dtype", "memory_format")
+    unexpected = [name for name in kwargs if name not in (*allowed, "factory_kwargs")]
+    if unexpected:
+        raise TypeError(f"factory_kwargs: unexpected argument {unexpected[0]!r}, known are {', '.join(allowed)}")
+    found = dict(kwargs.get("factory_kwargs", {}))
+    for name in allowed:
+        if name in kwargs and name in found:
+            raise TypeError(f"factory_kwargs: {name} is given twice, once under 'factory_kwargs'")
+        if name in kwargs:
+            found[name] = kwargs[name]
+    return found
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in ("attention", "common_types", "grad", "parallel", "quantized", "qat", "intrinsic"):
+        from importlib.util import find_spec
+
+        if find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f".{name}", __name__)
+    if name == "DataParallel":
+        return import_module(".parallel", __name__).DataParallel
+    from .. import _missing
+
+    raise _missing.attribute_error(__name__, name)
+
 
 __all__ = [
     "Buffer",
     "Parameter",
     "UninitializedBuffer",
     "UninitializedParameter",
+    "factory_kwargs",
     "functional",
     "init",
     "modules",

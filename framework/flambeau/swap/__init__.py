@@ -43,8 +43,15 @@ class Report(list[Asked]):
     def __str__(self) -> str:
         if not self:
             return "flambeau.swap: everything the program asked of torch was there"
-        rows = [f"  {asked.feature}  (docs page {asked.page})  {asked.file}:{asked.line}" for asked in self]
-        return "\n".join([f"flambeau.swap: {len(self)} not there", *rows])
+        parts = [self._part("used", "used and not there"), self._part("looked for", "looked for and not there")]
+        parts.append(self._part("runs eagerly", "not built, and run eagerly instead"))
+        return "\n".join(filter(None, parts))
+
+    def _part(self, how: str, title: str) -> str:
+        rows = [
+            f"  {asked.feature}  (docs page {asked.page})  {asked.file}:{asked.line}" for asked in self if asked.how == how
+        ]
+        return "\n".join([f"flambeau.swap: {len(rows)} {title}", *rows]) if rows else ""
 
     __repr__ = __str__
 
@@ -84,7 +91,8 @@ def finder() -> Alias:
 def report() -> Report:
     """What the program asked for that is not there, in the order it was first asked, with file and line.
 
-    Questions count like uses: `hasattr(torch, "x")` and `importlib.util.find_spec("torch.x")` are listed too.
+    Looks are told from uses: `hasattr(torch, "x")` and `importlib.util.find_spec("torch.x")` are listed as "looked for".
+    What is not built but needs no other answer than the eager one (`torch.compile`) is listed as "runs eagerly", once.
     """
     return Report(_missing.noted())
 

@@ -164,7 +164,7 @@ class Alias(MetaPathFinder):
     def _refuse(self, fullname: str) -> None:
         """Note that `fullname` was asked for, and raise if it was by an import rather than a mere look."""
         asked_by = _callers_in_import_machinery()
-        error = _missing.module_error(fullname)
+        error = _missing.module_error(fullname, looked=not asked_by & {"_handle_fromlist", "_find_and_load"})
         if "_handle_fromlist" in asked_by:
             raise _from_import_error(fullname, error)
         if "_find_and_load" in asked_by:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,6 +14,9 @@ __all__ = [
     "register_dataclass", "register_constant", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten",
     "tree_flatten_with_path", "tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_",
     "tree_map_only", "tree_map_only_", "tree_map_with_path", "tree_structure", "tree_unflatten", "map_only",
+    "arg_tree_leaves", "is_namedtuple", "is_namedtuple_class", "is_namedtuple_instance", "is_structseq", "is_structseq_class",
+    "is_structseq_instance", "is_constant_class", "key_get", "treespec_dict", "treespec_dumps", "treespec_leaf", "treespec_loads",
+    "treespec_pprint", "treespec_tuple", "pytree_to_str", "str_to_pytree",
 ]  # fmt: skip
 
 PyTree = Any
@@ -106,10 +111,13 @@ class TreeSpec:
     def __hash__(self) -> int:
         return hash((self.type, repr(self.context), tuple(self.children_specs)))
 
-    def __repr__(self) -> str:
+    def __repr__(self, indent: int = 0) -> str:
         if self.is_leaf():
             return "*"
-        return f"TreeSpec({self.type.__name__}, {self.context!r}, {self.children_specs!r})"
+        # A child that is a container begins a line of its own, as do all children but the first.
+        inner = " " * (indent + 2)
+        children = f",\n{inner}".join(child.__repr__(indent + 2) for child in self.children_specs)
+        return f"TreeSpec({self.type.__name__}, {self.context!r}, [{children}])"
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """The tree of this structure with `leaves`. Raises: ValueError for another number of leaves."""
@@ -304,6 +312,19 @@ def _walk(path: KeyPath, tree: Any, is_leaf: Any, found: list[Any]) -> None:
 # -- registration --------------------------------------------------------------------------------------------------------
 
 
+class _Serialized(NamedTuple):
+    """How a container type is written: its name, and the context as what JSON can hold and back."""
+
+    name: str | None
+    dump: Callable[[Any], Any] | None
+    load: Callable[[Any], Any] | None
+
+
+SUPPORTED_SERIALIZED_TYPES: dict[type, _Serialized] = {}
+SERIALIZED_TYPE_TO_PYTHON_TYPE: dict[str, type] = {}
+CONSTANT_NODES: set[type] = set()
+
+
 def register_pytree_node(
     cls: type,
     flatten_fn: Any,
@@ -314,16 +335,60 @@ def register_pytree_node(
     from_dumpable_context: Any = None,
     flatten_with_keys_fn: Any = None,
 ) -> None:
-    """Make instances of `cls` containers. Raises: ValueError if they already are."""
+    """Make instances of `cls` containers.
+
+    Args:
+        flatten_fn: gives the children of an instance and its context, what is needed beside them to make it again.
+        unflatten_fn: makes an instance from children and context.
+        serialized_type_name: the name of `cls` in what `treespec_dumps` writes; without it such trees cannot be written.
+        to_dumpable_context, from_dumpable_context: the context as what JSON can hold, and back. Give both or none.
+        flatten_with_keys_fn: as `flatten_fn`, with pairs of key and child.
+    Raises: ValueError if `cls` already is a container, or one of the two functions of contexts is given alone.
+    """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
+    if (to_dumpable_context is None) != (from_dumpable_context is None):
+        raise ValueError(
+            f"register_pytree_node: both or none of to_dumpable_context and from_dumpable_context must be given for {cls}"
+        )
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
+    SUPPORTED_SERIALIZED_TYPES[cls] = _Serialized(serialized_type_name, to_dumpable_context, from_dumpable_context)
+    if serialized_type_name is not None:
+        SERIALIZED_TYPE_TO_PYTHON_TYPE[serialized_type_name] = cls
 
 
-_register_pytree_node = register_pytree_node
+def _register_pytree_node(
+    cls: type, flatten_fn: Any, unflatten_fn: Any, to_str_fn: Any = None, maybe_from_str_fn: Any = None, **settings: Any
+) -> None:
+    """`register_pytree_node` by its old name, with two arguments that it takes no more."""
+    register_pytree_node(cls, flatten_fn, unflatten_fn, **settings)
 
 
-def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None) -> None:
+_private_register_pytree_node = register_pytree_node
+
+
+def _deregister_pytree_node(cls: type) -> None:
+    """Make instances of `cls` leaves again."""
+    del SUPPORTED_NODES[cls]
+    name = SUPPORTED_SERIALIZED_TYPES.pop(cls).name
+    if name is not None:
+        del SERIALIZED_TYPE_TO_PYTHON_TYPE[name]
+    CONSTANT_NODES.discard(cls)
+
+
+def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:
+    """Give the named tuple `cls` a name under which `treespec_dumps` writes it."""
+    SUPPORTED_SERIALIZED_TYPES[cls] = _Serialized(serialized_type_name, None, None)
+    SERIALIZED_TYPE_TO_PYTHON_TYPE[serialized_type_name] = cls
+
+
+def register_dataclass(
+    cls: type,
+    *,
+    field_names: list[str] | None = None,
+    drop_field_names: list[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
     """Make instances of the dataclass `cls` containers of their fields."""
     names = field_names or [f.name for f in dataclasses.fields(cls) if f.init and f.name not in (drop_field_names or ())]
 
@@ -338,52 +403,314 @@ def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_
         values, context = flatten(x)
         return [(GetAttrKey(n), v) for n, v in zip(context[0], values, strict=True)], context
 
-    register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=with_keys)
+    register_pytree_node(
+        cls, flatten, unflatten, flatten_with_keys_fn=with_keys, serialized_type_name=serialized_type_name
+    )
 
 
 def register_constant(cls: type) -> None:
     """Make instances of `cls` part of the structure: containers without leaves."""
     register_pytree_node(cls, lambda x: ([], x), lambda _, x: x, flatten_with_keys_fn=lambda x: ([], x))
+    CONSTANT_NODES.add(cls)
 
 
-def _sequence(cls: type, make: Any) -> None:
+def is_constant_class(cls: type) -> bool:
+    """Whether `register_constant` was called for `cls`."""
+    return cls in CONSTANT_NODES
+
+
+# -- the containers that are known from the start. Packages call these functions by name. --------------------------------
+
+
+def _list_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), None
+
+
+def _list_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(SequenceKey(i), v) for i, v in enumerate(d)], None
+
+
+def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
+    return list(values)
+
+
+_tuple_flatten, _tuple_flatten_with_keys = _list_flatten, _list_flatten_with_keys
+
+
+def _tuple_unflatten(values: Iterable[Any], context: Any) -> tuple[Any, ...]:
+    return tuple(values)
+
+
+def _dict_flatten(d: Mapping[Any, Any]) -> tuple[list[Any], Any]:
+    return list(d.values()), list(d)
+
+
+def _dict_flatten_with_keys(d: Mapping[Any, Any]) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(MappingKey(k), v) for k, v in d.items()], list(d)
+
+
+def _dict_unflatten(values: Iterable[Any], context: Any) -> dict[Any, Any]:
+    return dict(zip(context, values, strict=True))
+
+
+_ordereddict_flatten, _ordereddict_flatten_with_keys = _dict_flatten, _dict_flatten_with_keys
+
+
+def _ordereddict_unflatten(values: Iterable[Any], context: Any) -> OrderedDict[Any, Any]:
+    return OrderedDict(zip(context, values, strict=True))
+
+
+_odict_flatten, _odict_unflatten = _ordereddict_flatten, _ordereddict_unflatten
+
+
+def _namedtuple_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), type(d)
+
+
+def _namedtuple_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(GetAttrKey(n), v) for n, v in zip(type(d)._fields, d, strict=True)], type(d)
+
+
+def _namedtuple_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return context(values) if context.__module__.endswith("return_types") else context(*values)
+
+
+def _namedtuple_dumped(context: Any) -> str:
+    known = SUPPORTED_SERIALIZED_TYPES.get(context)
+    if known is None or known.name is None:
+        raise NotImplementedError(
+            f"treespec_dumps: the named tuple {context} has no name to be written under; give it one by _register_namedtuple"
+        )
+    return known.name
+
+
+def _namedtuple_loaded(context: str) -> type:
+    if context not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        raise NotImplementedError(f"treespec_loads: no named tuple is registered under the name {context!r}")
+    return SERIALIZED_TYPE_TO_PYTHON_TYPE[context]
+
+
+def _defaultdict_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d.values()), [d.default_factory, list(d)]
+
+
+def _defaultdict_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(MappingKey(k), v) for k, v in d.items()], [d.default_factory, list(d)]
+
+
+def _defaultdict_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return defaultdict(context[0], zip(context[1], values, strict=True))
+
+
+def _defaultdict_dumped(context: Any) -> dict[str, Any]:
+    factory, keys = context
+    place = (None, None) if factory is None else (factory.__module__, factory.__qualname__)
+    return {"default_factory_module": place[0], "default_factory_name": place[1], "dict_context": keys}
+
+
+def _defaultdict_loaded(context: dict[str, Any]) -> list[Any]:
+    module, name = context["default_factory_module"], context["default_factory_name"]
+    factory = None if module is None else functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return [factory, context["dict_context"]]
+
+
+def _deque_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), d.maxlen
+
+
+def _deque_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(SequenceKey(i), v) for i, v in enumerate(d)], d.maxlen
+
+
+def _deque_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return deque(values, maxlen=context)
+
+
+def _register(cls: Any, flatten: Any, unflatten: Any, with_keys: Any, name: str, dump: Any = None, load: Any = None) -> None:
     register_pytree_node(
-        cls, lambda x: (list(x), None), lambda xs, _: make(xs),
-        flatten_with_keys_fn=lambda x: ([(SequenceKey(i), v) for i, v in enumerate(x)], None),
+        cls, flatten, unflatten, flatten_with_keys_fn=with_keys, serialized_type_name=name,
+        to_dumpable_context=dump, from_dumpable_context=load,
     )  # fmt: skip
 
 
-def _mapping(cls: type, make: Any) -> None:
-    def with_keys(x: Mapping[Any, Any]) -> Any:
-        return [(MappingKey(k), v) for k, v in x.items()], list(x)
-
-    register_pytree_node(
-        cls, lambda x: (list(x.values()), list(x)), lambda xs, keys: make(zip(keys, xs, strict=True)), flatten_with_keys_fn=with_keys
-    )
-
-
-_sequence(list, list)
-_sequence(tuple, tuple)
-_mapping(dict, dict)
-_mapping(OrderedDict, OrderedDict)
-register_pytree_node(
-    namedtuple,  # type: ignore[arg-type]
-    lambda x: (list(x), type(x)),
-    lambda xs, cls: cls(xs) if cls.__module__.endswith("return_types") else cls(*xs),
-    flatten_with_keys_fn=lambda x: ([(GetAttrKey(n), v) for n, v in zip(type(x)._fields, x, strict=True)], type(x)),
+_register(list, _list_flatten, _list_unflatten, _list_flatten_with_keys, "builtins.list")
+_register(tuple, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys, "builtins.tuple")
+_register(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys, "builtins.dict")
+_register(
+    OrderedDict, _ordereddict_flatten, _ordereddict_unflatten, _ordereddict_flatten_with_keys, "collections.OrderedDict"
 )
-register_pytree_node(
-    defaultdict,
-    lambda x: (list(x.values()), [x.default_factory, list(x)]),
-    lambda xs, context: defaultdict(context[0], zip(context[1], xs, strict=True)),
-    flatten_with_keys_fn=lambda x: ([(MappingKey(k), v) for k, v in x.items()], [x.default_factory, list(x)]),
-)
-register_pytree_node(
-    deque,
-    lambda x: (list(x), x.maxlen),
-    lambda xs, length: deque(xs, maxlen=length),
-    flatten_with_keys_fn=lambda x: ([(SequenceKey(i), v) for i, v in enumerate(x)], x.maxlen),
-)
+_register(
+    namedtuple, _namedtuple_flatten, _namedtuple_unflatten, _namedtuple_flatten_with_keys, "collections.namedtuple",
+    _namedtuple_dumped, _namedtuple_loaded,
+)  # fmt: skip
+_register(
+    defaultdict, _defaultdict_flatten, _defaultdict_unflatten, _defaultdict_flatten_with_keys, "collections.defaultdict",
+    _defaultdict_dumped, _defaultdict_loaded,
+)  # fmt: skip
+_register(deque, _deque_flatten, _deque_unflatten, _deque_flatten_with_keys, "collections.deque")
+
+BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
+STANDARD_DICT_TYPES = frozenset((dict, OrderedDict, defaultdict))
+
+
+# -- questions and structures by hand ------------------------------------------------------------------------------------
+
+Context = Any
+_is_leaf = tree_is_leaf
+
+
+def _get_node_type(tree: Any) -> Any:
+    """The container type of `tree`: `namedtuple` for all named tuples."""
+    return _kind(tree) or type(tree)
+
+
+def is_namedtuple_class(cls: type) -> bool:
+    """Whether `cls` is a named tuple: a tuple whose `_fields` are strings."""
+    fields = getattr(cls, "_fields", None)
+    if not isinstance(cls, type) or not issubclass(cls, tuple) or not isinstance(fields, tuple):
+        return False
+    return all(type(field) is str for field in fields) and callable(getattr(cls, "_make", None))
+
+
+def is_namedtuple_instance(obj: object) -> bool:
+    """Whether `obj` is a named tuple."""
+    return is_namedtuple_class(type(obj))
+
+
+_is_namedtuple_instance = is_namedtuple_instance
+
+
+def is_namedtuple(obj: object | type) -> bool:
+    """Whether `obj` is a named tuple or a class of them."""
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_structseq_class(cls: type) -> bool:
+    """Whether `cls` is a tuple with named fields that Python's own C code makes, such as `time.struct_time`."""
+    counts = ("n_fields", "n_sequence_fields", "n_unnamed_fields")
+    return isinstance(cls, type) and cls.__bases__ == (tuple,) and all(type(getattr(cls, n, None)) is int for n in counts)
+
+
+def is_structseq_instance(obj: object) -> bool:
+    """Whether `obj` is of a class for which `is_structseq_class` holds."""
+    return is_structseq_class(type(obj))
+
+
+def is_structseq(obj: object | type) -> bool:
+    """Whether `obj` is such a tuple or a class of them."""
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
+
+
+def key_get(obj: Any, kp: KeyPath) -> Any:
+    """The part of `obj` that the path leads to."""
+    for key in kp:
+        obj = key.get(obj)
+    return obj
+
+
+def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[Any]:
+    """The leaves of all arguments, in the order they are written."""
+    leaves: list[Any] = []
+    for tree in (*args, *kwargs.values()):
+        leaves += tree_leaves(tree)
+    return leaves
+
+
+def treespec_leaf() -> LeafSpec:
+    """The structure of a leaf."""
+    return _LEAF
+
+
+def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
+    """The structure of a tuple whose items have these structures."""
+    return TreeSpec(tuple, None, iterable)
+
+
+def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
+    """The structure of a dict whose values have these structures."""
+    specs = dict(mapping, **kwargs)
+    return TreeSpec(dict, list(specs), specs.values())
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """The structure as Python source, a star for each leaf."""
+    return repr(treespec.unflatten([_Star()] * treespec.num_leaves))
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+# -- structures as text --------------------------------------------------------------------------------------------------
+
+DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL = 1
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """The structure as JSON: a pair of the protocol's number, 1, and nested objects of type, context and children.
+
+    Raises: TypeError for anything but a TreeSpec; NotImplementedError for a container type that has no name to be written
+        under; ValueError for another protocol.
+    """
+    import json
+
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"treespec_dumps: expected `treespec` to be a TreeSpec, but got {type(treespec)}.")
+    if protocol not in (None, 1):
+        raise ValueError(f"treespec_dumps: unknown protocol {protocol}, the only one is 1")
+    return json.dumps([1, _dumped(treespec)])
+
+
+def _dumped(spec: TreeSpec) -> dict[str, Any]:
+    import json
+
+    if spec.is_leaf():
+        return {"type": None, "context": None, "children_spec": []}
+    known = SUPPORTED_SERIALIZED_TYPES.get(spec.type)
+    if known is None or known.name is None:
+        raise NotImplementedError(
+            f"treespec_dumps: {spec.type} has no name to be written under; give register_pytree_node a serialized_type_name"
+        )
+    if known.dump is not None:
+        context = known.dump(spec.context)
+    else:
+        try:
+            context = json.dumps(spec.context)
+        except TypeError as error:
+            raise TypeError(
+                f"treespec_dumps: the context {spec.context!r} of {spec.type} cannot be written as JSON; give "
+                "register_pytree_node a to_dumpable_context and a from_dumpable_context"
+            ) from error
+    return {"type": known.name, "context": context, "children_spec": [_dumped(child) for child in spec.children_specs]}
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure that `treespec_dumps` wrote.
+
+    Raises: ValueError for another protocol, NotImplementedError for a container type that is not registered.
+    """
+    import json
+
+    protocol, schema = json.loads(serialized)
+    if protocol != 1:
+        raise ValueError(f"treespec_loads: unknown protocol {protocol}, the only one is 1")
+    return _loaded(schema)
+
+
+def _loaded(schema: dict[str, Any]) -> TreeSpec:
+    import json
+
+    if schema["type"] is None and schema["context"] is None and not schema["children_spec"]:
+        return _LEAF
+    if schema["type"] not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        raise NotImplementedError(f"treespec_loads: no container type is registered under the name {schema['type']!r}")
+    kind = SERIALIZED_TYPE_TO_PYTHON_TYPE[schema["type"]]
+    load = SUPPORTED_SERIALIZED_TYPES[kind].load or json.loads
+    return TreeSpec(kind, load(schema["context"]), map(_loaded, schema["children_spec"]))
+
+
+pytree_to_str, str_to_pytree = treespec_dumps, treespec_loads
 
 
 def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: Any = None) -> list[Any] | None:
@@ -404,3 +731,9 @@ def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: Any = N
             return None
         found += part
     return found
+
+
+def __getattr__(name: str) -> Any:
+    from .. import _missing
+
+    raise _missing.attribute_error(__name__, name)

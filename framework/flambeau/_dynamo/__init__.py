@@ -1,0 +1,128 @@
+"""Private names of PyTorch's compiler that programs use. Nothing is compiled, so marks and questions are all they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .. import _missing
+from ..compiler import (
+    _check_settings,
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    is_compiling,
+    list_backends,
+    reset,
+    set_stance,
+    substitute_in_graph,
+)
+from . import config, eval_frame, exc
+from .eval_frame import OptimizedModule
+
+__all__ = [
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "eval_frame", "exc",
+    "explain", "export", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported",
+    "list_backends", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize",
+    "optimize_assert", "reset", "run", "set_stance", "skip_frame", "substitute_in_graph",
+]  # fmt: skip
+
+
+def is_dynamo_supported() -> bool:
+    """Whether functions can be compiled: no."""
+    return False
+
+
+def is_inductor_supported() -> bool:
+    """Whether functions can be compiled by inductor: no."""
+    return False
+
+
+def mark_dynamic(t: Any, index: Any, **settings: Any) -> None:
+    """Say that dimension `index` of `t` (or each of several) has many sizes: compiled programs shall not specialise on it."""
+    _mark(t, "_dynamo_dynamic_indices", index)
+
+
+def maybe_mark_dynamic(t: Any, index: Any) -> None:
+    """As `mark_dynamic`, a wish rather than a claim."""
+    _mark(t, "_dynamo_weak_dynamic_indices", index)
+
+
+def mark_static(t: Any, index: Any = None) -> None:
+    """Say that dimension `index` of `t` (None: every one) has one size. Modules and their classes may be marked, too."""
+    if isinstance(t, type) or not hasattr(t, "dim"):
+        t._dynamo_marked_static = True
+        return
+    _mark(t, "_dynamo_static_indices", range(t.dim()) if index is None else index)
+
+
+def _mark(t: Any, name: str, index: Any) -> None:
+    indices = (index,) if isinstance(index, int) else tuple(index)
+    setattr(t, name, getattr(t, name, set()) | set(indices))
+
+
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """Say that the memory of tensor `t` stays where it is. Raises: TypeError for anything but a tensor."""
+    from ..tensor import Tensor
+
+    if not isinstance(t, Tensor):
+        raise TypeError(f"mark_static_address: t must be a Tensor, got {type(t).__name__}")
+    t._dynamo_static_input_type = "guarded" if guard else "unguarded"  # type: ignore[attr-defined]
+
+
+def disallow_in_graph(fn: Any) -> Any:
+    """`fn`: a compiler shall leave it out of graphs."""
+    return fn
+
+
+def forbid_in_graph(fn: Any) -> Any:
+    """`fn`: a compiler shall refuse programs that call it. Raises: AssertionError if it cannot be called."""
+    if isinstance(fn, (list, tuple)):
+        return [forbid_in_graph(one) for one in fn]
+    assert callable(fn), f"forbid_in_graph: fn must be a function, got {type(fn).__name__}"
+    fn._dynamo_forbidden = True
+    return fn
+
+
+def nonstrict_trace(traceable_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`traceable_fn`: a compiler shall record what it computes without reading its source."""
+    return traceable_fn
+
+
+def graph_break(msg: str = "") -> None:
+    """End the graph here: there is none."""
+
+
+def skip_frame(msg: str = "") -> None:
+    """Leave the calling function to Python, which runs it anyway."""
+
+
+def run(fn: Any = None) -> Any:
+    """`fn`, which shall use what is compiled and compile no more. Without `fn`, a decorator."""
+    return (lambda found: found) if fn is None else fn
+
+
+def optimize(backend: Any = "inductor", *, nopython: bool = False, guard_export_fn: Any = None, **settings: Any) -> Any:
+    """A decorator as `compile`'s: functions run eagerly."""
+    _check_settings(backend, None, None)
+    _missing.note_eager("_dynamo.optimize")
+    return eval_frame.optimized
+
+
+def optimize_assert(backend: Any, **settings: Any) -> Any:
+    """As `optimize`, for one whole graph."""
+    return optimize(backend, **settings)
+
+
+def explain(f: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Not built: raises NotImplementedError."""
+    raise _missing.not_built("_dynamo.explain", "functions run eagerly, there are no graphs to tell of")
+
+
+def export(f: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Not built: raises NotImplementedError."""
+    raise _missing.not_built("_dynamo.export", "graphs are not recorded yet")
+
+
+def __getattr__(name: str) -> Any:
+    raise _missing.attribute_error(__name__, name)

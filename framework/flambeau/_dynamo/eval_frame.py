@@ -1,0 +1,72 @@
+"""The wrappers that `compile` returns: they look as PyTorch's and run the original eagerly."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ..nn.modules.module import Module
+
+__all__ = ["OptimizedModule", "optimized"]
+
+
+class OptimizedModule(Module):
+    """A module behind `compile`: it shares parameters, mode and attributes with `_orig_mod`, the module that it runs.
+
+    Its `state_dict` has the original's keys with the prefix ``_orig_mod.``.
+    """
+
+    def __init__(self, mod: Module, dynamo_ctx: Any = None) -> None:
+        super().__init__()
+        self._modules["_orig_mod"] = mod
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the original gives."""
+        return self._modules["_orig_mod"](*args, **kwargs)  # type: ignore[misc]
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The mode of the original."""
+        return self._modules["_orig_mod"].training  # type: ignore[union-attr]
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        original = self.__dict__.get("_modules", {}).get("_orig_mod")
+        if original is not None:
+            original.training = mode
+
+    def __getattr__(self, name: str) -> Any:
+        original = self.__dict__["_modules"]["_orig_mod"]
+        return original if name == "_orig_mod" else getattr(original, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        original = self.__dict__.get("_modules", {}).get("_orig_mod")
+        if original is None or name in self.__dict__ or isinstance(getattr(type(self), name, None), property):
+            super().__setattr__(name, value)
+        else:
+            setattr(original, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._modules["_orig_mod"], name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._modules["_orig_mod"])})
+
+    def __reduce__(self) -> Any:
+        return OptimizedModule, (self._modules["_orig_mod"],)
+
+
+def optimized(fn: Any) -> Any:
+    """`fn`, a module or function, in its wrapper; a class as it is."""
+    if isinstance(fn, Module):
+        return OptimizedModule(fn)
+    if isinstance(fn, type):
+        return fn
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    wrapper._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
+    wrapper._torchdynamo_inline = fn  # type: ignore[attr-defined]
+    return wrapper

@@ -1,0 +1,66 @@
+"""What PyTorch's CUDA allocator tells of itself, as far as there is an answer without following every allocation."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from .. import _missing
+from .._errors import OutOfMemoryError
+
+__all__ = [
+    "OutOfMemoryError", "max_memory_cached", "memory_cached", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
+    "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats",
+]  # fmt: skip
+
+
+def _check_device(name: str) -> None:
+    from . import is_available
+
+    if is_available():
+        raise _missing.not_built(f"cuda.{name}", "cuda.memory_allocated and cuda.memory_reserved tell the bytes in use")
+
+
+def memory_cached(device: Any = None) -> int:
+    """`memory_reserved` by its old name."""
+    from . import memory_reserved
+
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Any = None) -> int:
+    """`max_memory_reserved` by its old name."""
+    from . import max_memory_reserved
+
+    return max_memory_reserved(device)
+
+
+def memory_stats(device: Any = None) -> OrderedDict[str, int]:
+    """Counts of allocations by name; empty without a device. Raises: NotImplementedError with one."""
+    _check_device("memory_stats")
+    return OrderedDict()
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """`memory_stats` as nested dicts; empty without a device. Raises: NotImplementedError with one."""
+    _check_device("memory_stats_as_nested_dict")
+    return {}
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """A text on the memory of `device`; says so where there is none. Raises: NotImplementedError with one."""
+    _check_device("memory_summary")
+    return "no CUDA device is in use"
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Begin new peaks; nothing without a device. Raises: NotImplementedError with one, where peaks are not followed yet."""
+    _check_device("reset_peak_memory_stats")
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Begin new counts; nothing without a device. Raises: NotImplementedError with one."""
+    _check_device("reset_accumulated_memory_stats")
+
+
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats

@@ -1,0 +1,158 @@
+"""`compile` and its neighbours, until functions are compiled: they run eagerly and look as PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import flambeau as fb
+from flambeau import _dynamo, _missing, compiler, swap
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked_before(monkeypatch):
+    monkeypatch.setattr(_missing, "_asked", {})
+
+
+def test_a_compiled_function_gives_the_results_of_the_function():
+    @fb.compile(fullgraph=True, mode="max-autotune")
+    def square(x):
+        """Squares."""
+        return x * x
+
+    assert square(fb.tensor([3.0])).tolist() == [9.0]
+    assert (square.__name__, square.__doc__) == ("square", "Squares.")
+    assert [(asked.feature, asked.how) for asked in swap.report()] == [("torch.compile", "runs eagerly")]
+
+
+def test_a_compiled_module_shares_parameters_mode_and_attributes():
+    layer = fb.nn.Linear(2, 3)
+    compiled = fb.compile(layer)
+
+    compiled.eval()
+    compiled.note = "seen"
+
+    assert isinstance(compiled, _dynamo.OptimizedModule)
+    assert compiled.weight is layer.weight
+    assert not layer.training
+    assert layer.note == "seen"
+    assert compiled._orig_mod is layer
+    assert list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+    assert compiled(fb.ones(1, 2)).tolist() == layer(fb.ones(1, 2)).tolist()
+    assert not hasattr(compiled, "nothing_such")
+
+
+def test_a_compiled_module_runs_hooks_of_the_original_and_trains():
+    layer = fb.nn.Linear(2, 1)
+    seen = []
+    layer.register_forward_hook(lambda *_: seen.append(1))
+
+    fb.compile(layer)(fb.ones(1, 2)).sum().backward()
+
+    assert seen == [1]
+    assert layer.weight.grad is not None
+
+
+def test_a_compiled_module_is_copied_and_pickled():
+    compiled = fb.compile(fb.nn.Linear(2, 1))
+
+    for twin in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert isinstance(twin, _dynamo.OptimizedModule)
+        assert twin.weight.tolist() == compiled.weight.tolist()
+        assert twin.weight is not compiled.weight
+
+
+def test_module_compile_keeps_the_class():
+    layer = fb.nn.Linear(2, 1)
+    layer.compile()
+
+    assert type(layer) is fb.nn.Linear
+    assert layer(fb.ones(1, 2)).shape == (1, 1)
+
+
+def test_disable_returns_the_model_itself():
+    layer = fb.nn.Linear(2, 1)
+
+    assert fb.compile(layer, disable=True) is layer
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(RuntimeError, match="unknown mode 'fastest'"):
+        fb.compile(abs, mode="fastest")
+    with pytest.raises(RuntimeError, match="not both"):
+        fb.compile(abs, mode="default", options={})
+    with pytest.raises(_dynamo.exc.InvalidBackend, match="'nonsense'"):
+        fb.compile(abs, backend="nonsense")
+    with pytest.raises(AssertionError, match="got int"):
+        fb.compile(3)
+    with pytest.raises(NotImplementedError, match=r"compile\(backend=function\) is not built yet"):
+        fb.compile(abs, backend=lambda graph, inputs: graph)
+
+
+def test_nothing_is_being_compiled():
+    answers = [compiler.is_compiling(), compiler.is_dynamo_compiling(), compiler.is_exporting(), _dynamo.is_compiling()]
+
+    assert answers == [False] * 4
+    assert compiler.list_backends() == []
+    assert compiler.list_backends(exclude_tags=()) == ["eager"]
+
+
+def test_marks_leave_functions_as_they_are():
+    def plus(x):
+        return x + 1
+
+    assert compiler.allow_in_graph(plus) is plus
+    assert compiler.assume_constant_result(plus) is plus
+    assert compiler.substitute_in_graph(abs)(plus) is plus
+    assert compiler.disable(plus)(1) == compiler.disable()(plus)(1) == compiler.disable(recursive=False)(plus)(1) == 2
+    with pytest.raises(AssertionError, match="got int"):
+        compiler.allow_in_graph(3)
+
+
+def test_a_stance_is_a_call_a_context_and_a_decorator():
+    with compiler.set_stance("force_eager"):
+        assert compiler.set_stance._stance == "force_eager"
+    assert compiler.set_stance._stance == "default"
+
+    @compiler.set_stance("fail_on_recompile")
+    def stance():
+        return compiler.set_stance._stance
+
+    assert (stance(), compiler.set_stance._stance) == ("fail_on_recompile", "default")
+    with pytest.raises(RuntimeError, match="unknown stance 'sometimes'"):
+        compiler.set_stance("sometimes")
+    with pytest.raises(RuntimeError, match="'default' alone"):
+        compiler.set_stance("force_eager", force_backend="eager")
+
+
+def test_numpy_functions_take_tensors():
+    @compiler.wrap_numpy
+    def add(x, y):
+        return x + y
+
+    result = add(fb.tensor([1.0]), fb.tensor([2.0]))
+
+    assert isinstance(result, fb.Tensor)
+    assert result.tolist() == [3.0]
+
+
+def test_tensors_are_marked_with_dimensions():
+    x = fb.ones(2, 3)
+
+    _dynamo.mark_dynamic(x, 0)
+    _dynamo.mark_dynamic(x, [1])
+    _dynamo.mark_static_address(x)
+
+    assert x._dynamo_dynamic_indices == {0, 1}
+    with pytest.raises(TypeError, match="got int"):
+        _dynamo.mark_static_address(3)
+
+
+def test_settings_are_patched_and_put_back():
+    with _dynamo.config.patch(verbose=True, cache_size_limit=3):
+        assert (_dynamo.config.verbose, _dynamo.config.cache_size_limit) == (True, 3)
+    assert (_dynamo.config.verbose, _dynamo.config.cache_size_limit) == (False, 8)
+    with pytest.raises(AttributeError, match="no_such_setting"), _dynamo.config.patch("no_such_setting", 1):
+        pass

@@ -1,0 +1,202 @@
+"""Names that are private to PyTorch and that other packages use all the same."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import flambeau as fb
+from flambeau import _C, _jit_internal, _tensor_str, _utils
+from flambeau.nn import common_types, grad, parallel
+from flambeau.utils import hooks
+
+
+def test_tensors_are_flattened_into_one_vector_and_back():
+    parts = [fb.ones(2, 2), fb.zeros(3)]
+    flat = _utils._flatten_dense_tensors(parts)
+
+    again = _utils._unflatten_dense_tensors(flat, parts)
+
+    assert flat.tolist() == [1, 1, 1, 1, 0, 0, 0]
+    assert [t.shape for t in again] == [(2, 2), (3,)]
+
+
+def test_tensors_are_grouped_by_dtype_and_bytes():
+    tensors = [fb.ones(3), fb.ones(4), fb.ones(2, dtype=fb.int64), fb.ones(1)]
+    groups = [[t.numel() for t in group] for group in _utils._take_tensors(tensors, 20)]
+
+    assert groups == [[3], [4, 1], [2]]
+
+
+def test_devices_have_numbers():
+    assert _utils._get_device_index("cuda:1") == 1
+    assert _utils._get_device_index(3) == 3
+    assert _utils._get_device_index("cpu", allow_cpu=True) == -1
+    with pytest.raises(ValueError, match="no cpu"):
+        _utils._get_device_index("cpu")
+    with pytest.raises(ValueError, match="with an index"):
+        _utils._get_device_index("cuda")
+
+
+def test_an_error_of_a_worker_is_raised_with_its_traceback():
+    try:
+        {}["lost"]
+    except KeyError:
+        caught = _utils.ExceptionWrapper(where="in worker 3")
+
+    with pytest.raises(KeyError, match="Caught KeyError in worker 3"):
+        caught.reraise()
+
+
+def test_an_error_that_needs_more_than_a_message_becomes_a_runtime_error():
+    class TwoPart(Exception):
+        def __init__(self, a, b):
+            super().__init__(a, b)
+
+    try:
+        raise TwoPart(1, 2)
+    except TwoPart:
+        caught = _utils.ExceptionWrapper()
+
+    with pytest.raises(RuntimeError, match="Caught TwoPart in background"):
+        caught.reraise()
+
+
+def test_a_class_has_properties():
+    class Model:
+        size = 3
+
+        @_utils.classproperty
+        def double(cls):  # the class is what it gets
+            return cls.size * 2
+
+    assert Model.double == Model().double == 6
+
+
+def test_rebuilt_tensors_share_the_storage():
+    base = fb.arange(6.0)
+    view = _utils._rebuild_tensor_v2(base.untyped_storage(), 2, (2,), (1,), True, None)
+
+    base[2] = 9
+
+    assert view.tolist() == [9, 3]
+    assert view.requires_grad
+
+
+def test_calls_are_shown_with_sizes():
+    assert _utils.render_call(fb.add, [fb.ones(2), 3], {"alpha": 2}) == "torch.add(tensor([...], size=(2,)), 3, alpha=2)"
+
+
+def test_arguments_of_to_are_read():
+    assert _C._nn._parse_to("cpu", fb.float64) == (fb.device("cpu"), fb.float64, False, None)
+    assert _C._nn._parse_to(fb.float16, non_blocking=True) == (None, fb.float16, True, None)
+
+
+def test_the_compiled_module_answers_what_is_true_here():
+    assert _C._get_tracing_state() is None
+    assert _C._log_api_usage_once("event") is None
+    assert _C._TensorMeta is type(fb.Tensor)
+    assert not isinstance(fb.ones(1), _C.Value)
+    assert _C._get_default_device() == "cpu"
+    assert repr(_C._dispatch_keys(fb.ones(1))) == "DispatchKeySet(CPU, AutogradCPU, ADInplaceOrView)"
+    with pytest.raises(NotImplementedError, match=r"_C\.Graph"):
+        _C.Graph()
+    with pytest.raises(AttributeError, match="private to PyTorch"):
+        _C._something_else  # noqa: B018  # asking is the test
+
+
+def test_settings_of_scripts_give_the_value_before():
+    before = _C._jit_set_profiling_mode(False)
+
+    assert _C._jit_set_profiling_mode(before) is False
+
+
+def test_a_class_that_leaves_overriding_alone_is_a_plain_operand():
+    class Quiet:
+        __torch_function__ = _C._disabled_torch_function_impl
+
+    assert not fb.overrides.has_torch_function((Quiet(),))
+
+
+def test_hooks_that_a_file_lacks_are_warned_of():
+    def marked(grad):
+        return grad
+
+    x = fb.ones(1, requires_grad=True)
+    x.register_hook(hooks.unserializable_hook(marked))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hooks.warn_if_has_hooks(x)
+    x.register_hook(lambda grad: grad)
+
+    with pytest.warns(UserWarning, match="will not be serialized"):
+        hooks.warn_if_has_hooks(x)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_gradients_of_convolutions_are_functions(dims):
+    conv = (fb.conv1d, fb.conv2d, fb.conv3d)[dims - 1]
+    x = fb.randn(2, 4, *[6] * dims, dtype=fb.float64, requires_grad=True)
+    w = fb.randn(6, 2, *[3] * dims, dtype=fb.float64, requires_grad=True)
+    out = conv(x, w, stride=2, padding=1, groups=2)
+    cotangent = fb.randn_like(out)
+    expected = fb.autograd.grad(out, (x, w), cotangent)
+    settings = {"stride": 2, "padding": 1, "groups": 2}
+
+    given = getattr(grad, f"conv{dims}d_input")(x.shape, w.detach(), cotangent, **settings)
+    taken = getattr(grad, f"conv{dims}d_weight")(x.detach(), w.shape, cotangent, **settings)
+
+    assert fb.equal(given, expected[0])
+    assert fb.equal(taken, expected[1])
+    assert not given.requires_grad
+
+
+def test_arguments_of_factories_are_collected():
+    assert fb.nn.factory_kwargs(None) == {}
+    assert fb.nn.factory_kwargs({"device": "cpu", "factory_kwargs": {"dtype": fb.half}}) == {"device": "cpu", "dtype": fb.half}
+    with pytest.raises(TypeError, match="'speed'"):
+        fb.nn.factory_kwargs({"speed": 1})
+    with pytest.raises(TypeError, match="given twice"):
+        fb.nn.factory_kwargs({"device": "cpu", "factory_kwargs": {"device": "cpu"}})
+
+
+def test_sizes_have_types():
+    assert common_types._size_2_t == int | tuple[int, int]
+
+
+def test_data_parallel_without_devices_is_the_module_alone():
+    layer = fb.nn.Linear(2, 1)
+    wrapped = fb.nn.DataParallel(layer)
+
+    assert wrapped(fb.ones(3, 2)).tolist() == layer(fb.ones(3, 2)).tolist()
+    assert list(wrapped.state_dict()) == ["module.weight", "module.bias"]
+    assert wrapped.device_ids == []
+    assert parallel.data_parallel(layer, fb.ones(1, 2)).shape == (1, 1)
+
+
+def test_texts_of_tensors_are_put_together():
+    assert _tensor_str._tensor_str(fb.ones(2, 2), 3) == "[[1., 1.],\n    [1., 1.]]"
+    assert _tensor_str._add_suffixes("tensor(1", ["a=1"], 7, False) == "tensor(1, a=1)"
+    assert _tensor_str._str(fb.ones(2), tensor_contents="...") == "tensor(...)"
+
+
+def test_a_function_is_chosen_by_a_flag():
+    chosen = _jit_internal.boolean_dispatch("flag", 1, False, lambda x, flag: "yes", lambda x, flag=False: "no", "m", "f")
+
+    assert (chosen(1), chosen(1, True), chosen(1, flag=True)) == ("no", "yes", "yes")
+
+
+def test_numbers_that_stand_for_any_are_only_asked_for():
+    assert not isinstance(3, fb.SymInt)
+    with pytest.raises(NotImplementedError, match="SymInt"):
+        fb.SymInt(3)
+    assert issubclass(fb.OutOfMemoryError, RuntimeError)
+    assert fb.newaxis is None
+
+
+def test_cuda_graphs_are_named_and_refused():
+    assert isinstance(fb.cuda.CUDAGraph, type)
+    with pytest.raises(NotImplementedError, match=r"cuda\.CUDAGraph is not built yet"):
+        fb.cuda.CUDAGraph()
+    assert fb.cuda.get_rng_state_all() == [] or fb.cuda.is_available()
