@@ -131,3 +131,22 @@ def test_operations_on_parameters_take_the_short_ways_of_tensors():
     assert type(p * p) is type(p + 1) is type(fb.cat([p, p])) is fb.Tensor
     (p * p + fb.cat([p, p])[1:3]).sum().backward()
     assert p.grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("make", [lambda: nn.LazyLinear(2), lambda: nn.LazyConv2d(2, 3), lambda: nn.LazyBatchNorm1d()])
+def test_a_lazy_module_says_that_its_input_is_no_tensor(make):
+    with pytest.raises(TypeError, match="must be Tensor, not dict"):
+        make()({})
+
+
+def test_attention_says_what_is_wrong_with_replaced_parameters_and_inputs():
+    x = fb.ones(2, 3, 4)
+    layer = nn.MultiheadAttention(4, 2)
+    layer.in_proj_bias = nn.Parameter(fb.ones(1))
+    with pytest.raises(RuntimeError, match="in_proj_bias must have 3 \\* embed_dim = 12 rows"):
+        layer(x, x, x)
+    layer.in_proj_weight = None
+    with pytest.raises(AssertionError, match="in_proj_weight is None"):
+        layer(x, x, x)
+    with pytest.raises(TypeError, match="'value' must be Tensor, not int"):
+        layer(x, x, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,3 +72,13 @@ def test_the_gradient_of_logcumsumexp_is_a_softmax_of_prefixes():
 
 def test_half_totals_are_rounded_once():
     assert fb.ones(4096, dtype=fb.float16).cumsum(0)[-1].item() == 4096
+
+
+@pytest.mark.parametrize("dx", [1, 17, 2.0])
+@pytest.mark.parametrize("y", [[100, 100], [20, 20, 20], [3]])
+def test_trapezoids_of_small_integers_do_not_overflow(y: list[int], dx: float, oracle: Any) -> None:
+    def areas(lib: Any) -> Any:
+        t = lib.tensor(y, dtype=lib.int8)
+        return lib.trapezoid(t, dx=dx).tolist(), lib.cumulative_trapezoid(t, dx=dx).tolist()
+
+    assert areas(fb) == areas(oracle)

@@ -345,7 +345,7 @@ def _diff_short(input, n, dim, prepend, append):
 
 
 def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
-    """Twice the area under each segment of `y` along `dim`."""
+    """Twice the area under each segment of `y` along `dim`, if segments without `x` are 1 long."""
     for label, t in (("y", y), ("x", x)):
         if isinstance(t, Tensor) and t.dtype is dtypes.bool:
             raise RuntimeError(f"{name}: received a bool input for `{label}`, but bool is not supported")
@@ -357,7 +357,7 @@ def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
     if x is None:
         if isinstance(dx, (complex, bool)):
             raise RuntimeError(f"{name}: Currently, we only support dx as a real number, got {dx!r}")
-        return pairs * dx
+        return pairs
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): argument 'x' must be Tensor, not {type(x).__name__}")
     if n == 0:
@@ -383,8 +383,13 @@ def trapezoid(y, x=None, *, dx=1, dim=-1):
     >>> fb.trapezoid(fb.tensor([1.0, 2.0, 3.0]), fb.tensor([0.0, 1.0, 3.0]))
     tensor(6.5000)
     """
-    doubled = _segments(y, x, dx, dim, "trapezoid").sum(dim)
-    return doubled.to(y.dtype) if y.shape[dim] == 0 else doubled / 2
+    doubled = _segments(y, x, dx, dim, "trapezoid")
+    if not y.shape[dim]:
+        return doubled.sum(dim).to(y.dtype)
+    if x is not None:
+        return doubled.sum(dim) / 2
+    # Integers are added up in int64, and never multiplied.
+    return (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) / 2.0) * dx
 
 
 @composite(surface=FUNCTION)
@@ -394,7 +399,8 @@ def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
     Args:
         x, dx: as for `trapezoid`. The result has one element less than `y` along `dim`.
     """
-    return _segments(y, x, dx, dim, "cumulative_trapezoid").cumsum(dim) / 2
+    doubled = _segments(y, x, dx, dim, "cumulative_trapezoid")
+    return (doubled * (dx / 2.0)).cumsum(dim) if x is None else doubled.cumsum(dim) / 2
 
 
 # -- numerical gradients -----------------------------------------------------------------------------------------------------

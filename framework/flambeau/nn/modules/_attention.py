@@ -95,6 +95,9 @@ def _check_shapes(
     query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None, module: Any
 ) -> bool:
     """Whether there is a batch dimension. Raises AssertionError if the shapes do not belong together."""
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"MultiheadAttention: argument '{name}' must be Tensor, not {type(given).__name__}")
     dims = query.dim()
     if dims not in (2, 3):
         raise AssertionError(
@@ -131,9 +134,21 @@ def _check_mask(mask: Tensor, length: int, keys: int, batch: int, heads: int) ->
         raise RuntimeError(f"MultiheadAttention: attn_mask must be {expected} here, got {tuple(mask.shape)}")
 
 
+def _check_packed(name: str, packed: Any, size: int) -> None:
+    """Raise AssertionError without the parameter, RuntimeError unless it has a row for each feature of queries, keys and values."""
+    if packed is None:
+        raise AssertionError(f"MultiheadAttention: use_separate_proj_weight is False but {name} is None")
+    if not packed.dim() or packed.shape[0] != 3 * size:
+        raise RuntimeError(f"MultiheadAttention: {name} must have 3 * embed_dim = {3 * size} rows, got shape {tuple(packed.shape)}")
+
+
 def project_in(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, E features each."""
     weight, bias = module.in_proj_weight, module.in_proj_bias
+    if module._qkv_same_embed_dim:
+        _check_packed("in_proj_weight", weight, module.embed_dim)
+    if bias is not None:
+        _check_packed("in_proj_bias", bias, module.embed_dim)
     biases = (None, None, None) if bias is None else bias.chunk(3)
     if not module._qkv_same_embed_dim:
         weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)

@@ -220,6 +220,7 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
         """Take `num_features` from dimension 1 of `input`."""
         if not self.has_uninitialized_params():
             return
+        self._need_tensor(input)
         self.num_features = input.shape[1]
         for tensor in (self.weight, self.bias, self.running_mean, self.running_var):
             if tensor is not None:

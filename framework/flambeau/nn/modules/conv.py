@@ -419,6 +419,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
         """
         if not self.has_uninitialized_params():
             return
+        self._need_tensor(input)
         self.in_channels = self._get_in_channels(input)
         if self.in_channels % self.groups != 0:
             raise ValueError(
@@ -430,7 +431,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
             if self.transposed
             else (self.out_channels, self.in_channels // self.groups)
         )
-        self.weight.materialize((*ends, *self.kernel_size))
+        self.weight.materialize((*ends, *_ntuple(self._dims)(self.kernel_size)))
         if self.bias is not None:
             self.bias.materialize((self.out_channels,))
         self.reset_parameters()

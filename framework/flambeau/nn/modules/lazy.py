@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...tensor import Tensor
 from ..parameter import is_lazy
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class LazyModuleMixin(_Module):
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
         """Materialise the parameters from the first inputs. The subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} must define initialize_parameters()")
+
+    def _need_tensor(self, input: Any) -> None:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{type(self).__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
 
     def has_uninitialized_params(self) -> bool:
         """Whether any parameter or buffer of this module itself still has no shape."""

@@ -167,6 +167,7 @@ class LazyLinear(LazyModuleMixin, Linear):
         """Take `in_features` from the last dimension of `input`."""
         if not self.has_uninitialized_params():
             return
+        self._need_tensor(input)
         with fb.no_grad():
             self.in_features = input.shape[-1]
             self.weight.materialize((self.out_features, self.in_features))
