@@ -119,7 +119,7 @@ def root_of(array: Any) -> Any:
     while base is not None:
         if isinstance(base, ndarray):
             array = base
-        elif type(base).__name__ != "DummyArray":  # numpy's as_strided puts one between a view and its array
+        elif type(base) is not _Place and type(base).__name__ != "DummyArray":  # what numpy's as_strided puts between arrays
             break
         base = base.base
     return array
@@ -159,11 +159,19 @@ def restride(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offse
 
         return over(buffer, dtype, shape, strides, offset)
     if 0 in shape:
-        # numpy refuses an offset at the very end of a buffer, which an empty view may have.
-        return np.ndarray(shape, dtype, buffer, min(offset, 0 if not len(buffer) else len(buffer) - 1), strides) if len(
-            buffer
-        ) else np.lib.stride_tricks.as_strided(np.empty(0, dtype), shape, strides)
+        return np.asarray(_Place(shape, strides, offset, buffer, dtype.itemsize)).view(dtype)
     return np.ndarray(shape, dtype, buffer, offset, strides)
+
+
+class _Place:
+    """A place in memory without elements: numpy makes arrays of it that may begin at the end of a buffer, or beyond."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, buffer: Any, itemsize: int) -> None:
+        self.base = buffer
+        self.__array_interface__ = {
+            "version": 3, "typestr": f"|V{itemsize}", "shape": tuple(shape), "strides": tuple(strides),
+            "data": (address(buffer) + offset, not buffer.flags.writeable),
+        }  # fmt: skip
 
 
 def empty_like_layout(shape: tuple[int, ...], dtype: np.dtype, arrays: Any) -> Any:

@@ -644,8 +644,8 @@ def __getattr__(name: str) -> Any:
 def move_array(tensor: Tensor, old: Any, fresh: Any) -> None:
     """Let `tensor` look at the same place of `fresh` as it did of `old`; it keeps the old memory if that is outside."""
     a = tensor._a
-    offset = _arrays.address(a) - _arrays.address(old) if a.size else 0
-    if a.size and offset + _arrays.extent(a.shape, a.strides, a.itemsize) <= len(fresh):
+    offset = _arrays.address(a) - _arrays.address(old) if a.size or len(old) else 0
+    if not a.size or offset + _arrays.extent(a.shape, a.strides, a.itemsize) <= len(fresh):
         tensor._a = _arrays.restride(a, a.shape, a.strides, offset, fresh)
 
 
@@ -757,6 +757,13 @@ def _ordered_strides(shape: tuple[int, ...], step: int, order: Any) -> tuple[int
 
 def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
     """`Tensor.resize_`: elements keep their place in the storage, which grows when it must."""
+    if give_shape(tensor, sizes, memory_format) and not tensor.is_meta:
+        bump(tensor)
+    return tensor
+
+
+def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
+    """`resize`, which does not count as a write: whoever is about to write counts once. Returns whether the shape was another."""
     if _state.MARKED:
         refuse_write(tensor)
     shape = tuple(int(n) for n in sizes)
@@ -766,13 +773,13 @@ def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
         raise RuntimeError("cannot resize variables that require grad")
     a, step = tensor._a, tensor._a.itemsize
     if a.shape == shape:
-        return tensor
+        return False
     strides = _arrays.contiguous_strides(shape, step)
     if memory_format is not None and memory_format.name.startswith("channels_last"):
         strides = _ordered_strides(shape, step, channels_last_order(memory_format, len(shape)))
     if type(a) is MetaArray:
         tensor._a = MetaArray(shape, _arrays.plain_dtype(a.dtype), strides)
-        return tensor
+        return True
     offset = tensor.storage_offset() * step
     need = offset + step * int(np.prod(shape, dtype=np.int64))
     buffer = storage_buffer(tensor)
@@ -782,8 +789,7 @@ def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
         if _state.FILL_EMPTY:
             fill_unset(buffer[: need // step * step].view(a.dtype)[old:])
     tensor._a = _arrays.restride(a, shape, strides, offset, buffer)
-    bump(tensor)
-    return tensor
+    return True
 
 
 def to_shared_memory(tensor: Tensor) -> Tensor:

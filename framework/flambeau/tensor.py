@@ -256,7 +256,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         strides = small.steps(a)
         if strides is None:
             step = a.itemsize
-            strides = tuple([s // step for s in (a.strides if a.size else _arrays.contiguous_strides(a.shape, step))])
+            # Arrays that numpy has made without elements have no strides.
+            strides = tuple([s // step for s in (a.strides if a.size or any(a.strides) else _arrays.contiguous_strides(a.shape, step))])
         return strides if dim is None else strides[wrap_dim(dim, len(strides))]
 
     def storage_offset(self) -> int:
@@ -266,9 +267,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return a.offset // a.itemsize
         if type(a) is not ndarray:
             return (a.data.ptr - a.data.mem.ptr) // a.itemsize
-        if not a.size:
-            return self.__dict__.get("_empty_offset", 0)
         buffer = self._v[tape.BUFFER]
+        if not a.size and not len(storage_buffer(self)):
+            return 0
         return (small.address(a) - small.address(buffer if buffer.__class__ is ndarray else storage_buffer(self))) // a.itemsize
 
     def data_ptr(self) -> int:

@@ -24,7 +24,16 @@ from ..tensor import Tensor, bump, wrap
 from ._parameters import input_of
 from ._promote import NUMBERS
 from ._refusal import refusing
-from ._spec import FUNCTION, METHOD, OUT, check_room, composite, need_int, refuse_other_dtype_out
+from ._spec import (
+    FUNCTION,
+    METHOD,
+    OUT,
+    check_room,
+    composite,
+    need_int,
+    out_of_shape,
+    refuse_other_dtype_out,
+)
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals())                               # keeps both as they are there
@@ -186,7 +195,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     if names is not None:
         refuse_names(names)
     if out is not None:
-        out.resize_(_sizes(sizes, size))
+        out_of_shape("empty", out, _sizes(sizes, size), dtype, device)
         if _state.FILL_EMPTY and not out.is_meta:
             kernel.fill_unset(out._a)
         return out
@@ -215,7 +224,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     if names is not None:
         refuse_names(names)
     if out is not None:
-        return out.resize_(_sizes(sizes, size)).zero_()
+        return out_of_shape("zeros", out, _sizes(sizes, size), dtype, device).zero_()
     _check_layout(layout)
     return _allocate(np.zeros, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
@@ -241,7 +250,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     if names is not None:
         refuse_names(names)
     if out is not None:
-        return out.resize_(_sizes(sizes, size)).fill_(1)
+        return out_of_shape("ones", out, _sizes(sizes, size), dtype, device).fill_(1)
     _check_layout(layout)
     return _allocate(_ones, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
@@ -260,7 +269,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
         raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     if names is not None:
         refuse_names(names)
-    value = _fill_number("full", fill_value)
+    value, asked = _fill_number("full", fill_value), dtype
     if dtype is not None:
         dtype = dtypes.as_dtype(dtype)
     elif out is not None:
@@ -269,7 +278,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
         dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.of_number(value)
     shape = _sizes((size,))
     if out is not None:
-        return out.resize_(shape).fill_(value)
+        return out_of_shape("full", out, shape, asked, device).fill_(value)
     _check_layout(layout)
     return _allocate(lambda s, d: kernel.filled(s, d, _as(value, d)), shape, dtype.numpy, _place(device), requires_grad)
 

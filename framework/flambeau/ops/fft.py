@@ -13,7 +13,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._refusal import refusing
-from ._spec import FUNCTION, OPS, OUT, composite, describe, need_int, primitive
+from ._spec import FUNCTION, OPS, OUT, composite, describe, need_int, out_of_shape, primitive
 
 BOTH = FUNCTION | OUT
 
@@ -330,11 +330,13 @@ def _frequencies(name: str, counts: Any, n: int, d: float, out: Any, dtype: Any,
         raise RuntimeError(f"{name} requires a floating point or complex dtype, got {wanted.name}")
     from .create import tensor
 
-    made = tensor(counts * (1.0 / (n * d)) if n else np.zeros(0), dtype=wanted, **options)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = counts * np.divide(1.0, n * d)       # of no spacing, infinite, and nan at 0
+    made = tensor(values, dtype=wanted, **options)
     if out is None:
         return made
-    out.resize_(made.shape)
-    return out.copy_(made)
+    place = options["device"]
+    return out_of_shape(name, out, tuple(made.shape), dtype, place, "range").copy_(made.view(out.shape))
 
 
 @refusing

@@ -104,11 +104,29 @@ def _meta_basic(a: MetaArray, key: Any) -> MetaArray:
     """The same index on an array of that shape without memory of that size."""
     stand_in = np.lib.stride_tricks.as_strided(np.empty(1, f"V{a.itemsize}"), a.shape, a.strides)
     try:
-        shown = stand_in[(*key, ...)]
+        shown = stand_in[key if Ellipsis in key else (*key, ...)]
     except IndexError as error:
         raise IndexError(_explain(error, a.shape, key)) from None
-    skip = address(shown) - address(stand_in) if shown.size else 0
-    return restrided(a, shown.shape, shown.strides, skip)
+    if shown.size and shown.ndim:
+        return restrided(a, shown.shape, shown.strides, address(shown) - address(stand_in))
+    shape, strides, skip, d = [], [], 0, 0            # numpy forgets where an empty array begins
+    for k in key:
+        if k is None:
+            shape.append(1)
+            strides.append(a.shape[d] * a.strides[d] if d < a.ndim else a.itemsize)
+        elif k is Ellipsis:
+            skipped = a.ndim - sum(x is not None and x is not Ellipsis for x in key)
+            shape += a.shape[d : d + skipped]
+            strides += a.strides[d : d + skipped]
+            d += skipped
+        elif k.__class__ is slice:
+            start, stop, step = k.indices(a.shape[d])
+            shape.append(len(range(start, stop, step)))
+            strides.append(a.strides[d] * step)
+            skip, d = skip + start * a.strides[d], d + 1
+        else:
+            skip, d = skip + (k + a.shape[d] if k < 0 else k) * a.strides[d], d + 1
+    return restrided(a, (*shape, *a.shape[d:]), (*strides, *a.strides[d:]), skip)
 
 
 @basic_index.vjp

@@ -87,6 +87,9 @@ def cat(tensors, dim=0):
     """
 
 
+cat.cast_error = TypeError                            # as PyTorch
+
+
 @cat.fast
 def _cat_fast(tensors, dim):
     """Plain tensors whose floating dtype is what numpy makes of them as well."""
@@ -250,6 +253,9 @@ def stack(tensors, dim=0):
     return cat([x.unsqueeze(d) for x in tensors], d)
 
 
+stack.cast_error = TypeError
+
+
 @stack.fast
 def _stack_fast(tensors, dim):
     """Plain tensors of one shape and dtype, none of them recorded, joined without a view of each."""
@@ -311,6 +317,9 @@ def vstack(tensors):
     return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in tensors], 0)
 
 
+vstack.cast_error = TypeError
+
+
 @vstack.fast
 def _vstack_fast(tensors):
     return _matrices_fast(tensors, 0)
@@ -339,6 +348,9 @@ def hstack(tensors):
     return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
 
 
+hstack.cast_error = TypeError
+
+
 @hstack.fast
 def _hstack_fast(tensors):
     if (tensors.__class__ is not list and tensors.__class__ is not tuple) or not tensors or not isinstance(tensors[0], Tensor):
@@ -354,6 +366,9 @@ def dstack(tensors):
     return cat([_at_least(x, 3) for x in tensors], 2)
 
 
+dstack.cast_error = TypeError
+
+
 @composite(surface=FUNCTION | OUT, overlap=NEVER)
 def column_stack(tensors):
     """The `tensors` as columns; matrices contribute all of theirs.
@@ -364,6 +379,9 @@ def column_stack(tensors):
     """
     _check_list("column_stack", tensors)
     return cat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
+
+
+column_stack.cast_error = TypeError
 
 
 @column_stack.fast

@@ -25,7 +25,7 @@ from ._spec import (
     view,
 )
 from .join import stack
-from .shape import adjoint, broadcast_tensors, permute, restrided, slice_dim, transpose
+from .shape import adjoint, as_meta, broadcast_tensors, permute, restrided, slice_dim, transpose
 
 INTERPRETED = _state.INTERPRETED
 _state.share(globals())                               # keeps it as it is there
@@ -132,7 +132,7 @@ def _view_as_real(a):
         raise RuntimeError("view_as_real is only supported for complex tensors")
     real = d.to_real().numpy
     if type(a) is MetaArray:
-        return MetaArray((*a.shape, 2), real, (*a.strides, real.itemsize))
+        return as_meta(a, (*a.shape, 2), real, (*a.strides, real.itemsize))
     if type(a) is not np.ndarray:
         from .shape import restrided
 
@@ -163,14 +163,12 @@ def _view_as_complex(a):
         raise RuntimeError("Tensor must have a last dimension of size 2")
     if any(s % (2 * a.itemsize) for s, n in zip(a.strides[:-1], a.shape, strict=False) if n != 1):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
-    if a.size == 0:
-        return MetaArray(a.shape[:-1], d.to_complex().numpy) if type(a) is MetaArray else np.empty(a.shape[:-1], d.to_complex().numpy)
-    if a.strides[-1] != a.itemsize:
+    if a.strides[-1] != a.itemsize and (a.size or any(a.strides)):
         raise RuntimeError("Tensor must have a last dimension with stride 1")
     target = d.to_complex().numpy
     if type(a) is MetaArray:
-        return MetaArray(a.shape[:-1], target, a.strides[:-1])
-    return a.view(target)[..., 0]
+        return as_meta(a, a.shape[:-1], target, a.strides[:-1])
+    return a.view(target)[..., 0] if a.size else np.empty(a.shape[:-1], target)
 
 
 @view_as_complex.vjp
@@ -182,7 +180,8 @@ def _part(index: int) -> Any:
     def kernel(a: Any) -> Any:
         d = dtypes.from_numpy_dtype(a.dtype)
         if type(a) is MetaArray:
-            return MetaArray(a.shape, d.to_real().numpy, a.strides)
+            real = d.to_real().numpy
+            return as_meta(a, a.shape, real, a.strides, index * real.itemsize)
         if d is dtypes.complex32:
             return _view_as_real(a)[..., index]
         return a.real if index == 0 else a.imag

@@ -27,6 +27,7 @@ from ._spec import (
     check_writable,
     composite,
     host_only,
+    out_of_shape,
     refuse,
     refuse_other_dtype_out,
 )
@@ -282,14 +283,14 @@ for _fn in (uniform_, normal_, exponential_, cauchy_, log_normal_, geometric_, b
 # -- new tensors -----------------------------------------------------------------------------------------------------------
 
 
-def _make(draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool) -> Tensor:
+def _make(said: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool) -> Tensor:
     if out is not None:
-        out.resize_(size)
+        out_of_shape(said, out, size, dtype, device)
         return fill_in_place(out, "out", draw)
     if INTERPRETED and _state.local.calls.interpreters:
         from ..func.batching import drawn
 
-        made = drawn(lambda: _make(draw, size, None, dtype, layout, device, requires_grad, pin_memory))
+        made = drawn(lambda: _make(said, draw, size, None, dtype, layout, device, requires_grad, pin_memory))
         if made is not None:
             return made
     _check_layout(layout)
@@ -349,7 +350,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     if names is not None:
         refuse_names(names)
     return _make(
-        lambda a: _kernels().uniform(_stream(generator), a),
+        "rand", lambda a: _kernels().uniform(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
     )
 
@@ -372,7 +373,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
         if made is not None:
             return made
     return _make(
-        lambda a: _kernels().normal(_stream(generator), a),
+        "randn", lambda a: _kernels().normal(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
     )
 
@@ -415,7 +416,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     d = dtype or (out.dtype if out is not None else dtypes.int64)
     return _make(
-        lambda a: _kernels().randint(_stream(generator), a, low, high),
+        "randint", lambda a: _kernels().randint(_stream(generator), a, low, high),
         _sizes((size,)), out, d, layout, device, requires_grad, pin_memory
     )
 
@@ -450,12 +451,15 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
         raise RuntimeError(f"n must be non-negative, got {n}")
     if out is layout is device is dtype is None and not (PLACED or requires_grad) and n.__class__ is int:
         return small.over(_cpu_kernels().randperm(_stream(generator), n, _I8))
-    d = dtype or (out.dtype if out is not None else dtypes.int64)
+    if out is not None:
+        asked, dtype = dtype, dtype or getattr(out, "dtype", None)
+        out_of_shape("randperm", out, (int(n),), asked, device)
+    d = dtype or dtypes.int64
     place = _place(device)
-    if place is not None and place.type == "meta":
+    if place is not None and place.type == "meta" and out is None:
         return wrap(MetaArray((n,), d.numpy))
     made = finish(_kernels().randperm(_stream(generator), n, d.numpy), requires_grad, place)
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    return made if out is None else out.copy_(made)
 
 
 _PRESERVE = devices.preserve_format
@@ -536,7 +540,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
             return made
     if size is not None:
         return _make(
-            lambda a: _kernels().normal(_stream(generator), a, mean, std),
+            "normal", lambda a: _kernels().normal(_stream(generator), a, mean, std),
             _sizes((size,)), out, dtype, layout, device, requires_grad, pin_memory
         )
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
@@ -559,7 +563,10 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     finally:
         _state.set_grad(with_tape)
     if out is not None:
-        return out.resize_(made.shape).copy_(made)
+        if not isinstance(out, Tensor) or out.shape != made.shape:
+            given = f"shape {list(out.shape)}" if isinstance(out, Tensor) else f"type {type(out).__name__}"
+            raise RuntimeError(f"normal: mean and std have shape {list(made.shape)}, but out has {given}; give an out of that shape")
+        return out_of_shape("normal", out, tuple(made.shape)).copy_(made)
     for x in (mean, std):
         made = _constant_in(x, made)
     return made

@@ -20,7 +20,7 @@ from .._warn import warn
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
 from ._refusal import refusing
-from ._spec import need_int
+from ._spec import need_int, out_of_shape
 from .create import _check_layout, _dtype, _place, finish
 
 PLACED = _state.PLACED
@@ -61,15 +61,19 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
         raise RuntimeError("step must be nonzero")
     if (step > 0 and start > end) or (step < 0 and start < end):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
-    if out is not None:
-        dtype = dtype or out.dtype
+    asked = dtype
+    if out is not None and dtype is None and isinstance(out, Tensor):
+        dtype = out.dtype
     if dtype is None:
         dtype = dtypes.get_default_dtype() if any(isinstance(x, float) for x in (start, end, step)) else dtypes.int64
     else:
         dtype = dtypes.as_dtype(dtype)
     if dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
         raise NotImplementedError(f"arange: not implemented for {dtype.name}; give an integer or floating dtype")
-    if dtype.category == dtypes.INTEGER:
+    if out is not None and dtype.category == dtypes.INTEGER:
+        # As many as of floats, but each of them, and the step, is an integer, as PyTorch has it.
+        count, start, step = max(0, math.ceil((end - start) / step)), int(start), int(step)
+    elif dtype.category == dtypes.INTEGER:
         whole = (int(start), int(end), int(step))
         if whole[2] == 0:
             raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
@@ -78,7 +82,12 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
     else:
         count = max(0, math.ceil((end - start) / step))
     made = finish(kernel.counted(count, start, step, dtype.numpy), requires_grad, _place(device))
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    return made if out is None else _stored("arange", out, made, asked, device, "range")
+
+
+def _stored(said: str, out: Any, made: Tensor, dtype: Any, place: Any, fit: str = "shape") -> Tensor:
+    """`made` in `out`; see `out_of_shape`."""
+    return out_of_shape(said, out, tuple(made.shape), dtype, place, fit).copy_(made.view(out.shape))
 
 
 def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
@@ -135,7 +144,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
     values = start + step * np.arange(count, dtype=np.float64)
     made = finish(values.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    return made if out is None else _stored("range", out, made, dtype, options.get("device"), "range")
 
 
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -168,7 +177,7 @@ def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: An
     if isinstance(start, complex_type) and not d.is_complex or isinstance(end, complex_type) and not d.is_complex:
         raise RuntimeError(f"torch.linspace(): inferred dtype complex can't be safely cast to passed dtype {d}")
     made = finish(_spaced(start, end, steps, d), requires_grad, _place(device))
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    return made if out is None else _stored("linspace", out, made, dtype, device, "count")
 
 
 @functools.cache
@@ -298,7 +307,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
         powers = np.power(type(inner[0])(base) if steps else base, inner)
     with np.errstate(all="ignore"):
         made = finish(powers.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    return made if out is None else _stored("logspace", out, made, dtype, options.get("device"), "count")
 
 
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -313,7 +322,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         made = small.over(_diagonal(n, n if m is None else m, kind))
         return made.requires_grad_(True) if requires_grad else made
     made = finish(np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, _place(device))
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    return made if out is None else _stored("eye", out, made, dtype, device)
 
 
 _eyes: dict[Any, ndarray] = {}

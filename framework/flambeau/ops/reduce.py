@@ -50,6 +50,9 @@ def sum(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
+sum.dtype_of_out = True
+
+
 def _nan_as_zero(x):
     return where(isnan(x), 0, x)
 
@@ -127,6 +130,9 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     Args:
         dtype: `input` is converted to it first.
     """
+
+
+prod.dtype_of_out = True
 
 
 @prod.raw

@@ -55,6 +55,7 @@ def _cumsum(a, dim, dtype):
 
 
 cumsum.shape(_total_shape)
+cumsum.dtype_of_out = True
 
 
 def _running_short(along: Along, finish: Any) -> Any:
@@ -116,6 +117,7 @@ def _cumprod(a, dim, dtype):
 
 
 cumprod.shape(_total_shape)
+cumprod.dtype_of_out = True
 
 
 cumprod.fast(_running_short(Along("running", "mul"), _product_of))

@@ -62,6 +62,13 @@ def _restrided_by_numpy(a: ndarray, shape: tuple[int, ...], strides: tuple[int, 
     return np.lib.stride_tricks.as_strided(a, shape, strides)
 
 
+def as_meta(a: MetaArray, shape: Any, dtype: Any, strides: Any, skip: int = 0) -> MetaArray:
+    """The memory of `a` from `skip` bytes on, as elements of another numpy dtype."""
+    made = MetaArray(shape, dtype, strides, a.offset + skip)
+    made.base = a.base or a
+    return made
+
+
 def viewed(a: Any, shape: tuple[int, ...]) -> Any:
     """`a` reshaped without copying, or None when its strides do not allow that."""
     if type(a) is ndarray:
@@ -77,6 +84,8 @@ def viewed(a: Any, shape: tuple[int, ...]) -> Any:
 
 def view_strides(a: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Byte strides that make `a` look like `shape`, or None: each run of merged dimensions must be evenly spaced."""
+    if a.size == 0 and shape == a.shape:
+        return a.strides
     if a.size == 0 or _arrays.is_c_contiguous(a):
         return _arrays.contiguous_strides(shape, a.itemsize)
     strides = [0] * len(shape)
@@ -223,7 +232,7 @@ def _view_dtype(a, dtype):
         )
     if type(a) is MetaArray:
         shape = (*a.shape[:-1], a.shape[-1] * old // new) if a.ndim else ()
-        return MetaArray(shape, dtype.numpy)
+        return as_meta(a, shape, dtype.numpy, a.strides if old == new else (*a.strides[:-1], new))
     return a.view(dtype.numpy)
 
 
@@ -630,7 +639,7 @@ def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
         length = max(0, -(-(stop - start) // step))
         shape, strides = list(a.shape), list(a.strides)
         shape[d], strides[d] = length, strides[d] * step
-        return restrided(a, shape, strides, start * a.strides[d] if length else 0)
+        return restrided(a, shape, strides, min(start, a.shape[d]) * a.strides[d])
     return a[(*_BEFORE[d], slice(start, stop, step))] if d else a[start:stop:step]
 
 
@@ -714,7 +723,10 @@ def as_strided(input, size, stride, storage_offset=None):
 
 @as_strided.kernel
 def _as_strided(a, size, stride, offset):
-    raise RuntimeError("as_strided works on tensors")  # replaced by `run` below, which needs the storage
+    if type(a) is not MetaArray:
+        raise RuntimeError("as_strided works on tensors")  # replaced by `run` below, which needs the storage
+    skip = 0 if offset is None else offset * a.itemsize - a.offset
+    return restrided(a, size, [s * a.itemsize for s in stride], skip)
 
 
 def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
@@ -733,7 +745,7 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     if type(a) is MetaArray:
-        made = MetaArray(size, _arrays.plain_dtype(a.dtype), tuple(s * step for s in stride), offset * step)
+        made = _as_strided(a, size, stride, offset)
     else:
         buffer = storage_buffer(input)
         last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1

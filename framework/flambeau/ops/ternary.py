@@ -7,6 +7,7 @@ from typing import Any
 from flambeau_kernels.vocabulary import isfinite, isinf, isnan, maximum, minimum
 
 from .. import dtypes
+from .._arrays import address, ndarray
 from .._warn import warn_once
 from ..tensor import Tensor
 from ._promote import common, like_input, real_common, refuse, result_type
@@ -30,6 +31,25 @@ def _copy_dtype(op: Any, args: Any) -> Any:
 def overwrite(input, source):
     """`source` in the place of `input`: what ``copy_`` stores."""
     return source
+
+
+def _is_there(target: Any, args: Any) -> bool:
+    """Whether the source is `target` as it is in memory. PyTorch lets that be copied even to elements that share places."""
+    if not isinstance(args[0], Tensor) or type(target) is not Tensor:
+        return False
+    a, b = target._a, args[0]._a
+    if a.__class__ is not ndarray or b.__class__ is not ndarray or 0 not in a.strides:
+        return False
+    if a.dtype != b.dtype or address(a) != address(b):
+        return False
+    shape = (1,) * (a.ndim - b.ndim) + b.shape
+    strides = (0,) * (a.ndim - b.ndim) + b.strides
+    return len(shape) == a.ndim and all(
+        n == 1 or s == (0 if m == 1 else t) for n, s, m, t in zip(a.shape, a.strides, shape, strides, strict=True)
+    )
+
+
+overwrite.stores_what_is_there = _is_there
 
 
 def _where_dtype(op: Any, args: Any) -> Any:

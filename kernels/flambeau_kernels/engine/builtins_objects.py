@@ -76,12 +76,13 @@ def view_of(module: Module, name: str) -> None:
     """Add the builtin ``(source, array, op, rest, registered) -> object``: a new one with the record of `source`, and no node.
 
     Its link is ``(base, op, rest, link of the source)``, where a source without a link is the base itself. If `registered` is
-    True the record's fourth item, a list or None, gets a weak reference to it.
+    True the record's fourth item, a list or None, gets a weak reference to it. Arrays without elements are left to the caller.
     """
     code = _Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
     base = code.let("alloca ptr")
     source, array, op, rest, registered = code.start(5)
     code.require_object(source)
+    _require_elements(code, array)
     record, before = (code.let(f"load ptr, ptr {code.place(source, slot)}") for slot in ("record", "link"))
     for item in (record, before):
         code.require(code.let(f"icmp ne ptr {item}, null"))
@@ -136,6 +137,24 @@ def view_of(module: Module, name: str) -> None:
     code.label("made")
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())
+
+
+def _require_elements(code: _Code, array: str) -> None:
+    """No dimension of `array` may be 0, if it is an array of numpy's."""
+    code.branch(code.let(f"icmp eq ptr {code.field(array, pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"), "shaped", "filled")
+    code.label("shaped")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    lengths = code.field(array, pyabi.SHAPE, "ptr")
+    code.do("br label %length")
+    code.label("length")
+    code.do("%d = phi i64 [0, %shaped], [%d.next, %long]")
+    code.branch(code.let(f"icmp slt i64 %d, {ndim}"), "look", "filled")
+    code.label("look")
+    code.require(code.let(f"icmp ne i64 {code.element(lengths, '%d', 'i64')}, 0"))
+    code.do("br label %long")
+    code.label("long")
+    code.do("%d.next = add nuw nsw i64 %d, 1", "br label %length, !llvm.loop !0")
+    code.label("filled")
 
 
 def sizes_of(module: Module, name: str) -> None:

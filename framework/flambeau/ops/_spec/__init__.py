@@ -26,7 +26,14 @@ from .region import Geometry, Region
 from .shapes import broadcast_shapes, check_room, describe, host_only, need_int, sum_tensor_to, sum_to
 from .short import arrays_of
 from .view import view
-from .writing import check_inplace, check_moved, check_recorded, check_writable, refuse_other_dtype_out
+from .writing import (
+    check_inplace,
+    check_moved,
+    check_recorded,
+    check_writable,
+    out_of_shape,
+    refuse_other_dtype_out,
+)
 
 __all__ = [
     "CompositeOp",
@@ -58,6 +65,7 @@ __all__ = [
     "check_room",
     "describe",
     "need_int",
+    "out_of_shape",
     "elementwise",
     "floating_dtype",
     "host_only",

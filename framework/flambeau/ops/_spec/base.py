@@ -21,6 +21,7 @@ from .writing import (
     check_writable,
     forget_overwritten,
     refresh_saved_output,
+    with_dtype_of,
     write_out,
 )
 
@@ -81,6 +82,8 @@ class Op:
         # Orders of positional arguments that PyTorch's programs of old use; see `by_older_signature`.
         self.older: tuple[tuple[str, ...], ...] = ()
         self.other_dtype = ""  # what is said of an ``out`` of another dtype, where PyTorch has words for this op; {} is that dtype
+        self.cast_error: type[Exception] = RuntimeError  # raised where the result cannot be stored in an ``out`` of its dtype
+        self.dtype_of_out = False  # whether the dtype of an ``out`` is what `dtype` stands for
         self.deprecation = ""  # what the first call warns of
         self.overlap: dict[str, str] = {}
         self.fast_rule: Any = None
@@ -173,6 +176,8 @@ class Op:
 
     def run_out(self, out: Any, *args: Any) -> Any:
         """Compute into `out`, which is resized when its shape differs."""
+        if self.dtype_of_out and isinstance(out, Tensor):
+            args = with_dtype_of(self, out, args)
         result = self.enter_among_others(args)
         if isinstance(result, tuple):
             if not isinstance(out, (tuple, list)) or len(out) != len(result):

@@ -274,7 +274,7 @@ class ElementwiseOp(Op):
         args, compute, result, shape, place = self.prepare(args)
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
         check_out(self, out, result, device_of(out._a) if place == "cpu" and not out.is_meta else place_of(place), with_grad)
-        check_writable(self, out)
+        check_writable(self, out, out._a.shape != shape)
         if out.dtype is not result and self.qualified in OF_ITS_DTYPE:
             raise_other_dtype(self, result, out)
         refuse_partly_shared(self, out, args)
@@ -315,8 +315,11 @@ class ElementwiseOp(Op):
         same = a.shape == out.shape and a.strides == out.strides and a.dtype == out.dtype
         return not (same and _arrays.address(a) == _arrays.address(out))
 
+    # ``fn(target, args)``: whether each element gets the value it has, so that it does not matter if several lie at one place.
+    stores_what_is_there: Any = None
+
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
-        check_writable(self, target)
+        check_writable(self, target, self.stores_what_is_there is not None and self.stores_what_is_there(target, args))
         args, compute, result, shape, _ = self.prepare((target, *args))
         if shape != target._a.shape:
             raise RuntimeError(

@@ -22,6 +22,7 @@ from ...tensor import Tensor, bump, wrap, wrap_dim
 from .base import FUNCTION, METHOD, OUT, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions
+from .writing import with_dtype_of
 
 _new = object.__new__
 _FLOATS = (dtypes.float32, dtypes.float64)
@@ -133,6 +134,8 @@ class ReductionOp(Op):
 
     def run_out(self, out: Any, *args: Any) -> Any:
         input = args[0]
+        if self.dtype_of_out and isinstance(out, Tensor):
+            args = with_dtype_of(self, out, args)
         if _state.MARKED and isinstance(out, Tensor):
             refuse_write(out)
         if out.__class__ is Tensor and out._n is None and out._b is None and isinstance(input, Tensor) and out._v is not input._v:

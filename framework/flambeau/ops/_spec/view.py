@@ -11,11 +11,11 @@ import numpy as np
 from flambeau_kernels import small
 
 from ... import _state
-from ..._arrays import ndarray
+from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
 from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
-from ...tensor import Tensor, bump
+from ...tensor import Tensor, bump, storage_buffer
 from .base import VIEWED
 from .history import register_view, renew_views
 from .primitive import PrimitiveNode, PrimitiveOp
@@ -173,7 +173,7 @@ class ViewOp(PrimitiveOp):
 def _view_of(source: Tensor, array: Any, op: Any, rest: Any, registered: bool) -> Tensor:
     """What `small.view_of` makes: a view without a node, which the storage knows of if it is to be `registered`."""
     made = _new(Tensor)
-    made._a = array
+    made._a = array if array.__class__ is not ndarray or array.size else _placed(source, array, op, rest)
     made._v = source._v
     made._n = None
     before = source._b
@@ -181,6 +181,15 @@ def _view_of(source: Tensor, array: Any, op: Any, rest: Any, registered: bool) -
     if registered:
         register_view(made)
     return made
+
+
+def _placed(source: Tensor, array: ndarray, op: Any, rest: Any) -> ndarray:
+    """`array`, a view of `source` without elements, where it begins in memory: numpy forgets that, but `resize_` goes on there."""
+    a = source._a
+    strides = a.strides if a.size or any(a.strides) else contiguous_strides(a.shape, a.itemsize)
+    shadow = MetaArray(a.shape, a.dtype, strides, source.storage_offset() * a.itemsize)
+    made = op.kernel_rule(shadow, *rest)
+    return restride(array, made.shape, made.strides, made.offset, storage_buffer(source))
 
 
 class _Part:
@@ -205,6 +214,10 @@ class _Part:
         return (self.whole.interpreted if _state.INTERPRETED and _state.interpreted() else self.whole.run)(tensor, *args)[self.index]
 
     interpreted = run
+
+    def kernel_rule(self, a: Any, *args: Any) -> Any:
+        """The piece of the array `a`."""
+        return self.whole.kernel_rule(a, *args)[self.index]
 
     def record(self, made: Tensor, args: Any) -> None:
         node = PartNode()

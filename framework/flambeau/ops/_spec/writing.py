@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any
 
 import numpy as np
 
 import flambeau_kernels as kernels
 
-from ... import _state, dtypes
+from ... import _state, devices, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._inference import refuse_write
+from ..._warn import warn
 from ...autograd import tape
 from ...autograd.tape import Leaf, Node, Overwritten, is_of_nobody
 from ...tensor import Tensor, bump, device_of, wrap
 from .overlap import refuse_shared
 
 
-def check_writable(op: Any, target: Any) -> None:
-    """Raise as PyTorch does for in-place writes that autograd or the memory layout forbids."""
+def check_writable(op: Any, target: Any, resized: bool = False) -> None:
+    """Raise as PyTorch does for in-place writes that autograd or the memory layout forbids; the latter unless it is `resized` first."""
     if not isinstance(target, Tensor):
         raise TypeError(f"{op.said}_(): argument 'input' must be Tensor, not {type(target).__name__}")
     if _state.MARKED:
@@ -30,6 +33,13 @@ def check_writable(op: Any, target: Any) -> None:
     a = target._a
     if type(a) is ndarray and not a.flags.writeable:
         raise RuntimeError(f"{op.said}_: the memory of this tensor is read-only; clone() it before writing")
+    if not resized:
+        check_apart(target)
+
+
+def check_apart(target: Tensor) -> None:
+    """Raise RuntimeError if elements of `target` share a place because a dimension has steps of 0."""
+    a = target._a
     if a.size > 1 and 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -129,7 +139,7 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
-    check_writable(op, out)
+    check_writable(op, out, out._a.shape != result._a.shape)
     if out.dtype is not result.dtype and op.qualified in OF_ITS_DTYPE:
         raise_other_dtype(op, result.dtype, out)
     if args:
@@ -142,16 +152,69 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     return out
 
 
+def with_dtype_of(op: Any, out: Tensor, args: Any) -> Any:
+    """`args` with the dtype of `out` as `dtype`. Raises: RuntimeError if they have another."""
+    at = op.params.index("dtype")
+    if args[at] is None and isinstance(args[0], Tensor) and args[0].dtype is out.dtype and out.dtype.category >= dtypes.FLOATING:
+        return args                                   # it is that anyway
+    if args[at] is not None and dtypes.as_dtype(args[at]) is not out.dtype:
+        raise_other_dtype(op, dtypes.as_dtype(args[at]), out)
+    return (*args[:at], out.dtype, *args[at + 1 :])
+
+
 def check_out(op: Any, out: Tensor, result: Any, place: Any, with_grad: bool) -> None:
-    if with_grad or (out._n is not None and _state.grad_enabled()):
-        raise RuntimeError(
-            f"{op.said}(): functions with out=... arguments don't support automatic differentiation, "
-            "but one of the arguments requires grad."
-        )
+    if with_grad:
+        raise_unrecorded(op.said)
+    check_unrecorded(op.said, out)
     if not dtypes.can_cast(result, out.dtype):
-        raise RuntimeError(f"{op.said}: {cannot_be_cast(result, out.dtype)}")
+        raise op.cast_error(f"{op.said}: {cannot_be_cast(result, out.dtype)}")
     if device_of(out._a) != place:
         raise RuntimeError(f"{op.said}: Expected out on device {place}, but it is on {out.device}")
+
+
+def check_unrecorded(said: str, out: Tensor) -> None:
+    """Raise RuntimeError if `out` has a history, which functions that write it do not continue."""
+    if out._n is not None and _state.grad_enabled():
+        raise_unrecorded(said)
+
+
+def raise_unrecorded(said: str) -> None:
+    raise RuntimeError(
+        f"{said}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+    )
+
+
+def out_of_shape(said: str, out: Any, shape: tuple[int, ...], dtype: Any = None, device: Any = None, fit: str = "shape") -> Tensor:
+    """`out`, which a function without tensor operands is about to write, with `shape`.
+
+    Args:
+        dtype, device: what was asked for, if anything; `out` has to have it.
+        fit: "shape": any other shape is changed without a word, as PyTorch's factories do. "count": any shape of as many elements
+            stays. "range": that too, and other counts are warned of.
+    Raises: TypeError, RuntimeError before anything has changed.
+    """
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{said}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if dtype is not None and dtypes.as_dtype(dtype) is not out.dtype:
+        wanted, given = dtypes.scalar_type(dtypes.as_dtype(dtype)), dtypes.scalar_type(out.dtype)
+        raise RuntimeError(f"{said}: dtype {wanted} does not match dtype of out parameter ({given})")
+    if device is not None and devices.device(device).type != out.device.type:
+        raise RuntimeError(f"{said}: device type {devices.device(device).type} does not match device type of out parameter ({out.device})")
+    check_unrecorded(said, out)
+    from ...storage import give_shape
+
+    count = math.prod(shape)
+    fits = out._a.shape == shape if fit == "shape" else out._a.size == count
+    check_writable(_Named(said), out, True)
+    if not fits:
+        if fit == "range" and out._a.size:
+            warn(
+                f"The number of elements in the out tensor of shape {list(out.shape)} is {out._a.size} which does not match the computed "
+                f"number of elements {count}. {said} resizes it to one dimension. Rounding may be why; give an out of that size, or an "
+                "empty one."
+            )
+        give_shape(out, shape)
+    return out
 
 
 def refuse_other_dtype_out(op: Any, wanted: Any = None) -> None:
@@ -170,15 +233,15 @@ def refuse_other_dtype_out(op: Any, wanted: Any = None) -> None:
 
 
 def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
-    if out._a.size:
-        import warnings
+    from ...storage import give_shape
 
+    if out._a.size:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
             f"the required output shape {list(shape)}. Give {op.said} an out of that shape, or an empty one.",
             stacklevel=4,
         )
-    out.resize_(shape)
+    give_shape(out, shape)
 
 
 def forget_overwritten(node: Node, target: Tensor) -> None:
