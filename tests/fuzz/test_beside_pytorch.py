@@ -1,0 +1,19 @@
+"""The searches over random calls of ops and random modules, for some seconds; the commands beside it are for more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(("command", "count"), [("ops", 1200), ("modules", 300)])
+def test_random_programs_end_as_pytorch_ends_them(command: str, count: int, oracle: Any, fresh_python: Any) -> None:
+    said = fresh_python(HERE / f"{command}.py", f"--{'calls' if command == 'ops' else command}", count, "--seed", 1)
+
+    assert " 0 failures (abort 0, hang 0," in said, said
+    assert int(said.rpartition(" programs")[0].rpartition(" ")[2]) > count / 2, said
+    assert int(said.rpartition(" answered by both")[0].rpartition(" ")[2]) > count / 4, said
