@@ -113,3 +113,16 @@ def _entries(n: int, diag: int) -> int:
     """How many entries an n x n matrix has on and below diagonal `diag`."""
     return sum(min(max(row + diag + 1, 0), n) for row in range(n))
 
+
+
+# -- helpers that distributions of other packages import -----------------------------------------------------------------
+
+
+def _standard_normal(shape: Any, dtype: Any, device: Any) -> fb.Tensor:
+    """Draws from the normal distribution with mean 0 and variance 1."""
+    return fb.randn(tuple(shape), dtype=dtype, device=device)
+
+
+def _sum_rightmost(value: fb.Tensor, dim: int) -> fb.Tensor:
+    """`value` summed over its last `dim` dimensions."""
+    return value if dim == 0 else value.reshape(*value.shape[:-dim], -1).sum(-1)

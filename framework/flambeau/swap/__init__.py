@@ -34,7 +34,13 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
-_torch = Alias("torch", "flambeau", f"{_missing.API_VERSION}.0+flambeau", hidden=frozenset({"swap"}))
+_torch = Alias(
+    "torch",
+    "flambeau",
+    f"{_missing.API_VERSION}.0+flambeau",
+    hidden=frozenset({"swap"}),
+    homes={"ops": "flambeau._ops"},  # `flambeau.ops` is where operations are declared
+)
 
 
 class Report(list[Asked]):

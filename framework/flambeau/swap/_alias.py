@@ -12,10 +12,10 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import CodeType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 from .. import _missing
@@ -45,12 +45,21 @@ class Alias(MetaPathFinder):
         package: the package they get, `flambeau`.
         version: what `name.__version__` and the package metadata say.
         hidden: submodules of `package` that are not part of `name`.
+        homes: attributes of `name` that `package` has elsewhere: their modules, where they have the same name.
     """
 
-    def __init__(self, name: str, package: str, version: str, hidden: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        name: str,
+        package: str,
+        version: str,
+        hidden: frozenset[str] = frozenset(),
+        homes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.name, self.package = name, package
         self.version = TorchVersion(version)
-        self.hidden = hidden
+        self.hidden = hidden | homes.keys()
+        self.homes = homes
         self._displaced: dict[str, Any] = {}
         self._adopted: dict[ModuleType, Any] = {}
         self._stand_ins: list[ModuleType] = []
@@ -300,7 +309,7 @@ class _FacadeLoader(_Loader):
         module.__doc__ = package.__doc__
         module.__version__ = alias.version  # type: ignore[attr-defined]
         module.__dict__.update((key, value) for key, value in vars(package).items() if key not in kept_out)
-        module.__getattr__ = alias.getattr_for(module, alias.name, _forwarding(module, package, kept_out))  # type: ignore[method-assign]
+        module.__getattr__ = alias.getattr_for(module, alias.name, _forwarding(module, package, kept_out, alias.homes))  # type: ignore[method-assign]
         module.__dir__ = lambda: sorted((set(dir(package)) - alias.hidden) | vars(module).keys())  # type: ignore[method-assign]
         alias.adopt_loaded()
 
@@ -368,10 +377,16 @@ def _inspectable(real: str) -> Any:
     return spec.loader
 
 
-def _forwarding(module: ModuleType, package: ModuleType, kept_out: frozenset[str]) -> _Getattr:
+def _forwarding(
+    module: ModuleType, package: ModuleType, kept_out: frozenset[str], homes: Mapping[str, str]
+) -> _Getattr:
     """Ask the package for what it loads on first use; keep what it keeps, so the next access is direct."""
 
     def forward(name: str) -> Any:
+        if name in homes:
+            found = getattr(importlib.import_module(homes[name]), name)
+            vars(module)[name] = found
+            return found
         if name in kept_out:
             raise AttributeError(name=name, obj=package)
         value = getattr(package, name)

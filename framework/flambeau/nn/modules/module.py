@@ -30,7 +30,7 @@ __all__ = [
 Tensor = fb.Tensor
 T_destination = TypeVar("T_destination", bound=dict[str, Any])
 
-_EXTRA_STATE = "_extra_state"
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 # Made when first asked for. Most modules never have a hook, and a module is made without any of these.
 _HOOK_TABLES_OF_CALLS = frozenset(
@@ -989,7 +989,7 @@ class Module:
             if tensor is not None:
                 destination[prefix + name] = tensor if keep_vars else tensor.detach()
         if type(self).get_extra_state is not Module.get_extra_state:
-            destination[prefix + _EXTRA_STATE] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def _own_state(self) -> dict[str, Any]:
         """This module's parameters and persistent buffers by name, None where only the name is reserved."""
@@ -1062,7 +1062,7 @@ class Module:
                 error_msgs.append(
                     f"{key}: {error}" if not str(error).startswith("size mismatch") else str(error)
                 )
-        self._load_extra_state(state_dict, prefix + _EXTRA_STATE, strict, missing_keys, unexpected_keys)
+        self._load_extra_state(state_dict, prefix + _EXTRA_STATE_KEY_SUFFIX, strict, missing_keys, unexpected_keys)
         if strict:
             unexpected_keys.extend(
                 key
@@ -1113,7 +1113,7 @@ class Module:
 
     def _expects(self, path: str, own: dict[str, Any]) -> bool:
         """Whether `path`, taken from a state_dict, leads to something of this module or below."""
-        if path == _EXTRA_STATE:
+        if path == _EXTRA_STATE_KEY_SUFFIX:
             return True  # judged by `_load_extra_state`
         name, dot, _ = path.partition(".")
         return name in self._modules if dot else name in own

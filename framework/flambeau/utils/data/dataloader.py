@@ -457,3 +457,7 @@ class _WorkerIterator(_Iterator):
         # What comes next from this iterator is its end.
         self._owner.clear()
         self._due = self._sent
+
+
+# PyTorch's names of the iterators, which other packages derive from or test for.
+_BaseDataLoaderIter, _SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter = _Iterator, _LocalIterator, _WorkerIterator

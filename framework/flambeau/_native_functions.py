@@ -1,0 +1,521 @@
+"""Functions that PyTorch offers at the top level in the form its operators have: reductions as numbers, weights as flat lists.
+
+Each is a way to call a function that `nn.functional`, `linalg` or a layer has under its own name and documents. Without a
+`reduction` a loss is not reduced, unlike there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flambeau as fb
+
+from . import _missing
+
+__all__ = [
+    "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
+    "cudnn_is_acceptable", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
+    "fake_quantize_per_tensor_affine", "frobenius_norm", "get_device", "gru", "gru_cell", "hinge_embedding_loss",
+    "is_vulkan_available", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "native_dropout", "norm_except_dim",
+    "nuclear_norm", "pairwise_distance", "pdist", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",
+    "segment_reduce", "spmm", "triplet_margin_loss", "unsafe_split_with_sizes",
+]  # fmt: skip
+
+_REDUCTIONS = ("none", "mean", "sum")
+_MODES = ("sum", "mean", "max")
+
+
+def _word(name: str, reduction: Any) -> str:
+    """The word for a reduction given as the number that operators use."""
+    if reduction not in (0, 1, 2):
+        raise RuntimeError(f"{name}: reduction must be 0 (none), 1 (mean) or 2 (sum), got {reduction!r}")
+    return _REDUCTIONS[reduction]
+
+
+# -- distances, losses ---------------------------------------------------------------------------------------------------
+
+
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    """See `nn.functional.bilinear`."""
+    return fb.nn.functional.bilinear(input1, input2, weight, bias)
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """See `nn.functional.cosine_similarity`."""
+    return fb.nn.functional.cosine_similarity(x1, x2, dim, eps)
+
+
+def pdist(input: Any, p: float = 2) -> Any:
+    """See `nn.functional.pdist`."""
+    return fb.nn.functional.pdist(input, p)
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2, eps: float = 1e-6, keepdim: bool = False) -> Any:
+    """See `nn.functional.pairwise_distance`."""
+    return fb.nn.functional.pairwise_distance(x1, x2, p, eps, keepdim)
+
+
+
+def ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 0,
+    zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """See `nn.functional.ctc_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
+    word = _word("ctc_loss", reduction)
+    return fb.nn.functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, word, zero_infinity)
+
+
+def kl_div(input: Any, target: Any, reduction: int = 0, *, log_target: bool = False) -> Any:
+    """See `nn.functional.kl_div`; `reduction` is 0, 1 or 2 for "none", "mean" over all elements, or "sum"."""
+    # `nn.functional.kl_div` warns that its mean is not the divergence; the operator does not.
+    loss = fb.nn.functional.kl_div(input, target, reduction="none", log_target=log_target)
+    word = _word("kl_div", reduction)
+    return loss if word == "none" else getattr(loss, word)()
+
+
+def binary_cross_entropy_with_logits(
+    input: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = 0
+) -> Any:
+    """See `nn.functional.binary_cross_entropy_with_logits`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
+    word = _word("binary_cross_entropy_with_logits", reduction)
+    loss = fb.nn.functional.binary_cross_entropy_with_logits
+    return loss(input, target, weight, pos_weight=pos_weight, reduction=word)
+
+
+def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 0) -> Any:
+    """See `nn.functional.cosine_embedding_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
+    word = _word("cosine_embedding_loss", reduction)
+    return fb.nn.functional.cosine_embedding_loss(input1, input2, target, margin=margin, reduction=word)
+
+
+def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, reduction: int = 0) -> Any:
+    """See `nn.functional.hinge_embedding_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
+    word = _word("hinge_embedding_loss", reduction)
+    return fb.nn.functional.hinge_embedding_loss(input, target, margin=margin, reduction=word)
+
+
+def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 0) -> Any:
+    """See `nn.functional.margin_ranking_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
+    word = _word("margin_ranking_loss", reduction)
+    return fb.nn.functional.margin_ranking_loss(input1, input2, target, margin=margin, reduction=word)
+
+
+def poisson_nll_loss(input: Any, target: Any, log_input: bool, full: bool, eps: float, reduction: int) -> Any:
+    """See `nn.functional.poisson_nll_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
+    word = _word("poisson_nll_loss", reduction)
+    return fb.nn.functional.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=word)
+
+
+def triplet_margin_loss(
+    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
+    reduction: int = 0,
+) -> Any:  # fmt: skip
+    """See `nn.functional.triplet_margin_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
+    settings = {"margin": margin, "p": p, "eps": eps, "swap": swap}
+    word = _word("triplet_margin_loss", reduction)
+    return fb.nn.functional.triplet_margin_loss(anchor, positive, negative, reduction=word, **settings)
+
+
+# -- embeddings ----------------------------------------------------------------------------------------------------------
+
+
+def embedding_bag(
+    weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """See `nn.functional.embedding_bag`; `mode` is 0, 1 or 2 for "sum", "mean" or "max".
+
+    Returns: the bags; the bag of each index; how many indices that count each bag has; and for "max" the row that each element
+        comes from, else the same as the third.
+    """
+    if mode not in (0, 1, 2):
+        raise RuntimeError(f"embedding_bag: mode must be 0 (sum), 1 (mean) or 2 (max), got {mode!r}")
+    bags = fb.nn.functional.embedding_bag(
+        indices, weight, offsets, None, 2.0, scale_grad_by_freq, _MODES[mode], sparse, per_sample_weights, include_last_offset,
+        padding_idx,
+    )  # fmt: skip
+    starts = offsets[:-1] if include_last_offset else offsets
+    places = fb.arange(indices.numel(), dtype=indices.dtype, device=indices.device)
+    bag_of = fb.searchsorted(starts.contiguous(), places, right=True).to(indices.dtype) - 1
+    counted = bag_of if padding_idx is None else bag_of[indices != padding_idx % weight.shape[0]]
+    sizes = fb.bincount(counted, minlength=starts.numel()).to(indices.dtype)
+    if mode != 2:
+        return bags, bag_of, sizes, sizes
+    return bags, bag_of, sizes, _rows_of_maxima(bags, weight, indices, bag_of, padding_idx)
+
+
+def _rows_of_maxima(bags: Any, weight: Any, indices: Any, bag_of: Any, padding_idx: int | None) -> Any:
+    """For each element of `bags` the row of `weight` that it comes from: the first in its bag, 0 for empty bags."""
+    rows = fb.zeros(bags.shape, dtype=indices.dtype, device=indices.device)
+    with fb.no_grad():
+        for place in range(indices.numel() - 1, -1, -1):
+            row, bag = int(indices[place]), int(bag_of[place])
+            if padding_idx is None or row != padding_idx % weight.shape[0]:
+                rows[bag] = fb.where(weight[row] == bags[bag], row, rows[bag])
+    return rows
+
+
+def embedding_renorm_(input: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
+    """Scale the rows of `input` that `indices` name down to `max_norm` where their `norm_type`-norm is larger, in place."""
+    with fb.no_grad():  # a lookup scales the rows it names
+        fb.nn.functional.embedding(indices, input, max_norm=max_norm, norm_type=norm_type)
+    return input
+
+
+# -- recurrent layers ----------------------------------------------------------------------------------------------------
+
+
+def _recurrent_layers(
+    mode: str, input: Any, initial: Any, flat: Sequence[Any], rest: Sequence[Any], batch_sizes: Any
+) -> tuple[Any, Any]:
+    from .nn.modules import _recurrent
+
+    has_biases, num_layers, dropout, train, bidirectional, *batch_first = rest
+    places = num_layers * (1 + bool(bidirectional))
+    projected = len(flat) == places * (3 + 2 * bool(has_biases))
+    weights = _recurrent.weights_of(flat, bool(has_biases), projected)
+    turned = bool(batch_first and batch_first[0])
+    if turned:
+        input = input.transpose(0, 1)
+    sizes = None if batch_sizes is None else batch_sizes.tolist()
+    out, last = _recurrent.run(mode, input, sizes, initial, weights, num_layers, dropout, train, bool(bidirectional))
+    return out.transpose(0, 1) if turned else out, last
+
+
+
+def lstm(input: Any, *args: Any) -> tuple[Any, Any, Any]:
+    """The layers of `nn.LSTM`.
+
+    Args:
+        input: the sequence, or the data of a packed one.
+        args: ``hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first``; with packed data
+            ``batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional``. `hx` is the pair (h, c), `params`
+            the flat list of weights as the module has them.
+    Returns: outputs, last h, last c.
+    """
+    packed = not isinstance(args[0], (list, tuple))
+    sizes, (hx, params, *rest) = (args[0], args[1:]) if packed else (None, args)
+    out, last = _recurrent_layers("LSTM", input, tuple(hx), params, rest, sizes)
+    return out, last[0], last[1]
+
+
+def _one_state(mode: str, input: Any, args: Sequence[Any]) -> tuple[Any, Any]:
+    packed = isinstance(args[1], fb.Tensor)
+    sizes, (hx, params, *rest) = (args[0], args[1:]) if packed else (None, args)
+    out, last = _recurrent_layers(mode, input, (hx,), params, rest, sizes)
+    return out, last[0]
+
+
+def gru(input: Any, *args: Any) -> tuple[Any, Any]:
+    """The layers of `nn.GRU`; arguments as of `lstm`, with one tensor for `hx`. Returns: outputs, last h."""
+    return _one_state("GRU", input, args)
+
+
+def rnn_tanh(input: Any, *args: Any) -> tuple[Any, Any]:
+    """The layers of `nn.RNN` with tanh; arguments as of `gru`. Returns: outputs, last h."""
+    return _one_state("RNN_TANH", input, args)
+
+
+def rnn_relu(input: Any, *args: Any) -> tuple[Any, Any]:
+    """The layers of `nn.RNN` with relu; arguments as of `gru`. Returns: outputs, last h."""
+    return _one_state("RNN_RELU", input, args)
+
+
+def _cell(mode: str, input: Any, state: tuple[Any, ...], weights: tuple[Any, ...]) -> tuple[Any, ...]:
+    from .ops.recurrent import Weights, step
+
+    return step(mode, input, state, Weights(*weights))
+
+
+def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> tuple[Any, Any]:
+    """One step of `nn.LSTMCell` from the state `hx`, a pair; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h and c."""
+    h, c = _cell("LSTM", input, tuple(hx), (w_ih, w_hh, b_ih, b_hh))
+    return h, c
+
+
+def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step of `nn.GRUCell` from the state `hx`; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h."""
+    return _cell("GRU", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+
+
+def rnn_tanh_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step of `nn.RNNCell` with tanh from the state `hx`; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h."""
+    return _cell("RNN_TANH", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+
+
+def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step of `nn.RNNCell` with relu from the state `hx`; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h."""
+    return _cell("RNN_RELU", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
+
+
+# -- reductions, norms ---------------------------------------------------------------------------------------------------
+
+_SEGMENT_REDUCTIONS = {
+    "sum": ("sum", 0.0), "mean": ("mean", None), "prod": ("prod", 1.0), "max": ("amax", -float("inf")),
+    "min": ("amin", float("inf")), "amax": ("amax", -float("inf")), "amin": ("amin", float("inf")),
+}  # fmt: skip
+
+
+def segment_reduce(
+    data: Any, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False,
+    initial: Any = None,
+) -> Any:  # fmt: skip
+    """`data` reduced over consecutive segments of dimension `axis`.
+
+    Args:
+        data: floating.
+        reduce: "sum", "mean", "prod", "max" or "min".
+        lengths: the number of elements in each segment, in the last dimension; the others are those of `data` before `axis`.
+        offsets: where segments begin, and the end of the last, instead of `lengths`.
+        indices: not built.
+        axis: the last dimension of `lengths`.
+        unsafe: do not check that lengths add up to the size of `axis`.
+        initial: a first operand of each reduction. Empty segments give it; without it, 0, nan (mean), 1, -inf or inf.
+    Returns: `data` with the number of segments for the size of `axis`.
+    Raises: RuntimeError without lengths and offsets, for another word, or for lengths that do not add up.
+    """
+    if reduce not in _SEGMENT_REDUCTIONS:
+        raise RuntimeError(f"segment_reduce: reduce must be one of {', '.join(_SEGMENT_REDUCTIONS)}, got {reduce!r}")
+    if indices is not None:
+        raise _missing.not_built("segment_reduce(indices=...)", "give lengths or offsets")
+    if lengths is None and offsets is None:
+        raise RuntimeError("segment_reduce: either lengths or offsets must be given")
+    lengths = offsets.diff(dim=-1) if lengths is None else lengths
+    if axis % data.dim() != lengths.dim() - 1:
+        raise RuntimeError(f"segment_reduce: axis must be the last dimension of lengths, {lengths.dim() - 1}, got {axis}")
+    sums = lengths.sum(-1)
+    if not unsafe and offsets is None and ((sums != data.shape[axis]).any() or (lengths < 0).any()):
+        raise RuntimeError(f"segment_reduce: lengths add up to {sums.tolist()}, data has {data.shape[axis]} along axis {axis}")
+    if axis:
+        rows = zip(data.reshape(-1, *data.shape[axis:]), lengths.reshape(-1, lengths.shape[-1]), strict=True)
+        made = [_segments(row, counts.tolist(), reduce, initial) for row, counts in rows]
+        return fb.stack(made).reshape(*lengths.shape, *data.shape[axis + 1 :])
+    return _segments(data, lengths.tolist(), reduce, initial)
+
+
+def _segments(data: Any, lengths: list[int], reduce: str, initial: Any) -> Any:
+    """The reductions of the segments of one row of `segment_reduce`, along the first dimension."""
+    word, neutral = _SEGMENT_REDUCTIONS[reduce]
+    made, start = [], 0
+    for length in lengths:
+        part = data[start : start + length]
+        start += length
+        first = neutral if initial is None else initial
+        if length == 0:
+            made.append(data.new_full(data.shape[1:], float("nan") if first is None else float(first)))
+        elif word == "mean":
+            made.append((part.sum(0) + (0 if initial is None else initial)) / length)
+        elif initial is None:
+            made.append(getattr(part, word)(0))
+        else:
+            made.append(getattr(fb.cat([part.new_full((1, *part.shape[1:]), float(initial)), part]), word)(0))
+    return fb.stack(made) if made else data.new_zeros((0, *data.shape[1:]))
+
+
+def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
+    """The `pow`-norm of `v` over all dimensions but `dim` (-1: over all), with their sizes 1."""
+    if dim == -1:
+        return v.norm(pow)
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
+    return fb.linalg.vector_norm(v, pow, others, keepdim=True) if others else v.abs()
+
+
+def _weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
+    """`v` scaled to have the norm `g` over all dimensions but `dim`."""
+    return v * (g / norm_except_dim(v, 2, dim))
+
+
+def frobenius_norm(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """The square root of the sum of squares over `dim`, all dimensions where it is empty."""
+    return fb.linalg.vector_norm(input, 2, dim if isinstance(dim, int) or dim else None, keepdim)
+
+
+def nuclear_norm(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The sum of singular values of the matrices in the two dimensions `dim`, the only two where it is not given."""
+    if isinstance(dim, bool):
+        dim, keepdim = None, dim
+    return fb.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
+
+
+# -- the rest ------------------------------------------------------------------------------------------------------------
+
+
+def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+    """`input` with elements zeroed with probability `p` and the others scaled by ``1 / (1 - p)``, and the mask of the others.
+
+    `train` False changes nothing.
+    """
+    if train is False or p == 0:
+        return input.clone(), fb.ones_like(input, dtype=fb.bool)
+    mask = fb.empty_like(input).bernoulli_(1 - p).to(fb.bool)
+    return input * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
+
+
+def spmm(input: Any, mat2: Any) -> Any:
+    """The product of two matrices. See `mm`."""
+    return fb.mm(input, mat2)
+
+
+def unsafe_split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+    """Copies of the parts that `split_with_sizes` gives, of sizes `split_sizes` along `dim`."""
+    return tuple(part.clone() for part in fb.split_with_sizes(input, split_sizes, dim))
+
+
+def get_device(input: Any) -> int:
+    """The number of the device of `input`, -1 for the CPU."""
+    return input.get_device()
+
+
+def is_vulkan_available() -> bool:
+    """Whether there is a Vulkan device: none is supported."""
+    return False
+
+
+def cudnn_is_acceptable(tensor: Any) -> bool:
+    """Whether cuDNN would compute with `tensor`: it is not used."""
+    return False
+
+
+def _shape_as_tensor(self: Any) -> Any:
+    """The sizes of a tensor as a tensor of int64."""
+    return fb.tensor(list(self.shape), dtype=fb.int64)
+
+
+def _softmax(input: Any, dim: int, half_to_float: bool) -> Any:
+    return fb.softmax(input, dim, dtype=fb.float32 if half_to_float else None)
+
+
+def _log_softmax(input: Any, dim: int, half_to_float: bool) -> Any:
+    return fb.log_softmax(input, dim, dtype=fb.float32 if half_to_float else None)
+
+
+# -- quantization as it will round ---------------------------------------------------------------------------------------
+
+
+def _check_range(name: str, input: Any, quant_min: int, quant_max: int) -> None:
+    if not input.is_floating_point():
+        raise NotImplementedError(f"{name}: input must be floating, got {input.dtype}")
+    if quant_min > quant_max:
+        raise RuntimeError(f"{name}: quant_min must not exceed quant_max, got {quant_min} and {quant_max}")
+
+
+def _rounding() -> Any:
+    class FakeQuantize(fb.autograd.Function):
+        """Round to the grid; gradients pass where nothing was clamped."""
+
+        @staticmethod
+        def forward(ctx: Any, input: Any, scale: Any, zero_point: Any, low: int, high: int) -> Any:
+            steps = fb.round(input * (1 / scale) + zero_point) if isinstance(scale, fb.Tensor) else _steps(input, scale, zero_point)
+            ctx.save_for_backward((steps >= low) & (steps <= high))
+            # nan rounds to the lowest step.
+            return (fb.nan_to_num(steps, nan=low).clamp(low, high) - zero_point) * scale
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            (inside,) = ctx.saved_tensors
+            return grads[0] * inside, None, None, None, None
+
+    return FakeQuantize
+
+
+def _steps(input: Any, scale: float, zero_point: int) -> Any:
+    inverse = fb.tensor(1.0) / fb.tensor(scale, dtype=fb.float32)
+    return fb.round(input * inverse + zero_point)
+
+
+def fake_quantize_per_tensor_affine(input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:
+    """`input` rounded to ``(q - zero_point) * scale`` for integers q from `quant_min` to `quant_max`; nan to the lowest.
+
+    The gradient is 1 where nothing was clamped and 0 elsewhere.
+
+    Raises: RuntimeError if `zero_point` is outside of the range or the range is empty; NotImplementedError unless floating.
+    """
+    name = "fake_quantize_per_tensor_affine"
+    _check_range(name, input, quant_min, quant_max)
+    if not isinstance(zero_point, fb.Tensor) and not quant_min <= zero_point <= quant_max:
+        raise RuntimeError(f"{name}: zero_point must lie between quant_min {quant_min} and quant_max {quant_max}, got {zero_point}")
+    return _rounding().apply(input, scale, zero_point, quant_min, quant_max)
+
+
+def fake_quantize_per_channel_affine(
+    input: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int
+) -> Any:
+    """As `fake_quantize_per_tensor_affine`, with a scale and a zero point for each index of dimension `axis`.
+
+    Args:
+        scale: one float32 for each index of `axis`.
+        zero_point: one int32 or floating number for each index of `axis`.
+        quant_min, quant_max: the lowest and highest integer.
+    Raises: RuntimeError for other sizes or dtypes, or a zero point outside of the range.
+    """
+    name = "fake_quantize_per_channel_affine"
+    _check_range(name, input, quant_min, quant_max)
+    if zero_point.dtype not in (fb.int32, fb.float32, fb.float16):
+        raise RuntimeError(f"{name}: zero_point must be int32, float32 or float16, got {zero_point.dtype}")
+    if scale.shape != (input.shape[axis],) or zero_point.shape != scale.shape:
+        raise RuntimeError(
+            f"{name}: scale and zero_point must have {input.shape[axis]} elements, got {tuple(scale.shape)} and {tuple(zero_point.shape)}"
+        )
+    if ((zero_point < quant_min) | (zero_point > quant_max)).any():
+        raise RuntimeError(f"{name}: zero_point must lie between quant_min {quant_min} and quant_max {quant_max}")
+    shape = [-1 if d == axis % input.dim() else 1 for d in range(input.dim())]
+    return _rounding().apply(input, scale.reshape(shape), zero_point.reshape(shape), quant_min, quant_max)
+
+
+# -- checks --------------------------------------------------------------------------------------------------------------
+
+
+def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
+    """Raise `error_type` with the text that `message()` gives, unless `cond` holds. Raises: TypeError if `cond` is no bool."""
+    if not isinstance(cond, bool):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if cond:
+        return
+    if message is None:
+        raise error_type("Expected cond to be True, but got False.")
+    if not callable(message):
+        raise TypeError("message must be a callable")
+    raise error_type(str(message()))
+
+
+def _check(cond: Any, message: Any = None) -> None:
+    """Raise RuntimeError with the text that `message()` gives, unless `cond` holds."""
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_index(cond: Any, message: Any = None) -> None:
+    """As `_check`, with IndexError."""
+    _check_with(IndexError, cond, message)
+
+
+def _check_value(cond: Any, message: Any = None) -> None:
+    """As `_check`, with ValueError."""
+    _check_with(ValueError, cond, message)
+
+
+def _check_type(cond: Any, message: Any = None) -> None:
+    """As `_check`, with TypeError."""
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: Any = None) -> None:
+    """As `_check`, with NotImplementedError."""
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_is_size(i: int, message: Any = None, *, max: int | None = None) -> None:
+    """Raise RuntimeError unless `i` may be a size: at least 0, and at most `max`."""
+    _check(i >= 0 and (max is None or i <= max), message)
+
+
+def _check_tensor_all_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
+    """As `_check_with`, for all elements of a tensor."""
+    if not isinstance(cond, fb.Tensor) or cond.dtype != fb.bool:
+        raise TypeError(f"cond must be a tensor of bool, but got {getattr(cond, 'dtype', type(cond))}")
+    _check_with(error_type, bool(cond.all()), message)
+
+
+def _check_tensor_all(cond: Any, message: Any = None) -> None:
+    """As `_check`, for all elements of a tensor."""
+    _check_tensor_all_with(RuntimeError, cond, message)

@@ -1,0 +1,98 @@
+"""`torch.ops`: operators by namespace, name and overload."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import flambeau as fb
+from flambeau import _ops
+
+aten = _ops.ops.aten
+
+
+def test_an_overload_is_named_hashed_and_called():
+    add = aten.add.Tensor
+
+    assert (str(add), add.name(), add.__name__, add.namespace) == ("aten.add.Tensor", "aten::add.Tensor", "add.Tensor", "aten")
+    assert aten.mm.default.name() == "aten::mm"
+    assert repr(add) == "<OpOverload(op='aten.add', overload='Tensor')>"
+    assert aten.add.Tensor is add
+    assert {add: 1}[aten.add.Tensor] == 1
+    assert add is not aten.add.Scalar
+    assert add.overloadpacket is aten.add
+    assert add(fb.ones(1), fb.ones(1), alpha=2).tolist() == [3]
+    assert isinstance(add, _ops.OpOverload)
+    assert isinstance(aten.add, _ops.OpOverloadPacket)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "expected"),
+    [
+        (aten.sum.dim_IntList, (fb.ones(2, 2), [0]), [2, 2]),
+        (aten.slice.Tensor, (fb.arange(5), 0, 1, 4, 2), [1, 3]),
+        (aten.view.default, (fb.arange(4), [2, 2]), [[0, 1], [2, 3]]),
+        (aten.relu_.default, (fb.tensor([-1.0, 2.0]),), [0, 2]),
+        (aten.mse_loss.default, (fb.ones(2), fb.zeros(2), 2), 2),
+        (aten.index.Tensor, (fb.arange(4).reshape(2, 2), [None, fb.tensor([1])]), [[1], [3]]),
+        (aten.linalg_vector_norm.default, (fb.tensor([3.0, 4.0]),), 5),
+        (aten._softmax.default, (fb.zeros(2), 0, False), [0.5, 0.5]),
+        (aten.embedding.default, (fb.arange(4.0).reshape(2, 2), fb.tensor([1])), [[2, 3]]),
+        (aten.sym_size.int, (fb.ones(2, 3), 1), 3),
+        (aten.mul.Scalar, (fb.ones(2), 3), [3, 3]),
+    ],
+)
+def test_operators_compute_what_their_public_functions_do(operator, arguments, expected):
+    found = operator(*arguments)
+
+    assert (found.tolist() if isinstance(found, fb.Tensor) else found) == expected
+
+
+def test_the_first_argument_is_called_self():
+    assert aten.add.Tensor(self=fb.ones(1), other=fb.ones(1)).tolist() == [2]
+
+
+def test_a_copy_has_the_dtype_asked_for():
+    assert aten._to_copy.default(fb.ones(2), dtype=fb.float64).dtype == fb.float64
+
+
+def test_unknown_names_are_attribute_errors_and_unbuilt_operators_refuse_the_call():
+    with pytest.raises(AttributeError, match=r"'aten\.add' has no overload name 'nope'"):
+        aten.add.nope  # noqa: B018  # asking is the test
+    with pytest.raises(AttributeError, match="'no_such_operator'"):
+        aten.no_such_operator  # noqa: B018  # asking is the test
+    with pytest.raises(NotImplementedError, match=r"ops\.aten\._cudnn_rnn is not built yet"):
+        aten._cudnn_rnn.default()
+
+
+def test_operators_survive_pickles_and_copies():
+    assert pickle.loads(pickle.dumps(aten.mm.default)) is aten.mm.default
+    assert copy.deepcopy(aten.mm) is aten.mm
+
+
+def test_third_parties_register_their_own():
+    with pytest.raises(AttributeError):
+        _ops.ops.tests_of_ops.triple  # noqa: B018  # asking is the test
+
+    made = _ops.register("tests_of_ops", "triple", lambda x: x * 3)
+
+    assert _ops.ops.tests_of_ops.triple.default is made
+    assert _ops.ops.tests_of_ops.triple(2) == 6
+    with pytest.raises(RuntimeError, match="registered already"):
+        _ops.register("tests_of_ops", "triple", abs)
+
+
+def test_libraries_in_cpp_are_refused(tmp_path):
+    with pytest.raises(OSError, match="Could not load"):
+        _ops.ops.load_library(tmp_path / "missing.so")
+    (tmp_path / "there.so").touch()
+    with pytest.raises(NotImplementedError, match="load_library"):
+        _ops.ops.load_library(tmp_path / "there.so")
+
+
+def test_under_the_name_of_torch_ops_is_this_namespace(fresh_python):
+    code = "import flambeau.swap; flambeau.swap.install(); import torch, flambeau._ops; print(torch.ops is flambeau._ops.ops)"
+
+    assert fresh_python("-c", code).strip() == "True"
