@@ -93,13 +93,20 @@ def _property(attribute: property) -> property:
 # -- functions -----------------------------------------------------------------------------------------------------------
 
 _installed = False
+# Functions of the package that answer about a tensor, or check one.
+_QUESTIONS = (
+    "_assert", "is_complex", "is_conj", "is_floating_point", "is_inference", "is_neg", "is_nonzero", "is_signed", "numel",
+    "result_type",
+)  # fmt: skip
 
 
 def creation_functions() -> dict[str, Any]:
     """The public functions of the package that are no ops, by name."""
+    from . import _settings
     from .ops import create, misc, random, ranges
 
-    return {**create.FUNCTIONS, **ranges.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS}
+    questions = {name: getattr(_settings, name) for name in _QUESTIONS}
+    return {**create.FUNCTIONS, **ranges.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS, **questions}
 
 
 def install_functions() -> None:
@@ -127,4 +134,5 @@ def _asking_function(fn: Any) -> Any:
             return _dispatch.dispatch_torch_function(asking, classes, args, kwargs)
         return fn(*args, **kwargs)
 
+    asking.__module__, asking.__qualname__ = "flambeau", fn.__name__  # where it is found from here on
     return asking

@@ -226,7 +226,8 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     with_out = form == FUNCTION and bool(op.surface & OUT)
     params, constants = signature(op, with_out, form)
     args = f"({', '.join(op.params)}{',' if len(op.params) == 1 else ''})"
-    out = f"{'out' if with_out else None}, {name}"
+    # Where a parameter has the function's name, as in `pad`, the op says which function it is.
+    out = f"{'out' if with_out else None}, {None if name in op.params else name}"
     aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
     body = [*aged, *read_older(op, form, with_out), *read_names(op, form)]
     refuse = refuse_missing(op, form)
@@ -306,7 +307,8 @@ _IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
 
 def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
     """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
-    unknown = " or ".join([f"{n}.__class__ not in SINGLE and unknown({n})" for n in _operands(op)] or ["False"])
+    operands = (*_operands(op), *([op.spread] if op.spread else ()))
+    unknown = " or ".join([f"{n}.__class__ not in SINGLE and unknown({n})" for n in operands] or ["False"])
     out = "out is not None or " * with_out
     return [
         f"if {out}INTERPRETED:",
@@ -675,6 +677,8 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
     constants["run"] = op.run_inplace
     fn = compile_text(_entry_text(op, f"{op.name}_", params, _explained(body, given), constants), f"{op.name}_", constants)
     fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
+    fn.__qualname__ = fn.__name__ if form == FUNCTION else f"Tensor.{fn.__name__}"
+    fn.__module__ = f"flambeau.{op.namespace}" if op.namespace and form == FUNCTION else "flambeau"
     fn.flambeau_op = op
     fn.__signature__ = declared_signature(op, False)
     return fn

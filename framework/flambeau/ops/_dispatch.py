@@ -17,6 +17,7 @@ from ..devices import Size, device
 from ..dtypes import dtype
 from ..tensor import Tensor, TensorMeta
 from ._spec import OPS, Op, check_inplace
+from ._written import written
 
 _local = _state.local
 
@@ -201,7 +202,10 @@ def may_override(*args: Any) -> bool:
 
 
 def dispatch_op(func: Any, classes: Any, op: Op, args: Any, kwargs: Any) -> Any:
-    """`dispatch_torch_function` with the arguments of `op` as a user would have given them."""
+    """`dispatch_torch_function` with the arguments of `op` as the program gave them, or as one would, where that cannot be told."""
+    given = written(func, op, args)
+    if given is not None:
+        return dispatch_torch_function(func, classes, given[0], {**given[1], **kwargs}, op)
     positional, defaults = op.positional, op.defaults
     at = count = len(positional)
     for name in op.keyword_only:

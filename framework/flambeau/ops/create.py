@@ -428,6 +428,7 @@ def _like_strides(input: Tensor, target: np.dtype, memory_format: Any) -> tuple[
 
 empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(_ones)
 empty_like.__name__, zeros_like.__name__, ones_like.__name__ = "empty_like", "zeros_like", "ones_like"
+empty_like.__qualname__, zeros_like.__qualname__, ones_like.__qualname__ = "empty_like", "zeros_like", "ones_like"
 empty_like.__doc__ = "An uninitialised tensor shaped like `input`, with its dtype, device and layout by default."
 zeros_like.__doc__ = "Zeros shaped like `input`, with its dtype, device and layout by default."
 ones_like.__doc__ = "Ones shaped like `input`, with its dtype, device and layout by default."

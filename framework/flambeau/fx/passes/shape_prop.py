@@ -1,0 +1,86 @@
+"""Shapes and dtypes of values in a graph, found by running it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ... import devices
+from ...tensor import Tensor
+from ..graph_module import GraphModule
+from ..interpreter import Interpreter
+from ..node import Node, map_aggregate
+
+__all__ = ["ShapeProp", "TensorMetadata"]
+
+
+class TensorMetadata(NamedTuple):
+    """What is known of a tensor without its values. `stride` counts elements."""
+
+    shape: Any
+    dtype: Any
+    requires_grad: bool
+    stride: tuple[int, ...]
+    memory_format: Any
+    is_quantized: bool
+    qparams: dict[str, Any]
+
+
+_FORMATS = (devices.contiguous_format, devices.channels_last, devices.channels_last_3d)
+
+
+def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) -> TensorMetadata:
+    memory_format = None
+    if include_contiguity:
+        ranks = {devices.channels_last: 4, devices.channels_last_3d: 5}
+        for candidate in _FORMATS:
+            if ranks.get(candidate, result.ndim) == result.ndim and result.is_contiguous(memory_format=candidate):
+                memory_format = candidate
+                break
+    return TensorMetadata(
+        result.shape, result.dtype, result.requires_grad, tuple(result.stride()), memory_format, False, {}
+    )
+
+
+class ShapeProp(Interpreter):
+    """Runs a graph and notes in ``node.meta["tensor_meta"]`` what its values are, and in ``node.meta["type"]`` of which class.
+
+    Args:
+        gm: the GraphModule.
+        fake_mode: run it with tensors of this mode, which have no values.
+
+    >>> gm = fb.fx.symbolic_trace(fb.nn.Linear(3, 4))
+    >>> _ = fb.fx.passes.shape_prop.ShapeProp(gm).propagate(fb.ones(2, 3))
+    >>> gm.graph.output_node().meta["tensor_meta"].shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(self, gm: GraphModule, fake_mode: Any = None) -> None:
+        super().__init__(gm)
+        self.fake_mode = fake_mode
+        self.real_module = self.module
+
+    def run_node(self, n: Node) -> Any:
+        """The value of `n`, noted."""
+        result = super().run_node(n)
+        found = False
+
+        def describe(value: Any) -> Any:
+            nonlocal found
+            if isinstance(value, Tensor):
+                found = True
+                return _extract_tensor_metadata(value)
+            return value
+
+        described = map_aggregate(result, describe)
+        if found:
+            n.meta["tensor_meta"] = described
+        n.meta["type"] = type(result)
+        return result
+
+    def propagate(self, *args: Any) -> Any:
+        """Run the module on `args`; returns its result."""
+        if self.fake_mode is not None:
+            args = tuple(self.fake_mode.from_tensor(a) if isinstance(a, Tensor) else a for a in args)
+            with self.fake_mode:
+                return super().run(*args)
+        return super().run(*args)
