@@ -186,8 +186,9 @@ class GraphAppendingTracer(TracerBase):
 
 
 class Proxy:
-    """Stands for the value of `node` while a program is traced: operators, methods, attributes and functions that it meets
-    become nodes.
+    """Stands for a value while a program is traced: what is done to it becomes nodes.
+
+    Operators, methods, attributes and functions that take it are recorded after `node`, whose value it is.
 
     Args:
         tracer: makes those nodes. Pass one to proxies that are to meet in one call.
