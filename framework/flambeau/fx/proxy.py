@@ -244,6 +244,7 @@ class Proxy:
         return self.tracer.to_bool(self)
 
     def keys(self) -> Any:
+        """What the tracer says the keys are, for ``**proxy``."""
         return self.tracer.keys(self)
 
     def __len__(self) -> int:
