@@ -704,6 +704,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
+    def __reversed__(self) -> Tensor:
+        """The tensor with its first dimension in reverse order."""
+        return self if self._a.ndim == 0 else self.flip(0)
+
     def __len__(self) -> int:
         if self._a.ndim == 0:
             raise TypeError("len() of a 0-d tensor")

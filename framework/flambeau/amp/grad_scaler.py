@@ -157,9 +157,9 @@ class GradScaler:
             return
         self._growth_tracker += 1
         if self._growth_tracker == self._growth_interval:
-            grown = scale.item() * self._growth_factor
-            if grown < float("inf"):
-                scale.mul_(self._growth_factor)
+            grown = scale * self._growth_factor        # in the dtype of the scale, which may overflow
+            if grown.isfinite():
+                scale.copy_(grown)
             self._growth_tracker = 0
 
     # -- settings --------------------------------------------------------------------------------------------------------

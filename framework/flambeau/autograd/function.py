@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,12 @@ class Function(FunctionCtx):
         return _apply(cls, args, kwargs)
 
 
+def _defaults(forward: Any) -> tuple[Any, ...]:
+    """Default values of the parameters of `forward` by place; None for those without, which have to be given."""
+    parameters = inspect.signature(forward).parameters.values()
+    return tuple(p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+
+
 def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if _state.INTERPRETED and _state.local.calls.interpreters:
         from ..func.custom import apply_in_vmap
@@ -210,7 +217,7 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         if cls.setup_context is not Function.setup_context:
             result = cls.forward(*args, **kwargs)
-            cls.setup_context(ctx, args, result)
+            cls.setup_context(ctx, (*args, *_defaults(cls.forward)[len(args) :]) if not kwargs else args, result)
         else:
             result = cls.forward(ctx, *args, **kwargs)
     finally:

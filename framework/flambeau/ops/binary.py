@@ -456,14 +456,19 @@ def check_tensors(op: Any, *args: Any) -> None:
             raise TypeError(f"{op.name}(): argument '{name}' must be Tensor, not {type(x).__name__}")
 
 
+def _of_angle(side, square):
+    # At the origin there is no angle, and its derivatives are taken to be 0.
+    return side * where(square == 0, 0.0, 1.0) / where(square == 0, 1.0, square)
+
+
 @elementwise(
     dtype=real_floating,
     check=check_tensors,
     ufunc=np.arctan2,
     aliases=("arctan2",),
     partials={
-        "input": lambda input, other: other / (input * input + other * other),
-        "other": lambda input, other: -input / (input * input + other * other),
+        "input": lambda input, other: _of_angle(other, input * input + other * other),
+        "other": lambda input, other: _of_angle(-input, input * input + other * other),
     },
 )
 def atan2(input, other):

@@ -668,7 +668,7 @@ def _from_nested(data: Any, d: Any) -> ndarray:
     if d is None:
         d = _infer(leaves)
     plain = d.numpy
-    values = [x.item() if isinstance(x, Tensor) else x for x in leaves]
+    values = [x.item() if isinstance(x, (Tensor, ndarray)) else x for x in leaves]
     for x in values:
         if not isinstance(x, NUMBERS):
             raise TypeError(f"must be real number, not {type(x).__name__}")
@@ -733,10 +733,10 @@ def _infer(leaves: list[Any]) -> dtype:
     for x in leaves:
         if isinstance(x, (str, bytes)):
             raise ValueError(f"too many dimensions '{type(x).__name__}': {x!r} is not a number")
-        if not isinstance(x, (Tensor, *NUMBERS)):
+        if not isinstance(x, (Tensor, ndarray, *NUMBERS)):
             raise RuntimeError(f"Could not infer dtype of {type(x).__name__}")
-    kinds = [dtypes.from_numpy_dtype(x.dtype) if isinstance(x, np.generic) else x.dtype if isinstance(x, Tensor) else dtypes.of_number(x)
-             for x in leaves]  # fmt: skip
+    kinds = [x.dtype if isinstance(x, Tensor) else dtypes.from_numpy_dtype(x.dtype) if isinstance(x, (np.generic, ndarray))
+             else dtypes.of_number(x) for x in leaves]  # fmt: skip
     if not kinds:
         return dtypes.get_default_dtype()
     found = kinds[0]
@@ -929,7 +929,7 @@ def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None, data: Any =
         return first.detach()
     if isinstance(first, devices.Size) or (isinstance(first, int) and not isinstance(first, bool)):
         return empty(*args, dtype=d, device=device)
-    if isinstance(first, (list, tuple, ndarray)):
+    if isinstance(first, (list, tuple, range, ndarray)):
         return tensor(first, dtype=d, device=device)
     raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
 

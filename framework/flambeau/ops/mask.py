@@ -158,6 +158,10 @@ def _masked_fill_fast(input, mask, value):
     return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).fast_rule(input, mask, value)
 
 
+for _op in (masked_fill_number, masked_fill_tensor):
+    _op.may_write_expanded = True
+
+
 def _masked_fill_in_place(target: Any, mask: Any, value: Any) -> Tensor:
     return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).run_inplace(target, mask, value)
 

@@ -309,9 +309,11 @@ def cond(input, p=None):
     if not input.numel():
         return _matrix_norm(input, "fro", (-2, -1), False, None)
     inverse, info = inverse_of(input)
-    if info._a.any() if not input.is_meta else False:
+    singular = not input.is_meta and bool(info._a.any())
+    if singular:
         inverse = OPS["where"].function((info == 0).unsqueeze(-1).unsqueeze(-1), inverse, inf)
-    return _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
+    made = _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
+    return OPS["where"].function(info == 0, made, inf) if singular and p != "nuc" else made
 
 
 @composite(surface=BOTH, namespace="linalg")

@@ -18,6 +18,7 @@ from ._spec import (
     FUNCTION,
     INPLACE,
     METHOD,
+    OPS,
     OUT,
     composite,
     elementwise,
@@ -328,7 +329,8 @@ def _hermitian(self: Tensor) -> Tensor:
 
 def _set_part(index: int) -> Any:
     def store(self: Tensor, value: Any) -> None:
-        (real if index == 0 else imag)(self).copy_(value)
+        part = (real if index == 0 else imag)(self)
+        part.copy_(value if isinstance(value, Tensor) else OPS["fill"].function(part.detach(), value))
 
     return store
 

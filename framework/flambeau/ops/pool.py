@@ -22,7 +22,7 @@ Windows = Any  # a tuple of flambeau_kernels.cpu.pool.Window, one for each poole
 # -- windows -------------------------------------------------------------------------------------------------
 
 
-def check_input(op: str, input: Any, n: int, what: str) -> None:
+def check_input(op: str, input: Any, n: int, what: str, channels_free: bool = False) -> None:
     """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with
     order or means."""
     if not isinstance(input, Tensor):
@@ -32,7 +32,7 @@ def check_input(op: str, input: Any, n: int, what: str) -> None:
             f"{op}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, "
             f"but got:{list(input.shape)}\n{describe(input=input)}"
         )
-    needed = input.shape[-n - 1 :] if what == "order" or input.ndim == n + 2 else input.shape[-n:]
+    needed = input.shape[-n - 1 :] if (what == "order" or input.ndim == n + 2) and not channels_free else input.shape[-n:]
     if 0 in needed:
         raise RuntimeError(
             f"{op}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, "

@@ -28,19 +28,19 @@ from .pool import (
 # -- adaptive ------------------------------------------------------------------------------------------------
 
 
-def _sizes(op: str, input: Any, output_size: Any, n: int, what: str) -> Ints:
+def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_free: bool = False) -> Ints:
     if isinstance(output_size, (tuple, list)):
         if isinstance(input, Tensor) and n > 1 and input.ndim <= len(output_size):
             raise ValueError(
                 f"{op}: Input dimension should be at least {len(output_size) + 1}, one more than "
                 f"output_size has; it is {input.ndim}"
             )
-        check_input(op, input, n, what)
+        check_input(op, input, n, what, channels_free)
         if len(output_size) not in (1, n):
             raise RuntimeError(f"{op}: output_size must be {n} ints, or one, got {tuple(output_size)}")
         given = tuple(output_size) if len(output_size) == n else (output_size[0],) * n
     else:
-        check_input(op, input, n, what)
+        check_input(op, input, n, what, channels_free)
         given = (output_size,) * n
     sizes = as_ints(
         op,
@@ -148,7 +148,7 @@ def adaptive_avg_pool1d(input, output_size):
     >>> F.adaptive_avg_pool1d(fb.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2)
     tensor([[2., 4.]])
     """
-    return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating"))
+    return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating", True))
 
 
 @composite(namespace="nn.functional")
@@ -159,7 +159,7 @@ def adaptive_avg_pool2d(input, output_size):
         output_size: an int or a pair; None keeps the size of its dimension. Ranges as for
             `adaptive_avg_pool1d`.
     """
-    return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating"))
+    return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
 
 
 @composite(namespace="nn.functional")

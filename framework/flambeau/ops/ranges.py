@@ -298,6 +298,12 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    if isinstance(start, complex) or isinstance(end, complex):
+        if dtype is None and out is None:
+            d = d.to_complex()
+        elif not d.is_complex:
+            inferred = dtypes.get_default_dtype().to_complex()
+            raise RuntimeError(f"logspace(): inferred dtype {inferred} can't be safely cast to passed dtype {d}")
     if d.category == dtypes.INTEGER:
         start, end = int(start), int(end)
     if steps == 1:

@@ -393,6 +393,9 @@ def _index_fill_fast(input, dim, index, value):
     return None if isinstance(value, Tensor) else index_fill_number.fast_rule(input, dim, index, value)
 
 
+for _op in (index_fill, index_fill_number):
+    _op.may_write_expanded = True
+
 _index_fill_copied = index_fill.run_inplace
 
 

@@ -65,8 +65,8 @@ def multi_head_attention(
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
     k, v, mask, padding = _extend(module, k, v, mask, padding)
     length, batch, size = q.shape
-    shape = (batch, module.num_heads, -1, size // module.num_heads)
-    q, k, v = (t.transpose(0, 1).reshape(batch, -1, *shape[1::2]).transpose(1, 2) for t in (q, k, v))
+    heads = (module.num_heads, size // module.num_heads)
+    q, k, v = (t.transpose(0, 1).reshape(batch, t.shape[0], *heads).transpose(1, 2) for t in (q, k, v))
     mask = _merge(mask, padding, batch, module.num_heads)
     dropout = module.dropout if module.training else 0.0
     if need_weights:

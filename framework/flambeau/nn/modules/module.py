@@ -279,11 +279,11 @@ class Module:
     def _hooked_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _settle()
         gates, last_operation_hooks = self._backward_watchers()
-        args, kwargs = self._run_forward_pre_hooks(args, kwargs)
-        if gates is not None:
-            args = gates.on_inputs(args)
         pending = [*self._forward_hooks_to_run()]
         try:
+            args, kwargs = self._run_forward_pre_hooks(args, kwargs)
+            if gates is not None:
+                args = gates.on_inputs(args)
             result = self.forward(*args, **kwargs)
             while pending:
                 hook, with_kwargs, _ = pending.pop(0)

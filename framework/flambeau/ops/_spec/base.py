@@ -86,6 +86,7 @@ class Op:
         self.dtype_of_out = False  # whether the dtype of an ``out`` is what `dtype` stands for
         self.deprecation = ""  # what the first call warns of
         self.overlap: dict[str, str] = {}
+        self.may_write_expanded = False               # the in-place form: elements of the target may share a place
         self.fast_rule: Any = None
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None

@@ -13,7 +13,7 @@ import flambeau_kernels as kernels
 from ... import _state, devices, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._inference import refuse_write
-from ..._warn import warn
+from ..._warn import warn, warn_once
 from ...autograd import tape
 from ...autograd.tape import Leaf, Node, Overwritten, is_of_nobody
 from ...tensor import Tensor, bump, device_of, wrap
@@ -34,13 +34,20 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
     if type(a) is ndarray and not a.flags.writeable:
         raise RuntimeError(f"{op.said}_: the memory of this tensor is read-only; clone() it before writing")
     if not resized:
-        check_apart(target)
+        check_apart(op, target)
 
 
-def check_apart(target: Tensor) -> None:
-    """Raise RuntimeError if elements of `target` share a place because a dimension has steps of 0."""
+def check_apart(op: Any, target: Tensor) -> None:
+    """Raise RuntimeError if elements of `target` share a place because a dimension has steps of 0, unless `op` may write there."""
     a = target._a
     if a.size > 1 and 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
+        if op.may_write_expanded:
+            warn_once(
+                f"Use of {op.said}_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation. This "
+                f"also applies to advanced indexing e.g. tensor[{'mask] = scalar' if 'fill' in op.said else 'indices] = tensor'}",
+                about=op.said,
+            )
+            return
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."

@@ -1,0 +1,176 @@
+"""What PyTorch takes at the edges is taken, with its results: no batch, no elements, zeros, parts of tensors, Python's protocols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from comparing import disagreements
+from flambeau import nn
+
+
+def test_layers_without_a_batch_or_channels_give_empty_results(oracle: Any) -> None:
+    programs = """
+    [x.shape for x in torch.nn.MultiheadAttention(4, 2, batch_first=True)(*(torch.zeros(0, 3, 4),) * 3)]
+    [x.shape for x in torch.nn.MultiheadAttention(4, 2)(*(torch.zeros(3, 0, 4),) * 3)]
+    [x.shape for x in torch.nn.MultiheadAttention(4, 2).eval()(torch.zeros(3, 0, 4), torch.zeros(5, 0, 4), torch.zeros(5, 0, 4))]
+    torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)(torch.zeros(0, 3, 4)).shape
+    torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()(torch.zeros(0, 3, 4)).shape
+    torch.nn.Transformer(4, 2, 1, 1, 8, batch_first=True)(torch.zeros(0, 3, 4), torch.zeros(0, 2, 4)).shape
+    F.adaptive_avg_pool1d(torch.ones(2, 0, 4), 2).shape
+    F.adaptive_avg_pool2d(torch.ones(2, 0, 4, 4), 2).shape
+    F.adaptive_avg_pool3d(torch.ones(2, 0, 4, 4, 4), 2).shape
+    F.linear(torch.ones(3, 0), torch.ones(2, 0), torch.ones(2))
+    x = torch.ones(0, 2, 5, 5, requires_grad=True); m = torch.nn.Conv2d(2, 3, 3); m(x).sum().backward(); x.grad.shape, m.weight.grad.sum()
+    torch.conv_tbc(torch.zeros(0, 2, 2), torch.ones(2, 2, 1), torch.ones(1), 1).tolist()
+    x = torch.ones(5, 17, requires_grad=True); x.as_strided((0, 2), (1, 1), (1 << 31) - 1).sum().backward(); x.grad.sum()
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_divisions_by_zero_have_the_derivatives_of_ieee_numbers(oracle: Any) -> None:
+    programs = """
+    x = torch.ones(2, requires_grad=True); (x / 0).sum().backward(); x.grad
+    x = torch.ones(2, requires_grad=True); (x / 0.0).sum().backward(); x.grad
+    x = torch.ones(2, requires_grad=True); (x * 1).div_(0).sum().backward(); x.grad
+    x = torch.zeros(2, requires_grad=True); (0 / x).sum().backward(); x.grad
+    x = torch.zeros(2, requires_grad=True); (x**-1).sum().backward(); x.grad
+    x = torch.ones(2, requires_grad=True); torch.fmod(x, 0).sum().backward(); x.grad
+    x = torch.ones(2, requires_grad=True); torch.remainder(x, 0).sum().backward(); x.grad
+    x = torch.zeros(2, requires_grad=True); torch.atan2(x, torch.zeros(2)).sum().backward(); x.grad
+    x = torch.zeros(2, requires_grad=True); torch.atan2(torch.zeros(2), x).sum().backward(); x.grad
+    x = torch.ones(2, 1, requires_grad=True); torch.cov(x).sum().backward(); x.grad
+    x = torch.ones(2, 1, requires_grad=True); torch.corrcoef(x).sum().backward(); x.grad
+    torch.fft.fftfreq(4, 0.0)
+    torch.fft.rfftfreq(4, 0.0)
+    torch.linalg.cond(torch.zeros(2, 2), 1)
+    torch.linalg.cond(torch.zeros(3, 2, 2), 'fro')
+    torch.linalg.cond(torch.zeros(2, 2), float('inf'))
+    torch.linalg.cond(torch.zeros(2, 2), 'nuc')
+    torch.linalg.cond(torch.zeros(2, 2))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_tensors_are_made_of_and_written_by_what_python_has(oracle: Any) -> None:
+    programs = """
+    x = torch.ones(2, dtype=torch.complex64); x.real = 0; x
+    x = torch.ones(2, dtype=torch.complex64); x.imag = 3; x
+    x = torch.ones(2, dtype=torch.complex64); x.imag = torch.tensor([3.0, 4.0]); x
+    list(reversed(torch.tensor([1, 2, 3])))
+    reversed(torch.arange(4).reshape(2, 2))
+    reversed(torch.tensor(2.0))
+    torch.IntTensor(range(4))
+    torch.FloatTensor(range(4))
+    torch.view_as_real(torch.logspace(0, 1j, 3)).round(decimals=4)
+    torch.view_as_real(torch.logspace(1j, 2, 3, dtype=torch.complex128)).round(decimals=9)
+    torch.logspace(0, 1j, 3, dtype=torch.float64)
+    torch.tensor(torch.tensor([1.0, 2.0]).untyped_storage(), dtype=torch.uint8)
+    [x.shape for x in torch.linalg.lstsq(torch.ones(3, 2), torch.ones(3, 0))][:1]
+    torch.addr(torch.ones(2, 2, dtype=torch.int64), torch.tensor([1, 2]), torch.tensor([1, 2]), beta=0.5)
+    torch.addr(torch.ones(2, 2, dtype=torch.int64), torch.tensor([1, 2]), torch.tensor([1, 2]), beta=2)
+    F.embedding_bag(torch.arange(5), torch.ones(5, 2), torch.tensor([0, 2, 4]), mode='sum', include_last_offset=True)
+    """
+
+    assert not disagreements(oracle, programs)
+    assert fb.tensor([np.array(1), 2]).tolist() == [1, 2]
+
+
+def test_fills_and_stores_may_write_expanded_tensors(oracle: Any) -> None:
+    programs = """
+    x = torch.zeros(1, 3).expand(2, 3); x.masked_fill_(torch.tensor([True, False, True]), 1.0); x
+    x = torch.zeros(1, 3).expand(2, 3); x.masked_fill_(torch.tensor([True, False, True]), torch.tensor(2.0)); x
+    x = torch.zeros(1, 3).expand(2, 3); x[torch.tensor([[True, False, True]] * 2)] = 1.0; x
+    x = torch.zeros(1, 3).expand(2, 3); x[torch.tensor([0])] = 1.0; x
+    x = torch.zeros(1, 3).expand(2, 3); x.index_put_((torch.tensor([0]),), torch.tensor(2.0)); x
+    x = torch.zeros(1, 3).expand(2, 3); x.index_fill_(1, torch.tensor([0]), 1.0); x
+    x = torch.zeros(1, 3).expand(2, 3); x.index_fill_(1, torch.tensor([0]), torch.tensor(1.0)); x
+    x = torch.zeros(1, 3).expand(2, 3); x.masked_scatter_(torch.tensor([True, False, True]), torch.ones(6)); x
+    x = torch.zeros(1, 3).expand(2, 3); x.index_copy_(0, torch.tensor([0]), torch.ones(1, 3)); x
+    x = torch.zeros(1, 3).expand(2, 3); x.add_(1); x
+    """
+
+    assert not disagreements(oracle, programs)
+    fb.set_warn_always(True)
+    try:
+        with pytest.warns(UserWarning, match="masked_fill_ on expanded tensors is deprecated"):
+            fb.zeros(1, 3).expand(2, 3).masked_fill_(fb.tensor([True, False, True]), 1)
+    finally:
+        fb.set_warn_always(False)
+
+
+def test_setup_context_is_given_the_defaults_of_forward():
+    class Times(fb.autograd.Function):
+        @staticmethod
+        def forward(x, factor=3.0):
+            return x * factor
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            _, ctx.factor = inputs
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.factor, None
+
+    x = fb.ones(2, requires_grad=True)
+    (Times.apply(x) + Times.apply(x, 2.0)).sum().backward()
+
+    assert x.grad.tolist() == [5.0, 5.0]
+
+
+def test_hooks_that_always_run_do_so_when_a_hook_before_forward_raises():
+    layer, seen = nn.Linear(2, 2), []
+
+    def refuse(module, args):
+        raise ValueError("not this one")
+
+    layer.register_forward_pre_hook(refuse)
+    layer.register_forward_hook(lambda module, args, output: seen.append(output), always_call=True)
+    with pytest.raises(ValueError, match="not this one"):
+        layer(fb.ones(1, 2))
+
+    assert seen == [None]
+
+
+def test_a_tensor_may_have_two_parametrizations_without_inverse():
+    class Times(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x):
+            return x * self.factor
+
+    layer = nn.Linear(2, 2)
+    before = layer.weight.detach().clone()
+    for factor in (2.0, 3.0):
+        nn.utils.parametrize.register_parametrization(layer, "weight", Times(factor))
+
+    fb.testing.assert_close(layer.weight, before * 6)
+
+
+def test_a_grad_scaler_stays_finite():
+    p = nn.Parameter(fb.ones(1))
+    scaler, optimizer = fb.amp.GradScaler("cpu", init_scale=3e38, growth_interval=1), fb.optim.SGD([p], 0.1)
+    scaler.scale((p * 0).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+    assert scaler.get_scale() == pytest.approx(3e38)
+
+
+def test_derivatives_of_scattered_parts_and_inverses_are_those_of_differences():
+    made = fb.rand(3, 3, dtype=fb.float64, generator=fb.Generator().manual_seed(0)) + 2 * fb.eye(3, dtype=fb.float64)
+    tangent = fb.arange(9.0, dtype=fb.float64).reshape(3, 3)
+    for fn in (fb.cholesky_inverse, lambda x: fb.cholesky_inverse(x, True), fb.cov, fb.corrcoef):
+        _, slope = fb.func.jvp(fn, (made,), (tangent,))
+        fb.testing.assert_close(slope, (fn(made + 1e-6 * tangent) - fn(made - 1e-6 * tangent)) / 2e-6, rtol=1e-6, atol=1e-7)
+    x, src = (fb.rand(4, 4, dtype=fb.float64), fb.rand(2, 2, dtype=fb.float64))
+    assert fb.autograd.gradcheck(lambda x, s: fb.as_strided_scatter(x, s, (2, 2), (2, 1), 1), (x.requires_grad_(), src.requires_grad_()))
+    assert fb.autograd.gradgradcheck(fb.cov, made.requires_grad_())
