@@ -167,3 +167,30 @@ def test_assigned_data_leaves_the_count_of_writes_alone(oracle: Any) -> None:
         c = b.detach().clone(); c.mul_(2); c.data = torch.ones(2, dtype=torch.float64); c._version
         c = b.detach().clone(); d = torch.ones(2, dtype=torch.float64); c.data = d; c.mul_(3); d, c._version, d._version
     """)
+
+
+@pytest.mark.parametrize("write", ["lerp_", "addcdiv_", "mul_", "clamp_"])
+def test_a_write_to_a_view_goes_round_hooks_that_were_registered_on_the_view(oracle: Any, write: str) -> None:
+    seen = []
+    for lib in (oracle, fb):
+        a = lib.arange(1.0, 5.0, requires_grad=True)
+        base, log = a * 0.5, []
+        view = base[1:3]
+        view.register_hook(lambda grad, log=log: log.append(grad.tolist()))
+        other = a[:2]
+        {"lerp_": lambda v, o: v.lerp_(o, 0.5), "addcdiv_": lambda v, o: v.addcdiv_(o, o), "mul_": lambda v, o: v.mul_(o),
+         "clamp_": lambda v, o: v.clamp_(0.1, 3.0)}[write](view, other)  # fmt: skip
+        (base * 3).sum().backward()
+        seen.append((log, [round(x, 5) for x in a.grad.tolist()]))
+
+    assert seen[1] == seen[0]
+
+
+@pytest.mark.parametrize("write", ["div_", "add_", "lerp_"])
+def test_a_recorded_write_refuses_a_part_of_itself_as_an_unrecorded_one(oracle: Any, write: str) -> None:
+    for lib in (oracle, fb):
+        for requires_grad in (False, True):
+            x = lib.ones(4, requires_grad=requires_grad) * 2
+            with pytest.raises(RuntimeError, match="single memory"):
+                getattr(x, write)(x[2], *([0.5] if write == "lerp_" else []))
+            assert x.tolist() == [2.0] * 4

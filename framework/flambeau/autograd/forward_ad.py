@@ -16,7 +16,6 @@ from .. import _state, dtypes
 from .._interpreters import DECOMPOSE, Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, wrap
-from .tape import VIEWS
 
 __all__ = [
     "UnpackedDualTensor",
@@ -74,8 +73,8 @@ class ForwardLevel(Interpreter):
         return made
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        """Carry tangents through `op`; NotImplemented where no operand has one."""
-        if not self.touches(args):
+        """Carry tangents through `op`; NotImplemented where no operand has one, or while that is switched off."""
+        if _local.forward_off or not self.touches(args):
             return NotImplemented
         viewed = op.kind == "view" or getattr(op, "inplace_view", None) is not None
         if op.kind == "composite" and op.name != "detach" and not (inplace and viewed):
@@ -85,10 +84,10 @@ class ForwardLevel(Interpreter):
         if inplace and viewed:
             return self._change_shape(op, args)
         primals, tangents, result = self._through(op, args)
-        if tangents is None:
-            return self._store(op, out, result, [None]) if inplace else result  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
         recording = _local.grad
         found = self.tangents_of_results(op, primals, tangents, result)
+        if not viewed:
+            found = [apart(t, tangents) for t in found]
         _state.set_grad(recording)
         if inplace:
             return self._store(op, out, result, found)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
@@ -109,16 +108,15 @@ class ForwardLevel(Interpreter):
 
     def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
         """A composition that could not be taken apart, differentiated as one op."""
-        if not self.touches(args):
+        if _local.forward_off or not self.touches(args):
             return NotImplemented
         primals, tangents, result = self._through(op, args)
-        return result if tangents is None else self._with_tangents(result, through_vjp(op, primals, tangents, result))
+        return self._with_tangents(result, through_vjp(op, primals, tangents, result))
 
     def _through(self, op: Any, args: Any) -> tuple[Any, Any, Any]:
-        """The operands without tangents, their tangents (None while switched off), and the result."""
+        """The operands without tangents, their tangents, and the result."""
         primals = _map(self.primal_of, args)
-        tangents = None if _local.forward_off else _map(self.tangent_of, args)
-        return primals, tangents, _below(op, primals)
+        return primals, _map(self.tangent_of, args), _below(op, primals)
 
     def _with_tangents(self, result: Any, tangents: Any) -> Any:
         for r, t in zip(result if isinstance(result, tuple) else (result,), tangents, strict=True):
@@ -133,7 +131,7 @@ class ForwardLevel(Interpreter):
         self.set_tangent(target, None)
         _below(op, args, inplace=True)
         if tangent is not None:
-            self.set_tangent(target, _below(op, (tangent.clone(), *args[1:]), inplace=True))
+            self.set_tangent(target, _below(op, (tangent, *args[1:]), inplace=True))
         return target
 
     def _store(self, op: Any, target: Tensor, result: Tensor, tangents: Any) -> Tensor:
@@ -150,15 +148,13 @@ class ForwardLevel(Interpreter):
         return target
 
     def _tangent_in_place(self, target: Tensor) -> Tensor | None:
-        """The tangent that an in-place operation must write into, because views or a base share it; else None."""
+        """The tangent that an in-place operation writes into: that of `target`, or its part of its base's; None if there is none."""
         from ..ops._spec import Region
         from ..ops.create import zeros_like
 
         link, tangent = target._b, self.tangent_of(target)
-        if link is None:
-            return tangent if target._v[VIEWS] else None
-        if tangent is not None:
-            return tangent
+        if link is None or tangent is not None:
+            return tangent if tangent is None or not shares_places(tangent) else None
         base = link[0]
         whole = self.tangent_of(base)
         if whole is None:
@@ -187,6 +183,22 @@ class ForwardLevel(Interpreter):
             made = op.jvp_rule(args, tangents, result)
             return list(made) if isinstance(made, (tuple, list)) else [made]
         return through_vjp(op, args, tangents, result)
+
+
+def shares_places(x: Tensor) -> bool:
+    """Whether elements of `x` share a place in memory because it was expanded, so that it cannot be written."""
+    return any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
+
+
+def apart(tangent: Any, given: Any) -> Any:
+    """`tangent` of a result with memory of its own, which what is written in place to that of an operand must not reach."""
+    if tangent is None:
+        return None
+    for t in given:
+        for x in t if isinstance(t, list) else (t,):
+            if x is not None and (x is tangent or x._v is not None and x._v is tangent._v):
+                return tangent.clone()
+    return tangent
 
 
 def alias(x: Tensor) -> Tensor:
@@ -302,8 +314,9 @@ class dual_level:
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
-    """`tensor` with `tangent` attached.
+    """`tensor` with `tangent` attached, or a copy of it where it does not lie in memory as `tensor` does.
 
+    In-place operations on the result write both.
     Raises: RuntimeError outside a level; ValueError for a tensor that is neither floating nor complex.
     """
     opened = _current()
@@ -314,6 +327,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
     if tensor.shape != tangent.shape:
         raise RuntimeError(f"Expected tangent to have the shape of the tensor, {tuple(tensor.shape)}, but got {tuple(tangent.shape)}")
+    if tangent.stride() != tensor.stride():           # what is written in place goes to both, so both lie alike
+        from ..ops.create import zeros_like
+
+        tangent = zeros_like(tensor.detach()).copy_(tangent)
     return opened.dual(tensor, tangent)
 
 
@@ -354,6 +371,11 @@ def as_dtype_of(tangent: Tensor, result: Tensor) -> Tensor:
     if tangent.dtype.is_complex and not result.dtype.is_complex:
         tangent = tangent.real
     return tangent if tangent.dtype is result.dtype else tangent.to(result.dtype)
+
+
+def is_carried(x: Tensor) -> bool:
+    """Whether `x` has a tangent of a level in force in this thread."""
+    return any(isinstance(level, ForwardLevel) and level.tangent_of(x) is not None for level in _local.calls.interpreters)
 
 
 def tangent_of(x: Any) -> Tensor | None:

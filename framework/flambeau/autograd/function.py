@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _state
 from .._inference import refuse_saved
+from ..dtypes import FLOATING
 from ..tensor import Tensor, bump, wrap
 from . import tape
 from .tape import Leaf, Node, output_node
@@ -52,10 +53,13 @@ class _Context(FunctionCtx):
         self.dirty_tensors: tuple[Any, ...] = ()
         self.non_differentiable: tuple[Any, ...] = ()
         self.materialize_grads = True
+        self.in_jvp = False
         self._node: Any = None
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
+        if self.in_jvp and self.saved_for_forward:
+            return self.saved_for_forward
         node = self._node
         if node is None:
             return self.to_save
@@ -213,17 +217,23 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recording = _state.grad_enabled()
     needs = tuple([isinstance(a, Tensor) and a._n is not None for a in args])
     ctx = _Context(needs if recording else (False,) * len(args))
+    primals = _without_tangents(args) if _state.INTERPRETED and _state.local.calls.interpreters else args
     before = _state.set_grad(False)
     try:
         if cls.setup_context is not Function.setup_context:
-            result = cls.forward(*args, **kwargs)
-            cls.setup_context(ctx, (*args, *_defaults(cls.forward)[len(args) :]) if not kwargs else args, result)
+            result = cls.forward(*primals, **kwargs)
+            cls.setup_context(ctx, (*primals, *_defaults(cls.forward)[len(primals) :]) if not kwargs else primals, result)
         else:
-            result = cls.forward(ctx, *args, **kwargs)
+            result = cls.forward(ctx, *primals, **kwargs)
     finally:
         _state.set_grad(before)
     several = isinstance(result, (tuple, list))
     results = list(result) if several else [result]
+    if primals is not args:
+        given = {id(p): a for p, a in zip(primals, args, strict=True) if isinstance(p, Tensor)}
+        results = [given.get(id(r), r) for r in results]
+        ctx.dirty_tensors = tuple(given.get(id(t), t) for t in ctx.dirty_tensors)
+        ctx.non_differentiable = tuple(given.get(id(t), t) for t in ctx.non_differentiable)
     dirty = {id(t) for t in ctx.dirty_tensors}
     if dirty - {id(r) for r in results}:
         raise RuntimeError(
@@ -241,6 +251,14 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _save(node, ctx, args, made)
     _forward_mode(cls, ctx, args, made)
     return tuple(made) if several else made[0]
+
+
+def _without_tangents(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`args` as `forward` sees them: without the tangents that `jvp` is given."""
+    from .forward_ad import innermost
+
+    level = innermost()
+    return args if level is None or not level.touches(args) else tuple([level.primal_of(a) for a in args])
 
 
 def _plain_result(r: Any, args: Any, dirty: set[int]) -> Any:
@@ -343,6 +361,7 @@ def _forward_mode(cls: Any, ctx: _Context, args: Any, made: list[Any]) -> None:
     """Tangents by the user's `jvp`, when operands carry some."""
     if not _state.INTERPRETED:
         return
+    from ..ops.create import zeros_like
     from . import forward_ad
 
     tangents = [forward_ad.tangent_of(a) for a in args]
@@ -350,10 +369,27 @@ def _forward_mode(cls: Any, ctx: _Context, args: Any, made: list[Any]) -> None:
         return
     if cls.jvp is Function.jvp:
         raise NotImplementedError(f"{cls.__name__}: define jvp to use it in forward mode")
-    found = cls.jvp(ctx, *tangents)
+    if ctx.materialize_grads:
+        tangents = [zeros_like(a) if t is None and _has_derivative(a) else t for a, t in zip(args, tangents, strict=True)]
+    ctx.in_jvp = True
+    try:
+        found = cls.jvp(ctx, *tangents)
+    finally:
+        ctx.in_jvp = False
+    given = {id(a): t for a, t in zip(args, tangents, strict=True) if isinstance(a, Tensor)}
+    dirty = {id(t) for t in ctx.dirty_tensors}
     for m, t in zip(made, found if isinstance(found, tuple) else (found,), strict=True):
+        if id(m) in dirty and t is not given.get(id(m)):
+            raise RuntimeError(
+                f"An inplace custom Function is not modifying the forward mode gradients inplace: forward of {cls.__name__} modifies an "
+                "input in place, so jvp must modify the tangent of that input in place, and return it"
+            )
         if isinstance(m, Tensor):
             forward_ad.set_tangent(m, t)
+
+
+def _has_derivative(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype.category >= FLOATING
 
 
 def once_differentiable(fn: Any) -> Any:

@@ -16,6 +16,7 @@ from .._state import interpreted
 from .._warn import warn
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
+from . import _dispatch
 from ._parameters import input_of
 from ._refusal import refusing
 from ._spec import (
@@ -111,6 +112,12 @@ def _is_plain(self: Tensor) -> bool:
     return self._n is None and self._b is None and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray
 
 
+def _has_tangent(x: Tensor) -> bool:
+    from ..autograd.forward_ad import is_carried
+
+    return is_carried(x)
+
+
 def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
     if _is_free(self):
@@ -126,13 +133,16 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     check_writable(_Named(name), self)
     if type(self._a) is MetaArray:
         return self
-    if self._n is not None and _state.grad_enabled():
+    carried = INTERPRETED and _state.local.calls.interpreters and _has_tangent(self)
+    if carried or self._n is not None and _state.grad_enabled():
         if type(self._a) is ndarray:
             fresh = np.empty_like(self._a)
             draw(fresh)
         else:
             fresh = self._a.copy()
             _draw_on_device(draw, fresh)
+        if carried:
+            return _dispatch.call_inplace(OPS["Tensor.overwrite"], (self, wrap(fresh)), Tensor.copy_)
         return OPS["Tensor.overwrite"].run_inplace(self, wrap(fresh))
     if type(self._a) is ndarray:
         draw(self._a)

@@ -588,7 +588,16 @@ def _squeeze_in_place(target: Tensor, dim: Any) -> Tensor:
 squeeze.inplace_view = _squeeze_in_place
 
 
-@view(surface=METHOD | FUNCTION)
+def _with_number(input, dim, start, length):
+    """The arguments of `narrow` with a number for a Tensor, which may be another when the gradient comes."""
+    if not isinstance(start, Tensor):
+        return None
+    if start.ndim or start.dtype.category != dtypes.INTEGER:
+        raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor. Got shape {tuple(start.shape)}, {start.dtype}")
+    return input, dim, start.item(), length
+
+
+@view(surface=METHOD | FUNCTION, check=_with_number)
 def narrow(input, dim, start, length):
     """A view of the part of `input` from `start` on along `dim`, `length` long.
 
@@ -604,10 +613,6 @@ def _narrow(a, dim, start, length):
             return a[(*_BEFORE[d], slice(start, start + length))] if d else a[start : start + length]
     d = wrap_dim(dim, a.ndim) if a.ndim else _no_dims("narrow")
     n = a.shape[d]
-    if isinstance(start, Tensor):
-        if start.ndim or start.dtype.category != dtypes.INTEGER:
-            raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor. Got shape {tuple(start.shape)}, {start.dtype}")
-        start = start.item()
     start = int(start)
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative. Got {length}")
@@ -620,6 +625,7 @@ def _narrow(a, dim, start, length):
 
 
 narrow.shows_part()
+narrow.may_be_tensor = "start"
 
 
 def _no_dims(name: str) -> int:

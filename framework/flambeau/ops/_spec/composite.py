@@ -10,9 +10,11 @@ import flambeau_kernels as kernels
 
 from ... import _state
 from ...autograd import engine
-from ...tensor import Tensor, bump
+from ...tensor import Tensor, bump, wrap
 from .base import FUNCTION, OPS, Op, Overlap
 from .history import rebase
+from .overlap import refuse_shared
+from .region import Region
 from .writing import check_inplace, check_view, check_writable, forget_overwritten
 
 
@@ -45,8 +47,10 @@ class CompositeOp(Op):
         """Compute, record and store in `target`: several operations may have read it, not only the last."""
         check_writable(self, target)
         check_view(self, target)
+        if self.overlap:
+            refuse_shared(self, target, target._a.shape, (None, *args))
         begin = _state.next_seq()
-        result = self.run(target, *args)
+        result = self.run(_read_anew(target), *args)
         if result._a is target._a:
             bump(target)
             return target
@@ -64,6 +68,16 @@ class CompositeOp(Op):
     def run(self, *args: Any) -> Any:
         count = len(self.positional)
         return self.fn(*args[:count], **dict(zip(self.keyword_only, args[count:], strict=True)))
+
+
+def _read_anew(target: Tensor) -> Tensor:
+    """`target`; of a view, another one of the same place: what is written goes round the node that hooks of the view are on."""
+    if target._b is None or target._n is None or _state.interpreted():
+        return target
+    base = target._b[0]
+    made = wrap(target._a, None if base._n is None else Region.of(target, base).node(base))
+    made._v, made._b = target._v, target._b
+    return made
 
 
 def _nodes_since(begin: int, node: Any) -> list[Any]:

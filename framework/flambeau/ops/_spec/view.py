@@ -61,6 +61,7 @@ class ViewOp(PrimitiveOp):
     node_base = ViewNode
     is_view = True
     several = False  # whether the kernel gives several views
+    may_be_tensor = ""  # the parameter whose Tensors `check` makes numbers of; it does nothing else
     piece_rule: Any = None  # ``fn(index, ndim, *args) -> op, args``: which view is one of several
 
     def piece(self, fn: Any) -> Any:
@@ -70,12 +71,13 @@ class ViewOp(PrimitiveOp):
 
     def short_way(self, given: str, is_tensor: Any) -> list[str]:
         """`run`, written out where it makes one view of a plain Tensor: the calls would be a third of the time."""
-        if self.fast_rule is not None or self.check is not None or "run" in self.__dict__:
+        if self.fast_rule is not None or self.check is not None and not self.may_be_tensor or "run" in self.__dict__:
             return super().short_way(given, is_tensor)
         first, *rest = self.params
         arguments = "".join(f", {name}" for name in rest)
         made = f"kernel({first}._a{arguments})"
-        return [f"if {is_tensor(first)}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
+        plain = f" and {self.may_be_tensor}.__class__ is int" if self.may_be_tensor else ""
+        return [f"if {is_tensor(first)}{plain}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
 
     def shows_part(self) -> None:
         """Say that the view shows some elements, each once: its gradient lies in zeros of the whole, where the view would be."""
