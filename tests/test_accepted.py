@@ -70,6 +70,9 @@ def test_tensors_are_made_of_and_written_by_what_python_has(oracle: Any) -> None
     torch.view_as_real(torch.logspace(0, 1j, 3)).round(decimals=4)
     torch.view_as_real(torch.logspace(1j, 2, 3, dtype=torch.complex128)).round(decimals=9)
     torch.logspace(0, 1j, 3, dtype=torch.float64)
+    torch.rand(3, dtype=torch.complex32)
+    torch.randn(5, dtype=torch.complex32).dtype
+    torch.empty_strided((2, 3), (1, 2), dtype=torch.complex32).stride()
     torch.tensor(torch.tensor([1.0, 2.0]).untyped_storage(), dtype=torch.uint8)
     [x.shape for x in torch.linalg.lstsq(torch.ones(3, 2), torch.ones(3, 0))][:1]
     torch.addr(torch.ones(2, 2, dtype=torch.int64), torch.tensor([1, 2]), torch.tensor([1, 2]), beta=0.5)

@@ -504,7 +504,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
     strides = tuple([s * d.itemsize for s in steps])
     array = small.restrided(base, shape, strides, 0) if base.size else None
     if array is None:
-        array = np.lib.stride_tricks.as_strided(base, shape, strides)
+        array = _arrays.restride(base, shape, strides, 0, base.view(np.uint8))
     return finish(array, requires_grad, place)
 
 

@@ -16,7 +16,18 @@ import numpy as np
 
 from .random_arithmetic import fma, libm
 from .random_boxmuller import TWO_PI, pairs32, pairs64
-from .random_stream import HALVES, Few, MT19937Stream, check_dtype, chunks, fill, loops, memory, numbers_in
+from .random_stream import (
+    HALVES,
+    Few,
+    MT19937Stream,
+    check_dtype,
+    chunks,
+    draw_parts,
+    fill,
+    loops,
+    memory,
+    numbers_in,
+)
 from .tier import compiles
 
 __all__ = ["log_normal", "normal"]
@@ -37,6 +48,8 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
             stream.few_normals(out)
         else:
             stream.few_normals(out, *single(mean, std))
+        return out
+    if draw_parts(normal, stream, out, mean, std / math.sqrt(2.0)) is not None:
         return out
     check_dtype("normal_", out.dtype, "fc")
     if not std >= 0:

@@ -384,6 +384,16 @@ def fill(out: np.ndarray, values: np.ndarray) -> np.ndarray:
     return out
 
 
+def draw_parts(draw: Any, stream: Any, out: np.ndarray, *settings: float) -> np.ndarray | None:
+    """`out`, if complex numbers of two float16 (which numpy does not know): its parts drawn as float16; None for others."""
+    if out.dtype.name != "complex32":
+        return None
+    parts = np.empty((*out.shape, 2), np.float16)
+    draw(stream, parts, *settings)
+    out[...] = parts.view(out.dtype)[..., 0]
+    return out
+
+
 def check_dtype(name: str, dtype: np.dtype, kinds: str) -> None:
     """Raise NotImplementedError unless `dtype` is of one of `kinds`: f(loating), c(omplex), i, u, b(ool)."""
     kind = "f" if dtype.char in HALVES else dtype.kind

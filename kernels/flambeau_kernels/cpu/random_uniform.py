@@ -19,6 +19,7 @@ from .random_stream import (
     bits,
     check_dtype,
     chunks,
+    draw_parts,
     fill,
     loops,
     memory,
@@ -49,6 +50,8 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
         if form is not None:
             stream.few(form, out, out.nbytes >> 2, 0.0, 1.0, 1.0)
             return out
+    if draw_parts(uniform, stream, out, low, high) is not None:
+        return out
     check_dtype("uniform_", out.dtype, "fc")
     if (low, high) != (0, 1):
         check_interval(out.dtype, low, high)
