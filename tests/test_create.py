@@ -447,3 +447,38 @@ def test_names_of_dimensions_are_refused(make: Any) -> None:
 def test_a_size_is_not_given_twice(make: Any) -> None:
     with pytest.raises(TypeError, match="size"):
         make(4, 4, size=(2,))
+
+
+@pytest.mark.parametrize(
+    "values", [[2, np.array(1.5, np.float32)], [2, np.array(1)], [2, np.array(1.5j)], [[1, np.array(3)], [np.array(2), 2]]], ids=repr
+)
+def test_arrays_of_no_dimension_are_numbers_in_lists(values: Any, oracle: Any) -> None:
+    ours, theirs = fb.tensor(values), oracle.tensor(values)
+
+    assert str(ours.dtype) == str(theirs.dtype)
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_a_list_may_begin_with_an_array_of_no_dimension() -> None:
+    assert fb.tensor([np.array(1), 2]).tolist() == [1, 2]
+    with pytest.raises((TypeError, RuntimeError)):
+        fb.tensor([np.array("a"), 2])
+
+
+def test_ranges_are_data_of_tensor_types() -> None:
+    assert fb.IntTensor(range(4)).tolist() == [0, 1, 2, 3]
+    assert fb.Tensor(range(3)).dtype is fb.float32
+    assert fb.zeros(1).new(range(2)).tolist() == [0.0, 1.0]
+    with pytest.raises(TypeError, match="sequence"):
+        fb.IntTensor(iter([1]))
+
+
+@pytest.mark.parametrize("ends", [(0, 1j, 3), (1j, 2, 4), (0, 1 + 1j, 1), (0, 1j, 0)])
+@pytest.mark.parametrize("base", [10.0, 2.0, -2.0])
+def test_logspace_goes_to_a_complex_end(ends: Any, base: float, oracle: Any) -> None:
+    ours, theirs = fb.logspace(*ends, base=base), oracle.logspace(*ends, base=base)
+
+    assert ours.dtype is fb.complex64
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), 1e-6, 1e-6)
+    with pytest.raises(RuntimeError, match="can't be safely cast"):
+        fb.logspace(*ends, base=base, dtype=fb.float32)

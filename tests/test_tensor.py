@@ -553,3 +553,41 @@ def test_view_works_out_the_shape_of_a_tensor_without_memory():
     assert t.view(-1, 2).shape == (10, 2)
     with pytest.raises(RuntimeError, match=r"(?s)view size is not compatible.*wanted size \[20\]"):
         t.T.view(20)
+
+
+def test_a_number_is_assigned_to_the_real_part() -> None:
+    x = fb.full((2,), 1 + 2j)
+
+    x.real = 0
+    assert x.tolist() == [2j, 2j]
+    x.imag = np.float64(3.5)
+    assert x.tolist() == [3.5j, 3.5j]
+    x.real = fb.tensor([1.0, 2.0])
+    assert x.tolist() == [1 + 3.5j, 2 + 3.5j]
+
+    floats = fb.ones(2)
+    floats.real = 4
+    assert floats.tolist() == [4.0, 4.0]
+    with pytest.raises(RuntimeError, match="overflow"):
+        floats.real = 1j
+    with pytest.raises(TypeError):
+        floats.real = [1, 2]
+
+
+def test_the_gradient_of_a_real_part_that_was_assigned_is_zero() -> None:
+    leaf = fb.full((2,), 1 + 2j, requires_grad=True)
+    x = leaf * 1
+    x.real = 0
+    x.imag.sum().backward()
+
+    assert leaf.grad.tolist() == [1j, 1j]
+
+
+def test_reversed_gives_a_tensor() -> None:
+    x = fb.arange(6.0).reshape(2, 3).requires_grad_()
+    back = reversed(x)
+    (back * fb.tensor([[1.0], [2.0]])).sum().backward()
+
+    assert back.tolist() == [[3.0, 4.0, 5.0], [0.0, 1.0, 2.0]]
+    assert x.grad.tolist() == [[2.0] * 3, [1.0] * 3]
+    assert reversed(fb.tensor(3)).item() == 3

@@ -72,3 +72,28 @@ def test_a_hook_may_not_change_the_size_or_type_of_a_gradient(hook: Any) -> None
 
     with pytest.raises(RuntimeError, match="has changed the"):
         (x * 1).sum().backward()
+
+
+@pytest.mark.parametrize("given", [(), (5,)])
+def test_setup_context_gets_the_defaults_of_forward(given: Any) -> None:
+    class Scaled(fb.autograd.Function):
+        @staticmethod
+        def forward(x: Any, factor: float = 3, shift: float = 1) -> Any:
+            return x * factor + shift
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            _, ctx.factor, ctx.shift = inputs
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            assert ctx.needs_input_grad == (True, False, False)
+            return grad * ctx.factor, None, None
+
+    x = fb.ones(2, requires_grad=True)
+    made = Scaled.apply(x, *given)
+    made.sum().backward()
+
+    factor = given[0] if given else 3
+    assert made.tolist() == [factor + 1.0] * 2
+    assert x.grad.tolist() == [factor] * 2

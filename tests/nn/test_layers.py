@@ -230,3 +230,29 @@ def test_attention_computes_the_same_whichever_dimension_is_first(training, need
     assert got.is_contiguous() is not training
     if need_weights:
         np.testing.assert_allclose(got_weights.detach().numpy(), weights.detach().numpy(), rtol=1e-6, atol=1e-6)
+
+
+def _without_sequences(lib: Any, layer: str) -> Any:
+    if layer == "MultiheadAttention":
+        attention = lib.nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True)
+        return lambda x: attention(x, x, x)
+    if layer == "TransformerEncoderLayer":
+        return lib.nn.TransformerEncoderLayer(8, 2, 16)
+    if layer == "TransformerDecoderLayer":
+        decoder = lib.nn.TransformerDecoderLayer(8, 2, 16)
+        return lambda x: decoder(x, lib.zeros(5, 0, 8))
+    transformer = lib.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    return lambda x: transformer(x.transpose(0, 1), lib.zeros(0, 5, 8))
+
+
+@pytest.mark.parametrize("layer", ["MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"])
+def test_attention_takes_batches_without_sequences(layer: str, oracle: Any) -> None:
+    shapes = []
+    for lib in (fb, oracle):
+        x = lib.zeros(3, 0, 8, requires_grad=True)
+        made = _without_sequences(lib, layer)(x)
+        made = made if isinstance(made, tuple) else (made,)
+        made[0].sum().backward()
+        shapes.append([tuple(t.shape) for t in (*made, x.grad)])
+
+    assert shapes[0] == shapes[1]

@@ -617,3 +617,37 @@ def test_repr():
     assert repr(Documented()) == (
         "Documented(\n  first\n  second\n  (child): Sequential(\n    (0): ReLU()\n  )\n)"
     )
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_hooks_that_are_always_called_run_when_a_pre_hook_raises(everywhere: bool) -> None:
+    def refuse(module: Any, args: Any) -> None:
+        raise ValueError("refused")
+
+    m, seen = nn.Linear(2, 2), []
+    m.register_forward_pre_hook(lambda module, args: (fb.ones(3),))
+    m.register_forward_pre_hook(refuse)
+    add = module_file.register_module_forward_hook if everywhere else m.register_forward_hook
+    m.register_forward_hook(lambda module, args, result: seen.append("never"))
+    handle = add(lambda module, args, result: seen.append((args[0].tolist(), result)), always_call=True)
+    try:
+        with pytest.raises(ValueError, match="refused"):
+            m(fb.ones(2))
+    finally:
+        handle.remove()
+
+    assert seen == [([1.0, 1.0, 1.0], None)]
+
+
+def test_hooks_that_are_always_called_see_the_result_of_a_call_whose_hook_raises() -> None:
+    def refuse(module: Any, args: Any, result: Any) -> None:
+        raise ValueError("refused")
+
+    m, seen = nn.Identity(), []
+    m.register_forward_hook(refuse)
+    m.register_forward_hook(lambda module, args, result: result + 1, always_call=True)
+    m.register_forward_hook(lambda module, args, result: seen.append(result.tolist()), always_call=True)
+    with pytest.raises(ValueError, match="refused"):
+        m(fb.ones(2))
+
+    assert seen == [[2.0, 2.0]]

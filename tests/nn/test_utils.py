@@ -370,3 +370,29 @@ def test_unfit_amounts_raise_and_leave_the_module_as_it_was(amount, error):
 
     assert sorted(m.state_dict()) == ["bias", "weight"]
     assert not prune.is_pruned(m)
+
+
+class _Doubled(nn.Module):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return x * 2
+
+
+class _OneMore(nn.Module):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return x + 1
+
+    def right_inverse(self, x: fb.Tensor) -> fb.Tensor:
+        return x - 1
+
+
+def test_a_further_parametrization_leaves_the_originals_as_they_are():
+    m = nn.Linear(2, 2, bias=False)
+    nn.init.ones_(m.weight)
+    parametrize.register_parametrization(m, "weight", _Doubled())
+
+    parametrize.register_parametrization(m, "weight", _OneMore())
+
+    assert m.parametrizations.weight.original.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert m.weight.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    with pytest.raises(RuntimeError, match="parametrization _Doubled does not implement right_inverse"):
+        m.weight = fb.ones(2, 2)

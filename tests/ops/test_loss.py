@@ -280,3 +280,9 @@ def test_the_mean_squared_error_of_many_elements_is_found_without_their_differen
     assert loss.item() == pytest.approx((difference**2).mean(), rel=1e-6)
     np.testing.assert_allclose(x.grad.numpy(), 2 * difference / a.size, rtol=1e-4, atol=1e-10)
     np.testing.assert_allclose(y.grad.numpy(), -2 * difference / a.size, rtol=1e-4, atol=1e-10)
+
+
+@pytest.mark.parametrize("blank", [0.5, True, None, "0"])
+def test_a_blank_that_is_no_integer_is_refused_by_name(blank: object) -> None:
+    with pytest.raises(TypeError, match=r"ctc_loss.*'blank' must be int"):
+        fb.nn.functional.ctc_loss(fb.zeros(7, 1, 2), fb.ones(1, 1, dtype=fb.int64), fb.tensor([7]), fb.tensor([1]), blank)

@@ -199,3 +199,31 @@ def test_indices_of_maxima_changed_behind_autograds_back_write_nowhere():
 
     assert x.grad[0].sum() == 0
     assert x.grad[1].sum() == 32
+
+
+@pytest.mark.parametrize(("extent", "count"), [(30_000, 20_000), (20_001, 30_000), (50_000, 3)])
+def test_adaptive_pools_into_ranges_that_are_not_even(extent: int, count: int, oracle: Any) -> None:
+    values, grad = np.random.default_rng(0).standard_normal((2, extent)), np.random.default_rng(1).standard_normal((2, count))
+    found = []
+    for lib in (fb, oracle):
+        x = lib.tensor(values[None], requires_grad=True)
+        mean = lib.nn.functional.adaptive_avg_pool1d(x, count)
+        largest, at = lib.nn.functional.adaptive_max_pool1d(x, count, return_indices=True)
+        ((mean + largest) * lib.tensor(grad)).sum().backward()
+        found.append([t.detach().numpy() for t in (mean, largest, at, x.grad)])
+
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 4, 4), (0, 4, 4), (1, 2, 0, 4), (2, 0, 4), (0, 2, 0, 4)])
+def test_the_mean_of_no_elements_is_pooled(shape: Any, oracle: Any) -> None:
+    found = []
+    for lib in (fb, oracle):
+        x = lib.zeros(shape, requires_grad=True)
+        made = lib.nn.functional.adaptive_avg_pool2d(x, (1, 1))
+        made.sum().backward()
+        found.append((made.detach().numpy(), x.grad.numpy()))
+
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 import numpy as np
@@ -201,13 +200,19 @@ class Function(FunctionCtx):
         return _apply(cls, args, kwargs)
 
 
-def _defaults(forward: Any) -> tuple[Any, ...]:
-    """Default values of the parameters of `forward` by place; None for those without, which have to be given."""
-    parameters = inspect.signature(forward).parameters.values()
-    return tuple(p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+def _with_defaults(forward: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`args`, and the defaults of `forward` for the parameters that are not among them."""
+    while hasattr(forward, "__wrapped__"):
+        forward = forward.__wrapped__
+    code = getattr(forward, "__code__", None)
+    missing = 0 if code is None else code.co_argcount - len(args)
+    defaults = missing > 0 and forward.__defaults__ or ()
+    return (*args, *defaults[-missing:]) if 0 < missing <= len(defaults) else args
 
 
 def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not kwargs and cls.setup_context is not Function.setup_context:
+        args = _with_defaults(cls.forward, args)
     if _state.INTERPRETED and _state.local.calls.interpreters:
         from ..func.custom import apply_in_vmap
 
@@ -222,7 +227,7 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         if cls.setup_context is not Function.setup_context:
             result = cls.forward(*primals, **kwargs)
-            cls.setup_context(ctx, (*primals, *_defaults(cls.forward)[len(primals) :]) if not kwargs else primals, result)
+            cls.setup_context(ctx, primals, result)
         else:
             result = cls.forward(ctx, *primals, **kwargs)
     finally:

@@ -10,7 +10,7 @@ from flambeau_kernels.cpu import ctc as kernels
 
 from .. import dtypes
 from ..tensor import Tensor, wrap
-from ._spec import composite, primitive
+from ._spec import composite, need_int, primitive
 from .loss import reduced, reduction_of
 
 F = "nn.functional"
@@ -106,7 +106,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     Raises: RuntimeError for lengths, shapes and labels that do not go together.
     Source: Graves et al. 2006, "Connectionist Temporal Classification", ICML.
     """
-    reduction = reduction_of(reduction)
+    reduction, blank = reduction_of(reduction), need_int("ctc_loss", "blank", blank)
     if log_probs.dtype.name not in ("float32", "float64"):
         raise NotImplementedError(f'"ctc_loss" not implemented for {log_probs.dtype}; use float32 or float64')
     if log_probs.ndim not in (2, 3):
@@ -154,9 +154,11 @@ def _ctc_short(log_probs, targets, input_lengths, target_lengths, blank, reducti
         for a in (labels, inputs, lengths):
             if a.dtype.char != "l" or a.__class__ is not np.ndarray or not a.flags.c_contiguous:
                 return None
-        if inputs.shape != (batch,) or lengths.shape != (batch,) or not 0 <= blank < classes or not logs.flags.c_contiguous:
+        if inputs.shape != (batch,) or lengths.shape != (batch,) or not logs.flags.c_contiguous:
             return None
-        made = kernels.few_losses(logs, labels, inputs, lengths, int(blank), how, bool(zero_infinity))
+        if blank.__class__ is not int or not 0 <= blank < classes:
+            return None
+        made = kernels.few_losses(logs, labels, inputs, lengths, blank, how, bool(zero_infinity))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return None
     return None if made is None else wrap(made)

@@ -137,6 +137,17 @@ def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Pla
     return Plan(run, lambda a: (run(a), None), lambda made, _, x: adaptive_mean.history(made, None, x, sizes))
 
 
+_LAST = {1: (-1,), 2: (-2, -1), 3: (-3, -2, -1)}
+
+
+def _is_mean_of_nothing(input: Any, output_size: Any, n: int) -> bool:
+    """Whether there is one window over all of an input without elements; PyTorch takes its mean then, of any sizes."""
+    sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,)
+    if not isinstance(input, Tensor) or input._a.size or input.ndim not in (n + 1, n + 2) or len(sizes) not in (1, n):
+        return False
+    return all(m.__class__ is int and m == 1 for m in sizes)
+
+
 @composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",))
 def adaptive_avg_pool1d(input, output_size):
     """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
@@ -148,6 +159,8 @@ def adaptive_avg_pool1d(input, output_size):
     >>> F.adaptive_avg_pool1d(fb.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2)
     tensor([[2., 4.]])
     """
+    if _is_mean_of_nothing(input, output_size, 1):
+        return input.mean(dim=_LAST[1], keepdim=True)
     return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating", True))
 
 
@@ -159,6 +172,8 @@ def adaptive_avg_pool2d(input, output_size):
         output_size: an int or a pair; None keeps the size of its dimension. Ranges as for
             `adaptive_avg_pool1d`.
     """
+    if _is_mean_of_nothing(input, output_size, 2):
+        return input.mean(dim=_LAST[2], keepdim=True)
     return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
 
 
@@ -170,6 +185,8 @@ def adaptive_avg_pool3d(input, output_size):
         output_size: an int or a triple; None keeps the size of its dimension. Ranges as for
             `adaptive_avg_pool1d`.
     """
+    if _is_mean_of_nothing(input, output_size, 3):
+        return input.mean(dim=_LAST[3], keepdim=True)
     return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
 
 

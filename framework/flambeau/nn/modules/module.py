@@ -280,8 +280,10 @@ class Module:
         _settle()
         gates, last_operation_hooks = self._backward_watchers()
         pending = [*self._forward_hooks_to_run()]
+        result = None
         try:
-            args, kwargs = self._run_forward_pre_hooks(args, kwargs)
+            for given in self._run_forward_pre_hooks(args, kwargs):
+                args, kwargs = given
             if gates is not None:
                 args = gates.on_inputs(args)
             result = self.forward(*args, **kwargs)
@@ -292,7 +294,7 @@ class Module:
             if gates is not None:
                 result = gates.on_outputs(result)
         except Exception:
-            self._run_always_called(pending, args, kwargs)
+            self._run_always_called(pending, args, kwargs, result)
             raise
         if last_operation_hooks:
             self._watch_last_operation(result, last_operation_hooks)
@@ -300,7 +302,8 @@ class Module:
 
     def _run_forward_pre_hooks(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple, dict[str, Any]]:
+    ) -> Iterator[tuple[tuple, dict[str, Any]]]:
+        """What each of the hooks makes of the arguments, one after the other."""
         with_kwargs = self._hooks("_forward_pre_hooks_with_kwargs")
         for key, hook in (*_global.forward_pre.items(), *self._hooks("_forward_pre_hooks").items()):
             if key in with_kwargs:
@@ -316,7 +319,7 @@ class Module:
                 returned = hook(self, args)
                 if returned is not None:
                     args = returned if isinstance(returned, tuple) else (returned,)
-        return args, kwargs
+            yield args, kwargs
 
     def _forward_hooks_to_run(self) -> Iterator[tuple[Callable[..., Any], bool, bool]]:
         """Each forward hook, whether it takes kwargs, and whether it runs even when forward raises."""
@@ -327,14 +330,17 @@ class Module:
         for key, hook in own("_forward_hooks").items():
             yield hook, key in with_kwargs, key in always
 
-    def _run_always_called(self, pending: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """After an exception: the hooks that asked to run regardless. Their own exceptions become
-        warnings."""
+    def _run_always_called(
+        self, pending: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """After an exception: the hooks that asked to run regardless, with the result as far as there is one.
+        Their own exceptions become warnings."""
         for hook, with_kwargs, always in pending:
             if not always:
                 continue
             try:
-                hook(self, args, kwargs, None) if with_kwargs else hook(self, args, None)
+                returned = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
+                result = result if returned is None else returned
             except Exception as error:
                 warnings.warn(
                     f"a forward hook with always_call=True raised {error!r}; it is silenced because "

@@ -110,8 +110,8 @@ class ParametrizationList(ModuleList):
         for module in reversed(self):
             if not hasattr(module, "right_inverse"):
                 raise RuntimeError(
-                    f"{type(module).__name__} has no right_inverse, so the parametrized tensor "
-                    "cannot be assigned"
+                    f"parametrization {type(module).__name__} does not implement right_inverse.\n"
+                    "Without it the parametrized tensor cannot be assigned"
                 )
             value = module.right_inverse(value)
         return value
@@ -220,7 +220,7 @@ def register_parametrization(
     Args:
         parametrization: a module from the original to the new tensor. Its `right_inverse`, if it has one, is
             applied to the present value and to those assigned later. Several may be registered; the last is
-            applied last.
+            applied last, and leaves the originals as they are.
         unsafe: whether to skip the checks that shape and dtype stay; see `ParametrizationList`.
     Returns: `module`.
     Raises: ValueError if there is no such parameter or buffer, or a check fails.
@@ -251,24 +251,6 @@ def _append(module: Module, tensor_name: str, parametrization: Module, unsafe: b
         _check_appended(getattr(module, tensor_name), parametrization)
     present.append(parametrization)
     present.unsafe |= unsafe
-    if hasattr(parametrization, "right_inverse"):
-        with fb.no_grad():
-            # The tensor now is what the new parametrization must yield.
-            value = _through(present, len(present) - 1)
-        present.right_inverse(value)
-
-
-def _through(parametrizations: ParametrizationList, count: int) -> Tensor:
-    """The tensor after the first `count` parametrizations."""
-    if parametrizations.is_tensor:
-        value = parametrizations[0](parametrizations.original)
-    else:
-        value = parametrizations[0](
-            *(getattr(parametrizations, f"original{i}") for i in range(parametrizations.ntensors))
-        )
-    for module in list(parametrizations)[1:count]:
-        value = module(value)
-    return value
 
 
 def _check_appended(value: Tensor, parametrization: Module) -> None:
