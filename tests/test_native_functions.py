@@ -229,3 +229,12 @@ def test_sizes_are_not_negative():
         fb._check_is_size(-1)
     with pytest.raises(RuntimeError, match="no"):
         fb._check_tensor_all(fb.tensor([True, False]), lambda: "no")
+
+
+def test_groups_of_rows_have_matrices_of_their_own():
+    x, weight = fb.randn(5, 4), fb.randn(2, 4, 3)
+
+    found = fb._grouped_mm(x, weight, offs=fb.tensor([2, 5], dtype=fb.int32))
+
+    assert_equal(found, fb.cat([x[:2] @ weight[0], x[2:] @ weight[1]]))
+    assert_equal(fb._grouped_mm(x.expand(2, 5, 4), weight), fb.bmm(x.expand(2, 5, 4), weight))

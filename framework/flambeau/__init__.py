@@ -123,7 +123,7 @@ _HOME = {
 _HOME.update(
     dict.fromkeys((
         "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
-        "_check_type", "_check_value", "_check_with", "_log_softmax", "_shape_as_tensor", "_softmax", "_weight_norm",
+        "_check_type", "_check_value", "_check_with", "_grouped_mm", "_log_softmax", "_shape_as_tensor", "_softmax", "_weight_norm",
         "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
         "cudnn_is_acceptable", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
         "fake_quantize_per_tensor_affine", "frobenius_norm", "get_device", "gru", "gru_cell", "hinge_embedding_loss",

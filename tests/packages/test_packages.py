@@ -1,0 +1,227 @@
+"""Programs over other people's packages, unmodified under Flambeau in the name of torch; skipped where a package is not installed.
+
+Each program prints numbers. Where PyTorch is installed too, they are compared with the ones it gives.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+TRANSFORMERS = """
+import warnings; warnings.simplefilter("ignore")
+import tempfile, torch, transformers
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+torch.manual_seed(0)
+def train(model, steps=3, **inputs):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(steps):
+        loss = model(**inputs).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item())
+def write(model, ids, **settings):
+    model.eval()
+    print(*model.generate(ids, max_new_tokens=6, do_sample=False, **settings).flatten().tolist())
+def save_and_load(model, **inputs):
+    model.eval()
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        again = type(model).from_pretrained(folder).eval()
+    with torch.no_grad():
+        print((model(**inputs)[0] - again(**inputs)[0]).abs().max().item())
+ids = torch.randint(3, 99, (2, 7))
+small = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+special = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
+"""
+
+PROGRAMS = {
+    "transformers.bert": TRANSFORMERS + """
+model = transformers.BertForSequenceClassification(transformers.BertConfig(**small, num_labels=3, hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0))
+inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), labels=torch.tensor([0, 2]))
+train(model, **inputs)
+save_and_load(model, input_ids=ids)
+""",
+    "transformers.gpt2": TRANSFORMERS + """
+model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=99, n_positions=32, n_embd=32, n_layer=2, n_head=4,
+    resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **special))
+train(model, input_ids=ids, labels=ids)
+write(model, ids)
+write(model, ids, num_beams=2)
+save_and_load(model, input_ids=ids)
+""",
+    "transformers.llama": TRANSFORMERS + """
+model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small, num_key_value_heads=2, max_position_embeddings=32, **special))
+train(model, input_ids=ids, labels=ids)
+write(model, ids)
+save_and_load(model, input_ids=ids)
+""",
+    "transformers.t5": TRANSFORMERS + """
+model = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=48, num_layers=2,
+    num_heads=4, dropout_rate=0.0, decoder_start_token_id=0, eos_token_id=2, pad_token_id=0))
+train(model, input_ids=ids, labels=ids)
+write(model, ids)
+""",
+    "transformers.vit": TRANSFORMERS + """
+model = transformers.ViTForImageClassification(transformers.ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+    intermediate_size=48, image_size=16, patch_size=4, num_labels=3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+train(model, pixel_values=torch.randn(2, 3, 16, 16), labels=torch.tensor([0, 2]))
+""",
+    "transformers.mixtral": TRANSFORMERS + """
+model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**small, num_key_value_heads=2, num_local_experts=4,
+    max_position_embeddings=32, **special))
+train(model, input_ids=ids, labels=ids)
+write(model, ids)
+""",
+    "transformers.clip": TRANSFORMERS + """
+text = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+    max_position_embeddings=16, **special)
+vision = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=16, patch_size=4)
+model = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
+train(model, input_ids=ids, pixel_values=torch.randn(2, 3, 16, 16), return_loss=True)
+""",
+    "transformers.whisper": TRANSFORMERS + """
+model = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(vocab_size=99, d_model=32, encoder_layers=2,
+    decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
+    num_mel_bins=8, max_source_positions=20, max_target_positions=16, dropout=0.0, decoder_start_token_id=1, suppress_tokens=None,
+    begin_suppress_tokens=None, **special))
+train(model, input_features=torch.randn(2, 8, 40), labels=ids)
+""",
+    "einops": """
+import torch
+from einops import einsum, rearrange, reduce, repeat
+from einops.layers.torch import Rearrange, Reduce
+torch.manual_seed(0)
+x = torch.randn(2, 3, 4, 4)
+print(*rearrange(x, "b c (h i) (w j) -> b (c h w) i j", i=2, j=2).sum((0, 1)).flatten().tolist())
+print(*reduce(x, "b c h w -> b c", "max").flatten().tolist(), *repeat(x[0, 0, 0], "w -> (w 2)").tolist())
+print(einsum(x, x, "b c h w, b d h w -> b c d").sum().item())
+net = torch.nn.Sequential(Rearrange("b c h w -> b (h w) c"), torch.nn.Linear(3, 5), Reduce("b n c -> b c", "mean"))
+net(x).square().sum().backward()
+print(*net[1].weight.grad.flatten().tolist())
+""",
+    "torchmetrics": """
+import torch, torchmetrics
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassConfusionMatrix
+torch.manual_seed(0)
+scores, labels = torch.randn(20, 3).softmax(-1), torch.randint(0, 3, (20,))
+metric = MulticlassAccuracy(num_classes=3)
+metric.update(scores, labels)
+metric.update(scores[:7], labels[:7])
+print(metric.compute().item(), *MulticlassConfusionMatrix(3)(scores, labels).flatten().tolist())
+print(BinaryAUROC()(scores[:, 0], (labels == 0).long()).item(), torchmetrics.R2Score()(scores[:, 0], scores[:, 1]).item())
+""",
+    "torchdiffeq": """
+import torch
+from torchdiffeq import odeint, odeint_adjoint
+torch.manual_seed(0)
+class Field(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+    def forward(self, t, y):
+        return self.net(y)
+field = Field()
+for solve in (odeint, odeint_adjoint):
+    field.zero_grad()
+    loss = solve(field, torch.tensor([[2.0, 0.0]]), torch.linspace(0, 1, 5), method="dopri5").square().mean()
+    loss.backward()
+    print(loss.item(), field.net[0].weight.grad.norm().item())
+""",
+    "gpytorch": """
+import math, torch, gpytorch
+torch.manual_seed(0)
+x = torch.linspace(0, 1, 30)
+y = torch.sin(x * 2 * math.pi) + 0.1 * torch.randn(30)
+class Model(gpytorch.models.ExactGP):
+    def __init__(self, x, y, likelihood):
+        super().__init__(x, y, likelihood)
+        self.mean = gpytorch.means.ConstantMean()
+        self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+likelihood = gpytorch.likelihoods.GaussianLikelihood()
+model = Model(x, y, likelihood)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+for step in range(10):
+    optimizer.zero_grad()
+    loss = -mll(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+model.eval(), likelihood.eval()
+with torch.no_grad():
+    found = likelihood(model(torch.linspace(0, 1, 5)))
+    print(*found.mean.tolist(), *found.variance.tolist())
+""",
+    "skorch": """
+import numpy, torch
+from skorch import NeuralNetClassifier
+torch.manual_seed(0)
+x = numpy.random.RandomState(0).randn(100, 5).astype("float32")
+y = (x[:, 0] > 0).astype("int64")
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(5, 10), torch.nn.ReLU(), torch.nn.Linear(10, 2), torch.nn.Softmax(-1))
+    def forward(self, x):
+        return self.layers(x)
+net = NeuralNetClassifier(Net, max_epochs=5, lr=0.1, iterator_train__shuffle=True, verbose=0)
+net.fit(x, y)
+print(*net.history[:, "train_loss"], *net.history[:, "valid_loss"])
+""",
+    "pyro": """
+import torch, pyro
+import pyro.distributions as dist
+from pyro.infer import SVI, Trace_ELBO
+from pyro.infer.autoguide import AutoNormal
+pyro.set_rng_seed(0)
+data = torch.randn(50) + 2
+def model(data):
+    mean = pyro.sample("mean", dist.Normal(0.0, 5.0))
+    with pyro.plate("data", len(data)):
+        pyro.sample("x", dist.Normal(mean, 1.0), obs=data)
+guide = AutoNormal(model)
+svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
+for step in range(20):
+    print(svi.step(data))
+print(guide.median()["mean"].item())
+""",
+}
+
+
+def told(program: str, *start: str) -> list[float]:
+    """The numbers that `program` prints."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAMBEAU_AS")}
+    kept["PYTHONPATH"] = os.pathsep.join((str(ROOT / "framework"), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")))
+    kept |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, *start, "-c", program], env=kept, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [float(word) for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_over_a_package_runs_with_the_numbers_of_pytorch(name):
+    package = name.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+    numbers = told(PROGRAMS[name], "-m", "flambeau")
+
+    assert numbers
+    assert all(map(math.isfinite, numbers))
+    if importlib.util.find_spec("torch") is not None:
+        assert numbers == pytest.approx(told(PROGRAMS[name]), rel=1e-4, abs=1e-5)
+
+
