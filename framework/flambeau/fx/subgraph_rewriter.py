@@ -125,6 +125,9 @@ def _replace_one(
         raise AssertionError(
             f"the pattern has {len(match.placeholder_nodes)} inputs, but the replacement has {len(placeholders)}: they must agree"
         )
+    for key, node in match.nodes_map.items():
+        while isinstance(node, Node) and node in changed:
+            node = match.nodes_map[key] = changed[node]
     val_map: dict[Node, Any] = {}
     for placeholder, given in zip(placeholders, match.placeholder_nodes, strict=True):
         while isinstance(given, Node) and given in changed:
