@@ -194,3 +194,9 @@ def test_a_recorded_write_refuses_a_part_of_itself_as_an_unrecorded_one(oracle: 
             with pytest.raises(RuntimeError, match="single memory"):
                 getattr(x, write)(x[2], *([0.5] if write == "lerp_" else []))
             assert x.tolist() == [2.0] * 4
+
+
+def test_a_view_as_complex_numbers_begins_with_a_whole_one(oracle: Any) -> None:
+    for lib in (oracle, fb):
+        with pytest.raises(RuntimeError, match="storage_offset divisible by 2"):
+            lib.view_as_complex(lib.zeros(3, 4)[1, 1:3])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import small
+from flambeau_kernels.quiet import hush, unhush
 
 from .. import _state
 from .._arrays import contiguous_strides, is_dense
@@ -91,9 +92,11 @@ def run_backward(
     call = _TO_LEAVES[create_graph + as_tensors] if targets is None else _Call(roots, targets, accumulate, create_graph, as_tensors)
     before = local.asked, local.wanted, local.roots, local.nested
     local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1
+    quiet = hush()                                    # gradients may be infinite, and sums of them nan
     try:
         _run(roots, call, keep_graph)
     finally:
+        unhush(quiet)
         local.wanted, local.roots, local.nested = before[1:]
         _state.set_grad(before[0])
     return call.found

@@ -83,15 +83,21 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
 
 
 @nll.vjp
-def _nll_vjp(grad, input, kept, reduction):
-    on_device = getattr(kept, "picked", None)
-    picked = wrap(kernels.picked_weights(input._a.shape, input.dtype.numpy, kept) if on_device is None else on_device)
-    return constant_along(-(grad.unsqueeze(1) if reduction == "none" else grad) * picked, [input]), None, None
+def _nll_vjp(grad, input, kept, target, ignore_index, reduction):
+    if input.is_meta:
+        picked = input.new_empty(input.shape)
+    else:
+        on_device = getattr(kept, "picked", None)
+        picked = wrap(kernels.picked_weights(input._a.shape, input.dtype.numpy, kept) if on_device is None else on_device)
+    # What is ignored gets no gradient, also where the mean is one over nothing.
+    counts = (target != ignore_index).unsqueeze(1)
+    found = (-(grad.unsqueeze(1) if reduction == "none" else grad) * picked).where(counts, 0)
+    return constant_along(found, [input]), None, None
 
 
 @nll.raw
-def _nll_raw(grad, kept, input_shape):
-    return kernels.nll_grad(grad, input_shape, kept), None, None
+def _nll_raw(grad, kept, input_shape, target, ignore_index):
+    return kernels.nll_grad(grad, input_shape, kept, target, ignore_index), None, None
 
 
 def _check_classes(name: str, input: Tensor, target: Tensor, weight: Any) -> None:
@@ -298,8 +304,7 @@ def _smooth_cross_entropy(
         if weight is None:
             total: Any = counts.sum().to(logs.dtype)
         else:
-            weights = np.where(counts._a, weight._a[np.where(counts._a, target._a, 0)], 0)
-            total = wrap(np.asarray(weights.sum(dtype=logs.dtype.numpy)))
+            total = weight.detach()[target.where(counts, 0)].where(counts, 0).sum()
         picked, spread = picked / total, spread / total
     return picked * (1 - smoothing) + spread * (smoothing / classes)
 
@@ -364,6 +369,8 @@ def _rows(scores, kept):
 def _rows_vjp(grad, input, kept):
     slope, picked = kept.slopes(input.shape[1], input._a.dtype)
     each = (grad.unsqueeze(1) if kept.each else grad) * kept.factor
+    if not math.isfinite(kept.factor):                # the mean of nothing; what is ignored gets no gradient
+        each = each.where(wrap(kept.target[:, None] >= 0), 0)
     return ((input.softmax(1) * wrap(slope) - wrap(picked)) * each,)
 
 

@@ -147,7 +147,14 @@ def _view_as_real_vjp(grad):
     return (view_as_complex(grad.contiguous()),)
 
 
-@view(surface=FUNCTION)
+def _begins_with_a_pair(input):
+    if isinstance(input, Tensor) and input.storage_offset() % 2 and input.ndim and input.shape[-1] == 2:
+        raise RuntimeError(
+            f"Tensor must have a storage_offset divisible by 2: view_as_complex got one of {input.storage_offset()}; clone() it first"
+        )
+
+
+@view(surface=FUNCTION, check=_begins_with_a_pair)
 def view_as_complex(input):
     """A view of a real tensor whose last dimension has size 2 as a complex one; the inverse of `view_as_real`.
 

@@ -98,7 +98,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 
 def _prod_vjp(grad, out, input, shape, dims, keepdim):
     """Each element's gradient is the product of the others: by division, or, beside zeros, by products from both sides."""
-    if (input != 0).all():
+    if input.is_meta or (input != 0).all():
         return spread_dims(grad * out.conj(), shape, dims, keepdim) / input.conj()
     others = _products_of_others(input, dims)
     return spread_dims(grad, shape, dims, keepdim) * others.conj()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -169,15 +170,20 @@ def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
     chosen, weights, total = kept
     made = np.zeros(shape, weights.dtype)
     if shape[1]:
-        np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(weights / total, 1), 1)
+        token = hush()                                    # where no target counts, the total is zero
+        shares = weights / total
+        unhush(token)
+        np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(shares, 1), 1)
     return narrow(made, dtype)
 
 
-def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any) -> np.ndarray:
-    """The gradient of `nll` at its input of `shape`."""
+def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any, target: np.ndarray, ignored: int) -> np.ndarray:
+    """The gradient of `nll` at its input of `shape`, which is zero where `target` is `ignored`."""
     chosen, weights, total = kept
     token = hush()                                        # where no target counts, the total is zero
     values = -widen(grad) * (weights / total)
+    if not total or grad.ndim or not math.isfinite(grad):
+        values = np.where(target == ignored, values.dtype.type(0), values)
     unhush(token)
     made = np.zeros(shape, grad.dtype)
     if len(shape) == 2 and shape[1]:

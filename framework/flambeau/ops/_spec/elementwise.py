@@ -499,7 +499,14 @@ class ElementwiseOp(Op):
 
 
 def _as_floats(values: list[Any], grad: Tensor) -> list[Any]:
-    """`values` with integers as float64 where `grad` is of double precision; divisions among them would be in float32."""
+    """`values` with integers as float64 where `grad` is of double precision; divisions among them would be in float32.
+
+    A number 0 becomes a Tensor, for Python does not divide by it.
+    """
+    for at, v in enumerate(values):
+        if v.__class__ in (int, float) and v == 0:
+            real = grad.dtype.to_real() if grad.dtype.is_complex else grad.dtype
+            values[at] = wrap(np.asarray(v, real.numpy)).to(grad.device)
     if grad.dtype not in (dtypes.float64, dtypes.complex128):
         return values
     return [v.double() if isinstance(v, Tensor) and v._a.dtype.kind in "iu" else v for v in values]
