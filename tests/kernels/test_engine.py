@@ -495,7 +495,10 @@ def test_compile_times_lists_every_object_and_their_total(fresh_python):
 
 def test_compiling_prints_nothing(tmp_path):
     # Loops around calls of the C library are no vector code, about which LLVM used to complain on stderr.
-    program = "import flambeau as fb\nfb.randn(5000), fb.randn(5000, dtype=fb.float64)"
+    program = (
+        "import flambeau as fb\nfrom flambeau.ops._spec import OPS\nfb.randn(5000), fb.randn(5000, dtype=fb.float64)\n"
+        "fb.polygamma(1, fb.ones(5000))\nOPS['polygamma_of'].run(fb.ones(5000), fb.ones(5000))"
+    )
     done = run_python(program, FLAMBEAU_CACHE=str(tmp_path), FLAMBEAU_BACKEND="numba")
 
     assert (done.stdout, done.stderr) == ("", "")

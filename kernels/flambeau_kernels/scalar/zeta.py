@@ -123,7 +123,7 @@ def _factorial(n: Symbol) -> Symbol:
     """n! from a table: mostly `n` is one number, which is looked up before the loop."""
     table = ", ".join(f"double {literal(float(math.factorial(k)), F64)}" for k in range(_LARGEST + 1))
     n.block.needs.add(f"""@flambeau_factorials = private constant [{_LARGEST + 2} x double] [{table}, double 0x7FF0000000000000]
-define double @flambeau_factorial(double %n) noinline nounwind willreturn memory(none) {{
+define double @flambeau_factorial(double %n) alwaysinline nounwind willreturn memory(none) {{
   %low = call double @llvm.maxnum.f64(double %n, double 0.0)
   %near = call double @llvm.minnum.f64(double %low, double {_LARGEST + 1}.0)
   %k = fptosi double %near to i64
