@@ -121,6 +121,14 @@ def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False
     return made
 
 
+def made_at(place: Any, shape: tuple[int, ...], d: np.dtype, make: Any, requires_grad: bool = False, out: Any = None) -> Tensor:
+    """A leaf over the array ``make()`` of `shape` and dtype `d`, on `place`, or where `out` is; on meta nothing is made."""
+    if place is None and out is not None and out.is_meta or place is not None and place.type == "meta":
+        made = wrap(MetaArray(shape, d))
+        return made.requires_grad_(True) if requires_grad else made
+    return finish(make(), requires_grad, place)
+
+
 def _dtype(d: Any) -> np.dtype:
     if d is None:
         return dtypes.get_default_dtype().numpy

@@ -324,15 +324,17 @@ def ifftshift(input, dim=None):
     return _rolled(input, dim, lambda n: (n + 1) // 2)
 
 
-def _frequencies(name: str, counts: Any, n: int, d: float, out: Any, dtype: Any, options: dict[str, Any]) -> Tensor:
+def _frequencies(name: str, count: int, counts: Any, n: int, d: float, out: Any, dtype: Any, options: dict[str, Any]) -> Tensor:
     wanted = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
     if wanted.category < dtypes.FLOATING:
         raise RuntimeError(f"{name} requires a floating point or complex dtype, got {wanted.name}")
-    from .create import tensor
+    from .create import _place, array_of, made_at
 
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = counts * np.divide(1.0, n * d)       # of no spacing, infinite, and nan at 0
-    made = tensor(values, dtype=wanted, **options)
+    def values() -> Any:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return array_of(counts() * np.divide(1.0, n * d), wanted)  # of no spacing, infinite, and nan at 0
+
+    made = made_at(_place(options["device"]), (count,), wanted.numpy, values, options["requires_grad"], out)
     if out is None:
         return made
     place = options["device"]
@@ -343,13 +345,15 @@ def _frequencies(name: str, counts: Any, n: int, d: float, out: Any, dtype: Any,
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The frequencies, in cycles per unit of the sample spacing `d`, of the values of a transform of length `n`."""
-    counts = np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
-    return _frequencies("fftfreq", counts, n, d, out, dtype, {"device": device, "requires_grad": requires_grad})
+    def counts() -> Any:
+        return np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
+
+    return _frequencies("fftfreq", n, counts, n, d, out, dtype, {"device": device, "requires_grad": requires_grad})
 
 
 @refusing
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The frequencies, in cycles per unit of `d`, of the values of a real transform of length `n`."""
-    counts = np.arange(n // 2 + 1)
-    return _frequencies("rfftfreq", counts, n, d, out, dtype, {"device": device, "requires_grad": requires_grad})
+    options = {"device": device, "requires_grad": requires_grad}
+    return _frequencies("rfftfreq", n // 2 + 1, lambda: np.arange(n // 2 + 1), n, d, out, dtype, options)

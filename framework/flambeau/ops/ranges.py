@@ -21,7 +21,7 @@ from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
 from ._refusal import refusing
 from ._spec import need_int, out_of_shape
-from .create import _check_layout, _dtype, _place, finish
+from .create import _check_layout, _dtype, _place, made_at
 
 PLACED = _state.PLACED
 _state.share(globals())                               # keeps it as it is there
@@ -81,7 +81,8 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
         start, step = whole[0], whole[2]
     else:
         count = max(0, math.ceil((end - start) / step))
-    made = finish(kernel.counted(count, start, step, dtype.numpy), requires_grad, _place(device))
+    plain = dtype.numpy
+    made = made_at(_place(device), (count,), plain, lambda: kernel.counted(count, start, step, plain), requires_grad, out)
     return made if out is None else _stored("arange", out, made, asked, device, "range")
 
 
@@ -142,8 +143,10 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     count = int((end - start) / step) + 1
     d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
-    values = start + step * np.arange(count, dtype=np.float64)
-    made = finish(values.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
+    made = made_at(
+        _place(options.get("device")), (count,), d.numpy,
+        lambda: (start + step * np.arange(count, dtype=np.float64)).astype(d.numpy), options.get("requires_grad", False), out,
+    )  # fmt: skip
     return made if out is None else _stored("range", out, made, dtype, options.get("device"), "range")
 
 
@@ -167,6 +170,8 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
 
 @refusing
 def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    if any(isinstance(x, Tensor) and x.is_meta for x in (start, end)):
+        start, end, device = 0, 1, device or "meta"   # nothing but their place is known
     start, end = _endpoints("linspace", start, end)
     _check_steps("linspace", steps)
     if steps < 0:
@@ -176,7 +181,7 @@ def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: An
         d = dtypes.default_complex() if isinstance(start, complex_type) or isinstance(end, complex_type) else dtypes.get_default_dtype()
     if isinstance(start, complex_type) and not d.is_complex or isinstance(end, complex_type) and not d.is_complex:
         raise RuntimeError(f"torch.linspace(): inferred dtype complex can't be safely cast to passed dtype {d}")
-    made = finish(_spaced(start, end, steps, d), requires_grad, _place(device))
+    made = made_at(_place(device), (steps,), d.numpy, lambda: _spaced(start, end, steps, d), requires_grad, out)
     return made if out is None else _stored("linspace", out, made, dtype, device, "count")
 
 
@@ -306,13 +311,17 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
             raise RuntimeError(f"logspace(): inferred dtype {inferred} can't be safely cast to passed dtype {d}")
     if d.category == dtypes.INTEGER:
         start, end = int(start), int(end)
-    if steps == 1:
-        powers = np.array([float(base) ** start])
-    else:
-        inner = _spaced(start, end, steps, dtypes.complex128 if d.is_complex else dtypes.float64)
-        powers = np.power(type(inner[0])(base) if steps else base, inner)
-    with np.errstate(all="ignore"):
-        made = finish(powers.astype(d.numpy), options.get("requires_grad", False), _place(options.get("device")))
+
+    def values() -> ndarray:
+        if steps == 1:
+            powers = np.array([float(base) ** start])
+        else:
+            inner = _spaced(start, end, steps, dtypes.complex128 if d.is_complex else dtypes.float64)
+            powers = np.power(type(inner[0])(base) if steps else base, inner)
+        with np.errstate(all="ignore"):
+            return powers.astype(d.numpy)
+
+    made = made_at(_place(options.get("device")), (steps,), d.numpy, values, options.get("requires_grad", False), out)
     return made if out is None else _stored("logspace", out, made, dtype, options.get("device"), "count")
 
 
@@ -327,7 +336,10 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or pin_memory):
         made = small.over(_diagonal(n, n if m is None else m, kind))
         return made.requires_grad_(True) if requires_grad else made
-    made = finish(np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, _place(device))
+    made = made_at(
+        _place(device), (n, n if m is None else m), kind,
+        lambda: np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, out,
+    )  # fmt: skip
     return made if out is None else _stored("eye", out, made, dtype, device)
 
 

@@ -236,17 +236,21 @@ def block_diag(tensors):
 
 
 def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, options: dict[str, Any]) -> Tensor:
-    from .create import _check_layout, _place, finish
+    from .create import _check_layout, _place, finish, made_at
 
     row, col, offset = need_int(name, "row", row), need_int(name, "col", col), need_int(name, "offset", offset)
     for label, n in (("row", row), ("col", col)):
         if n < 0:
             raise RuntimeError(f"{name}: {label} must be non-negative, got {n}")
-    check_room(name, (row, col), 8)
-    d = options["dtype"]
+    d, place = options["dtype"], _place(options["device"])
     if d not in (dtypes.int64, dtypes.int32):
         raise NotImplementedError(f'"{name}" not implemented for {d}; indices are torch.int64 or torch.int32')
     _check_layout(options["layout"])
+    if place is not None and place.type == "meta":
+        below = _count_up_to(row, col, offset)
+        count = below if name == "tril_indices" else row * col - _count_up_to(row, col, offset - 1)
+        return made_at(place, (2, count), d.numpy, None)
+    check_room(name, (row, col), 8)
     found = None
     key = (name, row, col, offset, d)
     if row * col <= _MOST_KEPT:
@@ -258,7 +262,14 @@ def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, opt
             if len(_indices) >= _MOST_KEPT:
                 _indices.clear()
             _indices[key] = found
-    return finish(found.copy(), False, _place(options["device"]))
+    return finish(found.copy(), False, place)
+
+
+def _count_up_to(row: int, col: int, offset: int) -> int:
+    """How many elements of a ``(row, col)`` matrix lie on or below the diagonal `offset`."""
+    first, last = max(0, -offset), min(row, col - offset)  # rows that have some, and from which on they have all
+    partly = max(0, last - first)
+    return partly * (offset + first + 1) + partly * (partly - 1) // 2 + (row - max(last, 0)) * col
 
 
 _MOST_KEPT = 1024                                     # elements of a matrix whose indices are kept, and how many are

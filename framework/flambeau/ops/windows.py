@@ -37,11 +37,15 @@ def _bartlett(k: Any, span: int) -> Any:
 
 def _made(values: Any, n: int, sym: bool, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     """A tensor of the window whose value at ``k`` of a span is ``values(k, span)``; a window of length 1 is 1."""
-    from .create import tensor
+    from .create import _place, array_of, made_at
 
-    span = n - 1 if sym else n
-    a = np.ones(n) if n == 1 else values(np.arange(n, dtype=np.float64), max(span, 1))
-    return tensor(np.asarray(a, np.float64), dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
+    span, d = n - 1 if sym else n, dtype or dtypes.get_default_dtype()
+
+    def window() -> Any:
+        made = np.ones(n) if n == 1 else values(np.arange(n, dtype=np.float64), max(span, 1))
+        return array_of(np.asarray(made, np.float64), d)
+
+    return made_at(_place(device), (n,), d.numpy, window, requires_grad)
 
 
 # -- signal.windows --------------------------------------------------------------------------------------------------------
