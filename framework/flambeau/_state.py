@@ -46,6 +46,7 @@ class _Local(threading.local):
     nested = 0  # backwards that run inside each other on this thread
     inference = False
     forward_off = False
+    keeps_tangents = False                            # whether `detach` forgets history only; see `autograd.forward_ad.unrecorded`
 
     def __init__(self) -> None:
         self.calls = Calls()

@@ -176,3 +176,32 @@ def test_narrow_remembers_a_start_that_is_a_tensor_as_the_number_it_was(oracle: 
         (base.sum() + part.sum()).backward()
 
         assert x.grad.tolist() == [1.0, 6.0, 6.0, 1.0]
+
+
+CONSTANTS: dict[str, Any] = {
+    "detach": lambda x: x.detach() * 2, "data": lambda x: x.data * 2, "times itself": lambda x: x * x.detach(),
+    "straight through": lambda x: x.round().detach() - x.detach() + x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_what_is_detached_is_constant_in_forward_mode_too(oracle: Any, name: str) -> None:
+    seen = []
+    for lib, mode in modules(oracle):
+        with mode.dual_level():
+            made = mode.unpack_dual(CONSTANTS[name](mode.make_dual(lib.tensor(STARTS), lib.tensor(TANGENT)))).tangent
+        _, found = lib.func.jvp(CONSTANTS[name], (lib.tensor(STARTS),), (lib.tensor(TANGENT),))
+        seen.append((None if made is None else made.tolist(), found.tolist()))
+
+    assert seen[1] == seen[0]
+
+
+def test_second_derivatives_go_through_starts_that_are_fresh_leaves(oracle: Any) -> None:
+    seen = []
+    for lib in (oracle, fb):
+        f = lambda x: (x**3 * x.detach()).sum()  # noqa: E731
+        x, v = lib.tensor(STARTS), lib.tensor(TANGENT)
+        forward_over_reverse = lib.func.jvp(lib.func.grad(f), (x,), (v,))[1]
+        seen.append([forward_over_reverse.tolist(), lib.func.hessian(f)(x).tolist(), lib.func.jacfwd(lib.func.jacfwd(f))(x).tolist()])
+
+    assert seen[1] == seen[0]

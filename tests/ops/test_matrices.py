@@ -389,3 +389,19 @@ def test_the_gradient_of_a_determinant_with_an_infinity_is_there():
     L.det(x).backward()
 
     assert x.grad.shape == (3, 3)
+
+
+@pytest.mark.parametrize("method", ["basic", "ortho"])
+@pytest.mark.parametrize("second", [False, True])
+def test_gradients_of_lobpcg_pass_gradcheck(second, method):
+    rng = np.random.default_rng(0)
+    a, b = (m @ m.T + 9 * np.eye(6) for m in rng.normal(size=(2, 6, 6)))
+    start = fb.tensor(rng.normal(size=(6, 1)))
+
+    def extremes(a, *b):
+        a, b = (a + a.mT) / 2, (b[0] + b[0].mT) / 2 if b else None
+        values, vectors = fb.lobpcg(a, 1, b, start, niter=300, tol=1e-12, method=method)
+        return values, vectors.abs()
+
+    operands = [fb.tensor(m).requires_grad_() for m in ((a, b) if second else (a,))]
+    assert fb.autograd.gradcheck(extremes, operands, atol=1e-4)

@@ -197,6 +197,14 @@ def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tenso
             owned.add(node)
 
 
+def _unrecorded(x: Any) -> Any:
+    if not _state.INTERPRETED:
+        return x.detach()
+    from .forward_ad import unrecorded
+
+    return unrecorded(x)
+
+
 def through_tensors(node: Node, grad: Any) -> Any:
     """Run the rule on Tensors without recording; arrays are wrapped on the way in and unwrapped on the way out."""
     _state.set_grad(False)
@@ -276,7 +284,7 @@ def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
         have._v[0] += 1
     else:
         _state.set_grad(False)
-        tensor._g = _add(have.detach(), in_dtype(_wrap(grad), tensor._a.dtype))
+        tensor._g = _add(_unrecorded(have), in_dtype(_wrap(grad), tensor._a.dtype))
     hooks = leaf.hooks
     if hooks and ("accumulated" in hooks or "post" in hooks):
         _state.set_grad(call.create_graph)

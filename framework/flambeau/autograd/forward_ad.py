@@ -168,7 +168,7 @@ class ForwardLevel(Interpreter):
     def tangents_of_results(self, op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
         """One tangent per result of `op`."""
         if op.name == "detach":
-            return [t if t is None else t.detach() for t in tangents[:1]]
+            return [unrecorded(t) if t is not None and _local.keeps_tangents else None for t in tangents[:1]]
         if op.kind == "elementwise":
             if not op.differentiable:
                 return [None]
@@ -183,6 +183,15 @@ class ForwardLevel(Interpreter):
             made = op.jvp_rule(args, tangents, result)
             return list(made) if isinstance(made, (tuple, list)) else [made]
         return through_vjp(op, args, tangents, result)
+
+
+def unrecorded(x: Tensor) -> Tensor:
+    """`x` without its history, but with the tangents it carries, which `detach` leaves behind as well."""
+    before, _local.keeps_tangents = _local.keeps_tangents, True
+    try:
+        return x.detach()
+    finally:
+        _local.keeps_tangents = before
 
 
 def shares_places(x: Tensor) -> bool:
@@ -244,7 +253,7 @@ def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor |
     def start(x: Any, t: Any) -> Any:
         if t is None:
             return x
-        made = x.view(x.shape) if x._n is not None else x.detach().requires_grad_(True)
+        made = x.view(x.shape) if x._n is not None else unrecorded(x).requires_grad_(True)
         starts.append(made)
         along.append(t)
         return made
@@ -259,17 +268,17 @@ def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor |
         if r._n is None:
             found.append(None)
             continue
-        probe = r.detach().clone().requires_grad_(True)
+        probe = unrecorded(r).clone().requires_grad_(True)
         grads = gradient(r, starts, probe, create_graph=True, allow_unused=True, materialize_grads=True)
         used = [(g, t) for g, t in zip(grads, along, strict=True) if g._n is not None]
         if not used:
-            found.append(r.detach() * 0)
+            found.append(unrecorded(r) * 0)
             continue
         (made,) = gradient([g for g, _ in used], probe, [t.to(g.dtype) if t.dtype is not g.dtype else t for g, t in used],
                            create_graph=True, allow_unused=True, materialize_grads=True)  # fmt: skip
         found.append(made)
     if not any(x._n is not None for x in _flat(args)) and not any(t._n is not None for t in along):
-        found = [t if t is None else t.detach() for t in found]
+        found = [t if t is None else unrecorded(t) for t in found]
     return found
 
 

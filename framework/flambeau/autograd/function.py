@@ -12,6 +12,7 @@ from .._inference import refuse_saved
 from ..dtypes import FLOATING
 from ..tensor import Tensor, bump, wrap
 from . import tape
+from .engine import _unrecorded
 from .tape import Leaf, Node, output_node
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
@@ -304,7 +305,7 @@ def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], se
             continue
         t = r.view(r.shape) if any(r is a for a in args) or r._n is not None else r
         if t is not r or t._b is not None:
-            t = t.detach()
+            t = _unrecorded(t)
         viewed = next((a for a in args if isinstance(a, Tensor) and a._v is t._v), None)
         if viewed is not None:
             t._b = (viewed if viewed._b is None else viewed._b[0], _ReturnedView(node.name(), i), (), viewed._b)

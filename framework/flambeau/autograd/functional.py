@@ -9,6 +9,7 @@ from ..ops._spec import OPS
 from ..ops.create import ones_like, zeros, zeros_like
 from ..tensor import Tensor
 from . import grad as gradient
+from .forward_ad import unrecorded
 from .grad_mode import enable_grad
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -38,7 +39,7 @@ def _as_tuple(value: Any, what: str, where: str) -> tuple[bool, tuple[Tensor, ..
 def _starts(inputs: tuple[Tensor, ...], create_graph: bool) -> tuple[Tensor, ...]:
     """Where differentiation begins: views of `inputs` if its graph is wanted, else fresh leaves."""
     return tuple(
-        (x.view_as(x) if x.requires_grad else x.detach().requires_grad_()) if create_graph else x.detach().requires_grad_()
+        (x.view_as(x) if x.requires_grad else unrecorded(x).requires_grad_()) if create_graph else unrecorded(x).requires_grad_()
         for x in inputs
     )
 
@@ -47,7 +48,7 @@ def _finished(values: Any, create_graph: bool) -> Any:
     """`values` (a Tensor or nested tuples) without history unless that was asked for."""
     if isinstance(values, tuple):
         return tuple(_finished(v, create_graph) for v in values)
-    return values if create_graph else values.detach()
+    return values if create_graph else unrecorded(values)
 
 
 def _one(values: tuple[Any, ...], several: bool) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import _state
 from ..autograd._api import initial_gradient, plain_grad
-from ..autograd.forward_ad import ForwardLevel
+from ..autograd.forward_ad import ForwardLevel, unrecorded
 from ..autograd.tape import Leaf
 from ..ops import _dispatch
 from ..ops.create import ones_like, zeros, zeros_like
@@ -131,7 +131,7 @@ class _Record:
             return x
         if self.outside and any(_reaches_others(v._n, self.own) for v in peel(x, self.levels, self.levels).values()):
             return x
-        return x.detach()
+        return unrecorded(x)
 
     def back(self, cotangents: list[Tensor], keep: bool = True) -> list[Tensor]:
         """The product of `cotangents` with the jacobian, one tensor per argument."""
@@ -144,7 +144,7 @@ class _Record:
         for total, start in zip(sums, self.starts, strict=True):
             total.setdefault(_ONE, zeros_like(start.detach()))
             g = assemble(total, self.levels, stack)
-            made.append(g if recording else g.detach())
+            made.append(g if recording else unrecorded(g))
         return made
 
 
@@ -194,14 +194,14 @@ def grad_among_levels(outputs: Any, inputs: Any, vectors: Any, keep: bool, creat
     given = [peel(v, forward, stack) for v in vectors]
     several = sum(map(len, parts)) > len(parts) or sum(map(len, given)) > len(given)
     found = [assemble(total, forward, stack) for total in _back(parts, inputs, given, keep or several, True)]
-    return found if create_graph else [g if g is None else g.detach() for g in found]
+    return found if create_graph else [g if g is None else unrecorded(g) for g in found]
 
 
 def _start(x: Tensor, outside: bool) -> Tensor:
     """Where the tape begins for an argument: tied to its history only if that is recorded."""
     if outside and x._n is not None:
         return x.view_as(x)
-    return x.detach().requires_grad_()
+    return unrecorded(x).requires_grad_()
 
 
 def _reaches_others(node: Any, own: set[Any]) -> bool:
