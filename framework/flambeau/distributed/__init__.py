@@ -1,0 +1,49 @@
+"""Many processes, one program: stores, collectives, and what trains a model over them.
+
+Importing this opens no connection; `init_process_group` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .distributed_c10d import *  # noqa: F403  # the public names, all of them listed there
+from .distributed_c10d import __all__ as __all__
+from .distributed_c10d import _coalescing_manager as _coalescing_manager
+from .distributed_c10d import _make_nccl_premul_sum as _make_nccl_premul_sum
+from .distributed_c10d import get_backend_config as get_backend_config
+
+_LAZY = {
+    "DeviceMesh": "device_mesh",
+    "init_device_mesh": "device_mesh",
+}
+_MODULES = (
+    "algorithms",
+    "checkpoint",
+    "device_mesh",
+    "distributed_c10d",
+    "elastic",
+    "launch",
+    "nn",
+    "optim",
+    "run",
+    "utils",
+)
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    home = _LAZY.get(name)
+    if home is not None and find_spec(f"{__name__}.{home}") is not None:
+        return getattr(import_module(f"{__name__}.{home}"), name)
+    if name in _MODULES and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
+    from .. import _missing
+
+    raise _missing.attribute_error(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
