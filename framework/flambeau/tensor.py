@@ -738,6 +738,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         return tensor_repr(self)
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: facts, a histogram and the numbers."""
+        from ._html import tensor_html
+
+        return tensor_html(self)
+
     def __reduce_ex__(self, protocol: int) -> Any:
         return rebuild, (
             type(self),

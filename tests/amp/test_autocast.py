@@ -141,3 +141,9 @@ def test_custom_functions_cast_and_remember():
     y.sum().backward()
 
     assert Doubled.seen == [(fb.float32, False), False]
+
+
+def test_autocast_is_off_for_devices_that_have_none():
+    assert not any(fb.is_autocast_enabled(kind) for kind in ("mps", "xpu", "hpu"))
+    with pytest.raises(RuntimeError, match="Expected one of"):
+        fb.is_autocast_enabled("toaster")

@@ -402,3 +402,24 @@ def test_step_counts_of_old_checkpoints_may_be_numbers():
     stepped(optimizer)
 
     assert optimizer.state_dict()["state"][0]["step"].item() == 4.0
+
+
+def test_a_subclass_that_never_called_our_constructor_steps_and_takes_hooks():
+    class Plain(fb.optim.Optimizer):
+        def __init__(self, params):
+            self.param_groups, self.state, self.defaults = [{"params": list(params)}], {}, {}
+
+        def step(self):
+            for p in self.param_groups[0]["params"]:
+                p.data.sub_(p.grad)
+
+    weight, seen = fb.nn.Parameter(fb.ones(2)), []
+    optimizer = Plain([weight])
+    optimizer.register_step_post_hook(lambda *_: seen.append(1))
+    weight.sum().backward()
+
+    optimizer.step()
+    optimizer.zero_grad()
+
+    assert (weight.tolist(), seen, weight.grad) == ([0, 0], [1], None)
+    assert not hasattr(optimizer, "no_such_attribute")

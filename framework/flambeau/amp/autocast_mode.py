@@ -17,6 +17,7 @@ from .. import _state
 from .._arrays import ndarray
 from .._interpreters import Interpreter
 from ..autograd.tape import Leaf
+from ..devices import device
 from ..dtypes import F4, FLOATING, bfloat16, dtype, float16, float32, float64
 from ..ops import _dispatch
 from ..ops._spec import INPLACE, OUT
@@ -201,7 +202,13 @@ def _checked(device_type: str) -> str:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether autocast is on for `device_type` in this thread."""
+    """Whether autocast is on for `device_type` in this thread; False for devices without autocast.
+
+    Raises: RuntimeError for what is no kind of device.
+    """
+    if isinstance(device_type, str) and device_type not in _AVAILABLE:
+        device(device_type)  # refuses other words
+        return False
     return _thread_state().enabled[_checked(device_type)]
 
 

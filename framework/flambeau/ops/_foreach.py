@@ -24,6 +24,9 @@ _OTHERS = frozenset(
         "minimum",
         "clamp_min",
         "clamp_max",
+        "clone",
+        "mm",
+        "powsum",
     )
 )
 
@@ -50,11 +53,33 @@ def function(name: str) -> Any:
     return foreach
 
 
+def _larger(tensor: Tensor, other: Any) -> Tensor:
+    """`maximum`, which a number may limit too."""
+    return tensor.maximum(other) if isinstance(other, Tensor) else tensor.clamp_min(other)
+
+
+def _smaller(tensor: Tensor, other: Any) -> Tensor:
+    """`minimum`, which a number may limit too."""
+    return tensor.minimum(other) if isinstance(other, Tensor) else tensor.clamp_max(other)
+
+
+def _sum_of_powers(tensor: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
+    return (tensor if dtype is None else tensor.to(dtype)).abs().pow(ord).sum()
+
+
+# Lists take what the op of the name does not, or no op has it.
+_FORMS = {"maximum": _larger, "minimum": _smaller, "powsum": _sum_of_powers}
+
+
 def _fresh(bare: str) -> Any:
-    return _derive.public("", bare) or _derive.public("linalg", "vector_norm" if bare == "norm" else bare)
+    return _FORMS.get(bare) or _derive.public("", bare) or _derive.public("linalg", "vector_norm" if bare == "norm" else bare)
 
 
 def _in_place(bare: str) -> Any:
+    if bare in ("maximum", "minimum"):
+        return lambda tensor, other: tensor.copy_(_FORMS[bare](tensor, other))
+    if bare in ("clone", "mm", "powsum"):
+        return None
     method = getattr(Tensor, f"{bare}_", None)
     return None if method is None else lambda tensor, *args, **kwargs: method(tensor, *args, **kwargs)
 

@@ -131,7 +131,7 @@ def true_divide(input, other):
     return input / other
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("divide",), overlap=EXACTLY)
+@composite(surface=EVERYWHERE, aliases=("divide",), overlap=EXACTLY)
 def div(input, other, *, rounding_mode=None):
     """``input / other``, elementwise, rounded as `rounding_mode` says.
 

@@ -69,7 +69,7 @@ def abs(input):
     return abs(input)
 
 
-@elementwise(dtype=common, surface=NO_FOREACH, partials={"input": lambda: 0}, check=_refuse_complex)
+@elementwise(dtype=common, partials={"input": lambda: 0}, check=_refuse_complex)
 def sign(input):
     """-1, 0 or 1, by the sign of `input`; 0 for nan."""
     return sign(input)
@@ -348,7 +348,7 @@ def round_to_tens(input, scale):
     return nearbyint(input / scale) * scale
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.round",), overlap=EXACTLY)
+@composite(surface=EVERYWHERE, aliases=("special.round",), overlap=EXACTLY)
 def round(input, *, decimals=0):
     """`input` rounded to `decimals` places, halves to even; negative `decimals` round to tens, hundreds, ....
 

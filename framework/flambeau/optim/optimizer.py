@@ -91,6 +91,13 @@ def _run_step(step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return out
 
 
+# Functions by the id of their handle.
+_HOOK_TABLES = (
+    "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks", "_optimizer_load_state_dict_post_hooks",
+)  # fmt: skip
+
+
 class Optimizer:
     """What every optimizer has: groups of parameters with options, and state per parameter.
 
@@ -135,12 +142,8 @@ class Optimizer:
             self.add_param_group(group)
 
     def _make_hook_tables(self) -> None:
-        self._optimizer_step_pre_hooks: dict[int, Any] = OrderedDict()
-        self._optimizer_step_post_hooks: dict[int, Any] = OrderedDict()
-        self._optimizer_state_dict_pre_hooks: dict[int, Any] = OrderedDict()
-        self._optimizer_state_dict_post_hooks: dict[int, Any] = OrderedDict()
-        self._optimizer_load_state_dict_pre_hooks: dict[int, Any] = OrderedDict()
-        self._optimizer_load_state_dict_post_hooks: dict[int, Any] = OrderedDict()
+        for name in _HOOK_TABLES:
+            self.__dict__[name] = OrderedDict()
 
     # -- hooks ---------------------------------------------------------------------------------------------
 
@@ -337,6 +340,13 @@ class Optimizer:
         return saved
 
     # -- Python protocols ----------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        # A subclass need not call our constructor; its hooks then begin here.
+        if name not in _HOOK_TABLES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        self._make_hook_tables()
+        return self.__dict__[name]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}

@@ -149,3 +149,19 @@ def test_an_empty_part_of_a_split_is_pointed_out():
         parts = random_split(range(2), [0.9, 0.1])
 
     assert [len(part) for part in parts] == [2, 0]
+
+
+def test_a_dataset_may_return_whole_columns_for_a_batch():
+    class Columns(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return index
+
+        def __getitems__(self, indices):
+            return fb.tensor(indices), fb.tensor(indices) * 2
+
+    batches = list(fb.utils.data.DataLoader(Columns(), batch_size=2, collate_fn=lambda columns: columns))
+
+    assert [[column.tolist() for column in batch] for batch in batches] == [[[0, 1], [0, 2]], [[2, 3], [4, 6]]]

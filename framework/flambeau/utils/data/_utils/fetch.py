@@ -6,8 +6,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from flambeau.utils.data.dataset import _samples
-
 __all__ = ["IterableFetcher", "MapFetcher"]
 
 
@@ -23,7 +21,12 @@ class MapFetcher:
 
     def fetch(self, keys: Any) -> Any:
         """The batch for `keys`."""
-        return self.collate_fn(_samples(self.dataset, keys) if self.batching else self.dataset[keys])
+        return self.collate_fn(self._read(keys) if self.batching else self.dataset[keys])
+
+    def _read(self, keys: Any) -> Any:
+        # A dataset that reads many at once may return whatever its `collate_fn` takes: a tuple of whole columns, say.
+        read_all = getattr(self.dataset, "__getitems__", None)
+        return read_all(keys) if read_all else [self.dataset[key] for key in keys]
 
 
 class IterableFetcher:

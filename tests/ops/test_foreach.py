@@ -1,0 +1,45 @@
+"""Lists of tensors: operations that their list form has beyond those of the registry's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as fb
+
+
+def lists():
+    return [fb.tensor([1.25, -2.5]), fb.tensor([3.75])]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("_foreach_maximum", (1.5,), [[1.5, 1.5], [3.75]]),
+        ("_foreach_minimum", ([1.0, 0.0],), [[1.0, -2.5], [0.0]]),
+        ("_foreach_div", ([2.0, 0.5],), [[0.625, -1.25], [7.5]]),
+        ("_foreach_div", (2.0,), [[0.625, -1.25], [1.875]]),
+        ("_foreach_round", (), [[1, -2], [4]]),
+        ("_foreach_sign", (), [[1, -1], [1]]),
+        ("_foreach_clone", (), [[1.25, -2.5], [3.75]]),
+        ("_foreach_powsum", (), [7.8125, 14.0625]),
+    ],
+)
+def test_each_tensor_is_answered_by_itself(name, arguments, expected):
+    assert [t.tolist() for t in getattr(fb, name)(lists(), *arguments)] == expected
+
+
+@pytest.mark.parametrize("name", ["_foreach_maximum_", "_foreach_minimum_", "_foreach_div_"])
+def test_lists_are_written_in_place(name):
+    tensors = lists()
+    expected = [t.tolist() for t in getattr(fb, name[:-1])(lists(), 2.0)]
+
+    getattr(fb, name)(tensors, 2.0)
+
+    assert [t.tolist() for t in tensors] == expected
+
+
+def test_products_of_lists():
+    made = fb._foreach_mm([fb.eye(2) * 3], [fb.ones(2, 2)])
+
+    assert [t.tolist() for t in made] == [[[3, 3], [3, 3]]]
+    assert not hasattr(fb, "_foreach_mm_")
