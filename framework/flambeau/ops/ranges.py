@@ -309,7 +309,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
         elif not d.is_complex:
             inferred = dtypes.get_default_dtype().to_complex()
             raise RuntimeError(f"logspace(): inferred dtype {inferred} can't be safely cast to passed dtype {d}")
-    if d.category == dtypes.INTEGER:
+    elif d.category == dtypes.INTEGER:
         start, end = int(start), int(end)
 
     def values() -> ndarray:
