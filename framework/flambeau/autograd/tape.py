@@ -177,6 +177,30 @@ class Node:
     def metadata(self) -> dict[str, Any]:
         return self.__dict__.setdefault("metadata_dict", {})
 
+    def saved_by_name(self) -> dict[str, Any]:
+        """What the node keeps for backward, by the names of parameters, or ``result``. Raises: RuntimeError if it was overwritten."""
+        return {}
+
+    def __getattr__(self, name: str) -> Any:
+        # PyTorch's `_saved_self`, `_saved_other`, `_saved_result`, `_saved_dim`, `_saved_self_sym_sizes` and so on.
+        if name.startswith("_saved_"):
+            if type(self.saved).__name__ == "Freed":
+                raise RuntimeError(
+                    f"{self.name()}: Trying to backward through the graph a second time (or directly access saved tensors after they "
+                    "have already been freed). Give retain_graph=True to the first backward()"
+                )
+            found = self.saved_by_name()
+            for known in (name[7:], name[7:].replace("self", "input", 1), name[7:].replace("result", "out", 1)):
+                known = known.removesuffix("_sym_sizes") + "_shape" if known.endswith("_sym_sizes") else known
+                if known in found:
+                    return found[known]
+        raise AttributeError(f"'{self.name()}' object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        saved = {} if type(self.saved).__name__ == "Freed" else self.saved_by_name()
+        names = (n.replace("_shape", "_sym_sizes") for n in saved)
+        return [*super().__dir__(), *(f"_saved_{'self' + n[5:] if n[:5] == 'input' else 'result' if n == 'out' else n}" for n in names)]
+
     def register_hook(self, fn: Any) -> Any:
         """Call ``fn(grad_inputs, grad_outputs)`` after this node's backward; a returned tuple replaces `grad_inputs`."""
         return add_hook(self, "post", fn)

@@ -21,7 +21,7 @@ from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, device_of, wrap
 from .._promote import NUMBERS, Rule, common
 from .base import EVERYWHERE, OPS, Op
-from .history import check_versions, rebase
+from .history import check_versions, named_tensors, rebase
 from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, sum_tensor_to, sum_to
 from .writing import (
@@ -84,6 +84,10 @@ class ElementwiseNode(Node):
         return [
             None if parent is None else op.grad_array(i, self, grad) for i, parent in enumerate(engine.wanted_parents(self))
         ]
+
+    def saved_by_name(self) -> dict[str, Any]:
+        check_versions(self)
+        return named_tensors(self, ("result", *self.op.params), (self, *self.parents))
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)

@@ -13,7 +13,7 @@ from ... import _state
 from ..._arrays import ndarray
 from ...autograd import engine, tape
 from ...autograd.tape import Node, Overwritten
-from ...tensor import Tensor
+from ...tensor import Tensor, wrap
 from .region import Region
 
 
@@ -184,3 +184,16 @@ def raise_overwritten(node: Node, record: Any) -> None:
         "overwrote it. Use the out-of-place form there, or clone() what is modified"
         + ("" if known else ". Run the forward under autograd.detect_anomaly() to see both lines")
     )
+
+
+def named_tensors(node: Any, names: tuple[str, ...], histories: tuple[Any, ...]) -> dict[str, Any]:
+    """What `node` has saved, each by its name; arrays become Tensors with the history of their place in `histories`."""
+    made: dict[str, Any] = {}
+    records = node.versions or (None,) * len(node.saved)
+    for name, value, record, history in zip(names, node.saved, records, histories, strict=False):
+        if record is not None:
+            made[name] = wrap(value, history)
+            made[name]._v = record
+        elif value is not None:
+            made[name] = value
+    return made

@@ -48,6 +48,12 @@ class PrimitiveNode(Node):
     def _need(self, name: str) -> bool:
         return engine.wanted_parents(self)[self.op.tensor_index(self, name[6:])] is not None
 
+    def saved_by_name(self) -> dict[str, Any]:
+        check_versions(self)
+        versions = self.versions or (None,) * len(self.saved)
+        kept = zip(self.op.saved_names, self.saved, versions, strict=True)
+        return {n: self._tensor(n, v, ver) for n, v, ver in kept}
+
     def vjp(self, grad: Any) -> Any:
         check_versions(self)
         op = self.op

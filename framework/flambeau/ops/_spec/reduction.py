@@ -21,7 +21,7 @@ from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, wrap, wrap_dim
 from .base import FUNCTION, METHOD, OUT, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
-from .history import check_versions
+from .history import check_versions, named_tensors
 from .writing import with_dtype_of
 
 _new = object.__new__
@@ -57,6 +57,12 @@ class ReductionNode(Node):
         made = np.empty(shape, self.dtype)
         made[...] = found
         return (made,)
+
+    def saved_by_name(self) -> dict[str, Any]:
+        check_versions(self)
+        shape, axes, keepdim = self.shape
+        kept = named_tensors(self, ("result", "input"), (self, *self.parents)) if self.versions else {}
+        return kept | {"input_shape": tuple(shape), "dim": axes, "keepdim": keepdim}
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)
