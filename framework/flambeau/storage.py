@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import weakref
 from typing import Any
@@ -706,6 +707,8 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     if not isinstance(source, UntypedStorage):
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
     step = tensor._a.itemsize
+    if not isinstance(storage_offset, (int, np.integer)):
+        raise TypeError(f"set_(): argument 'storage_offset' must be int, not {type(storage_offset).__name__}")
     if storage_offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
     shape = (source.nbytes() // step - storage_offset,) if size is None else tuple(size)
@@ -781,7 +784,9 @@ def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
         tensor._a = MetaArray(shape, _arrays.plain_dtype(a.dtype), strides)
         return True
     offset = tensor.storage_offset() * step
-    need = offset + step * int(np.prod(shape, dtype=np.int64))
+    need = offset + step * math.prod(shape)
+    if need >= 1 << 63:
+        raise RuntimeError(f"resize_: numel: integer multiplication overflow: no tensor can have the shape {list(shape)}")
     buffer = storage_buffer(tensor)
     if 0 not in shape and need > len(buffer):
         old = len(buffer) // step

@@ -818,6 +818,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def is_set_to(self, tensor: Tensor) -> bool:
         """Whether both look at the same elements of the same storage."""
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"is_set_to(): argument 'tensor' (position 1) must be Tensor, not {type(tensor).__name__}")
         return (
             storage_buffer(self) is storage_buffer(tensor)
             and self.shape == tensor.shape

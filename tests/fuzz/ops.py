@@ -34,6 +34,7 @@ LEFT_OUT = re.compile(
     r"|from_file|share_memory_?|pin_memory|cuda|ipu|xpu|mtia|hpu|register_hook|register_post.*|__.*|_foreach.*|to_mkldnn|sparse_.*|to_sparse.*|storage"
     r"|untyped_storage|.*_$(?<=__)|retain_grad|backward|numpy|data_ptr|apply_|map_|map2_|module_load|from_dlpack|to_dlpack|dist|result_type"
     r"|empty.*|new_empty.*|resize_as_|Tensor|is_shared|is_pinned|requires_grad_|unsafe_.*|get_device|frombuffer|asarray|rand.*|normal.*|bernoulli.*"
+    r"|lu_unpack"                                     # PyTorch ends the process for pivots with more dimensions than the matrices
     r"|poisson.*|multinomial|.*dropout.*|rrelu.*|.*gumbel.*|exponential_|geometric_|cauchy_|log_normal_|uniform_|random_|binomial|svd_lowrank|pca_lowrank|lobpcg"
 )
 # Ops whose values are drawn, or whatever was in memory.

@@ -78,6 +78,8 @@ def scope(lib: Any) -> dict[str, Any]:
             if isinstance(value, (tuple, list)):
                 tamper(seed, *value)
             elif isinstance(value, lib.Tensor) and value.dtype in (lib.int64, lib.int32, lib.bool, lib.int16, lib.uint8):
+                if value.numel() > 1 << 24:           # what is drawn for it may not fit the memory that is left
+                    continue
                 memory = value.numpy()
                 if memory.flags.writeable and memory.dtype == np.bool_:
                     np.logical_not(memory, out=memory)

@@ -227,3 +227,30 @@ def test_the_mean_of_no_elements_is_pooled(shape: Any, oracle: Any) -> None:
 
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [((1 << 31) - 1, 0), (1 << 29, 1 << 28), (1 << 20, 7)])
+@pytest.mark.parametrize("included", [True, False])
+def test_windows_that_reach_far_beyond_the_input_are_pooled_at_once(kernel: int, padding: int, included: bool, oracle: Any) -> None:
+    found = []
+    for lib in (fb, oracle):
+        x = (lib.arange(8.0).reshape(1, 2, 4) * (1 << 20)).requires_grad_()
+        kinds = lib.nn.functional
+        means = kinds.avg_pool1d(x, kernel, padding=padding, ceil_mode=True, count_include_pad=included)
+        largest, at = kinds.max_pool1d(x, kernel, padding=padding, ceil_mode=True, return_indices=True)
+        (means + largest).sum().backward()
+        found.append([t.detach().numpy() for t in (means, largest, at, x.grad)])
+
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["adaptive_max_pool2d", "adaptive_avg_pool2d"])
+def test_no_ranges_along_one_axis_take_no_time_along_another(name: str) -> None:
+    pooled = getattr(F, name)
+
+    assert pooled(fb.ones(3, 2, 5, 5), (1 << 33, 0)).shape == (3, 2, 1 << 33, 0)
+    if name == "adaptive_max_pool2d":
+        values, places = pooled(fb.ones(3, 2, 5, 5), (0, 1 << 33), return_indices=True)
+        assert values.shape == places.shape == (3, 2, 0, 1 << 33)
+        assert places.dtype is fb.int64

@@ -261,3 +261,46 @@ def test_a_list_that_holds_itself_twice_does_not_double_at_every_level() -> None
 
     with pytest.raises(ValueError, match="too many dimensions"):
         fb.tensor(twice)
+
+
+def test_junk_that_random_calls_found_is_refused_in_pytorchs_types(oracle: Any) -> None:
+    programs = """
+    torch.range(torch.tensor(1.0, requires_grad=True), 5, 1)
+    torch.range(torch.tensor(1.0), 5, 1)
+    torch.narrow_copy(torch.rand(5), -1, '', 1)
+    F.embedding_bag(torch.zeros(4, dtype=torch.int64), torch.ones(1, 8), torch.tensor([0, 2]), max_norm=torch.ones(5))
+    F.pixel_shuffle(torch.ones(3, 5, 3), np.ones(3))
+    torch.linalg.pinv(torch.ones(2, 2), rtol='')
+    torch.linalg.solve_ex(torch.ones(0, 3, 3), torch.tensor(1.0))
+    torch.fft.rfft2(torch.ones(5, 2, 1), [1, 'a'])
+    torch.ones(2, 0, 3).index_put((torch.tensor([-3, 1, 0, 0, 0]),), torch.ones(5, 3))
+    torch.ones(5, 2, 3, 3).index_put((torch.tensor([0, 1]), torch.tensor([16, -17])), torch.ones(2))
+    torch.ones(5, 2).index_put((torch.tensor([0, 9]),), torch.ones(2))
+    torch.ones(17).cov(fweights=np.ones(3))
+    torch.ones(3).is_set_to(np.ones(3))
+    torch.ones(3).is_set_to(1j)
+    torch.ones(2, 1, 0).mvlgamma(1 << 63)
+    torch.ones(2).normal_('', 3)
+    torch.ones(2).normal_(np.ones(3))
+    torch.ones(2).uniform_(np.ones(3), 2)
+    torch.ones(5, 7).roll(torch.tensor([[1], [2]]), (1, 0))
+    torch.ones(2, 4).repeat_interleave((1 << 63) - 1, 1)
+    F.bilinear(torch.ones(2, 4), torch.ones(2, 4), torch.ones(4, 4, 4), torch.ones(3))
+    F.pad(torch.ones(1, 4), (0, 1), value=torch.ones(17))
+    torch.ones(1).permute(np.int64(1))
+    torch.ones(2, 3).set_(storage_offset=np.ones(3))
+    torch.ones(2, 3).multinomial(np.ones(3), True)
+    torch.ones(5, 1).nanmean(dtype=torch.tensor(1.0))
+    torch.ones(4).resize_((1, 4, 1 << 62, 7))
+    torch.ones(4).resize_((1 << 62, 4))
+    torch.ones(1).var(-1, correction=1j)
+    torch.arange(-(1 << 70), 7.5, requires_grad=17)
+    """
+
+    assert not disagreements(oracle, programs)
+    with pytest.raises(RuntimeError, match="Low precision"):
+        fb.svd_lowrank(fb.ones(1, 4, dtype=fb.float16))
+    with pytest.raises(TypeError, match="'value' must be Tensor"):
+        F.multi_head_attention_forward(
+            fb.ones(1, 1, 4), fb.ones(1, 1, 4), 3, 4, 1, None, None, None, None, False, 0.0, fb.ones(4, 4), None, False  # type: ignore[arg-type]
+        )

@@ -211,8 +211,14 @@ def array_key(indices: Any) -> tuple[Any, ...]:
     return tuple(slice(None) if k is None else k._a if isinstance(k, Tensor) else k for k in indices)
 
 
-def explain_indices(shape: Any, indices: Any) -> IndexError:
-    """What is wrong with indices that numpy refused."""
+def explain_indices(shape: Any, indices: Any, values: Any = None) -> Exception:
+    """What is wrong with indices that numpy refused, where `values` were to be stored at them."""
+    if values is not None:
+        wanted = _indexed_shape(shape, indices)
+        if wanted is not None and not _expands_to(values.shape, wanted):
+            return RuntimeError(
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {list(wanted)}"
+            )
     shapes = []
     for d, k in enumerate(indices):
         if k is None:
@@ -226,3 +232,28 @@ def explain_indices(shape: Any, indices: Any) -> IndexError:
     return IndexError(
         f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(map(str, shapes))}"
     )
+
+
+def _indexed_shape(shape: Any, indices: Any) -> tuple[int, ...] | None:
+    """The shape of what `indices` name in an array of `shape`, wherever they point; None if they do not broadcast."""
+    places = [k._a if isinstance(k, Tensor) else k for k in indices]
+    try:
+        # A view of one element has any shape, and is indexed by zeros.
+        there = np.broadcast_to(np.zeros(()), tuple(n or 1 for n in shape))
+        made = there[tuple(slice(None) if k is None else np.zeros_like(k) for k in places)].shape
+    except IndexError:
+        return None
+    named = [d for d, k in enumerate(places) if k is not None]
+    empty = [n for d, n in enumerate(shape) if d not in named]
+    if 0 not in empty:
+        return made
+    # The dimensions that are taken whole, among those that the indices make.
+    first = len(made) - len(empty)
+    at = named[0] if named == list(range(named[0], named[-1] + 1)) else 0
+    return (*empty[:at], *(n for n in made[at : at + first]), *empty[at:])
+
+
+def _expands_to(shape: Any, wanted: Any) -> bool:
+    if len(shape) > len(wanted):
+        shape = shape[len(shape) - len(wanted) :] if all(n == 1 for n in shape[: len(shape) - len(wanted)]) else None
+    return shape is not None and all(m in (1, n) for m, n in zip(reversed(shape), reversed(wanted), strict=False))

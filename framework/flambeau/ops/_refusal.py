@@ -41,11 +41,16 @@ def refusal(name: str, params: Any, args: Any, defaults: Any, numbers: bool, err
     """
     if not fell(error):
         return None
+    given = list(enumerate(zip(params, args, strict=False)))
+    for at, (param, value) in given:
+        words = _lacking(value, error) or _wrong(param, value, param in defaults, defaults.get(param), numbers)
+        if words is not None:
+            return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
     found = _too_large(name, params, args, error)
     if found is not None:
         return found
-    for at, (param, value) in enumerate(zip(params, args, strict=False)):
-        words = _lacking(value, error) or _wrong(param, value, param in defaults, defaults.get(param), numbers)
+    for at, (param, value) in given:
+        words = _unlikely(param, value, defaults.get(param))
         if words is not None:
             return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
     if isinstance(error, ValueError) and any(words in str(error) for words in _OF_SHAPES):
@@ -93,7 +98,10 @@ _TENSORS = _names("""
 _SCALARS = _names("other value end start step exponent min max alpha beta fill_value correction weight input self")
 _TENSORS_OR_NUMBERS = _names("other value end exponent min max min_val max_val abs angle")
 _ONE_INTEGER = _names("N dim0 dim1 dim2 start_dim end_dim dimension diagonal groups num_classes num_groups n_fft minlength chunks steps")
-_BOOLS = _names("keepdim inplace train training ceil_mode upper left hermitian descending largest sorted return_indices")
+_BOOLS = _names("""
+    keepdim inplace train training ceil_mode upper left hermitian descending largest sorted return_indices
+    requires_grad pin_memory
+""")
 _INTEGER_LISTS = _names("""
     size sizes shape normalized_shape output_size kernel_size stride padding dilation output_padding dims split_sizes
 """)
@@ -117,7 +125,7 @@ def _lacking(value: Any, error: Exception) -> str | None:
 def _wrong(param: str, value: Any, optional: bool, default: Any, numbers: bool) -> str | None:
     """What the argument `value` for `param` must be, and is not; None if it may be right."""
     wanted = _wanted(param, default, numbers)
-    if value is None and optional and default is None or isinstance(value, Tensor) and value.ndim == 0:
+    if value is None and optional and default is None or isinstance(value, Tensor) and value.ndim == 0 and param != "dtype":
         return None
     given = type(value).__name__
     if wanted is not None:
@@ -150,6 +158,23 @@ def _wanted(param: str, default: Any, numbers: bool) -> tuple[str, Callable[[Any
         return "tuple of Tensors", lambda x: isinstance(x, (list, tuple)) and all(isinstance(t, Tensor) for t in x)
     if param == "dtype":
         return "torch.dtype", lambda x: isinstance(x, dtype)
+    return None
+
+
+# Parameters that take text where their default is none.
+_TEXTS = _names("""
+    mode reduction norm ord p equation reduce reduction rounding_mode side kind interpolation indexing driver device layout dtype UPLO
+    padding padding_mode approximate pad_mode distance_function
+""")
+
+
+def _unlikely(param: str, value: Any, default: Any) -> str | None:
+    """What the argument `value` for `param` should be, where a call fell over and nothing says why: few take arrays, or text."""
+    for x in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(x, ndarray):
+            return f"given as a Tensor or a plain value, not {type(x).__name__}"
+        if isinstance(x, str) and param not in _TEXTS and not isinstance(default, str):
+            return f"a Tensor, a number or another plain value, not {type(x).__name__} {x!r}"
     return None
 
 

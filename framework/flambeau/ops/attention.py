@@ -275,6 +275,9 @@ def _require(condition: bool, words: str) -> None:
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, heads: int) -> bool:
     """Whether the inputs have a batch dimension. Raises: AssertionError when they do not go together."""
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"multi_head_attention_forward(): argument '{name}' must be Tensor, not {type(given).__name__}")
     if query.ndim not in (2, 3):
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor")
     batched = query.ndim == 3

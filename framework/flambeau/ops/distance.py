@@ -302,7 +302,7 @@ def bilinear(input1, input2, weight, bias=None):
             f"{describe(input1=input1, input2=input2, weight=weight, bias=bias)}"
         )
     outputs, left, right = weight.shape
-    if input1.shape[-1] != left or input2.shape[-1] != right or bias is not None and bias.shape[0] != outputs:
+    if input1.shape[-1] != left or input2.shape[-1] != right or bias is not None and tuple(bias.shape) not in ((outputs,), (1,)):
         raise RuntimeError(
             f"bilinear(): sizes of inputs, weight and bias do not match\n"
             f"{describe(input1=input1, input2=input2, weight=weight, bias=bias)}"

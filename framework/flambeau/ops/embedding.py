@@ -144,6 +144,9 @@ def _check_flags(scale_grad_by_freq: Any, sparse: Any) -> None:
 
 def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` that `indices` name and whose norm exceeds `max_norm` down to it, in place."""
+    for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
+        if isinstance(value, Tensor):
+            raise TypeError(f"embedding_renorm_(): argument '{name}' must be float, not Tensor")
     if weight.is_cuda:
         at = wrap(indices).reshape(-1)
         rows = weight.detach()[at]

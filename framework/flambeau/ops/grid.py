@@ -169,6 +169,8 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
         if repeats < 0:
             raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
         counts = np.array([repeats])
+    if counts.size == 1:
+        check_room("repeat_interleave", (n, int(counts.reshape(())), *x.shape[:d], *x.shape[d + 1 :]), x._a.itemsize)
     at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
     if n:
         _check_total(at.size, output_size)
@@ -183,7 +185,7 @@ def _repeat_interleave_fast(input, repeats, dim, output_size):
         return None
     if output_size is not None or dim is not None and (dim.__class__ is not int or not -a.ndim <= dim < a.ndim):
         return None
-    return small.over(a.repeat(repeats, dim))
+    return None if a.size * repeats >= 1 << 31 else small.over(a.repeat(repeats, dim))  # very large ones are checked below
 
 
 # -- matrices made of a vector -------------------------------------------------------------------------------------------------

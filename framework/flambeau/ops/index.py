@@ -430,13 +430,8 @@ def _store(target: Any, indices: Any, values: Any, accumulate: bool) -> None:
             add_at(target, key, values)
         else:
             target[key] = values
-    except IndexError:
-        raise explain_indices(target.shape, indices) from None
-    except ValueError:
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape "
-            f"{list(target[key].shape)}"
-        ) from None
+    except (IndexError, ValueError):
+        raise explain_indices(target.shape, indices, values) from None
 
 
 @index_put.kernel

@@ -88,7 +88,7 @@ def _windows(
                 f"{op}: Output size is too small: no window of {k} (dilation {d}) fits into {size} + 2 * "
                 f"{p}\n{describe(input=input)}"
             )
-        windows.append(Window(size, k, s, p, d, count))
+        windows.append(Window.of(size, k, s, p, d, count))
     return tuple(windows)
 
 

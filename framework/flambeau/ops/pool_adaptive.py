@@ -66,6 +66,8 @@ def _adaptive_mean(x, sizes):
     from flambeau_kernels.cpu import pool as kernels
 
     n = len(sizes)
+    if 0 in sizes:                                    # nothing to find, however large the others are
+        return np.zeros((*x.shape[: x.ndim - n], *sizes), x.dtype)
     planes = as_planes(x, n)
     if prod(sizes) == 1:
         made = kernels.plane_means(planes.reshape(len(planes), prod(planes.shape[1:])))
@@ -101,6 +103,8 @@ def _adaptive_spread(grad, sizes):
     from flambeau_kernels.cpu.pool import adaptive_spread as kernel
 
     n = len(sizes)
+    if not grad.size:
+        return np.zeros((*grad.shape[: grad.ndim - n], *sizes), grad.dtype)
     planes = wide(as_planes(grad, n))
     if planes[0:1].size == 1:
         made = np.repeat(planes.reshape(-1) / planes.dtype.type(prod(sizes)), prod(sizes)).reshape(
@@ -126,6 +130,8 @@ def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Pla
     from flambeau_kernels.cpu import pool as kernels
 
     sizes = _sizes(op, input, output_size, n, "floating")
+    if 0 in sizes:
+        return None
     planes, shape = as_planes(input._a, n), (*input.shape[: input.ndim - n], *sizes)
     windows = None if prod(sizes) == 1 else kernels.even_windows(planes.shape[1:], sizes)
     if windows is None:
@@ -203,6 +209,10 @@ def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices:
     from flambeau_kernels.cpu.pool import adaptive_ranges, even_windows
 
     sizes = _sizes(op, input, output_size, n, "floating")
+    if 0 in sizes and any(sizes):                     # nothing to find, however large the others are
+        made = _adaptive_max(op, n, input, (0,) * n, return_indices)
+        shape = (*input.shape[: input.ndim - n], *sizes)
+        return tuple(x.reshape(shape) for x in made) if return_indices else made.reshape(shape)
     extents = tuple(input.shape[-n:])
     windows: Any = even_windows(extents, sizes)
     if windows is None:
@@ -252,7 +262,8 @@ def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_
     """The plan of `_adaptive_max`."""
     from flambeau_kernels.cpu.pool import even_windows
 
-    windows = even_windows(tuple(input.shape[-n:]), _sizes(op, input, output_size, n, "floating"))
+    sizes = _sizes(op, input, output_size, n, "floating")
+    windows = even_windows(tuple(input.shape[-n:]), sizes) if all(sizes) else None
     return None if windows is None else plan_of_maxima(input, windows, return_indices)
 
 

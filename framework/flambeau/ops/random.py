@@ -28,6 +28,7 @@ from ._spec import (
     check_writable,
     composite,
     host_only,
+    need_number,
     out_of_shape,
     refuse,
     refuse_other_dtype_out,
@@ -160,8 +161,13 @@ def _floating(self: Tensor, name: str) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {self.dtype}; draw into a floating tensor')
 
 
+_REAL = frozenset((int, float))
+
+
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
+    if from_.__class__ not in _REAL or to.__class__ not in _REAL:
+        from_, to = need_number("uniform_", "from", from_), need_number("uniform_", "to", to)
     if from_ == 0 and to == 1 and generator is None and not named and _is_plain(self) and _cpu_kernels().refill(_stream(None), self._a):
         bump(self)
         return self
@@ -184,6 +190,8 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
+    if mean.__class__ not in _REAL or std.__class__ not in _REAL:
+        mean, std = need_number("normal_", "mean", mean), need_number("normal_", "std", std)
     if mean == 0 and std == 1 and generator is None and _is_plain(self) and _stream(None).refilled(self._a):
         bump(self)
         return self
@@ -203,6 +211,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
         unknown = set(values) - set(defaults)
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
+        values = {key: need_number(f"{name}_", key, value) for key, value in values.items()}
         return fill_in_place(self, name, lambda a: getattr(_kernels(), name)(_stream(generator), a, *values.values()))
 
     fill.__name__, fill.__doc__ = f"{name}_", doc

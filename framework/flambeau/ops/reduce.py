@@ -399,6 +399,8 @@ min = _whole("min", amin, min_along, "minimum", _EXTREME.format("smallest", "min
 
 
 def _correction(unbiased: Any, correction: Any) -> float:
+    if isinstance(correction, complex):
+        raise RuntimeError(f"value cannot be converted to type double without overflow: correction is {correction}")
     if correction is not None:
         return correction
     return 1 if unbiased is None or unbiased else 0

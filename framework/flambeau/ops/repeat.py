@@ -179,7 +179,9 @@ def roll(input, shifts, dims=None):
 
 @roll.kernel
 def _roll(a, shifts, dims):
-    moves = (int(shifts),) if isinstance(shifts, (int, np.integer)) else tuple(shifts)
+    if getattr(shifts, "ndim", 0):
+        raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not Tensor of shape {tuple(shifts.shape)}")
+    moves = (int(shifts),) if isinstance(shifts, (int, np.integer, np.ndarray)) else tuple(shifts)
     if not moves:
         raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")
     one = isinstance(dims, (int, np.integer))

@@ -341,7 +341,7 @@ def _permute(a, dims):
             return a.transpose(dims)
         except (ValueError, TypeError):  # said better below
             pass
-    order = [wrap_dim(as_index(d), a.ndim) for d in dims]
+    order = [wrap_dim(as_index(d), a.ndim) for d in (dims if isinstance(dims, (tuple, list)) else (dims,))]
     if len(order) != a.ndim:
         raise RuntimeError(
             "permute: number of dimensions in the tensor input does not match the length of the desired ordering of dimensions "

@@ -129,6 +129,8 @@ def lined_up(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
 def _check_equation(name: str, A: Tensor, B: Tensor, left: bool, vector: bool) -> None:
     check_square(name, A)
     check_floating(name, A, B)
+    if not B.ndim:
+        raise RuntimeError(f"{name}: The input tensor B must have at least 2 dimensions.\n{describe(A=A, B=B)}")
     rows = B.shape[-1] if vector or not left else B.shape[-2] if B.ndim > 1 else -1
     if vector and not left or rows != A.shape[-1]:
         n, m = (*B.shape, 1)[-2:] if vector else B.shape[-2:]

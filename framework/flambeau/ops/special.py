@@ -258,6 +258,8 @@ def mvlgamma(input, p):
     """
     if isinstance(p, Tensor) or not isinstance(p, int):
         raise TypeError(f"mvlgamma(): argument 'p' must be int, not {type(p).__name__}")
+    if p >= 1 << 63:
+        raise ValueError(f"mvlgamma(): Overflow when unpacking long long: 'p' is 2**63 or more: {p}")
     if p < 1:
         raise RuntimeError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
     if input.is_complex() or input.dtype is dtypes.bool:

@@ -13,7 +13,7 @@ import numpy as np
 from ..tensor import Tensor, wrap
 from . import _lapack
 from ._derive import return_type
-from ._lapack import check_matrix, check_square
+from ._lapack import check_floating, check_matrix, check_square
 from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
 from ._spec import FUNCTION, METHOD, OPS, OUT, composite, host_only, primitive
 from .decompose import qr_of
@@ -376,6 +376,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
         5.1.
     """
     host_only("svd_lowrank", A)
+    check_floating("svd_lowrank", A)
     if M is not None:
         A = A - M.expand(A.shape)
     m, n = A.shape[-2:]

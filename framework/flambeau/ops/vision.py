@@ -173,6 +173,8 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
         raise TypeError(f"pad(): argument 'input' must be Tensor, not {type(input).__name__}")
     pairs = _pairs("pad", input, pad)
     if mode == "constant":
+        if isinstance(value, Tensor) and value.ndim:
+            raise TypeError(f"pad(): argument 'value' must be float, not Tensor of shape {tuple(value.shape)}")
         return pairs
     if value is not None and value != 0:
         raise RuntimeError(f'pad: Padding mode "{mode}" doesn\'t take in value argument, got {value!r}')
@@ -790,7 +792,7 @@ def pixel_shuffle(input, upscale_factor):
     tensor([[[0., 1.],
              [2., 3.]]])
     """
-    r = upscale_factor
+    r = need_int("pixel_shuffle", "upscale_factor", upscale_factor)
     if input.ndim < 3:
         raise RuntimeError(
             f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "

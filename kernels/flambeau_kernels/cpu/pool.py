@@ -35,6 +35,16 @@ class Window(NamedTuple):
     padding: int
     dilation: int
     count: int
+    whole: tuple[int, int] | None = None              # kernel and padding to count by, where elements no window has inside are left out
+
+    @classmethod
+    def of(cls, size: int, kernel: int, stride: int, padding: int, dilation: int, count: int) -> Window:
+        """The window without the elements that lie in the padding, or beyond, wherever it stands: kernels walk through all others."""
+        last = min(kernel, -(-(size + padding) // dilation))
+        first = max(0, min(last - 1, (padding - (count - 1) * stride) // dilation))
+        if last - first == kernel:
+            return cls(size, kernel, stride, padding, dilation, count)
+        return cls(size, last - first, stride, padding - first * dilation, dilation, count, (kernel, padding))
 
     def slices(self, t: int) -> tuple[slice, slice]:
         """Which windows have an element `t` inside the axis, and where those elements are."""
@@ -58,8 +68,9 @@ class Window(NamedTuple):
     def counts(self, include_padding: bool) -> Any:
         """Elements of each window, those in the padding counted or not; what lies beyond the padding never
         counts."""
-        low = np.arange(self.count) * self.stride - self.padding
-        high = np.minimum(low + self.kernel, self.size + self.padding)
+        kernel, padding = self.whole or (self.kernel, self.padding)
+        low = np.arange(self.count) * self.stride - padding
+        high = np.minimum(low + kernel, self.size + padding)
         return high - low if include_padding else np.minimum(high, self.size) - np.maximum(low, 0)
 
 

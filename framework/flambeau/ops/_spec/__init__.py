@@ -23,7 +23,16 @@ from .reduction import (
     wrap_dims,
 )
 from .region import Geometry, Region
-from .shapes import broadcast_shapes, check_room, describe, host_only, need_int, sum_tensor_to, sum_to
+from .shapes import (
+    broadcast_shapes,
+    check_room,
+    describe,
+    host_only,
+    need_int,
+    need_number,
+    sum_tensor_to,
+    sum_to,
+)
 from .short import arrays_of
 from .view import view
 from .writing import (
@@ -65,6 +74,7 @@ __all__ = [
     "check_room",
     "describe",
     "need_int",
+    "need_number",
     "out_of_shape",
     "elementwise",
     "floating_dtype",

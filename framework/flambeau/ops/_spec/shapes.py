@@ -49,6 +49,15 @@ def need_int(op: str, name: str, value: Any) -> int:
     raise TypeError(f"{op}(): argument '{name}' must be int, not {type(value).__name__}")
 
 
+def need_number(op: str, name: str, value: Any) -> Any:
+    """`value`, which has to be a real number, or a Tensor of one. Raises: TypeError."""
+    if value.__class__ is float or isinstance(value, (int, float, np.number, np.bool_)) and not isinstance(value, np.complexfloating):
+        return value
+    if isinstance(value, Tensor) and value.ndim == 0:
+        return value.item()
+    raise TypeError(f"{op}(): argument '{name}' must be float, not {type(value).__name__}")
+
+
 def describe(**tensors: Any) -> str:
     """Shape, dtype and device of each operand, a line each, for error messages."""
     lines = []
