@@ -83,3 +83,23 @@ def test_a_star_import_brings_the_names_that_are_found_on_first_use(module: str,
 
     assert name in scope
     assert "Any" not in scope
+
+
+def test_names_of_a_later_pytorch_are_told_from_names_of_none():
+    with pytest.raises(AttributeError, match=r"torch\.optim\.Muon is in PyTorch 2\.\d+, not in 2\.7's documentation, and not built"):
+        raise _missing.attribute_error("flambeau.optim", "Muon")
+    with pytest.raises(AttributeError, match=r"torch\.optim\.Nonsense is not in PyTorch 2\.7's public API"):
+        raise _missing.attribute_error("flambeau.optim", "Nonsense")
+    assert _missing.is_newer("torch.hash_tensor")
+    assert not _missing.is_newer("torch.add")
+
+
+def test_the_report_tells_looks_from_uses():
+    hasattr(fb.jit, "parallelize")
+    with pytest.raises(AttributeError):
+        fb.jit.parallelize  # noqa: B018  # asking is the test
+
+    found = [(asked.feature, asked.how) for asked in swap.report()]
+
+    assert found == [("torch.jit.parallelize", "looked for"), ("torch.jit.parallelize", "used")]
+    assert str(swap.report()).splitlines()[0] == "flambeau.swap: 1 used and not there"

@@ -200,3 +200,11 @@ def test_cuda_graphs_are_named_and_refused():
     with pytest.raises(NotImplementedError, match=r"cuda\.CUDAGraph is not built yet"):
         fb.cuda.CUDAGraph()
     assert fb.cuda.get_rng_state_all() == [] or fb.cuda.is_available()
+
+
+def test_functions_and_classes_are_where_pytorch_keeps_them():
+    from flambeau import _tensor, functional
+
+    assert functional.einsum is fb.einsum
+    assert all(callable(getattr(functional, name)) for name in functional.__all__)
+    assert _tensor.Tensor is fb.Tensor

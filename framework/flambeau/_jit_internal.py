@@ -34,7 +34,7 @@ def is_scripting() -> bool:
 
 def _mark(fn: Any, modifier: str) -> Any:
     target = fn.fget if isinstance(fn, property) else fn
-    target._torchscript_modifier = modifier
+    target._torchscript_modifier = modifier  # type: ignore[attr-defined]
     return fn
 
 

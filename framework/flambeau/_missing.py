@@ -1,7 +1,8 @@
 """What a program asked for and Flambeau does not have: the error that says so, and the list of it.
 
 `api_index.json` holds PyTorch's public names by namespace, the docs page of each namespace, and the modules
-in which PyTorch's own pickles say classes live. It is written by `.ci/make_api_index.py`.
+in which PyTorch's own pickles say classes live. It is written by `.ci/make_api_index.py`. `newer_index.json`, by
+`.ci/make_newer_index.py`, holds the names that a later PyTorch has and that documentation lacks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "attribute_error",
     "home_of",
     "is_namespace",
+    "is_newer",
     "is_public",
     "module_error",
     "not_built",
@@ -119,6 +121,12 @@ def is_public(feature: str) -> bool:
     return feature in names or feature in _index()["pages"] or last in names.get(owner, "").split()
 
 
+def is_newer(feature: str) -> bool:
+    """Whether a later PyTorch has `feature`, which the documentation of this version of the API does not name."""
+    owner, _, last = feature.rpartition(".")
+    return last in _newer()["names"].get(owner, "").split()
+
+
 def is_namespace(module: str) -> bool:
     """Whether `module` is one that PyTorch's programs or pickles import by name."""
     index = _index()
@@ -146,12 +154,22 @@ def _index() -> dict[str, dict[str, str]]:
         return json.load(file)
 
 
+@functools.cache
+def _newer() -> dict[str, Any]:
+    import json
+
+    with open(_HERE + "newer_index.json", encoding="utf-8") as file:
+        return json.load(file)
+
+
 def _explain(feature: str) -> str:
     page = f"PyTorch docs page {_page_of(feature)}"
     if is_public(feature):
         return f"{feature} is not built yet ({page})"
     if any(part.startswith("_") for part in feature.split(".")):
         return f"{feature} is private to PyTorch and does not exist here (nearest: {page})"
+    if is_newer(feature):
+        return f"{feature} is in PyTorch {_newer()['version']}, not in {API_VERSION}'s documentation, and not built (nearest: {page})"
     return f"{feature} is not in PyTorch {API_VERSION}'s public API (nearest: {page})"
 
 

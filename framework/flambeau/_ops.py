@@ -102,7 +102,7 @@ class OpOverloadPacket(OperatorBase):
         return self._call(None, args, kwargs)
 
     def _call(self, overload: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        function = self._functions.get(overload) or self._functions.get("default")
+        function = self._functions.get(overload or "default") or self._functions.get("default")
         if function is None:
             function = _aten(self.__name__) if self._namespace == "aten" else None
         if function is None:

@@ -80,7 +80,7 @@ def forbid_in_graph(fn: Any) -> Any:
     if isinstance(fn, (list, tuple)):
         return [forbid_in_graph(one) for one in fn]
     assert callable(fn), f"forbid_in_graph: fn must be a function, got {type(fn).__name__}"
-    fn._dynamo_forbidden = True
+    fn._dynamo_forbidden = True  # type: ignore[attr-defined]
     return fn
 
 

@@ -25,7 +25,7 @@ class OptimizedModule(Module):
         return self._modules["_orig_mod"](*args, **kwargs)  # type: ignore[misc]
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:  # type: ignore[override]  # an attribute of Module, here of the original
         """The mode of the original."""
         return self._modules["_orig_mod"].training  # type: ignore[union-attr]
 

@@ -706,7 +706,7 @@ def _loaded(schema: dict[str, Any]) -> TreeSpec:
     if schema["type"] not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
         raise NotImplementedError(f"treespec_loads: no container type is registered under the name {schema['type']!r}")
     kind = SERIALIZED_TYPE_TO_PYTHON_TYPE[schema["type"]]
-    load = SUPPORTED_SERIALIZED_TYPES[kind].load or json.loads
+    load: Callable[[Any], Any] = SUPPORTED_SERIALIZED_TYPES[kind].load or json.loads
     return TreeSpec(kind, load(schema["context"]), map(_loaded, schema["children_spec"]))
 
 
