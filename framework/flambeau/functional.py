@@ -8,14 +8,15 @@ import flambeau as fb
 
 from . import _missing
 
-__all__ = [
+_NAMES = (
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
     "cartesian_prod", "cdist", "chain_matmul", "einsum", "lu", "meshgrid", "norm", "split", "stft", "tensordot", "unique",
     "unique_consecutive", "unravel_index",
-]  # fmt: skip
+)  # fmt: skip
+__all__ = list(_NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in _NAMES:
         return getattr(fb, name)
     raise _missing.attribute_error(__name__, name)
