@@ -377,6 +377,13 @@ class Maker:
         # views when the version of their base was counted up that way, Flambeau does not, so the two do not come together.
         self.hooked: set[int] = set()
         self.silent: set[int] = set()
+        # Tensors with hooks, and those of them whose geometry was changed since: PyTorch registers further hooks of these where the
+        # first ones are, and calls them with gradients of the former shape.
+        self.with_hooks: set[str] = set()
+        # Places of storages with a view that may reach outside of the view it was taken from: after a write without recording PyTorch
+        # passes what arrives there on to the base.
+        self.reaching: set[int] = set()
+        self.reshaped: set[str] = set()
         self.program: Program = []
 
     def tensors(self) -> dict[str, Any]:
@@ -461,20 +468,28 @@ class Maker:
         if line is None or "as_strided" in line and not t.numel():
             return None                               # what has no elements has no place
         quiet = table in (VIEWS, READS, WRITES, GEOMETRY) and rng.random() < 0.05
+        if table is GEOMETRY and t.requires_grad and t._is_view() and t.dtype != t._base.dtype:
+            return None                               # PyTorch's history of such views is that of their former shape
         if quiet and table is GEOMETRY and t.requires_grad and not t._is_view():
             return None                               # its history would be that of another shape
         place = t.untyped_storage().data_ptr()
         if table in (WRITES, GEOMETRY):
             if quiet or not t.requires_grad:
-                if place in self.hooked:
+                if place in self.hooked or place in self.reaching:
                     return None
                 self.silent.add(place)
             if t._is_view():                          # PyTorch renews the history of a view when it is read, and for some writes not
                 line = f"{name}.grad_fn; {line}"
-        elif table is HOOKS and t._is_view():
-            if place in self.silent:
+            if table is GEOMETRY and name in self.with_hooks:
+                self.reshaped.add(name)
+        elif table is VIEWS and "as_strided" in line and t._is_view():
+            self.reaching.add(place)
+        elif table is HOOKS:
+            if name in self.reshaped or t._is_view() and place in self.silent:
                 return None
-            self.hooked.add(place)
+            self.with_hooks.add(name)
+            if t._is_view():
+                self.hooked.add(place)
         return f"with torch.no_grad(): {line}" if quiet else line
 
     def shares_memory(self, t: Any) -> bool:
@@ -537,7 +552,9 @@ class Maker:
         p, y = self.filled(view, name, t), self.operand(t)
         z = y if is_tensor(y) else name
         fixed = {slot: str(value) for slot, value in (("i", self.dim(t)), ("key", self.key(t)))}
-        if any(self.is_another_shape_of(t, operand) for operand in (p, y)):
+        part = self.tensor(f"{name}[{fixed['key']}]") if "[{key}]" in template else None
+        written = [t] if part is None else [t, part]
+        if any(self.is_another_shape_of(x, operand) for x in written for operand in (p, y)):
             return None                               # PyTorch compares steps of dimensions of one element as well
         if "/=" in template and any(self.is_itself(t, operand) for operand in (p, y)):
             return None                               # of `x /= x` PyTorch does not keep what its gradient is made of
@@ -545,23 +562,25 @@ class Maker:
         apart = self.filled(template, name, t, y=copied(y), z=copied(z), p=copied(p), **fixed)
         return line if line == apart or self.same_values(line, apart) else None
 
+    def tensor(self, text: str) -> Any:
+        """The tensor that `text` means; None if that is another thing, or raises."""
+        try:
+            x = eval(text, self.names)
+        except Exception:  # of any type: the program is to raise it too
+            return None
+        return x if isinstance(x, self.lib.Tensor) else None
+
     def is_another_shape_of(self, t: Any, operand: str) -> bool:
         """Whether `operand` has the elements of `t`, in another shape or with other steps."""
-        try:
-            x = eval(operand, self.names)
-        except Exception:  # of any type: the program is to raise it too
-            return False
-        if not isinstance(x, self.lib.Tensor) or x.numel() != t.numel() or x.data_ptr() != t.data_ptr():
+        x = self.tensor(operand)
+        if x is None or x.numel() != t.numel() or x.data_ptr() != t.data_ptr():
             return False
         return (x.shape, x.stride()) != (t.shape, t.stride()) or "[" in operand
 
     def is_itself(self, t: Any, operand: str) -> bool:
         """Whether `operand` has the elements of `t`, in the same shape."""
-        try:
-            x = eval(operand, self.names)
-        except Exception:  # of any type: the program is to raise it too
-            return False
-        return isinstance(x, self.lib.Tensor) and (x.shape, x.data_ptr()) == (t.shape, t.data_ptr())
+        x = self.tensor(operand)
+        return x is not None and (x.shape, x.data_ptr()) == (t.shape, t.data_ptr())
 
     def same_values(self, line: str, other: str) -> bool:
         """Whether both lines do the same to the values, or `line` raises.
