@@ -86,7 +86,7 @@ _SUBMODULES = (
     "nested", "masked", "onnx", "hub", "package", "profiler", "quantization", "ao", "futures", "multiprocessing", "mps", "xpu",
     "mtia", "accelerator", "library", "monitor", "quasirandom", "return_types", "swap", "storage", "types", "signal", "safetensors",
     "kernels",
-    "_utils", "_tensor", "torch_version", "functional", "__config__", "warmup",
+    "_utils", "_tensor", "torch_version", "functional", "__config__", "_higher_order_ops", "warmup",
     "_C", "_VF", "_dynamo", "_inductor", "_jit_internal", "_ops", "_tensor_str",
 )  # fmt: skip
 _NUMBERS = {"newaxis": None, "pi": 3.141592653589793, "e": 2.718281828459045, "inf": 1e400, "nan": 1e400 - 1e400}
@@ -115,6 +115,7 @@ _HOME = {
     "is_inference": "_settings", "is_signed": "_settings",
     "_assert": "_settings", "get_device_module": "_settings", "from_file": "_settings", "sym_int": "_symbolic",
     "sym_float": "_symbolic", "sym_not": "_symbolic", "sym_max": "_symbolic", "sym_min": "_symbolic", "sym_ite": "_symbolic",
+    "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     "sym_sum": "_symbolic", "SymInt": "_symbolic", "SymFloat": "_symbolic", "SymBool": "_symbolic", "sym_sqrt": "_symbolic",
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors",
 }  # fmt: skip

@@ -286,7 +286,7 @@ class _Writer:
             return self.global_name(f"_tensor_{type(arg).__name__}", arg)
         if callable(arg):
             return self.global_name(qualified_name(arg), arg)
-        return repr(arg)
+        return self.global_name(f"_{type(arg).__name__}", arg)
 
     def arguments(self, args: Any, kwargs: Any) -> str:
         positional = [self.argument(a) for a in args]

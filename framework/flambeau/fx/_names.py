@@ -9,6 +9,8 @@ import re
 import sys
 from typing import Any
 
+from ..utils._python_dispatch import OpOverload
+
 _PACKAGE = __name__.partition(".")[0]
 _NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
 _NUMBERED = re.compile(r"(.+)_(\d+)$")
@@ -76,12 +78,14 @@ def name_of_function(fn: Any) -> str:
     op = getattr(fn, "flambeau_op", None)
     if op is not None and op.namespace in _PREFIXED:
         return f"{op.namespace}_{fn.__name__}"
-    return fn.__name__
+    return fn.__name__.partition(".")[0]
 
 
 def qualified_name(fn: Any) -> str:
     """The dotted name of `fn`, as PyTorch's programs spell it: ``torch.relu``, ``operator.add``, ``math.sqrt``."""
     name = getattr(fn, "__name__", None)
+    if isinstance(fn, OpOverload):
+        return f"torch.ops.{fn}"
     if name is not None and getattr(builtins, name, None) is fn:
         return name
     if not hasattr(fn, "__module__"):

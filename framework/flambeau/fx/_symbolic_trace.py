@@ -396,7 +396,7 @@ class Tracer(TracerBase):
                 rest = (rest,)
             if code.co_flags & inspect.CO_VARKEYWORDS:
                 given = {"**": self.create_proxy("placeholder", "**" + next(names), (), {})}
-        flat = None if not isinstance(concrete_args, dict) else self._flattened(fn, args, by_name, is_module)
+        flat = None if not isinstance(concrete_args, dict) else self._flattened(root_fn, args, by_name, is_module)
         if flat is not None:
             return flat
         root_fn = _calling(root_fn, code, by_name, rest, given)
@@ -442,7 +442,7 @@ class Tracer(TracerBase):
         leaves, spec = pytree.tree_flatten(values)
         if all(child.is_leaf() for child in spec.children()):
             return None
-        names = list(inspect.signature(fn).parameters)
+        names = list(inspect.signature(inspect.unwrap(fn)).parameters)
         orig_args = names[1:] if is_module else names
 
         def flatten_fn(*flat: Any) -> Any:

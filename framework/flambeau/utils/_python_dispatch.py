@@ -7,7 +7,7 @@ from typing import Any
 from .. import _state
 from .._interpreters import Interpreter
 from ..ops import _dispatch
-from ..ops._spec import Op
+from ..ops._spec import OPS, Op
 from ..tensor import Tensor
 
 __all__ = ["BaseTorchDispatchMode", "OpOverload", "TorchDispatchMode", "is_traceable_wrapper_subclass"]
@@ -46,6 +46,14 @@ class OpOverload:
 
     def __hash__(self) -> int:
         return hash((self.op, self.inplace, self.out))
+
+    def __reduce__(self) -> Any:
+        return _overload, (self.op.qualified, self.inplace, self.out)
+
+
+def _overload(name: str, inplace: bool, out: bool) -> OpOverload:
+    """What `OpOverload` is pickled as."""
+    return OpOverload(OPS[name], inplace, out)
 
 
 class TorchDispatchMode(Interpreter):

@@ -1,0 +1,40 @@
+"""Nested tensors along a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensor import Tensor
+from ..utils import _pytree as pytree
+
+
+def are_tensors(leaves: list[Any]) -> bool:
+    """Whether all leaves are tensors."""
+    return all(isinstance(x, Tensor) for x in leaves)
+
+
+def at(tree: Any, dim: int, i: int) -> Any:
+    """`tree` at the index `i` of the dimension `dim` of each tensor."""
+    return pytree.tree_map(lambda x: x.select(dim, i), tree)
+
+
+def stacked(trees: list[Any], dim: int) -> Any:
+    """One tree of tensors, with the trees along a new dimension `dim`."""
+    from ..ops._spec import OPS
+
+    leaves = [pytree.tree_leaves(tree) for tree in trees]
+    made = [OPS["stack"].function(list(column), dim) for column in zip(*leaves, strict=True)]
+    return pytree.tree_unflatten(made, pytree.tree_structure(trees[0]))
+
+
+def described(tree: Any) -> list[Any]:
+    """Shapes and dtypes of the tensors of a tree."""
+    return [(tuple(x.shape), x.dtype) if isinstance(x, Tensor) else type(x) for x in pytree.tree_leaves(tree)]
+
+
+def check_carried(name: str, before: Any, after: Any) -> None:
+    """Raises: RuntimeError if what is carried on is not of the structure, shapes and dtypes of what was carried in."""
+    if pytree.tree_structure(before) != pytree.tree_structure(after) or described(before) != described(after):
+        raise RuntimeError(
+            f"{name}: what is carried must keep its structure, shapes and dtypes; it was {described(before)}, and is {described(after)}"
+        )

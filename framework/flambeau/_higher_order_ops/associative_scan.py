@@ -1,0 +1,59 @@
+"""What a function makes of all parts of a tensor up to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..utils import _pytree as pytree
+from ._trees import are_tensors, at, check_carried, stacked
+
+__all__ = ["associative_scan"]
+
+
+def associative_scan(
+    combine_fn: Callable[[Any, Any], Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+) -> Any:
+    """``x0``, ``combine_fn(x0, x1)``, ``combine_fn(combine_fn(x0, x1), x2)`` ... along `dim` of `xs`.
+
+    Args:
+        combine_fn: of two parts; it must not matter how calls of it are nested. Calls are made from the left, one after the other.
+        xs: a tensor, or tensors nested in containers, of the same size along `dim`.
+        dim: along which they are combined.
+        reverse: begin at the end.
+        combine_mode: ``generic`` or ``pointwise``; the latter PyTorch offers on GPUs alone, and here too.
+    Raises: ValueError for another mode, ``pointwise`` on the CPU, and `xs` that are no tensors or of several sizes; IndexError for
+        a `dim` that is not there.
+
+    >>> from flambeau._higher_order_ops import associative_scan
+    >>> associative_scan(lambda a, b: a * b, fb.tensor([1.0, 2.0, 3.0]), 0, combine_mode="generic")
+    tensor([1., 2., 6.])
+    """
+    if not callable(combine_fn):
+        raise ValueError(f"Combine_fn must be a callable, but got {combine_fn}")
+    if combine_mode not in ("pointwise", "generic"):
+        raise ValueError(f"Combine_mode must either 'pointwise' or 'generic', but got {combine_mode}")
+    leaves = pytree.tree_leaves(xs)
+    if not leaves or not are_tensors(leaves):
+        raise ValueError("Expected at least 1 xs leaf, all of them tensors")
+    if combine_mode == "pointwise" and any(x.device.type == "cpu" for x in leaves):
+        raise ValueError("For combine_mode='pointwise', all input tensors need to be on CUDA or XPU; use combine_mode='generic'")
+    ndim = leaves[0].ndim
+    if not -ndim <= dim < ndim:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})")
+    dim %= ndim
+    if len({x.shape[dim] for x in leaves}) > 1:
+        raise ValueError(f"associative_scan: xs must have the same size along dim {dim}, got {[tuple(x.shape) for x in leaves]}")
+    order = range(leaves[0].shape[dim])
+    if not len(order):
+        return xs
+    results: list[Any] = []
+    for i in reversed(order) if reverse else order:
+        part = at(xs, dim, i)
+        if results:
+            made = combine_fn(results[-1], part)
+            check_carried("associative_scan", part, made)
+            part = made
+        results.append(part)
+    made = stacked(results[::-1] if reverse else results, dim)
+    return pytree.tree_unflatten(pytree.tree_leaves(made), pytree.tree_structure(xs))

@@ -1,0 +1,35 @@
+"""A function on each part of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..utils import _pytree as pytree
+from ._trees import are_tensors, at, stacked
+
+__all__ = ["map"]
+
+
+def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """``f(x, *args)`` for each `x` along the first dimension of `xs`, stacked along a first dimension.
+
+    Args:
+        f: gives tensors, nested in containers or not, of the same shapes each time.
+        xs: a tensor, or tensors nested in containers, of the same first size.
+        args: further arguments, the same each time.
+    Raises: RuntimeError for a first size of 0, or several; ValueError if `xs` are no tensors; IndexError for one of no dimensions.
+
+    >>> from flambeau._higher_order_ops import map
+    >>> map(lambda x, y: x.sum() + y, fb.arange(6.0).view(3, 2), fb.tensor(1.0))
+    tensor([ 2.,  6., 10.])
+    """
+    leaves = pytree.tree_leaves(xs)
+    if not leaves or not are_tensors(leaves):
+        raise ValueError(f"map: xs must be tensors, nested in containers or not, but got {[type(x).__name__ for x in leaves]}")
+    sizes = [x.shape[0] for x in leaves]
+    if 0 in sizes:
+        raise RuntimeError("Leading dimensions of mapped xs cannot be 0.")
+    if len(set(sizes)) > 1:
+        raise RuntimeError(f"Leading dimensions of mapped xs must be consistent. Got shapes {[x.shape for x in leaves]}.")
+    return stacked([f(at(xs, 0, i), *args) for i in range(sizes[0])], 0)

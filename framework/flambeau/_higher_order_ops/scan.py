@@ -1,0 +1,53 @@
+"""A function on each part of a tensor, with something carried from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..utils import _pytree as pytree
+from ._trees import are_tensors, at, check_carried, stacked
+
+__all__ = ["scan"]
+
+
+def scan(
+    combine_fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
+) -> tuple[Any, Any]:
+    """``carry, y = combine_fn(carry, x)`` for each `x` along `dim` of `xs`: the last carry, and the `y` stacked along a first
+    dimension.
+
+    Args:
+        combine_fn: gives the next carry, of the same structure, shapes and dtypes, and a result.
+        init: the first carry: a tensor, or tensors nested in containers.
+        xs: tensors, nested in containers or not, of the same size along `dim`.
+        dim: along which they are taken apart.
+        reverse: begin at the end; results keep the places of what they were made of.
+    Raises: RuntimeError if `combine_fn` is no function, or gives another carry, and for `xs` that are no tensors, empty along
+        `dim`, or of several sizes.
+
+    >>> from flambeau._higher_order_ops import scan
+    >>> scan(lambda c, x: (c + x, c * x), fb.tensor(0.0), fb.arange(4.0))
+    (tensor(6.), tensor([0., 0., 2., 9.]))
+    """
+    if not callable(combine_fn):
+        raise RuntimeError(f"Combine_fn must be a callable, but got {combine_fn}")
+    leaves = pytree.tree_leaves(xs)
+    if not leaves:
+        return init, []
+    if not are_tensors(leaves) or not are_tensors(pytree.tree_leaves(init)):
+        raise RuntimeError("All xs and init leaves must be a Tensor")
+    if any(x.ndim == 0 or not -x.ndim <= dim < x.ndim or x.shape[dim] == 0 for x in leaves):
+        raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
+    if len({x.shape[dim] for x in leaves}) > 1:
+        raise RuntimeError(f"All xs leaves must have the same size along dim {dim}, got {[x.shape for x in leaves]}")
+    order = range(leaves[0].shape[dim])
+    carry, results = init, []
+    for i in reversed(order) if reverse else order:
+        made = combine_fn(carry, at(xs, dim, i))
+        if not isinstance(made, (tuple, list)) or len(made) != 2:
+            raise RuntimeError(f"scan: combine_fn must return a pair of carry and result, but gave {type(made).__name__}")
+        check_carried("scan", carry, made[0])
+        carry = made[0]
+        results.append(made[1])
+    return carry, stacked(results[::-1] if reverse else results, 0)

@@ -1,0 +1,1 @@
+"""What may still change: recording programs op by op."""

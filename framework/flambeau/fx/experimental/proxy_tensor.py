@@ -1,0 +1,419 @@
+"""Recording a program op by op while it runs on tensors: `make_fx`.
+
+The recorder is a dispatch mode. It knows the tensors whose values depend on the inputs by their memory, and each op that meets
+one becomes a node. Nothing is taken for a constant that the program made out of its sight: that raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import operator
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+from ... import _subclass
+from ...nn import Module, Parameter
+from ...ops import _dispatch
+from ...ops._spec import Op
+from ...overrides import TorchFunctionMode
+from ...tensor import Tensor
+from ...utils import _pytree as pytree
+from ...utils._python_dispatch import OpOverload, TorchDispatchMode
+from .._symbolic_trace import PH, Tracer, _Patcher
+from ..graph_module import GraphModule
+from ..node import Node
+from ..passes.shape_prop import _extract_tensor_metadata
+
+__all__ = [
+    "PythonKeyTracer", "get_proxy_mode", "handle_sym_dispatch", "make_fx", "maybe_disable_thunkify", "maybe_enable_thunkify",
+]  # fmt: skip
+
+# Methods of Tensor that are no ops: those that are recorded as calls, and those that need values.
+_RECORDED = (
+    "apply_", "bernoulli_", "cauchy_", "copy_", "exponential_", "fill_", "geometric_", "log_normal_", "map2_", "map_", "normal_",
+    "random_", "resize_", "resize_as_", "set_", "uniform_", "zero_", "new", "new_empty", "new_empty_strided", "new_full",
+    "new_ones", "new_tensor", "new_zeros",
+)  # fmt: skip
+_OF_VALUES = (
+    "item", "tolist", "numpy", "storage", "untyped_storage", "data_ptr", "__bool__", "__int__", "__float__", "__complex__",
+    "__index__", "__array__",
+)  # fmt: skip
+# Functions that make tensors of data: their results are constants of the program.
+_OF_DATA = ("tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_dlpack", "scalar_tensor")
+
+
+class _Unseen(NotImplementedError):
+    """A tensor turned up that nothing recorded has made."""
+
+
+class _Active(threading.local):
+    recorder: Any = None
+
+
+_active = _Active()
+
+
+class PythonKeyTracer(Tracer):
+    """The tracer of `make_fx`: it goes into every module."""
+
+    def __init__(self) -> None:
+        super().__init__(autowrap_modules=())
+
+    def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the module's code gives."""
+        return forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """The attribute itself."""
+        return attr_val
+
+
+class _Recorder(TorchDispatchMode):
+    """Records ops on tensors that are known, into the graph of `tracer`."""
+
+    def __init__(self, tracer: PythonKeyTracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+        self.nodes: dict[Any, Node] = {}              # by memory
+        self.owners: set[int] = set()                 # arrays whose memory known tensors are in
+        self.held: list[Any] = []                     # keeps memory from being given out again
+        self.constants: dict[int, str] = {}
+        self.quiet = False                            # whether an op, or a method that is recorded, runs
+        # What there was before: captured tensors are constants, all others have been made by the program.
+        self.before = {id(x): x for x in gc.get_objects() if issubclass(type(x), Tensor)}
+
+    # -- what is known
+
+    def know(self, tensor: Tensor, node: Node) -> None:
+        """From here on the memory of `tensor` is the value of `node`."""
+        self.nodes[_memory(tensor)] = node
+        self.owners.add(id(_owner(tensor._a)))
+        self.held.append((tensor._a, _owner(tensor._a)))
+        node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
+
+    def knows(self, value: Any) -> bool:
+        """Whether `value` has a known tensor in it."""
+        return any(isinstance(x, Tensor) and _memory(x) in self.nodes for x in pytree.tree_leaves(value))
+
+    def argument(self, value: Any) -> Any:
+        """`value` with nodes for tensors."""
+        return pytree.tree_map(lambda x: self._node_of(x) if isinstance(x, Tensor) else x, value)
+
+    def _node_of(self, tensor: Tensor) -> Node:
+        found = self.nodes.get(_memory(tensor))
+        if found is not None:
+            return found
+        if id(tensor) in self.before:
+            return self.constant(tensor)
+        what = "a view of a recorded tensor" if id(_owner(tensor._a)) in self.owners else "a tensor"
+        raise _Unseen(
+            f"make_fx: {what}, of shape {tuple(tensor.shape)}, was made by what cannot be recorded; make it by a function or method "
+            "of tensors, or before the program runs"
+        )
+
+    def constant(self, tensor: Tensor) -> Node:
+        """The node of a tensor that the program captures."""
+        name = self.constants.get(id(tensor))
+        if name is None:
+            kind = "_param_constant" if isinstance(tensor, Parameter) else "_tensor_constant"
+            name = self.constants[id(tensor)] = self.tracer.get_fresh_qualname(kind)
+            if isinstance(tensor, Parameter):
+                setattr(self.tracer.root, name, tensor)
+            else:
+                self.tracer.root.register_buffer(name, tensor)
+            self.held.append(tensor)
+        return self.tracer.create_node("get_attr", name, (), {})
+
+    # -- what is recorded
+
+    def record(self, kind: str, target: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """Make the node of a call that has given `result`, which is returned."""
+        node = self.tracer.create_node(kind, target, args, kwargs)
+        self._bind(result, node)
+        return result
+
+    def make(self, name: str, public: Any, maker: Any, args: Any, kwargs: Any) -> Any:
+        """What a function that makes tensors makes, recorded as a call of `public`; tensors of data are constants."""
+        if self.quiet:
+            return maker(*args, **kwargs)
+        known = self.knows((args, kwargs))
+        nodes, by_name = self.argument(tuple(args)), self.argument(kwargs)
+        with self.quietly():
+            result = maker(*args, **kwargs)
+        if not isinstance(result, Tensor) or any(result is a for a in args):
+            return result
+        if name in _OF_DATA and not known:
+            with self.quietly():
+                kept = result.detach().clone()
+            return self.record("call_method", "clone", (self.constant(kept),), {}, result)
+        return self.record("call_function", public, nodes, by_name, result)
+
+    def _bind(self, result: Any, node: Node) -> None:
+        if isinstance(result, Tensor):
+            self.know(result, node)
+        elif isinstance(result, (tuple, list)):
+            for i, part in enumerate(result):
+                if isinstance(part, (Tensor, tuple, list)):
+                    self._bind(part, self.tracer.create_node("call_function", operator.getitem, (node, i), {}))
+
+    @contextlib.contextmanager
+    def quietly(self) -> Iterator[None]:
+        """A region in which nothing is recorded."""
+        before, self.quiet = self.quiet, True
+        try:
+            with _dispatch.below(self):
+                yield
+        finally:
+            self.quiet = before
+
+    def run(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        if self.quiet:
+            return NotImplemented
+        # Ops on captured tensors alone are recorded as well: those may hold other values when the graph runs.
+        if op.kind == "composite":
+            return self._composition(op, args, out, inplace)
+        return self._recorded(op, args, out, inplace)
+
+    def _recorded(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        kwargs = {} if out is None or inplace else {"out": out}
+        nodes, by_name = self.argument(args), self.argument(kwargs)
+        target = _overload(op, inplace, bool(kwargs))
+        with self.quietly():
+            result = target(*args, **kwargs)
+        return self.record("call_function", target, tuple(nodes), by_name, result)
+
+    def _composition(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        """What the composition is made of is recorded; if its results come from elsewhere, the composition itself."""
+        calls = _dispatch._local.calls
+        last = self.tracer.graph._root._prev
+        before, calls.interpreters = calls.interpreters, (*calls.interpreters, self)
+        try:
+            result = _dispatch._composed(op, args, out, inplace)
+        except _Unseen:
+            self._forget_since(last)
+            calls.interpreters = before
+            return self._recorded(op, args, out, inplace)
+        finally:
+            calls.interpreters = before
+        tensors = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
+        if all(_memory(x) in self.nodes or id(x) in self.before for x in tensors):
+            return result
+        self._forget_since(last)
+        kwargs = {} if out is None or inplace else {"out": out}
+        target = _overload(op, inplace, bool(kwargs))
+        return self.record("call_function", target, tuple(self.argument(args)), self.argument(kwargs), result)
+
+    def _forget_since(self, last: Node) -> None:
+        """Erase the nodes after `last`, which a composition has made that is recorded as a whole."""
+        graph = self.tracer.graph
+        gone = set()
+        while graph._root._prev is not last:
+            node = graph._root._prev
+            graph.erase_node(node)
+            gone.add(node)
+        self.nodes = {memory: node for memory, node in self.nodes.items() if node not in gone}
+
+
+class _Makers(TorchFunctionMode):
+    """Records functions that make tensors."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        import flambeau
+
+        self.recorder = recorder
+        self.makers = {getattr(flambeau, name): name for name in _subclass.creation_functions() if name not in _subclass._QUESTIONS}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = self.makers.get(func)
+        return func(*args, **(kwargs or {})) if name is None else self.recorder.make(name, func, func, args, kwargs or {})
+
+
+def _recording_maker(name: str, public: Any, maker: Any) -> Any:
+    """`maker`, as our own modules call it, recorded as a call of the public function."""
+
+    @functools.wraps(maker)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        recorder = _active.recorder
+        return maker(*args, **kwargs) if recorder is None else recorder.make(name, public, maker, args, kwargs)
+
+    return recorded
+
+
+def _patch_makers(patcher: _Patcher, makers: dict[Any, str]) -> None:
+    """Have functions that make tensors recorded where our modules call them."""
+    public = {name: fn for fn, name in makers.items()}
+    made = {}
+    for name, maker in _subclass.creation_functions().items():
+        if name in public:
+            made[id(maker)] = _recording_maker(name, public[name], maker)
+    for module_name, module in list(sys.modules.items()):
+        if module_name.partition(".")[0] == "flambeau" and module is not None:
+            for key, value in list(vars(module).items()):
+                if id(value) in made:
+                    patcher.patch_entry(vars(module), key, made[id(value)])
+
+
+@functools.cache
+def _overload(op: Op, inplace: bool, out: bool) -> OpOverload:
+    return OpOverload(op, inplace, out)
+
+
+def _memory(tensor: Tensor) -> Any:
+    """Equal for tensors that are the same elements of memory."""
+    a = tensor._a
+    place = a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else id(a)
+    return place, a.shape, a.strides, a.dtype
+
+
+def _owner(a: Any) -> Any:
+    while getattr(a, "base", None) is not None and hasattr(a.base, "dtype"):
+        a = a.base
+    return a
+
+
+def _recorded_method(name: str, method: Any) -> Any:
+    @functools.wraps(method)
+    def recorded(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        recorder = _active.recorder
+        if recorder is None or recorder.quiet or not recorder.knows((self, args, kwargs)) and not name.startswith("new"):
+            return method(self, *args, **kwargs)
+        nodes, by_name = recorder.argument((self, *args)), recorder.argument(kwargs)
+        with recorder.quietly():
+            result = method(self, *args, **kwargs)
+        return recorder.record("call_method", name, tuple(nodes), by_name, result)
+
+    return recorded
+
+
+def _refusing_method(name: str, method: Any) -> Any:
+    @functools.wraps(method)
+    def refusing(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        recorder = _active.recorder
+        if recorder is not None and not recorder.quiet and recorder.knows(self):
+            raise RuntimeError(
+                f"It appears that you're trying to get value out of a tracing tensor with Tensor.{name} - erroring out! It's likely "
+                "that this is caused by data-dependent control flow or similar."
+            )
+        return method(self, *args, **kwargs)
+
+    return refusing
+
+
+def _wrapper_of(f: Callable[..., Any], count: int, run: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the parameters of `f` that calls `run`; ``arg0``, ``arg1`` ... for what is no function of Python."""
+    if isinstance(f, FunctionType) and f.__code__.co_argcount == count and not f.__code__.co_flags & 0x0C:
+        names = f.__code__.co_varnames[:count]
+    else:
+        names = tuple(f"arg{i}" for i in range(count))
+    scope: dict[str, Any] = {"run": run}
+    listed = ", ".join(names)
+    exec(f"def wrapped({listed}):\n    return run({listed})\n", scope)  # our own text, of parameters' names
+    return scope["wrapped"]
+
+
+def make_fx(
+    f: Callable[..., Any],
+    decomposition_table: Any = None,
+    tracing_mode: str = "real",
+    _allow_non_fake_inputs: bool = False,
+    *,
+    pre_dispatch: bool = False,
+    record_module_stack: bool = False,
+    _allow_fake_constant: bool = False,
+    _error_on_data_dependent_ops: bool = True,
+) -> Callable[..., GraphModule]:
+    """A function that runs `f` on its arguments and gives a GraphModule of the ops that ran, derivatives among them.
+
+    Args:
+        f: a function or Module.
+        decomposition_table: functions by op, each run in the place of the op.
+        tracing_mode: ``real`` runs on the tensors given; ``fake`` and ``symbolic`` are not built.
+        record_module_stack, pre_dispatch, _allow_non_fake_inputs, _allow_fake_constant, _error_on_data_dependent_ops: taken for
+            PyTorch's sake where they ask for nothing that is not so.
+    Raises: RuntimeError if the program asks for values of what it computes; NotImplementedError for the modes that are not built,
+        and where a tensor was made by what cannot be recorded.
+
+    Numbers among the arguments are constants of the graph. Captured tensors become its attributes.
+
+    >>> from flambeau.fx.experimental.proxy_tensor import make_fx
+    >>> gm = make_fx(lambda x: fb.relu(x) * 2)(fb.ones(2))
+    >>> gm(fb.tensor([3.0, -1.0]))
+    tensor([6., 0.])
+    """
+    if tracing_mode not in ("real", "fake", "symbolic"):
+        raise AssertionError(f"tracing_mode must be real/fake/symbolic, got {tracing_mode}")
+    if tracing_mode != "real":
+        raise NotImplementedError(f"make_fx(tracing_mode={tracing_mode!r}) is not built yet: tensors without values are not; use 'real'")
+    if decomposition_table:
+        raise NotImplementedError("make_fx(decomposition_table=...) is not built yet; leave it out")
+
+    @functools.wraps(f, updated=())
+    def recorded(*args: Any) -> GraphModule:
+        return _record(f, args)
+
+    return recorded
+
+
+def _record(f: Callable[..., Any], args: tuple[Any, ...]) -> GraphModule:
+    tracer = PythonKeyTracer()
+    leaves, spec = pytree.tree_flatten(args)
+
+    def run(*proxies: Any) -> Any:
+        recorder = _Recorder(tracer)
+        for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
+            if isinstance(leaf, Tensor):
+                recorder.know(leaf, proxy.node)
+        with _Patcher() as patcher:
+            for name in (*_RECORDED, *_OF_VALUES):
+                wrap = _recorded_method if name in _RECORDED else _refusing_method
+                getattr(Tensor, name)
+                if name in Tensor.__dict__:
+                    patcher.patch_method(Tensor, name, wrap(name, Tensor.__dict__[name]))
+            before, _active.recorder = _active.recorder, recorder
+            makers = _Makers(recorder)
+            _patch_makers(patcher, makers.makers)
+            try:
+                with makers, recorder:
+                    result = f(*pytree.tree_unflatten(leaves, spec))
+            finally:
+                _active.recorder = before
+        return pytree.tree_map(lambda x: tracer.proxy(recorder._node_of(x)) if isinstance(x, Tensor) else x, result)
+
+    holes = pytree.tree_unflatten([PH] * len(leaves), spec)
+    graph = tracer.trace(_wrapper_of(f, len(args), run), concrete_args=tuple(holes))  # type: ignore[arg-type]  # a tuple by position
+    # What was made on the way and is used by nobody, such as attributes of captured tensors.
+    for node in reversed(graph.nodes):
+        if node.op in ("get_attr", "call_function") and not node.users and (node.op == "get_attr" or _is_getitem(node)):
+            graph.erase_node(node)
+    return GraphModule(tracer.root, graph, f.__name__ if hasattr(f, "__name__") else type(f).__name__)
+
+
+def _is_getitem(node: Node) -> bool:
+    return node.target is operator.getitem
+
+
+def get_proxy_mode() -> Any:
+    """The recorder of `make_fx` that runs in this thread, or None."""
+    return _active.recorder
+
+
+def handle_sym_dispatch(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Not built: numbers that stand for sizes. Raises: NotImplementedError, always."""
+    raise NotImplementedError("handle_sym_dispatch is not built yet: sizes are plain ints here")
+
+
+@contextlib.contextmanager
+def maybe_enable_thunkify() -> Iterator[None]:
+    """A region in which computing with sizes would be put off; sizes are plain ints here, so it changes nothing."""
+    yield
+
+
+@contextlib.contextmanager
+def maybe_disable_thunkify() -> Iterator[None]:
+    """A region in which computing with sizes would not be put off; sizes are plain ints here, so it changes nothing."""
+    yield

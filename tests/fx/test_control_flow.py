@@ -1,0 +1,101 @@
+"""`cond`, `while_loop`, `map`, `scan` and `associative_scan` compute what PyTorch's compute."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as fb
+from flambeau._higher_order_ops import associative_scan, cond, map, scan, while_loop
+
+torch = pytest.importorskip("torch")
+
+
+def test_cond_runs_the_function_that_is_chosen():
+    ran = []
+
+    def chosen(name):
+        return lambda x: ran.append(name) or x + len(name)
+
+    x = fb.ones(2, requires_grad=True)
+    for pred, value in ((True, 4), (fb.tensor([False]), 5), (fb.tensor(2.0), 4), (0, 5)):
+        assert fb.cond(pred, chosen("yes"), chosen("no!!"), (x,)).tolist() == [1.0 + (3 if value == 4 else 4)] * 2
+    assert ran == ["yes", "no!!", "yes", "no!!"]
+    (grad,) = fb.autograd.grad(fb.cond(True, lambda x: (x * 3).sum(), lambda x: x.sum(), (x,)), x)
+    assert grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda t: (t.ones(2), abs, abs, (t.ones(1),)), "Expected pred to be bool or single-element tensor"),
+        (lambda t: ("a", abs, abs, (t.ones(1),)), "Expected pred to be bool or tensor, but got a."),
+        (lambda t: (t.tensor(True), abs, 3, (t.ones(1),)), "Expect both branches to be callable."),
+        (lambda t: (t.tensor(True), abs, abs, (3,)), "Expect operands to be a tuple of possibly nested dict/list/tuple"),
+    ],
+)
+def test_cond_refuses_what_pytorch_refuses(arguments, message):
+    for package in (fb, torch):
+        with pytest.raises(RuntimeError) as error:
+            package.cond(*arguments(package))
+        assert message in str(error.value)
+
+
+def test_while_loop_repeats_while_the_condition_holds():
+    i, x = fb.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (fb.tensor(0), fb.ones(2)))
+
+    assert (i.item(), x.tolist()) == (3, [8.0, 8.0])
+    assert while_loop(lambda i: i < 3, lambda i: i + 1, (0,)) == (3,)
+    assert while_loop(lambda i: i < 3, lambda i: i + 1, (5,)) == (5,)
+    with pytest.raises(RuntimeError, match="must keep its structure, shapes and dtypes"):
+        while_loop(lambda x: x.sum() < 3, lambda x: (x.sum(),), (fb.ones(2),))
+    with pytest.raises(RuntimeError, match="cond_fn must return a bool or a tensor of one element"):
+        while_loop(lambda x: x < 3, lambda x: (x,), (fb.ones(2),))
+    with pytest.raises(RuntimeError, match="Expect cond_fn and body_fn to be callable"):
+        while_loop(3, lambda x: (x,), (fb.ones(2),))
+
+
+def test_map_and_scans_agree_with_loops():
+    xs = fb.arange(6.0).view(3, 2)
+
+    assert map(lambda x, y: x + y, xs, fb.ones(2)).tolist() == (xs + 1).tolist()
+    first, second = map(lambda x: (x * 2, {"sum": x.sum()}), xs)
+    assert (first.tolist(), second["sum"].tolist()) == ((xs * 2).tolist(), [1.0, 5.0, 9.0])
+    carry, ys = scan(lambda c, x: (c + x, c * x), fb.zeros(2), xs)
+    assert (carry.tolist(), ys.tolist()) == ([6.0, 9.0], [[0.0, 0.0], [0.0, 3.0], [8.0, 20.0]])
+    carry, ys = scan(lambda c, x: (c + x, c * x), fb.zeros(3), xs, dim=1)
+    assert (carry.tolist(), ys.tolist()) == ([1.0, 5.0, 9.0], [[0.0, 0.0, 0.0], [0.0, 6.0, 20.0]])
+    carry, ys = scan(lambda c, x: (c + x, c * x), fb.zeros(2), xs, reverse=True)
+    assert (carry.tolist(), ys.tolist()) == ([6.0, 9.0], [[0.0, 8.0], [8.0, 15.0], [0.0, 0.0]])
+    for dim in (0, 1, -1):
+        made = associative_scan(lambda a, b: a + b, xs, dim, combine_mode="generic")
+        assert made.tolist() == xs.cumsum(dim).tolist()
+    back = associative_scan(lambda a, b: a + b, xs, 0, reverse=True, combine_mode="generic")
+    assert back.tolist() == xs.flip(0).cumsum(0).flip(0).tolist()
+    nested = associative_scan(lambda a, b: {"p": a["p"] * b["p"]}, {"p": xs + 1}, 0, combine_mode="generic")
+    assert nested["p"].tolist() == (xs + 1).cumprod(0).tolist()
+
+
+def test_scans_are_differentiable():
+    x = fb.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic")[-1].backward()
+
+    assert x.grad.tolist() == [6.0, 3.0, 2.0]
+
+
+def test_mistakes_are_refused():
+    with pytest.raises(RuntimeError, match="Leading dimensions of mapped xs cannot be 0"):
+        map(abs, fb.zeros(0, 2))
+    with pytest.raises(RuntimeError, match="Leading dimensions of mapped xs must be consistent"):
+        map(abs, [fb.zeros(3), fb.zeros(2)])
+    with pytest.raises(IndexError):
+        map(abs, fb.tensor(3.0))
+    with pytest.raises(RuntimeError, match="scan dimension > 0"):
+        scan(lambda c, x: (c, x), fb.zeros(2), fb.zeros(0, 2))
+    with pytest.raises(RuntimeError, match="must keep its structure, shapes and dtypes"):
+        scan(lambda c, x: (c.sum(), x), fb.zeros(2), fb.zeros(3, 2))
+    with pytest.raises(ValueError, match="need to be on CUDA or XPU"):
+        associative_scan(lambda a, b: a + b, fb.zeros(3), 0)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        associative_scan(lambda a, b: a + b, fb.zeros(3), 5, combine_mode="generic")
+    assert cond is fb.cond
+    assert while_loop is fb.while_loop

@@ -1,0 +1,198 @@
+"""`make_fx` records the ops that run, derivatives among them; what it records gives the same for other inputs."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau import fx
+from flambeau.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from flambeau.ops import _derive, _spec
+from fx.programs import PROGRAMS
+from ops.test_registry import arguments
+
+F = fb.nn.functional
+_derive.load_all()
+OPS = [op for op in dict.fromkeys(_spec.OPS.values()) if op.kind in ("elementwise", "reduction") and op.surface & _spec.FUNCTION][::9]
+
+
+def same(found, expected, exactly=True):
+    """Equal to the bit; or nearly, where plain calls are answered by one kernel for what is recorded as several ops."""
+    found, expected = fb.utils._pytree.tree_leaves(found), fb.utils._pytree.tree_leaves(expected)
+    assert len(found) == len(expected)
+    for f, e in zip(found, expected, strict=True):
+        if isinstance(e, fb.Tensor):
+            assert (f.dtype, tuple(f.shape)) == (e.dtype, tuple(e.shape))
+            if exactly:
+                assert f.detach().numpy().tobytes() == e.detach().numpy().tobytes()
+            else:
+                np.testing.assert_allclose(f.detach().numpy(), e.detach().numpy(), rtol=1e-5, atol=1e-6)
+        else:
+            assert f == e
+
+
+def grad_of_tanh(x):
+    x = x.detach().requires_grad_()
+    return fb.autograd.grad((fb.tanh(x) * x).sum(), x)
+
+
+def in_place(x):
+    y = x + 1
+    part = y[0]
+    part.mul_(3)
+    y[:, 1] = 7.0
+    y.view(-1)[0] = x.sum()
+    out = x.new_zeros(x.shape)
+    out.add_(y)
+    out[x > 0] = -1.0
+    return out, y, part
+
+
+def made_inside(x):
+    grid = fb.arange(3.0) + fb.ones(3) * fb.tensor([1.0, 2.0, 3.0])
+    scratch = fb.zeros_like(x)
+    scratch += x
+    scratch.fill_(2.0)
+    counter = fb.tensor([0.0])
+    counter.add_(x.sum())
+    return x * grid + fb.eye(2, 3), scratch + fb.full((3,), 2.0), counter, fb.empty(2).copy_(x[:, 0])
+
+
+def wide(x):
+    q, r = fb.linalg.qr(x @ x.T + fb.eye(2))
+    return (fb.softmax(x, -1), F.layer_norm(x, (3,)), fb.topk(x, 2), x.sort(descending=True), fb.einsum("ij,kj->ik", x, x), q @ r,
+            F.pad(x, (1, 1)), x.std(), fb.cat([x, x]), x.chunk(3, dim=1), F.gelu(x), fb.where(x > 0, x, -x), x.cumsum(0),
+            fb.cdist(x, x), x.to(fb.float64), x.T, x.unsqueeze(0).expand(2, 2, 3), F.one_hot(fb.argmax(x, 1), 3))  # fmt: skip
+
+
+def second_derivative(x):
+    return fb.func.grad(lambda x: fb.func.grad(lambda y: (y**3).sum())(x).sum())(x)
+
+
+def batched(x):
+    return fb.vmap(lambda row: fb.dot(row, row) + row.sum())(x)
+
+
+captured = fb.tensor([1.0, 2.0, 3.0])
+
+
+def captures(x):
+    return x * captured, captured + 1
+
+
+PROGRAMS_OF_OPS = [grad_of_tanh, in_place, made_inside, wide, second_derivative, batched, captures]
+
+
+@pytest.mark.parametrize("program", PROGRAMS_OF_OPS, ids=lambda f: f.__name__)
+def test_what_is_recorded_gives_the_same_for_other_inputs(program):
+    first, second = (fb.from_numpy(np.random.default_rng(i).normal(size=(2, 3)).astype(np.float32)) for i in range(2))
+    gm = make_fx(program)(first)
+    gm.graph.lint()
+
+    for x in (first, second, first):
+        same(gm(x.clone()), program(x.clone()))
+    same(pickle.loads(pickle.dumps(gm))(second.clone()), program(second.clone()))
+    assert get_proxy_mode() is None
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_models_are_recorded_with_their_parameters(name):
+    make, shape = PROGRAMS[name]
+    model = make(fb)
+    if isinstance(model, fb.nn.Module):
+        model.eval()
+    first, second = (fb.from_numpy(np.random.default_rng(i).normal(size=shape).astype(np.float32)) for i in range(2))
+    gm = make_fx(model)(first)
+
+    same(gm(second), model(second), exactly=name != "recurrent")
+    assert not [n for n in gm.graph.nodes if n.op == "call_module"]
+    if isinstance(model, fb.nn.Module) and list(model.parameters()):
+        parameter = next(model.parameters())
+        assert any(parameter is p for p in gm.parameters())
+
+
+def test_random_draws_are_drawn_anew():
+    def program(x):
+        return x + fb.rand(3) + F.dropout(x, 0.5) + fb.randn_like(x) + x.clone().uniform_()
+
+    x = fb.ones(2, 3)
+    gm = make_fx(program)(x)
+    fb.manual_seed(5)
+    found = gm(x)
+    fb.manual_seed(5)
+
+    same(found, program(x))
+
+
+def test_a_training_step_is_recorded():
+    def step(w, x, y):
+        w = w.detach().requires_grad_()
+        loss = F.mse_loss(fb.relu(x @ w), y)
+        (grad,) = fb.autograd.grad(loss, w)
+        return loss.detach(), w.detach() - 0.1 * grad
+
+    rng = np.random.default_rng(0)
+    w, x, y = (fb.from_numpy(rng.normal(size=s).astype(np.float32)) for s in ((3, 2), (4, 3), (4, 2)))
+    gm = make_fx(step)(w, x, y)
+    ours, plain = w, w
+    for _ in range(5):
+        (loss, ours), (expected, plain) = gm(ours, x, y), step(plain, x, y)
+        same((loss, ours), (expected, plain), exactly=False)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.qualified)
+def test_ops_of_the_registry_are_recorded(op):
+    args = arguments(op, fb.float32)
+    if args is None:
+        pytest.skip("not defined for float32")
+    tensors = [a for a in args if isinstance(a, fb.Tensor)]
+
+    def program(*given):
+        given = iter(given)
+        return op.function(*(next(given) if isinstance(a, fb.Tensor) else a for a in args[: len(op.positional)]))
+
+    gm = make_fx(program)(*tensors)
+    others = [a for a in arguments(op, fb.float32, seed=1) if isinstance(a, fb.Tensor)]
+
+    same(gm(*others), program(*others))
+
+
+def test_containers_numbers_and_modules_are_taken():
+    gm = make_fx(lambda d, n: {"out": d["a"] * n + d["b"][0]})({"a": fb.ones(2), "b": [fb.ones(2)]}, 3)
+
+    same(gm({"a": fb.ones(2) * 2, "b": [fb.ones(2)]}, 3), {"out": fb.ones(2) * 7})
+    assert "tree_flatten_spec" in gm.code
+
+
+def test_values_that_are_asked_for_are_refused():
+    for program in (lambda x: x if x.sum() > 0 else -x, lambda x: x.sum().item(), lambda x: float(x.sum()), lambda x: x.tolist(),
+                    lambda x: x.numpy(), lambda x: range(int(x.sum()))):  # fmt: skip
+        with pytest.raises(RuntimeError, match="trying to get value out of a tracing tensor"):
+            make_fx(program)(fb.ones(2))
+    assert fb.ones(1).item() == 1
+
+
+def test_what_cannot_be_recorded_is_refused():
+    from flambeau.tensor import wrap
+
+    def out_of_sight(x):
+        return x + wrap(np.array([1.0, 2.0], np.float32))
+
+    with pytest.raises(NotImplementedError, match="made by what cannot be recorded"):
+        make_fx(out_of_sight)(fb.ones(2))
+    with pytest.raises(NotImplementedError, match="fake"):
+        make_fx(lambda x: x, tracing_mode="fake")
+    with pytest.raises(AssertionError, match="tracing_mode must be real/fake/symbolic, got bad"):
+        make_fx(lambda x: x, tracing_mode="bad")
+
+
+def test_nodes_say_what_they_compute():
+    gm = make_fx(lambda x: fb.relu(x).sum())(fb.ones(2, 3))
+
+    assert [n.name for n in gm.graph.nodes] == ["x_1", "relu", "sum_1", "output"]
+    assert "torch.ops.aten.relu.default" in str(gm.graph)
+    assert 'relu: "f32[2, 3]"' in gm.print_readable(print_output=False)
+    assert fx.Interpreter(gm).run(fb.ones(2, 3)) == 6
