@@ -188,7 +188,7 @@ class _Patcher:
 
 def _patch_wrapped_functions(patcher: _Patcher) -> None:
     for (_, name), namespace in list(_wrapped_fns_to_patch.items()):
-        fn = namespace.get(name, _ABSENT)
+        fn: Any = namespace.get(name, _ABSENT)
         if fn is _ABSENT:
             fn = getattr(builtins, name, _ABSENT)
         if fn is not _ABSENT:

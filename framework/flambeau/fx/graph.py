@@ -30,8 +30,8 @@ class _node_list:
                 yield node
             node = getattr(node, self.direction)
 
-    def __reversed__(self) -> _node_list:
-        return _node_list(self.graph, "_next" if self.direction == "_prev" else "_prev")
+    def __reversed__(self) -> Iterator[Node]:
+        return iter(_node_list(self.graph, "_next" if self.direction == "_prev" else "_prev"))
 
 
 class _InsertPoint:

@@ -234,7 +234,7 @@ class Proxy:
         caller = sys._getframe(1)
         instruction = _instruction(caller)
         if instruction is not None and instruction.opname == "UNPACK_SEQUENCE":
-            return (self[i] for i in range(instruction.argval))
+            return (operator.getitem(self, i) for i in range(instruction.argval))  # type: ignore[call-overload]  # made below
         return self.tracer.iter(self)
 
     def __bool__(self) -> bool:

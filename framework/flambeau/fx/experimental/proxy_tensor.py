@@ -403,7 +403,12 @@ def get_proxy_mode() -> Any:
 
 
 def handle_sym_dispatch(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Not built: numbers that stand for sizes. Raises: NotImplementedError, always."""
+    """Not built: numbers that stand for sizes.
+
+    Args:
+        func, args, kwargs: a call on such numbers.
+    Raises: NotImplementedError, always.
+    """
     raise NotImplementedError("handle_sym_dispatch is not built yet: sizes are plain ints here")
 
 

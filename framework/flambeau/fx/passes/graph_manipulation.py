@@ -55,7 +55,7 @@ def get_size_of_all_nodes(fx_module: GraphModule, args: list[Tensor] | None = No
     for node in fx_module.graph.nodes:
         if node.op == "output":
             break
-        node.size_bytes = get_size_of_node(fx_module, node)
+        node.size_bytes = get_size_of_node(fx_module, node)  # pyright: ignore[reportAttributeAccessIssue]  # a note of this pass
 
 
 def get_tensor_meta(node: Node) -> TensorMetadata:

@@ -162,10 +162,10 @@ class SubgraphMatcher:
         args, kwargs = pattern.args, pattern.kwargs
         given, given_by_name = node.args, node.kwargs
         if len(args) != len(given) or args and list(kwargs) != list(given_by_name):
-            bound = _bound(pattern), _bound(node)
-            if bound[0] is None or bound[1] is None:
+            mine, theirs = _bound(pattern), _bound(node)
+            if mine is None or theirs is None:
                 return False
-            (args, kwargs), (given, given_by_name) = bound
+            (args, kwargs), (given, given_by_name) = mine, theirs
         if set(kwargs) != set(given_by_name):
             return False
         return self._match_values(list(args), list(given), match) and all(
