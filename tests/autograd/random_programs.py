@@ -468,8 +468,8 @@ class Maker:
         if line is None or "as_strided" in line and not t.numel():
             return None                               # what has no elements has no place
         quiet = table in (VIEWS, READS, WRITES, GEOMETRY) and rng.random() < 0.05
-        if table is GEOMETRY and t.requires_grad and t._is_view() and t.dtype != t._base.dtype:
-            return None                               # PyTorch's history of such views is that of their former shape
+        if table is GEOMETRY and self.is_seen_as_another_kind(t):
+            return None                               # PyTorch passes gradients of pairs seen as complex numbers to where they were not
         if quiet and table is GEOMETRY and t.requires_grad and not t._is_view():
             return None                               # its history would be that of another shape
         place = t.untyped_storage().data_ptr()
@@ -496,6 +496,11 @@ class Maker:
         """Whether another tensor lies in the memory of `t`. PyTorch counts writes to both together, whatever memory each has later."""
         mine = t.untyped_storage().data_ptr()
         return sum(x.untyped_storage().data_ptr() == mine for x in self.tensors().values()) > 1
+
+    def is_seen_as_another_kind(self, t: Any) -> bool:
+        """Whether a tensor of another dtype lies in the memory of `t`."""
+        mine = t.untyped_storage().data_ptr()
+        return any(x.dtype != t.dtype and x.untyped_storage().data_ptr() == mine for x in self.tensors().values())
 
     def filled(self, template: str, name: str, t: Any, **given: str) -> str:
         rng, n = self.rng, t.dim()
