@@ -182,6 +182,14 @@ def empty_like_layout(shape: tuple[int, ...], dtype: np.dtype, arrays: Any) -> A
     return strided_empty(shape, dtype, permutation(shape, full))
 
 
+def like_strides(shape: tuple[int, ...], step: int, arrays: Any) -> tuple[int, ...]:
+    """The byte strides of `empty_like_layout`, nothing allocated."""
+    full = [a for a in arrays if a.shape == shape]
+    if not full or all(is_c_contiguous(a) for a in full) or len(shape) < 2:
+        return contiguous_strides(shape, step)
+    return strides_in(shape, step, permutation(shape, full))
+
+
 def permutation(shape: tuple[int, ...], arrays: Any) -> list[int]:
     """Dimensions from the slowest to the fastest, by the strides of the first array that tells them apart."""
     order: list[int] = []
@@ -212,3 +220,14 @@ def strided_empty(shape: tuple[int, ...], dtype: np.dtype, order: list[int]) -> 
     for at, d in enumerate(order):
         inverse[d] = at
     return base.transpose(inverse)
+
+
+def strides_in(shape: tuple[int, ...], step: int, order: list[int] | None) -> tuple[int, ...]:
+    """The byte strides of `strided_empty`, nothing allocated; of row-major memory where `order` is None."""
+    if order is None:
+        return contiguous_strides(shape, step)
+    found = contiguous_strides(tuple(shape[d] for d in order), step)
+    strides = [0] * len(order)
+    for d, n in zip(order, found, strict=True):
+        strides[d] = n
+    return tuple(strides)

@@ -181,8 +181,12 @@ def is_mask(k: Any) -> bool:
     return isinstance(k, Tensor) and (k.dtype is dtypes.bool or k.dtype is dtypes.uint8)
 
 
-def tensors_at(k: Tensor, shape: Any, d: int) -> list[Tensor]:
-    """The index tensors that an index or mask at dimension `d` stands for."""
+def tensors_at(k: Tensor, shape: Any, d: int, count: int | None = None) -> list[Tensor]:
+    """The index tensors that an index or mask at dimension `d` stands for.
+
+    Args:
+        count: how many elements a mask on meta, which has no values, is taken to pick; without it that is an error.
+    """
     if not is_mask(k):
         if k.dtype not in INTEGERS:
             raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {k.dtype}")
@@ -190,6 +194,8 @@ def tensors_at(k: Tensor, shape: Any, d: int) -> list[Tensor]:
     if k.dtype is dtypes.uint8:
         warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     if type(k._a) is MetaArray:
+        if count is not None:
+            return [wrap(MetaArray((count,), np.dtype(np.int64))) for _ in range(k.ndim)]
         raise NotImplementedError("indexing with a mask on the meta device: the shape of the result depends on its values")
     for i, n in enumerate(k._a.shape):
         if shape[d + i] != n:

@@ -33,19 +33,29 @@ def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> An
         from ..cuda import kernels as cuda_kernels
 
         return cuda_kernels.empty_arranged(a, target, format)
+    order = _order_of(a, format)
+    return np.empty(a.shape, target) if order is None else _arrays.strided_empty(a.shape, target, order)
+
+
+def arranged_strides(a: Any, itemsize: int, format: memory_format | None) -> tuple[int, ...]:
+    """The byte strides of `empty_arranged`, nothing allocated."""
+    return _arrays.strides_in(tuple(a.shape), itemsize, _order_of(a, format))
+
+
+def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
+    """The order of dimensions in the memory of a copy of `a`, the slowest first; None for rows."""
     if format is None or format is devices.preserve_format:
         if a.ndim < 2 or _arrays.is_c_contiguous(a):
-            return np.empty(a.shape, target)
-        order = sorted(range(a.ndim), key=lambda d: -a.strides[d])
+            return None
         if _arrays.is_dense(a):
-            return _arrays.strided_empty(a.shape, target, order)
-        return _arrays.strided_empty(a.shape, target, _arrays.permutation(a.shape, [a]))
+            return sorted(range(a.ndim), key=lambda d: -a.strides[d])
+        return _arrays.permutation(a.shape, [a])
     if format is devices.contiguous_format:
-        return np.empty(a.shape, target)
+        return None
     order = channels_last_order(format, a.ndim)
     if order is None:
         raise RuntimeError(f"required rank {4 if format is devices.channels_last else 5} tensor to use {format.name} format")
-    return _arrays.strided_empty(a.shape, target, list(reversed(order)))
+    return list(reversed(order))
 
 
 @primitive(surface=FUNCTION | METHOD)
@@ -75,7 +85,7 @@ def _clone_short(a, format):
 
 @clone.shape
 def _clone_shape(input, format):
-    return input.shape, input.dtype
+    return input.shape, input.dtype, arranged_strides(input._a, input._a.itemsize, format)
 
 
 @clone.vjp
@@ -99,7 +109,7 @@ def _to_copy(a, dtype, place, format):
     if a.dtype.kind == "c" and target.kind in "fiu":
         warn_once("Casting complex values to real discards the imaginary part")
     if place is not None and place.type == "meta":
-        return MetaArray(a.shape, target, None if a.ndim < 2 else empty_arranged(a, target, format).strides)
+        return MetaArray(a.shape, target, arranged_strides(a, target.itemsize, format))
     if place is not None and place.type == "cuda":
         from ..cuda import to_device
 
@@ -113,7 +123,8 @@ def _to_copy(a, dtype, place, format):
 def _to_copy_shape(input, dtype, place, format):
     if place is not None and place.type != "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    return input.shape, dtype or input.dtype
+    target = dtype or input.dtype
+    return input.shape, target, arranged_strides(input._a, target.itemsize, format)
 
 
 @to_copy.vjp

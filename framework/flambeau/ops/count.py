@@ -54,6 +54,9 @@ def distinct(input, consecutive, dim):
 distinct.not_differentiable = "which elements are distinct jumps"
 
 
+distinct.shape(lambda input, consecutive, dim: _needs_values("unique", input))
+
+
 @distinct.kernel
 def _distinct(a, consecutive, dim):
     flat = dim is None or not a.ndim
@@ -330,6 +333,9 @@ def bincount(input, weights=None, minlength=0):
     >>> fb.bincount(fb.tensor([0, 1, 1]), minlength=4)
     tensor([1, 2, 0, 0])
     """
+
+
+bincount.shape(lambda input, weights, minlength: _needs_values("bincount", input))
 
 
 @bincount.fast

@@ -388,7 +388,7 @@ def _like_quickly(make: Any, a: Any, d: Any) -> Tensor | None:
 
 def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: bool, memory_format: Any, layout: Any = None) -> Tensor:
     """A tensor shaped and, unless `memory_format` says otherwise, laid out like `input`."""
-    from .convert import empty_arranged
+    from .convert import arranged_strides, empty_arranged
 
     if INTERPRETED and hasattr(input, "_shaped_alike"):
         return input._shaped_alike(lambda x: like_tensor(make, x, d, place, requires_grad, memory_format, layout))
@@ -398,7 +398,7 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     target = input.dtype.numpy if d is None else _dtype(d)
     at = _place(device(place) if place is not None else input.device)
     if at is not None and at.type == "meta":
-        made = wrap(MetaArray(tuple(input.shape), target, _like_strides(input, target, memory_format)))
+        made = wrap(MetaArray(tuple(input.shape), target, arranged_strides(input._a, target.itemsize, memory_format)))
         return made.requires_grad_(True) if requires_grad else made
     if at is not None:
         return _like_on_device(make, input, target, at, requires_grad, memory_format)
@@ -421,17 +421,6 @@ def _like_on_device(make: Any, input: Tensor, target: np.dtype, place: Any, requ
         kernels.store(array, make((), target))
     made = wrap(array)
     return made.requires_grad_(True) if requires_grad else made
-
-
-def _like_strides(input: Tensor, target: np.dtype, memory_format: Any) -> tuple[int, ...] | None:
-    """Byte strides of a tensor laid out like `input`, worked out on memory that is never touched."""
-    from .convert import empty_arranged
-
-    step = input._a.itemsize
-    stand_in = np.lib.stride_tricks.as_strided(np.empty(1, f"V{step}"), input._a.shape, input._a.strides)
-    if _arrays.is_c_contiguous(stand_in) and memory_format in (devices.preserve_format, None):
-        return None
-    return empty_arranged(stand_in, target, memory_format).strides
 
 
 empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(_ones)

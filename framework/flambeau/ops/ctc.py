@@ -30,6 +30,11 @@ def _ctc(logs, targets, input_lengths, target_lengths, blank, zero_infinity):
     return loss.copy(), kept  # the rule of the gradient reads the loss among what is kept
 
 
+@ctc.shape
+def _ctc_shape(log_probs, *_):
+    return log_probs.shape[1:2], log_probs.dtype
+
+
 @ctc.vjp
 def _ctc_vjp(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
     return (ctc_gradient.function(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity),)
@@ -45,6 +50,11 @@ def _ctc_gradient(grad, logs, input_lengths, target_lengths, kept, zero_infinity
     return kernels.ctc_grad(grad, logs, input_lengths, target_lengths, kept, zero_infinity)
 
 
+@ctc_gradient.shape
+def _ctc_gradient_shape(grad, log_probs, *_):
+    return log_probs.shape, log_probs.dtype
+
+
 @ctc_gradient.vjp
 def _ctc_gradient_vjp(grad):
     raise NotImplementedError("ctc_loss: its second derivative is not implemented, as in PyTorch; differentiate it once only")
@@ -55,6 +65,8 @@ def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
     if isinstance(given, Tensor):
         if given.dtype.category != dtypes.INTEGER:
             raise RuntimeError(f"ctc_loss: {name} must be integral, got {given.dtype}")
+        if given.is_meta:
+            return np.zeros(given.numel(), np.int64)
         made = given._a.reshape(-1).astype(np.int64)
     else:
         made = np.asarray([given] if isinstance(given, int) else [_whole(name, n) for n in given], np.int64)
@@ -73,6 +85,8 @@ def _whole(name: str, n: Any) -> int:
 
 def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
     """Targets as ``(N, S)``. Raises: RuntimeError where the lengths do not fit."""
+    if targets.is_meta:
+        return np.zeros((lengths.size, 0), np.int64)
     a = targets._a.astype(np.int64)
     most = int(lengths.max()) if lengths.size else 0
     if a.ndim == 2 and a.shape[0] == lengths.size:
@@ -129,6 +143,8 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
         loss = loss.where(loss != np.inf, 0)
     if single:
         loss = loss.squeeze(0)
+    if reduction == "mean" and loss.is_meta:
+        return loss.mean()
     if reduction == "mean":
         counts = np.maximum(lengths, 1).astype(loss._a.dtype)
         return (loss / wrap(counts.reshape(loss._a.shape))).mean()

@@ -266,7 +266,11 @@ def pdist(input, p=2):
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"pdist only supports floating-point dtypes, got {input.dtype}")
     p = _order("pdist", p)
-    first, second = (wrap(i) for i in _pairs(input.shape[0]))
+    if input.is_meta:
+        n = input.shape[0]
+        first = second = input.detach().new_empty((n * (n - 1) // 2,), dtype=dtypes.int64)
+    else:
+        first, second = (wrap(i) for i in _pairs(input.shape[0]))
     return length_along.function(input[first] - input[second], p, 1, False).squeeze(-1)
 
 

@@ -108,8 +108,11 @@ def _bags_of_rows_shape(weight, indices, starts, scale_grad_by_freq):
 
 @bags_of_rows.vjp
 def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
-    bags = np.repeat(np.arange(grad.shape[0]), np.diff(starts._a))
-    each = rows_at.function(grad, wrap(bags), -1, False)
+    if starts.is_meta:
+        bags = starts.new_empty(indices.shape)
+    else:
+        bags = wrap(np.repeat(np.arange(grad.shape[0]), np.diff(starts._a)))
+    each = rows_at.function(grad, bags, -1, False)
     return rows_added.function(each, indices, weight_shape[0], -1, scale_grad_by_freq), None, None
 
 
@@ -312,6 +315,9 @@ def embedding_bag(
     if mode == "max" and sparse:
         raise ValueError("embedding_bag: max mode does not support sparse weights")
     _check_sparse("embedding_bag", sparse, weight)
+    if (weight.is_meta or input.is_meta) and (input.ndim == 2 or input.ndim == 1 and offsets is not None and offsets.ndim == 1):
+        bags = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
+        return bags_of_rows.function(weight, input.reshape(-1), input.new_empty((bags + 1,)), scale_grad_by_freq)
     indices, starts = _bags(input, offsets, include_last_offset)
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:

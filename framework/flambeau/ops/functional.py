@@ -20,6 +20,7 @@ from ..tensor import Tensor, wrap
 from . import activation as act
 from ._spec import FUNCTION, OPS, Op, composite
 from ._spec.writing import cannot_be_cast
+from .ranges import arange
 
 F = "nn.functional"
 
@@ -239,7 +240,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         eps: has no effect.
     Source: Jang, Gu and Poole 2016, "Categorical Reparameterization with Gumbel-Softmax".
     """
-    if logits.is_cuda:
+    if logits.is_cuda or logits.is_meta:
         gumbel = -logits.detach().new_empty(logits.shape).exponential_().log()
     else:
         noise = np.empty(tuple(logits.shape), logits.dtype.numpy)
@@ -247,8 +248,8 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     soft = act.softmax.function((logits + gumbel) / tau, dim)
     if not hard:
         return soft
-    places = np.arange(soft.shape[dim]).reshape([-1 if d == dim % soft.ndim else 1 for d in range(soft.ndim)])
-    one_hot = (soft.max(dim, keepdim=True)[1] == wrap(places).to(soft.device)).to(soft.dtype)
+    places = arange(soft.shape[dim], device=soft.device).reshape([-1 if d == dim % soft.ndim else 1 for d in range(soft.ndim)])
+    one_hot = (soft.max(dim, keepdim=True)[1] == places).to(soft.dtype)
     return one_hot - soft.detach() + soft
 
 
@@ -277,7 +278,7 @@ def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
 
 
 def _noise_on_device(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
-    """`_noise` from the generator of a CUDA device."""
+    """`_noise` from the generator of a CUDA device, or on meta."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
         raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
     return input.detach().new_empty(shape).bernoulli_(1 - p)
@@ -291,11 +292,9 @@ def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int,
     """Zero elements with probability `p` and divide the others by ``1 - p``; `shape` says which share their fate."""
     if p == 0 or not train or input.numel() == 0:
         return input
-    if input.is_meta:
-        return _product(input, _arrays.MetaArray(input._a.shape, input.dtype.numpy), inplace)
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    if input.is_cuda:
+    if input.is_cuda or input.is_meta:
         noise = _noise_on_device(input, tuple(input.shape) if shape is None else shape, p).mul_(1 / (1 - p))
         return input.mul_(noise) if inplace else input * noise
     noise = _noise(input, tuple(input.shape) if shape is None else shape, p)
@@ -314,7 +313,7 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
     whole = tuple(input.shape) if shape is None else shape
-    noise = _noise_on_device(input, whole, p) if input.is_cuda else wrap(_noise(input, whole, p))
+    noise = _noise_on_device(input, whole, p) if input.is_cuda or input.is_meta else wrap(_noise(input, whole, p))
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
     noise.mul_(scale)
@@ -483,6 +482,8 @@ def _slopes(input: Tensor, lower: float, upper: float, training: bool) -> Any:
     """What `rrelu` multiplies by: 1 where `input` is positive, elsewhere a slope, which training draws."""
     if not training:
         return None
+    if input.is_meta:
+        return input.detach().new_empty(input.shape)
     a = input._a
     flat = np.ones(a.size, a.dtype)
     negative = np.flatnonzero(~(a.reshape(-1) > 0))

@@ -120,10 +120,15 @@ def _check_repeats(repeats: Tensor) -> None:
         raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; give torch.int64 or int32')
     if repeats.ndim > 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {tuple(repeats.shape)}")
-    if repeats.is_meta:
-        raise RuntimeError("repeat_interleave: the values of repeats decide the shape, and a meta tensor has none; give an int")
-    if repeats.numel() and repeats._a.min() < 0:
+    if repeats.numel() and not repeats.is_meta and repeats._a.min() < 0:
         raise RuntimeError("repeat_interleave: repeats can not be negative")
+
+
+def _needs_total(output_size: Any) -> int:
+    """The size of the result where nobody can add the repeats up. Raises: RuntimeError without one."""
+    if output_size is None:
+        raise RuntimeError("repeat_interleave: the values of repeats decide the shape, and a meta tensor has none; give output_size")
+    return output_size
 
 
 def _check_total(total: int, output_size: Any) -> None:
@@ -150,6 +155,8 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
             raise TypeError(f"repeat_interleave(): argument 'repeats' must be Tensor, not {type(counts).__name__}")
         host_only("repeat_interleave", counts)
         _check_repeats(counts)
+        if counts.is_meta:
+            return counts.new_empty((_needs_total(output_size),))
         found = np.repeat(np.arange(counts.numel(), dtype=counts._a.dtype), counts._a.reshape(-1))
         _check_total(found.size, output_size)
         return wrap(found)
@@ -164,11 +171,16 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
                 f"repeat_interleave: repeats must have the same size as input along dim, but got repeats.size(0) = {repeats.numel()} "
                 f"and input.size({d}) = {n}"
             )
+        if repeats.is_meta:
+            return x.index_select(d, repeats.new_empty((_needs_total(output_size),)))
         counts = repeats._a.reshape(-1)
     else:
         if repeats < 0:
             raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
         counts = np.array([repeats])
+        if x.is_meta:
+            _check_total(n * repeats, output_size)
+            return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
     if counts.size == 1:
         check_room("repeat_interleave", (n, int(counts.reshape(())), *x.shape[:d], *x.shape[d + 1 :]), x._a.itemsize)
     at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))

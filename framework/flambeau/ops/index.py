@@ -285,10 +285,11 @@ def getitem_op(input, key):
 # -- keys ----------------------------------------------------------------------------------------------------------------
 
 
-def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
+def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> tuple[Tensor, tuple[Any, ...]]:
     """The view that the basic part of a normal `key` takes, and one index tensor (or None) per dimension of it.
 
-    Masks become the index tensors of their non-zero places. Numbers select first, so that they do not count as indices.
+    Masks become the index tensors of their non-zero places, `count` of them on meta. Numbers select first, so that they do
+    not count as indices.
     Raises: IndexError for too many indices, masks that do not fit and index dtypes that are none.
     """
     shape = self._a.shape
@@ -306,7 +307,7 @@ def split_key(self: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ..
             d += rest
             rest = 0
         elif isinstance(k, Tensor):
-            places = tensors_at(k, shape, d)
+            places = tensors_at(k, shape, d, count)
             basic += [None] if is_mask(k) and not k._a.ndim else [slice(None)] * len(places)
             indices += places
             d += k._a.ndim if is_mask(k) else 1
@@ -338,9 +339,15 @@ def _index(a, indices):
 
 @index.shape
 def _index_shape(input, indices):
-    stand_in = np.broadcast_to(np.zeros((), np.uint8), tuple(input.shape))
-    key = tuple(slice(None) if k is None else np.zeros(tuple(k.shape), np.int64) for k in indices)
-    return stand_in[key].shape, input.dtype
+    given = [d for d, k in enumerate(indices) if k is not None]
+    try:
+        joint = np.broadcast_shapes(*(tuple(indices[d].shape) for d in given))
+    except ValueError:
+        raise explain_indices(tuple(input.shape), indices) from None
+    rest = [n for d, n in enumerate(input.shape) if d not in given]
+    # The dimensions of the indices are where they are if those are next to each other, else in front.
+    at = given[0] if given and given[-1] - given[0] + 1 == len(given) else 0
+    return (*rest[:at], *joint, *rest[at:]), input.dtype
 
 
 @index.vjp
@@ -397,7 +404,7 @@ def _check_put(input, indices, values, accumulate):
         if k is None:
             expanded.append(None)
         else:
-            expanded += tensors_at(k, input._a.shape, len(expanded))
+            expanded += tensors_at(k, input._a.shape, len(expanded), _count_stored(values))
     if len(expanded) > input.ndim:
         raise IndexError(f"too many indices for tensor of dimension {input.ndim} (got {len(expanded)})")
     if values.dtype is not input.dtype:
@@ -622,7 +629,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         return
     if self._a.ndim:
         check_recorded(self)
-    part, indices = split_key(self, key)
+    part, indices = split_key(self, key, _count_stored(value))
     single = value._a.size == 1 and len(key) == 1 and is_mask(key[0]) and key[0].ndim > 0
     for k in key:
         if isinstance(k, Tensor) and k.ndim:          # masks too, which are turned into places here
@@ -630,6 +637,11 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
     if single:
         value = _single_value(self, value)
     index_put.run_inplace(part, indices, _fit(value, _index_shape(part, indices)[0]), False)
+
+
+def _count_stored(values: Tensor) -> int:
+    """How many elements a mask on meta is taken to pick, where `values` are stored: as many as there are, or one for all."""
+    return values.shape[0] if values.ndim else 1
 
 
 def _single_value(self: Tensor, value: Tensor) -> Tensor:

@@ -296,6 +296,7 @@ def mv(input, vec):
 
 
 mv.kernel(product)
+mv.shape(lambda input, vec: (input.shape[:1], input.dtype))
 
 
 mv.short(kernel.small_vector)
@@ -334,6 +335,7 @@ def _dot(a, b):
 
 
 dot.short(kernel.small_dot)
+dot.shape(lambda input, tensor: ((), input.dtype))
 
 
 @dot.raw

@@ -365,6 +365,11 @@ def _rows(scores, kept):
     return losses if kept.each else np.asarray(_total(losses), scores.dtype)
 
 
+@cross_entropy_rows.shape
+def _rows_shape(input, kept):
+    return input.shape[:1] if kept.each else (), input.dtype
+
+
 @cross_entropy_rows.vjp
 def _rows_vjp(grad, input, kept):
     slope, picked = kept.slopes(input.shape[1], input._a.dtype)
@@ -577,6 +582,9 @@ mean_squared_error.node_class.title = "MseLossBackward0"
 @mean_squared_error.kernel
 def _mse(a, b):
     return np.asarray(kernels.squared_error_sum(a, b) / a.size, a.dtype)
+
+
+mean_squared_error.shape(lambda input, target: ((), input.dtype))
 
 
 @mean_squared_error.vjp
@@ -810,6 +818,9 @@ def raise_to(input, low):
 @raise_to.kernel
 def _raise_to(a, low):
     return np.maximum(a, a.dtype.type(low))
+
+
+raise_to.shape(lambda input, low: (input.shape, input.dtype))
 
 
 @raise_to.vjp

@@ -76,6 +76,8 @@ def _lu_vjp(grad, out0, out1):
 
 def permutation(pivots: Tensor, rows: int, like: Tensor) -> Tensor:
     """The matrices ``P`` in ``A == P @ L @ U``, for row exchanges `pivots`."""
+    if pivots.is_meta:
+        return like.detach().new_empty((*pivots.shape[:-1], rows, rows))
     order = _lapack.row_order(pivots._a, rows)
     made = np.zeros((*order.shape, rows), like._a.dtype)
     np.put_along_axis(made, order[..., None, :], 1, -2)

@@ -13,6 +13,7 @@ from ..tensor import Tensor, wrap
 from ._plans import few
 from ._spec import composite, describe, host_only
 from .loss import reduced, reduction_of
+from .ranges import arange
 
 F = "nn.functional"
 
@@ -143,10 +144,10 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
             f"target size [{rows.shape[0]}], but got {list(target.shape)}. Input has shape {list(input.shape)}.\n"
             f"{describe(input=input, target=target)}"
         )
-    classes = target._a.reshape(-1)
-    if classes.size and (classes.min() < 0 or classes.max() >= rows.shape[1]):
+    classes = target.reshape(-1)
+    if classes.numel() and not classes.is_meta and (classes._a.min() < 0 or classes._a.max() >= rows.shape[1]):
         raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
-    own = wrap(classes[:, None] == np.arange(rows.shape[1]))
+    own = classes[:, None] == arange(rows.shape[1], device=target.device)
     score = rows.where(own, 0).sum(1, keepdim=True)
     over = margin - score + rows
     over = over.where((over > 0) & ~own, 0)
@@ -196,8 +197,11 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     if target.dtype is not dtypes.int64:
         raise RuntimeError(f"multilabel_margin_loss: expected scalar type Long for target but found {target.dtype}; use .long()")
     rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
-    labels = target._a.reshape(rows.shape)
     count = rows.shape[1]
+    if rows.is_meta or target.is_meta:
+        loss = (rows + target.reshape(rows.shape)).sum(1)  # what reads all of both; there is nothing to compare
+        return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
+    labels = target._a.reshape(rows.shape)
     if labels.size and (labels.min() < -1 or labels.max() >= count):
         raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
     listed = np.logical_and.accumulate(labels >= 0, axis=1)

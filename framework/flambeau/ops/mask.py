@@ -288,7 +288,7 @@ def _no_meta(name: str, input: Tensor) -> None:
         raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
-@primitive(surface=0, check=lambda input: _no_meta("nonzero", input))
+@primitive(surface=0)
 def nonzero_rows(input):
     """The places of the non-zero elements, one a row."""
 
@@ -299,6 +299,9 @@ nonzero_rows.not_differentiable = "its result is places"
 @nonzero_rows.kernel
 def _nonzero(a):
     return kernel.nonzero(a).T                                        # (count, ndim), its columns dense as PyTorch's
+
+
+nonzero_rows.shape(lambda input: _no_meta("nonzero", input))
 
 
 @nonzero_rows.short

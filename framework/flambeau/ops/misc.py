@@ -148,7 +148,12 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     return empty([size[d] for d in order], **options).permute(back)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY)
+def _check_frexp(input):
+    if not input.dtype.is_floating_point:
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY, check=_check_frexp)
 def frexp(input):
     """``(mantissa, exponent)``: `input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1).
 
@@ -159,10 +164,13 @@ def frexp(input):
 
 @frexp.kernel
 def _frexp(a):
-    if a.dtype.kind not in "fV" and a.dtype.name != "bfloat16":
-        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     mantissa, exponent = np.frexp(a.astype(np.float32) if a.dtype.isbuiltin != 1 else a)
     return mantissa.astype(a.dtype), exponent.astype(np.int32)
+
+
+@frexp.shape
+def _frexp_shape(input):
+    return [(input.shape, input.dtype), (input.shape, dtypes.int32)]
 
 
 @frexp.vjp

@@ -336,6 +336,8 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     values = eigvalsh_of(x, "L").abs() if hermitian and x.numel() else singular_values(x)
     if not values.shape[-1]:
         return values.sum(-1).to(dtypes.int64)
+    if values.is_meta:
+        return (values > 0).sum(-1)
     a = values._a
     limit = np.maximum(absolute._a if isinstance(absolute, Tensor) else absolute, np.asarray(relative) * a.max(-1))
     limit = np.asarray(limit)

@@ -468,6 +468,8 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     """The integers from 0 to ``n - 1`` in random order."""
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
+    if isinstance(out, Tensor) and out.is_meta:
+        return out_of_shape("randperm", out, (int(n),), dtype, device)
     if out is layout is device is dtype is None and not (PLACED or requires_grad) and n.__class__ is int:
         return small.over(_cpu_kernels().randperm(_stream(generator), n, _I8))
     if out is not None:

@@ -106,6 +106,12 @@ def _flip(a, dims):
 _WHOLE, _BACKWARD = slice(None), slice(None, None, -1)
 
 
+@flip.shape
+def _flip_shape(input, dims):
+    wrap_dims("flip", list(dims), input.ndim)
+    return input.shape, input.dtype, _arrays.like_strides(input.shape, input._a.itemsize, [input._a])
+
+
 @flip.short
 def _flip_short(a, dims):
     keys = [_WHOLE] * a.ndim
@@ -177,8 +183,8 @@ def roll(input, shifts, dims=None):
     """
 
 
-@roll.kernel
-def _roll(a, shifts, dims):
+def _moves(ndim, shifts, dims):
+    """How far, and along which dimensions, None for all as one."""
     if getattr(shifts, "ndim", 0):
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not Tensor of shape {tuple(shifts.shape)}")
     moves = (int(shifts),) if isinstance(shifts, (int, np.integer, np.ndarray)) else tuple(shifts)
@@ -189,12 +195,23 @@ def _roll(a, shifts, dims):
     if axes is None:
         if len(moves) != 1:
             raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:0")
-        return np.roll(a, moves[0])
+        return moves[0], None
     if len(moves) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:{len(axes)}")
-    if not a.ndim:
+    if not ndim:
         raise IndexError(f"Dimension specified as {axes[0]} but tensor has no dimensions")
-    return np.ascontiguousarray(np.roll(a, moves, tuple(wrap_dim(d, a.ndim) for d in axes)))
+    return moves, tuple(wrap_dim(d, ndim) for d in axes)
+
+
+@roll.kernel
+def _roll(a, shifts, dims):
+    return np.ascontiguousarray(np.roll(a, *_moves(a.ndim, shifts, dims)))
+
+
+@roll.shape
+def _roll_shape(input, shifts, dims):
+    _moves(input.ndim, shifts, dims)
+    return input.shape, input.dtype
 
 
 def _joined(pieces, dim):

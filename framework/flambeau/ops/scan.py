@@ -316,6 +316,13 @@ def _differences(a, dim):
     return later - earlier
 
 
+@differences.shape
+def _differences_shape(input, dim):
+    shape = list(input.shape)
+    shape[dim] = max(shape[dim] - 1, 0)
+    return shape, input.dtype
+
+
 @differences.vjp
 def _differences_vjp(grad, dim):
     # Of neighbours again, with zeros around, and the other way round.

@@ -490,6 +490,15 @@ def _least_squares(a, b, rcond, driver):
     )
 
 
+@least_squares.shape
+def _least_squares_shape(A, B, rcond, driver):
+    batch, (m, n) = A.shape[:-2], A.shape[-2:]
+    values = 0 if driver == "gelsy" else min(m, n)
+    return [
+        ((*batch, n, B.shape[-1]), A.dtype), (batch, dtypes.int64), ((*batch, values), A.dtype.to_real()),
+    ]  # fmt: skip
+
+
 def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
     """What scipy's `lstsq` returns. LAPACK has no answer where something is not finite, and says so on the terminal."""
     import scipy.linalg

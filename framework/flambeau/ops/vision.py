@@ -514,9 +514,11 @@ def affine_grid(theta, size, align_corners=None):
         raise RuntimeError(
             f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
         )
-    points = wrap(
-        _base_grid(sizes[2:], bool(align_corners), theta._a.dtype if theta.is_cpu else np.dtype(np.float32))
-    )
+    if theta.is_meta:
+        points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
+    else:
+        kind = theta._a.dtype if theta.is_cpu else np.dtype(np.float32)
+        points = wrap(_base_grid(sizes[2:], bool(align_corners), kind))
     made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
 
@@ -688,6 +690,9 @@ def _without_slope(value, other):
     return value
 
 
+without_slope.shape(lambda value, other: (value.shape, value.dtype, value._a.strides))
+
+
 @without_slope.vjp
 def _without_slope_vjp(grad, other):
     from .norm import link
@@ -764,6 +769,9 @@ def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> 
     """Elements of ``(N, C, size)`` at whole-numbered `places` ``(N, L)``, zero outside: ``(N, C, L)``."""
     from .pool import take_plane
 
+    if planes.is_meta:
+        shape = (*planes.shape[:2], places[0].shape[-1])
+        return take_plane(planes, planes.detach().new_empty(shape, dtype=dtypes.int64), 1)
     flat = np.zeros((1,), np.int64)
     valid: Any = True
     for x, size in zip(places, extents, strict=True):
@@ -916,6 +924,12 @@ def _gather_columns(x, kernel, dilation, padding, stride):
     return made.reshape(x.shape[0], x.shape[1] * prod(kernel), prod(made.shape[4:]))
 
 
+@gather_columns.shape
+def _gather_columns_shape(input, kernel, dilation, padding, stride):
+    positions = _positions(input.shape[2:], kernel, dilation, padding, stride)
+    return (input.shape[0], input.shape[1] * prod(kernel), prod(positions)), input.dtype
+
+
 @gather_columns.vjp
 def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
     return fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride)
@@ -935,6 +949,11 @@ def _fold_columns(x, extents, kernel, dilation, padding, stride):
     windows = wide.reshape(x.shape[0], x.shape[1] // prod(kernel), *kernel, *positions)
     made = fold_windows(windows, tuple(extents), stride, padding, dilation)
     return np.ascontiguousarray(made.astype(x.dtype, copy=False))
+
+
+@fold_columns.shape
+def _fold_columns_shape(input, extents, kernel, dilation, padding, stride):
+    return (input.shape[0], input.shape[1] // prod(kernel), *extents), input.dtype
 
 
 @fold_columns.vjp

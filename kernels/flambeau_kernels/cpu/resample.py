@@ -7,6 +7,8 @@ transpose of each is the way gradients go.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,15 +26,30 @@ BLOCK_BYTES = 1 << 20
 
 class AxisMap:
     """``out[j] = sum over t of weights[t, j] * x[indices[t, j]]``; weights None stand for ones with a
-    single tap."""
+    single tap.
 
-    __slots__ = ("size", "indices", "weights", "_tables")
+    Args:
+        size, count: elements of x, and of out.
+        taps: ``taps() -> (indices, weights)``, asked when a kernel first runs; shapes are known without.
+    """
 
-    def __init__(self, size: int, indices: Any, weights: Any) -> None:
+    def __init__(self, size: int, count: int, taps: Callable[[], tuple[Any, Any]]) -> None:
         self.size = size
-        self.indices = indices
-        self.weights = weights
+        self.count = count
+        self._taps = taps
         self._tables: dict[Any, Any] = {}
+
+    @functools.cached_property
+    def _found(self) -> tuple[Any, Any]:
+        return self._taps()
+
+    @property
+    def indices(self) -> Any:
+        return self._found[0]
+
+    @property
+    def weights(self) -> Any:
+        return self._found[1]
 
     def table(self, transposed: bool, kind: np.dtype) -> Any:
         """For the compiled kernel."""
@@ -42,10 +59,6 @@ class AxisMap:
 
             self._tables[key] = table(self.indices, self.weights, self.size, transposed, kind)
         return self._tables[key]
-
-    @property
-    def count(self) -> int:
-        return self.indices.shape[1]
 
     def matrix(self, dtype: np.dtype) -> Any:
         """As a matrix ``(count, size)``."""
@@ -166,18 +179,26 @@ def _source(count: int, scale: Any, align_corners: bool, half: Any) -> Any:
 
 def nearest_map(size: int, count: int, scale: float, exact: bool, kind: Any) -> AxisMap:
     """The element at ``floor(j * scale)``, or, `exact`, the one whose centre is nearest."""
-    at = np.arange(count).astype(kind)
-    source = (at + kind(0.5)) * kind(scale) if exact else at * kind(scale)
-    return AxisMap(size, np.clip(np.floor(source).astype(np.int64), 0, max(size - 1, 0))[None], None)
+
+    def taps() -> tuple[Any, Any]:
+        at = np.arange(count).astype(kind)
+        source = (at + kind(0.5)) * kind(scale) if exact else at * kind(scale)
+        return np.clip(np.floor(source).astype(np.int64), 0, max(size - 1, 0))[None], None
+
+    return AxisMap(size, count, taps)
 
 
 def linear_map(size: int, count: int, scale: float, align_corners: bool, kind: Any) -> AxisMap:
     """The two neighbours, weighted by distance; outside the outermost centres the outermost element."""
-    source = np.maximum(_source(count, kind(scale), align_corners, kind(0.5)), 0)
-    low = np.minimum(source.astype(np.int64), size - 1)
-    high = np.minimum(low + 1, size - 1)
-    part = np.clip(source - low.astype(kind), 0, 1)
-    return AxisMap(size, np.stack([low, high]), np.stack([1 - part, part]))
+
+    def taps() -> tuple[Any, Any]:
+        source = np.maximum(_source(count, kind(scale), align_corners, kind(0.5)), 0)
+        low = np.minimum(source.astype(np.int64), size - 1)
+        high = np.minimum(low + 1, size - 1)
+        part = np.clip(source - low.astype(kind), 0, 1)
+        return np.stack([low, high]), np.stack([1 - part, part])
+
+    return AxisMap(size, count, taps)
 
 
 def _cubic(x: Any, a: float) -> Any:
@@ -190,17 +211,25 @@ def _cubic(x: Any, a: float) -> Any:
 
 def cubic_map(size: int, count: int, scale: float, align_corners: bool, kind: Any) -> AxisMap:
     """Four neighbours by Keys' kernel with a = -0.75; beyond the ends the end element counts again."""
-    source = _source(count, kind(scale), align_corners, kind(0.5))
-    low = np.floor(source)
-    part = source - low
-    taps = np.arange(-1, 3)[:, None]
-    indices = np.clip(low.astype(np.int64) + taps, 0, size - 1)
-    return AxisMap(size, indices, _cubic(part - taps.astype(kind), -0.75).astype(kind))
+
+    def taps() -> tuple[Any, Any]:
+        source = _source(count, kind(scale), align_corners, kind(0.5))
+        low = np.floor(source)
+        part = source - low
+        around = np.arange(-1, 3)[:, None]
+        indices = np.clip(low.astype(np.int64) + around, 0, size - 1)
+        return indices, _cubic(part - around.astype(kind), -0.75).astype(kind)
+
+    return AxisMap(size, count, taps)
 
 
 def antialias_map(size: int, count: int, scale: float, cubic: bool, kind: Any) -> AxisMap:
     """As linear or cubic (with a = -0.5), but when shrinking the kernel is as wide as what one output
     element covers."""
+    return AxisMap(size, count, lambda: _antialias_taps(size, count, scale, cubic, kind))
+
+
+def _antialias_taps(size: int, count: int, scale: float, cubic: bool, kind: Any) -> tuple[Any, Any]:
     reach = 2.0 if cubic else 1.0
     support = reach * scale if scale >= 1 else reach
     inverse = 1 / scale if scale >= 1 else 1.0
@@ -218,4 +247,4 @@ def antialias_map(size: int, count: int, scale: float, cubic: bool, kind: Any) -
     for j, (low, w) in enumerate(rows):
         indices[:, j] = np.minimum(low + np.arange(longest), size - 1)
         weights[: len(w), j] = w
-    return AxisMap(size, indices, weights)
+    return indices, weights

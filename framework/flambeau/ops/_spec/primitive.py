@@ -110,8 +110,8 @@ class PrimitiveOp(Op):
     """An op with a kernel of its own.
 
     Rules are given by decorators on the op: `kernel` (arrays to array or tuple of arrays), `shape` (Tensors to
-    ``(shape, dtype)``, for meta), `vjp` and `raw` (gradient first, then the names they need: parameters, ``out``,
-    ``<param>_shape``, ``needs_<param>``), `jvp`, `batch`.
+    ``(shape, dtype)`` or ``(shape, dtype, byte strides)``, for meta; a list of these for several results), `vjp` and `raw`
+    (gradient first, then the names they need: parameters, ``out``, ``<param>_shape``, ``needs_<param>``), `jvp`, `batch`.
     """
 
     kind = "primitive"
@@ -333,17 +333,13 @@ class PrimitiveOp(Op):
         return args
 
     def on_meta(self, args: Any) -> Any:
-        """Run the shape rule; without one, the kernel on stretched single elements."""
-        if self.shape_rule is not None:
-            made = self.shape_rule(*args)
-            if isinstance(made, list):
-                return tuple(MetaArray(tuple(s), d.numpy) for s, d in made)
-            return MetaArray(tuple(made[0]), made[1].numpy)
-        stand_ins = tuple(_stand_in(a) for a in args)
-        result = self.kernel_rule(*stand_ins)
-        if isinstance(result, (tuple, list)):
-            return tuple(MetaArray(r.shape, r.dtype) for r in result)
-        return MetaArray(result.shape, result.dtype)
+        """What the kernel would give, by the shape rule."""
+        if self.shape_rule is None:
+            raise NotImplementedError(f"{self.said}: no rule says the shape of its result, so it does not take meta tensors")
+        made = self.shape_rule(*args)
+        if isinstance(made, list):
+            return tuple(_meta(*each) for each in made)
+        return _meta(*made)
 
     def finish(self, args: Any, result: Any, kept: Any = None) -> Any:
         """Wrap what the kernel returned, and record."""
@@ -510,14 +506,8 @@ def _as_array(r: Any) -> Any:
     return r if type(r) is ndarray or not isinstance(r, (np.generic, ndarray)) else np.asarray(r)
 
 
-def _stand_in(a: Any) -> Any:
-    if isinstance(a, Tensor):
-        if type(a._a) is not MetaArray:
-            return a._a
-        return np.broadcast_to(np.zeros((), _arrays.plain_dtype(a._a.dtype)), a._a.shape)
-    if isinstance(a, (list, tuple)) and a and isinstance(a[0], Tensor):
-        return [_stand_in(x) for x in a]
-    return a
+def _meta(shape: Any, dtype: Any, strides: Any = None) -> MetaArray:
+    return MetaArray(tuple(shape), dtype.numpy, strides)
 
 
 def primitive(

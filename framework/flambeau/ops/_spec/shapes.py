@@ -21,14 +21,19 @@ def check_equal(op: str, left: str, a: Any, right: str, b: Any) -> None:
 _SMALL = 1 << 28                                      # bytes that are had for the asking
 
 
-def check_room(op: str, shape: Any, itemsize: int) -> None:
-    """Raise RuntimeError unless memory holds an array of `shape`: for what loops over sizes before it allocates."""
+def check_room(op: str, shape: Any, itemsize: int, meta: bool = False) -> None:
+    """Raise RuntimeError unless memory holds an array of `shape`: for what loops over sizes before it allocates.
+
+    Of a `meta` tensor the number of bytes has to be one, no more.
+    """
     needed = prod(shape) * itemsize
     if needed <= _SMALL:
         return
     if needed >= 1 << 63:
         shown = ", ".join("2**63 or more" if n >= 1 << 63 else str(n) for n in shape)
         raise RuntimeError(f"{op}: Storage size calculation overflowed with sizes=[{shown}]: no array can be that large")
+    if meta:
+        return
     try:
         np.empty(needed, np.uint8)                    # pages that nobody touches cost nothing
     except MemoryError:
