@@ -30,7 +30,7 @@ class OptimizedModule(Module):
         return self._modules["_orig_mod"].training  # type: ignore[union-attr]
 
     @training.setter
-    def training(self, mode: bool) -> None:
+    def training(self, mode: bool) -> None:  # type: ignore
         original = self.__dict__.get("_modules", {}).get("_orig_mod")
         if original is not None:
             original.training = mode

@@ -706,8 +706,9 @@ def _loaded(schema: dict[str, Any]) -> TreeSpec:
     if schema["type"] not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
         raise NotImplementedError(f"treespec_loads: no container type is registered under the name {schema['type']!r}")
     kind = SERIALIZED_TYPE_TO_PYTHON_TYPE[schema["type"]]
-    load: Callable[[Any], Any] = SUPPORTED_SERIALIZED_TYPES[kind].load or json.loads
-    return TreeSpec(kind, load(schema["context"]), map(_loaded, schema["children_spec"]))
+    load = SUPPORTED_SERIALIZED_TYPES[kind].load
+    text: Any = schema["context"]
+    return TreeSpec(kind, json.loads(text) if load is None else load(text), map(_loaded, schema["children_spec"]))
 
 
 pytree_to_str, str_to_pytree = treespec_dumps, treespec_loads
