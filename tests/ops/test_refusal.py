@@ -304,3 +304,9 @@ def test_junk_that_random_calls_found_is_refused_in_pytorchs_types(oracle: Any) 
         F.multi_head_attention_forward(
             fb.ones(1, 1, 4), fb.ones(1, 1, 4), 3, 4, 1, None, None, None, None, False, 0.0, fb.ones(4, 4), None, False  # type: ignore[arg-type]
         )
+
+
+@pytest.mark.parametrize("write", [fb.Tensor.random_, fb.Tensor.normal_, fb.Tensor.bernoulli_])
+def test_draws_into_expanded_tensors_are_refused(write: Any) -> None:
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        write(fb.zeros(1).expand(3))

@@ -287,7 +287,7 @@ def _make_node(cls: Any, ctx: _Context, args: Any) -> FunctionNode:
 
 def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], several: bool, dirty: set[int]) -> list[Any]:
     """Give the results their history."""
-    from ..ops._spec import check_writable, rebase
+    from ..ops._spec import NamedOnly, check_writable, rebase
 
     skip = {id(t) for t in ctx.non_differentiable}
     made: list[Any] = []
@@ -298,7 +298,7 @@ def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], se
         differentiable = id(r) not in skip and r.dtype.category >= 2
         if id(r) in dirty:
             if type(r._n) is Leaf:
-                check_writable(_Named(node.name()), r)
+                check_writable(NamedOnly(node.name()), r)
             if differentiable:
                 rebase(r, output_node(node, i) if several else node)
             made.append(r)
@@ -326,11 +326,6 @@ class _ReturnedView:
 
     def __init__(self, maker: str, index: int) -> None:
         self.maker, self.index = maker, index
-
-
-class _Named:
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None:

@@ -25,6 +25,7 @@ from ._spec import (
     METHOD,
     OPS,
     OUT,
+    NamedOnly,
     check_writable,
     composite,
     host_only,
@@ -91,13 +92,6 @@ def _stream(generator: Any) -> Any:
     return (_default or _default_generator())._stream if generator is None else _streams()(generator)
 
 
-class _Named:
-    """Carries a name to error messages of checks that expect an op."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
 def _is_free(self: Tensor) -> bool:
     """Whether `self` may be written without a question: rows in host memory that nothing is recorded of."""
     a = self._a
@@ -131,7 +125,7 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
         filled = fill_randomly(self, name, draw)
         if filled is not None:
             return filled
-    check_writable(_Named(name), self)
+    check_writable(NamedOnly(name), self)
     if type(self._a) is MetaArray:
         return self
     carried = INTERPRETED and _state.local.calls.interpreters and _has_tangent(self)

@@ -36,6 +36,7 @@ from .shapes import (
 from .short import arrays_of
 from .view import view
 from .writing import (
+    NamedOnly,
     check_inplace,
     check_moved,
     check_recorded,
@@ -68,6 +69,7 @@ __all__ = [
     "check_moved",
     "check_recorded",
     "check_nonempty",
+    "NamedOnly",
     "check_writable",
     "composite",
     "constant_along",

@@ -63,8 +63,10 @@ def check_recorded(target: Tensor) -> None:
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
 
 
-class _Named:
+class NamedOnly:
     """Stands for an op where only its name is said."""
+
+    may_write_expanded = False
 
     def __init__(self, said: str) -> None:
         self.said = said
@@ -73,7 +75,7 @@ class _Named:
 def check_moved(said: str, target: Tensor) -> None:
     """Raise RuntimeError if recording that `target` gets other memory is refused; `said` is the name of the operation."""
     check_recorded(target)
-    check_view(_Named(said), target)
+    check_view(NamedOnly(said), target)
 
 
 def raise_ambiguous(op: Any) -> None:
@@ -212,7 +214,7 @@ def out_of_shape(said: str, out: Any, shape: tuple[int, ...], dtype: Any = None,
 
     count = math.prod(shape)
     fits = out._a.shape == shape if fit == "shape" else out._a.size == count
-    check_writable(_Named(said), out, True)
+    check_writable(NamedOnly(said), out, True)
     if not fits:
         if fit == "range" and out._a.size:
             warn(
