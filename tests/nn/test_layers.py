@@ -207,8 +207,6 @@ def test_sync_batch_norm_of_one_process_is_batch_norm():
     assert fb.equal(shared(x), plain(x))
     assert fb.equal(shared[0].running_var, plain.running_var)
     assert fb.equal(shared.eval()(x), plain.eval()(x))
-    with pytest.raises(NotImplementedError, match="process_group"):
-        nn.SyncBatchNorm(3, process_group=object())(x)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])

@@ -16,6 +16,7 @@ from .distributed_c10d import get_backend_config as get_backend_config
 _LAZY = {
     "DeviceMesh": "device_mesh",
     "init_device_mesh": "device_mesh",
+    "GradBucket": "_buckets",
 }
 _MODULES = (
     "algorithms",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import flambeau as fb
@@ -252,8 +253,8 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
 class SyncBatchNorm(_BatchNorm):
     """Batch normalization with statistics over all processes of a group: in a single process, over the batch.
 
-    Arguments as `BatchNorm1d`, and `process_group`. Statistics across processes are not built yet: with a
-    `process_group`, forward raises.
+    Arguments as `BatchNorm1d`, and `process_group`, None for all processes. Batches may differ in size. In training all
+    processes of the group run forward and backward together.
 
     Shapes: ``(N, C, ...)``, unchanged.
     """
@@ -279,12 +280,49 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"SyncBatchNorm: expected at least 2 dimensions, got {tuple(input.shape)}")
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
+        group = self._group()
+        if group is None or not (self.training or self.running_mean is None):
+            return super().forward(input)
+        self._check_input_dim(input)
+        return self._over_processes(input, group)
+
+    def _group(self) -> Any:
+        """The processes to take statistics over; None if this is the only one."""
         if self.process_group is not None:
-            raise NotImplementedError(
-                "SyncBatchNorm: statistics over the processes of a process_group are not built yet; "
-                "without a process_group it normalizes over the batch of this process"
-            )
-        return super().forward(input)
+            return self.process_group if self.process_group.size() > 1 else None
+        # A program that has not imported it is no part of a job.
+        c10d = sys.modules.get("flambeau.distributed.distributed_c10d")
+        if c10d is None or not c10d.is_initialized() or c10d.get_world_size() == 1:
+            return None
+        return c10d.group.WORLD
+
+    def _over_processes(self, input: fb.Tensor, group: Any) -> fb.Tensor:
+        from ...distributed.nn.functional import all_reduce
+
+        dims = [dim for dim in range(input.dim()) if dim != 1]
+        shape = [1, -1, *[1] * (input.dim() - 2)]
+        x = input.to(fb.float32) if input.dtype in (fb.float16, fb.bfloat16) else input
+        rows = fb.full((1,), float(x.numel() // x.shape[1]), dtype=x.dtype)
+        sums = all_reduce(fb.cat([x.sum(dims), rows]), group=group)
+        count = sums[-1].detach()
+        mean = sums[:-1] / count
+        centred = x - mean.view(shape)
+        var = all_reduce((centred * centred).sum(dims), group=group) / count
+        out = centred * (var + self.eps).rsqrt().view(shape)
+        if self.weight is not None:
+            out = out * self.weight.view(shape)
+        if self.bias is not None:
+            out = out + self.bias.view(shape)
+        if self.training and self.running_mean is not None:
+            self._remember(mean.detach(), var.detach() * count / (count - 1))
+        return out.to(input.dtype)
+
+    def _remember(self, mean: fb.Tensor, var: fb.Tensor) -> None:
+        with fb.no_grad():
+            self.num_batches_tracked.add_(1)
+            share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            self.running_mean.mul_(1 - share).add_(mean, alpha=share)
+            self.running_var.mul_(1 - share).add_(var, alpha=share)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

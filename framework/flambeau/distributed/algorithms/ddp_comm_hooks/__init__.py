@@ -1,0 +1,1 @@
+"""Communication hooks for DistributedDataParallel."""
