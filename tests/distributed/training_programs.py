@@ -207,7 +207,9 @@ def synchronized():
     assert fb.allclose(mine.grad, whole.grad[part], atol=1e-5)
     dist.all_reduce(sync[0].weight.grad)
     assert fb.allclose(sync[0].weight.grad, plain[0].weight.grad, atol=1e-5)
-    assert fb.allclose(sync[0].running_var, plain[0].running_var) and fb.allclose(sync[0].running_mean, plain[0].running_mean)
+    assert fb.allclose(sync[0].running_var, plain[0].running_var) and fb.allclose(
+        sync[0].running_mean, plain[0].running_mean
+    )
 
 
 def oracle():

@@ -8,7 +8,14 @@ __all__ = ["GradBucket"]
 
 
 class GradBucket:
-    """Gradients that are sent together: a flat tensor, and views into it."""
+    """Gradients that are sent together: a flat tensor, and views into it.
+
+    Args:
+        index: the bucket's number.
+        buffer: the flat tensor.
+        parameters: whose gradients it holds, in this order.
+        last: whether it is the last one.
+    """
 
     def __init__(self, index: int, buffer: Any, parameters: list[Any], last: bool) -> None:
         self._index, self._buffer, self._parameters, self._last = index, buffer, parameters, last

@@ -1,0 +1,1 @@
+"""Processes of a job on one machine, and their errors."""
