@@ -117,7 +117,8 @@ class _Worker:
             elif redirect & bit:
                 streams[name] = open(os.path.join(folder, f"{name}.log"), "wb")  # noqa: SIM115  # closed once the worker has it
         # A session of its own: what it starts is ended with it.
-        self.process = subprocess.Popen(self.command, env=self.environment, start_new_session=True, **streams)
+        started: Any = subprocess.Popen(self.command, env=self.environment, start_new_session=True, **streams)
+        self.process = started
         for bit, name in ((1, "stdout"), (2, "stderr")):
             if tee & bit:
                 source = getattr(self.process, name)

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclasses.dataclass
 class ProcessFailure:
-    """How a worker ended: its `local_rank`, `pid`, `exitcode` and `error_file`; `message` is what it said."""
+    """How a worker ended: its `local_rank`, `pid`, `exitcode` and `error_file`; `message` is what it said, `timestamp` when (seconds)."""
 
     local_rank: int
     pid: int
