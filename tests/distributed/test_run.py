@@ -18,6 +18,9 @@ import os, signal, sys, time
 import flambeau as fb, flambeau.distributed as dist
 from flambeau.distributed.elastic.multiprocessing.errors import record
 
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # in one piece: workers share what they print to
+
 @record
 def main():
     rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -27,7 +30,7 @@ def main():
     dist.all_reduce(x)
     what = sys.argv[1]
     if what == "sum":
-        print("sum", x.item(), *sys.argv[2:])
+        say("sum", x.item(), *sys.argv[2:])
     if what == "raise" and rank == 1:
         raise ValueError("the loss is lost")
     if what == "kill" and rank == 1:
@@ -36,9 +39,9 @@ def main():
         if attempt == 0 and rank == 0:
             sys.exit(3)
         dist.barrier()
-        print("attempt", attempt)
+        say("attempt", attempt)
     if what == "sleep" or (what in ("raise", "kill") and rank == 0):
-        print("pid", os.getpid(), flush=True)
+        say("pid", os.getpid())
         time.sleep(60)
     dist.destroy_process_group()
 
@@ -104,10 +107,11 @@ def test_workers_are_started_again_after_a_failure(tmp_path):
 
 def test_a_signal_to_the_launcher_ends_the_workers(tmp_path):
     process = start(tmp_path, "sleep")
-    pids = [int(process.stdout.readline().split()[1]) for _ in range(2)]
-
-    process.send_signal(signal.SIGTERM)
-    code, _, err = ended(process)
+    try:
+        pids = [int(process.stdout.readline().split()[1]) for _ in range(2)]
+        process.send_signal(signal.SIGTERM)
+    finally:
+        code, _, err = ended(process)
 
     assert code == 128 + signal.SIGTERM, err
     assert all(gone(pid) for pid in pids)
