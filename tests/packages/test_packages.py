@@ -202,8 +202,7 @@ print(guide.median()["mean"].item())
 
 # Modules that a package imports, without which none of its programs begins.
 IMPORTED = {
-    "transformers": ("distributed", "nn.attention", "library"),
-    "torchmetrics": ("distributed",),
+    "transformers": ("distributed.tensor", "nn.attention", "library"),
     "pyro": ("multiprocessing",),
 }
 
