@@ -10,7 +10,7 @@ import numpy as np
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine.language import kernel
 
-__all__ = ["alike", "is_last", "planar"]
+__all__ = ["alike", "is_last", "is_ordered_last", "planar"]
 
 # Rows and columns of a block of the transposition, and elements of a chunk.
 ROWS, COLUMNS, CHUNK = 8, 16, 1 << 15
@@ -25,6 +25,20 @@ def is_last(x: Any) -> bool:
     return x.transpose(0, *range(2, x.ndim), 1).flags.c_contiguous
 
 
+def is_ordered_last(x: Any) -> bool:
+    """As `is_last`, of a part of such an array too, between whose elements there are gaps: the order of strides decides."""
+    if not isinstance(x, np.ndarray) or x.ndim not in (4, 5) or not x.size or x.flags.c_contiguous:
+        return False
+    if is_last(x):
+        return True
+    reach = 0                                         # bytes that the dimensions so far take
+    for d in (1, *range(x.ndim - 1, 1, -1), 0):
+        if x.strides[d] < max(reach, x.itemsize):
+            return False
+        reach = x.strides[d] * x.shape[d]
+    return True
+
+
 def planar(x: Any) -> Any:
     """`x` in the order of its dimensions."""
     if not is_last(x) or not _takes(x):
@@ -37,7 +51,7 @@ def planar(x: Any) -> Any:
 def alike(made: Any, *sources: Any) -> Any:
     """`made` with its channels last in memory if those of one of `sources` are."""
     for x in sources:
-        if is_last(x):
+        if is_ordered_last(x):
             break
     else:
         return made
