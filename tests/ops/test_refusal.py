@@ -295,6 +295,7 @@ def test_junk_that_random_calls_found_is_refused_in_pytorchs_types(oracle: Any) 
     torch.ones(4).resize_((1 << 62, 4))
     torch.ones(1).var(-1, correction=1j)
     torch.arange(-(1 << 70), 7.5, requires_grad=17)
+    torch.arange(-2.5, 10, dtype='a')
     """
 
     assert not disagreements(oracle, programs)

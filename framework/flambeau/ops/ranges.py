@@ -109,6 +109,8 @@ def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
             return None
     if not step or (end - start) * step < 0:
         return None
+    if d is not None and d.__class__ is not dtype:    # refused where everything is
+        return None
     plain = (dtypes._default if d is None else d).numpy
     count = math.ceil((end - start) / step)
     if count >= kernel.COUNTED_FROM or plain is not F4 and plain is not F8:
