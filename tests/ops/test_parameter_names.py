@@ -146,14 +146,16 @@ def test_signatures_show_the_declared_parameters_alone() -> None:
     assert str(inspect.signature(fb.Tensor.add_)) == "(input, other, *, alpha=1)"
 
 
-def test_handlers_of_subclasses_get_parameters_by_their_own_names() -> None:
+def test_handlers_of_subclasses_get_arguments_as_they_were_written() -> None:
     class Asked(fb.Tensor):
         @classmethod
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func.__name__, args[1:], kwargs
+            return func.__name__, args[1:], [*kwargs]
 
     t = fb.ones(2, 2).as_subclass(Asked)
 
-    assert fb.sum(x=t, axis=1) == ("sum", (1,), {})
+    assert fb.sum(x=t, axis=1) == ("sum", (), ["x", "axis"])
+    assert fb.sum(t, axis=1) == ("sum", (), ["axis"])
+    assert t.sum(1, keepdims=True) == ("sum", (1,), ["keepdims"])
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'dim'"):
         t.softmax()  # pyright: ignore[reportCallIssue]  # on purpose

@@ -205,7 +205,7 @@ def _moves(ndim, shifts, dims):
 
 @roll.kernel
 def _roll(a, shifts, dims):
-    return np.ascontiguousarray(np.roll(a, *_moves(a.ndim, shifts, dims)))
+    return np.asarray(np.roll(a, *_moves(a.ndim, shifts, dims)), order="C")
 
 
 @roll.shape
