@@ -227,9 +227,12 @@ def test_texts_are_those_of_pytorch(array, options, flags):
         theirs = theirs.requires_grad_()
     if "grad_fn" in flags:
         theirs = torch.ops.aten.alias(theirs)
-    torch.set_printoptions(profile="default")
     torch.set_printoptions(**options)
+    try:
+        expected = repr(theirs)
+    finally:
+        torch.set_printoptions(profile="default")     # of the whole process, which other files' tests print in
     with printing.printoptions(profile="default"):
         printing.set_printoptions(**options)
 
-        assert printing.tensor_repr(Tensor(array, **flags)) == repr(theirs)
+        assert printing.tensor_repr(Tensor(array, **flags)) == expected
