@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 from flambeau.ops import _derive, _spec
 
 _derive.load_all()
@@ -318,3 +319,16 @@ def test_resizing_an_out_counts_as_part_of_the_write() -> None:
     fb.add(fb.ones(3), 1, out=out)
 
     assert out._version == 1
+
+
+def test_outs_that_cannot_hold_a_result_are_refused_and_others_resized(oracle: Any) -> None:
+    programs = """
+    torch.arange(0, 64, 0.5, out=torch.empty(0, dtype=torch.int64))
+    torch.index_select(torch.ones(3, 6), 1, torch.tensor([0, 1]), out=torch.zeros(1, 6).expand(2, 6))
+    torch.gather(torch.ones(3, 6), 1, torch.zeros(3, 2, dtype=torch.int64), out=torch.zeros(1, 6).expand(2, 6))
+    torch.normal(torch.zeros(3), torch.ones(3), out=torch.empty(0)).shape
+    torch.normal(0.0, torch.ones(3), out=torch.empty(4, 5)).shape
+    torch.normal(torch.zeros(3), 1.0, out=torch.empty(0)).shape
+    """
+
+    assert not disagreements(oracle, programs)

@@ -578,7 +578,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     finally:
         _state.set_grad(with_tape)
     if out is not None:
-        if not isinstance(out, Tensor) or out.shape != made.shape:
+        # Without a tensor of deviations, PyTorch draws into the out as it is.
+        if not isinstance(out, Tensor) or out.shape != made.shape and not isinstance(std, Tensor):
             given = f"shape {list(out.shape)}" if isinstance(out, Tensor) else f"type {type(out).__name__}"
             raise RuntimeError(f"normal: mean and std have shape {list(made.shape)}, but out has {given}; give an out of that shape")
         return out_of_shape("normal", out, tuple(made.shape)).copy_(made)

@@ -72,6 +72,8 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
         raise NotImplementedError(f"arange: not implemented for {dtype.name}; give an integer or floating dtype")
     if out is not None and dtype.category == dtypes.INTEGER:
         # As many as of floats, but each of them, and the step, is an integer, as PyTorch has it.
+        if not int(step):
+            raise ValueError(f"arange: step must be nonzero, but {step} is 0 as an integer; give an out of a floating dtype")
         count, start, step = max(0, math.ceil((end - start) / step)), int(start), int(step)
     elif dtype.category == dtypes.INTEGER:
         whole = (int(start), int(end), int(step))

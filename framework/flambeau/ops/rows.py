@@ -66,6 +66,9 @@ def index_select(input, dim, index):
     """
 
 
+index_select.refuses_expanded_out = True
+
+
 @index_select.kernel
 def _index_select(a, dim, index):
     return kernel.take_rows(a, dim, index.reshape(-1)) if a.ndim else a.copy()

@@ -87,6 +87,7 @@ class Op:
         self.deprecation = ""  # what the first call warns of
         self.overlap: dict[str, str] = {}
         self.may_write_expanded = False               # the in-place form: elements of the target may share a place
+        self.refuses_expanded_out = False             # also one of another shape, which others resize
         self.fast_rule: Any = None
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
