@@ -852,7 +852,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Change the shape in place, growing the storage when needed; new elements are uninitialised."""
         from .storage import resize
 
-        return resize(self, sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes, memory_format)
+        several = len(sizes) != 1 or isinstance(sizes[0], (int, np.integer, Tensor))
+        return resize(self, sizes if several else sizes[0], memory_format)
 
     def resize_as_(self, the_template: Tensor, memory_format: Any = None) -> Tensor:
         """`resize_` to the shape of `the_template`."""

@@ -202,6 +202,7 @@ def test_a_lone_tap_may_have_any_dilation() -> None:
         lambda: F.conv2d(fb.ones(1, 1, 4, 4), fb.ones(1, 1, 2, 2), padding=1 << 40, stride=1 << 40),
         lambda: F.max_pool1d(fb.ones(1, 1, 4), 1 << 40, padding=1 << 39),
         lambda: F.avg_pool2d(fb.ones(1, 1, 4, 4), 1 << 40, padding=1 << 39),
+        lambda: F.affine_grid(fb.ones(2, 2, 3), (2, 1, 3, (1 << 63) - 1), align_corners=False),
         lambda: fb.mvlgamma(fb.ones(3) * 9, 1 << 40),
         lambda: fb.mvlgamma(fb.ones(3) * 9, 1 << 62),
     ],
@@ -311,3 +312,79 @@ def test_junk_that_random_calls_found_is_refused_in_pytorchs_types(oracle: Any) 
 def test_draws_into_expanded_tensors_are_refused(write: Any) -> None:
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
         write(fb.zeros(1).expand(3))
+
+
+# -- what random calls found ------------------------------------------------------------------------------------------------
+
+
+def test_integers_past_2_to_the_63_are_refused_by_ranges_as_pytorch_does(oracle: Any) -> None:
+    programs = """
+    torch.arange(1, 1 << 63, 2)
+    torch.arange(1 << 63)
+    torch.arange(0, 1 << 64)
+    torch.arange(1 << 63, (1 << 63) + 2)
+    torch.arange(0., 5, 1 << 70)
+    torch.arange(0., 1 << 63, 1 << 62)
+    torch.arange(0, 1 << 63, dtype=torch.float32)
+    torch.arange(-(1 << 70), 0, device=torch.ones(3))
+    torch.range(0, 1 << 63)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (1, 5), (2, 4), (2, 6), (5,), ()])
+def test_pivots_that_do_not_belong_to_the_matrices_are_refused(shape: tuple[int, ...]) -> None:
+    # PyTorch reads and writes beside its arrays for some of these in lu_unpack.
+    packed, pivots = fb.eye(5).expand(2, 5, 5), fb.ones(shape, dtype=fb.int32)
+
+    with pytest.raises(RuntimeError, match=r"torch\.lu_unpack: .*pivots.*\(?\[?2, 5, 5"):
+        fb.lu_unpack(packed, pivots)
+    with pytest.raises(RuntimeError, match=r"linalg\.lu_solve: .*pivots.*\(?\[?2, 5, 5"):
+        fb.linalg.lu_solve(packed, pivots, fb.ones(2, 5, 1))
+
+
+def test_indices_of_a_part_of_a_huge_triangle_are_had_at_once() -> None:
+    side = 1 << 40
+
+    assert fb.tril_indices(side, 0).shape == (2, 0)
+    assert fb.tril_indices(side, side, 2 - side).tolist() == [[side - 2, side - 1, side - 1], [0, 0, 1]]
+    assert fb.triu_indices(side, side, side - 2).tolist() == [[0, 0, 1], [side - 2, side - 1, side - 1]]
+
+
+def test_what_an_empty_batch_is_resampled_to_may_be_huge() -> None:
+    assert F.interpolate(fb.ones(0, 2, 3), 1 << 40).shape == (0, 2, 1 << 40)
+    assert F.interpolate(fb.ones(0, 2, 3, 3), (1 << 40, 2), mode="bicubic").shape == (0, 2, 1 << 40, 2)
+
+
+def test_a_window_of_far_more_channels_than_there_are_holds_them_all() -> None:
+    x, size = fb.tensor([[[3.0], [4.0]]]), 1 << 40
+
+    assert fb.allclose(F.local_response_norm(x, size, alpha=size, beta=1.0), x / 26)
+
+
+def test_numbers_of_numpy_are_sizes_and_dimensions(oracle: Any) -> None:
+    programs = """
+    torch.ones(6).reshape(np.int64(6))
+    torch.ones(6).view(np.int64(6))
+    torch.ones(1).expand(np.int64(6))
+    torch.ones(1).broadcast_to(np.int64(6))
+    torch.ones(6).broadcast_to(2, 6)
+    torch.ones(6).permute(np.int64(0))
+    torch.ones(6).flip(np.int64(0))
+    torch.ones(6).tile(np.int32(2))
+    torch.ones(6).repeat(np.int64(2))
+    torch.ones(6).sum_to_size(np.int64(1))
+    torch.ones(6).resize_(np.int64(6))
+    torch.ones(6).resize_(torch.tensor(6))
+    torch.ones(1, 6).squeeze(np.int64(0))
+    torch.ones(1, 6).squeeze(torch.tensor(0))
+    torch.tensor_split(torch.ones(6), np.int64(2))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_a_gradient_that_no_memory_holds_is_a_runtime_error() -> None:
+    with pytest.raises(RuntimeError, match="backward: can't allocate memory"):
+        fb.ones(1, requires_grad=True).expand(1 << 50)[:1].sum().backward()

@@ -95,6 +95,8 @@ def run_backward(
     quiet = hush()                                    # gradients may be infinite, and sums of them nan
     try:
         _run(roots, call, keep_graph)
+    except MemoryError as error:
+        raise RuntimeError(f"backward: can't allocate memory for a gradient: {error}") from error
     finally:
         unhush(quiet)
         local.wanted, local.roots, local.nested = before[1:]

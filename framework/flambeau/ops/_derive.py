@@ -30,7 +30,7 @@ from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 from ._spec.base import forget_unfinished
 
 _scope: dict[str, Any] = {
-    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
+    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "integer": np.integer, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
     "empty": np.empty, "F4": F4, "F8": F8,
     "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -107,9 +106,23 @@ def combinations(input, r=2, with_replacement=False):
     check_room("combinations", (count, r), 8)
     if count > _MANY:                                 # where PyTorch has them in a table of all tuples, and refuses
         check_room("combinations", (input.shape[0],) * min(r, 64), 1)
-    draw = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    chosen = np.array(list(draw(range(input.shape[0]), r)), np.int64).reshape(-1, r)
+    chosen = _chosen(input.shape[0], r, with_replacement)
     return input.index_select(0, _beside(input, chosen.reshape(-1))).reshape(chosen.shape)
+
+
+def _chosen(n: int, r: int, with_replacement: bool) -> np.ndarray:
+    """The places of `combinations`, ``(count, r)`` in their order."""
+    step = 0 if with_replacement else 1               # from one place to the least that may follow
+    if n < 1 + (r - 1) * step:
+        return np.zeros((0, r), np.int64)
+    made = np.arange(n - (r - 1) * step)[:, None]
+    for left in range(r - 2, -1, -1):
+        first = made[:, -1] + step
+        lengths = n - left * step - first             # none is 0: what cannot be completed was not begun
+        rows = np.repeat(np.arange(len(made)), lengths)
+        following = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths - first, lengths)
+        made = np.concatenate((made[rows], following[:, None]), 1)
+    return made
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------------------

@@ -556,7 +556,8 @@ def tensor_split(input, indices_or_sections, dim=0):
         if at.ndim > 1:
             raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to have at most one dimension, got {at.ndim}")
         at = at.tolist()
-    if isinstance(at, int):
+    if isinstance(at, (int, np.integer)):
+        at = int(at)
         if at <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {at}")
         check_room("tensor_split", (at,), _BYTES_OF_A_VIEW)

@@ -200,6 +200,8 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     check_matrix("torch.lu_unpack", LU_data)
     if unpack_pivots and LU_pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype, got {LU_pivots.dtype}")
+    if unpack_pivots:
+        _check_pivots("torch.lu_unpack", "LU_pivots", LU_pivots, LU_data, (*LU_data.shape[:-2], min(LU_data.shape[-2:])))
     empty = LU_data.new_zeros((0,))
     P = permutation(LU_pivots, LU_data.shape[-2], LU_data) if unpack_pivots else empty
     if not unpack_data:
@@ -209,12 +211,27 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     return LuUnpacked((P, L, triangle(LU_data[..., :k, :], True)))
 
 
+def _check_pivots(op: str, name: str, pivots: Tensor, LU: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(pivots.shape) == shape:
+        return
+    if pivots.ndim and pivots.shape[-1] != shape[-1]:
+        raise RuntimeError(
+            f"{op}: Number of pivots per batch should be same as the dimension of the matrix, got {name} of shape {tuple(pivots.shape)} "
+            f"for matrices of shape {tuple(LU.shape)}"
+        )
+    raise RuntimeError(
+        f"{op}: Expected LU.shape[:-1] and pivots.shape to be the same, but got {name} with shape {list(pivots.shape)} instead, for "
+        f"matrices of shape {list(LU.shape)}"
+    )
+
+
 def _lu_solve(LU: Any, pivots: Any, B: Any, left: bool, transpose: bool) -> Tensor:
     check_square("linalg.lu_solve", LU, "LU")
     check_matrix("linalg.lu_solve", B, "B")
     check_floating("linalg.lu_solve", LU, B)
     if pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32, got {pivots.dtype}")
+    _check_pivots("linalg.lu_solve", "pivots", pivots, LU, tuple(LU.shape[:-1]))
     if B.shape[-2 if left else -1] != LU.shape[-1]:
         raise RuntimeError(f"linalg.lu_solve: Incompatible shapes of LU {tuple(LU.shape)} and B {tuple(B.shape)}")
     if not left:

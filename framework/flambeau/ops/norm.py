@@ -971,8 +971,13 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     from .vision import pad_constant
 
     squares = (input * input).reshape(input.shape[0], input.shape[1], -1)
-    around = pad_constant(squares, ((size // 2, (size - 1) // 2), (0, 0)), 0)
-    mean = running_mean(around, (size, 1))
+    before, after = size // 2, (size - 1) // 2
+    everywhere = min(before, after) > input.shape[1]  # windows that hold all channels, and any number of zeros
+    if everywhere:
+        before = after = input.shape[1]
+        alpha = alpha * (2 * before + 1) / size
+    around = pad_constant(squares, ((before, after), (0, 0)), 0)
+    mean = running_mean(around, (before + after + 1, 1))
     return input / (mean.reshape(input.shape) * alpha + k) ** beta
 
 

@@ -70,6 +70,12 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
         dtype = dtypes.as_dtype(dtype)
     if dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
         raise NotImplementedError(f"arange: not implemented for {dtype.name}; give an integer or floating dtype")
+    place = _place(device)
+    if not isinstance(requires_grad, bool):
+        raise TypeError(f"arange(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
+    _check_numbers("arange", start, end, step)
+    if dtype.category == dtypes.INTEGER and max(abs(x) for x in (start, end, step)) >= 1 << 63:
+        raise RuntimeError(f"value cannot be converted to type int64_t without overflow: arange from {start} to {end} by {step}")
     if out is not None and dtype.category == dtypes.INTEGER:
         # As many as of floats, but each of them, and the step, is an integer, as PyTorch has it.
         if not int(step):
@@ -83,9 +89,22 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
         start, step = whole[0], whole[2]
     else:
         count = max(0, math.ceil((end - start) / step))
+    _check_count("arange", count)
     plain = dtype.numpy
-    made = made_at(_place(device), (count,), plain, lambda: kernel.counted(count, start, step, plain), requires_grad, out)
+    made = made_at(place, (count,), plain, lambda: kernel.counted(count, start, step, plain), requires_grad, out)
     return made if out is None else _stored("arange", out, made, asked, device, "range")
+
+
+def _check_numbers(name: str, *numbers: Any) -> None:
+    """Raises: OverflowError for integers that PyTorch's numbers have no room for, which end at 2**64."""
+    for x in numbers:
+        if isinstance(x, int) and not -(1 << 63) <= x < 1 << 64:
+            raise OverflowError(f"{name}(): int too big to convert, integers are from -2**63 to 2**64 - 1, got {x}")
+
+
+def _check_count(name: str, count: int) -> None:
+    if count >= 1 << 60:
+        raise RuntimeError(f"{name}: Storage size calculation overflowed with sizes=[{count}]: no array can be that large")
 
 
 def _stored(said: str, out: Any, made: Tensor, dtype: Any, place: Any, fit: str = "shape") -> Tensor:
@@ -149,11 +168,13 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
         raise RuntimeError("step must be nonzero")
     if (step > 0 and start > end) or (step < 0 and start < end):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    place, d = _place(options.get("device")), _dtype(out.dtype if dtype is None and out is not None else dtype)
+    _check_numbers("range", start, end, step)
     count = int((end - start) / step) + 1
-    d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    _check_count("range", count)
     made = made_at(
-        _place(options.get("device")), (count,), d.numpy,
-        lambda: (start + step * np.arange(count, dtype=np.float64)).astype(d.numpy), options.get("requires_grad", False), out,
+        place, (count,), d,
+        lambda: (start + step * np.arange(count, dtype=np.float64)).astype(d), options.get("requires_grad", False), out,
     )  # fmt: skip
     return made if out is None else _stored("range", out, made, dtype, options.get("device"), "range")
 

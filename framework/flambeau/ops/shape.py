@@ -202,7 +202,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         dtype = size[0]
     if dtype is not None:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
-    if len(size) == 1 and not isinstance(size[0], (int, Tensor)):
+    if len(size) == 1 and not isinstance(size[0], (int, Tensor, np.integer)):
         size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
     return view_shape.function(self, size=size) if INTERPRETED and interpreted() else view_shape.of(self, _view(self._a, size), (size,))
 
@@ -575,7 +575,7 @@ def _squeeze_fast(input, dim):
 
 def _squeezed(input: Tensor, dim: Any) -> tuple[int, ...]:
     """The dimensions that `squeeze` looks at; an empty tuple of dims means none."""
-    if dim is None or isinstance(dim, int):
+    if dim is None or isinstance(dim, (int, np.integer)) or isinstance(dim, Tensor) and not dim.ndim:
         return wrap_dims("squeeze", dim, input.ndim)
     return wrap_dims("squeeze", tuple(dim), input.ndim) if len(dim) else ()
 
@@ -990,7 +990,7 @@ def _unflatten_fast(input, dim, sizes):
     return None if made is None else view_shape.of(input, made, (size,))
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, spread="size")
 def broadcast_to(input, size):
     """`input` expanded to `size`."""
     return input.expand(size)

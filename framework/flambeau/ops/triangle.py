@@ -235,7 +235,7 @@ def block_diag(tensors):
 # -- indices of triangles ----------------------------------------------------------------------------------------------------
 
 
-def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, options: dict[str, Any]) -> Tensor:
+def _triangle_indices(name: str, row: int, col: int, offset: int, lower: bool, options: dict[str, Any]) -> Tensor:
     from .create import _check_layout, _place, finish, made_at
 
     row, col, offset = need_int(name, "row", row), need_int(name, "col", col), need_int(name, "offset", offset)
@@ -247,22 +247,39 @@ def _triangle_indices(name: str, row: int, col: int, offset: int, keep: Any, opt
         raise NotImplementedError(f'"{name}" not implemented for {d}; indices are torch.int64 or torch.int32')
     _check_layout(options["layout"])
     if place is not None and place.type == "meta":
-        below = _count_up_to(row, col, offset)
-        count = below if name == "tril_indices" else row * col - _count_up_to(row, col, offset - 1)
-        return made_at(place, (2, count), d.numpy, None)
-    check_room(name, (row, col), 8)
+        return made_at(place, (2, _count(lower, row, col, offset)), d.numpy, None)
     found = None
     key = (name, row, col, offset, d)
     if row * col <= _MOST_KEPT:
         found = _indices.get(key)
     if found is None:
-        rows, columns = np.ogrid[:row, :col]
-        found = np.stack(np.nonzero(np.broadcast_to(keep(columns - rows, offset), (row, col)))).astype(d.numpy)
+        check_room(name, (2, _count(lower, row, col, offset)), 8)
+        found = _places(lower, row, col, offset).astype(d.numpy)
         if row * col <= _MOST_KEPT:
             if len(_indices) >= _MOST_KEPT:
                 _indices.clear()
             _indices[key] = found
     return finish(found.copy(), False, place)
+
+
+def _count(lower: bool, row: int, col: int, offset: int) -> int:
+    below = _count_up_to(row, col, offset if lower else offset - 1)
+    return below if lower else row * col - below
+
+
+def _places(lower: bool, row: int, col: int, offset: int) -> np.ndarray:
+    """Rows and columns of what lies on and below the diagonal `offset`, or on and above; of no other rows is anything made."""
+    if not row or not col:
+        return np.zeros((2, 0), np.int64)
+    first, last = (min(row, max(0, -offset)), row) if lower else (0, max(0, min(row, col - offset)))
+    rows = np.arange(first, last)
+    begin = np.zeros_like(rows) if lower else np.maximum(rows + offset, 0)
+    end = np.minimum(rows + offset + 1, col) if lower else col
+    lengths = end - begin
+    before = np.cumsum(lengths) - lengths
+    columns = np.arange(lengths.sum())
+    columns -= np.repeat(before - begin, lengths)
+    return np.stack((np.repeat(rows, lengths), columns))
 
 
 def _count_up_to(row: int, col: int, offset: int) -> int:
@@ -279,12 +296,12 @@ _indices: dict[Any, np.ndarray] = {}
 @composite(surface=FUNCTION)
 def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The places on and below the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
-    return _triangle_indices("tril_indices", row, col, offset, np.less_equal, {"dtype": dtype, "device": device, "layout": layout})
+    return _triangle_indices("tril_indices", row, col, offset, True, {"dtype": dtype, "device": device, "layout": layout})
 
 
 @composite(surface=FUNCTION)
 def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The places on and above the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
-    return _triangle_indices("triu_indices", row, col, offset, np.greater_equal, {"dtype": dtype, "device": device, "layout": layout})
+    return _triangle_indices("triu_indices", row, col, offset, False, {"dtype": dtype, "device": device, "layout": layout})
 
 

@@ -16,7 +16,7 @@ from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
 from ._plans import Plan, moves, planned
-from ._spec import FUNCTION, composite, describe, need_int, primitive
+from ._spec import FUNCTION, check_room, composite, describe, need_int, primitive
 from .conv import as_ints
 
 Pairs = tuple[tuple[int, int], ...]
@@ -514,6 +514,7 @@ def affine_grid(theta, size, align_corners=None):
         raise RuntimeError(
             f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
         )
+    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._a.itemsize, theta.is_meta)
     if theta.is_meta:
         points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
     else:

@@ -110,10 +110,12 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
     """One map for each of the last axes of ``(planes, *spatial)``; halves are computed on in float32,
     uint8 in fixed point."""
     kind = x.dtype
+    out_sizes = tuple(m.size if transposed else m.count for m in maps)
+    if not len(x):                                    # tables of no use may be long
+        return np.empty((0, *out_sizes), kind)
     only_copies = not transposed and all(m.weights is None for m in maps)
     if kind == np.uint8 and not only_copies:
         return _in_fixed_point(x, maps)
-    out_sizes = tuple(m.size if transposed else m.count for m in maps)
     wide = np.dtype(np.float32) if is_half(kind) else kind
     run = planned_maps(x, maps, transposed, (len(x), *out_sizes))
     if run is not None:
