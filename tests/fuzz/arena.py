@@ -20,6 +20,7 @@ import dis
 import json
 import mmap
 import os
+import random
 import resource
 import select
 import signal
@@ -30,10 +31,10 @@ import time
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -45,6 +46,7 @@ MEMORY = 4 << 30                                      # bytes that a worker may 
 FAILURES = ("abort", "hang", "untyped", "fell")
 TYPED = frozenset(("RuntimeError", "TypeError", "ValueError", "IndexError", "NotImplementedError", "_LinAlgError", "LinAlgError"))
 
+T = TypeVar("T")
 Source = Callable[[int], Generator[str, "tuple[Outcome, Outcome]", None]]
 
 
@@ -297,6 +299,16 @@ class Worker:
         self.slot.memory.close()
 
 
+def spread(names: Sequence[T], seed: int) -> Callable[[int], T]:
+    """Which of `names` a unit is about: each once before any comes again, in another order every time and for every seed."""
+
+    def of(unit: int) -> T:
+        again, at = divmod(unit, len(names))
+        return random.Random(f"{seed} {again}").sample(names, len(names))[at]
+
+    return of
+
+
 def _send(pipe: int, message: Any) -> None:
     text = json.dumps(message).encode() + b"\n"
     while text:
@@ -394,7 +406,7 @@ def libraries() -> tuple[Any, Any]:
 
 def parser(said: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--seed", type=int, default=0, help="where the units begin: other seeds, other programs")
+    made.add_argument("--seed", type=int, default=0, help="which names come first, and with which arguments: other seeds, other programs")
     made.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     made.add_argument("--limit", type=float, default=LIMIT, help="seconds for a program")
     made.add_argument("--only", default="", help="a regular expression of the names to run")

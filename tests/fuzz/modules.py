@@ -509,9 +509,10 @@ def scope(lib: Any) -> dict[str, Any]:
 
 def source(names: list[str], seed: int) -> arena.Source:
     """Programs of each unit: one class of modules."""
+    name_of = arena.spread(names, seed)
 
     def programs(unit: int) -> Generator[str, tuple[arena.Outcome, arena.Outcome], None]:
-        name = names[unit % len(names)]
+        name = name_of(unit)
         d = Draw(f"{seed} {unit} {name}")
         for _ in range(PROGRAMS):
             yield program(d, name)

@@ -264,9 +264,10 @@ def program(d: Draw, target: Target, call: dict[str, str]) -> str:
 
 def source(every: list[Target], seed: int) -> arena.Source:
     """Programs of each unit: one op, beginning with arguments that fit and keeping changes that PyTorch answers."""
+    target_of = arena.spread(every, seed)
 
     def programs(unit: int) -> Generator[str, tuple[arena.Outcome, arena.Outcome], None]:
-        target = every[unit % len(every)]
+        target = target_of(unit)
         d = Draw(f"{seed} {unit} {target.key}")
         known: list[dict[str, str]] = []
         is_random = bool(_RANDOM.fullmatch(target.key.rpartition(".")[2]))

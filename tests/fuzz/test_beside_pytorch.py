@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
+from fuzz import arena
+
 HERE = Path(__file__).parent
+
+
+def test_short_searches_with_other_seeds_are_about_other_names():
+    names = [f"name {k}" for k in range(50)]
+    first = [{arena.spread(names, seed)(unit) for unit in range(5)} for seed in range(20)]
+
+    assert all(len(found) == 5 for found in first)
+    assert len(set().union(*first)) > 35
+    assert {arena.spread(names, 3)(unit) for unit in range(50, 100)} == set(names)
 
 
 @pytest.mark.parametrize(("command", "count"), [("ops", 1200), ("modules", 300)])
