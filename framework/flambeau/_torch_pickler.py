@@ -41,7 +41,7 @@ def _utils(name: str) -> _Name:
 
 
 # Attributes that tensors keep for themselves.
-_OWN_ATTRIBUTES = frozenset(("_leaf", "_retains_grad", "_shared", "_inference"))
+_OWN_ATTRIBUTES = frozenset(("_leaf", "_retains_grad", "_inference"))
 
 
 # Python's pickler in Python, because the one in C cannot be told to write other names for globals.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import operator
+import sys
 import weakref
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.fill import fill_unset
 
-from . import _arrays, _state, devices, dtypes
+from . import _arrays, _shared_memory, _state, devices, dtypes
 from ._arrays import MetaArray, ndarray
 from ._inference import refuse_write
 from .autograd import tape
@@ -73,8 +75,6 @@ class UntypedStorage:
         cls, buffer: Any, byte_order: str = "native", *, count: int = -1, offset: int = 0, dtype: Any = None
     ) -> UntypedStorage:
         """A copy of the bytes of `buffer`, swapped when `byte_order` ('native', 'little', 'big') is not this machine's."""
-        import sys
-
         if byte_order not in ("native", "little", "big"):
             raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
         if dtype is not None and count < 0 and (memoryview(buffer).nbytes - offset) % dtype.itemsize:
@@ -238,8 +238,8 @@ class UntypedStorage:
         return "torch.storage.UntypedStorage"
 
     def resizable(self) -> bool:
-        """Whether `resize_` works; it does."""
-        return True
+        """Whether `resize_` works: everywhere but in shared memory."""
+        return self._is_meta or _shared_memory.block_of(self._bytes) is None
 
     def resize_(self, size: int) -> UntypedStorage:
         """Change the number of bytes, keeping what fits; the tensor this storage was asked of and views of it follow."""
@@ -249,6 +249,11 @@ class UntypedStorage:
         if type(old) is MetaArray:
             self._record[tape.BUFFER] = MetaArray((int(size),), np.dtype(np.uint8))
             return self
+        if int(size) != len(old) and _shared_memory.block_of(old) is not None:
+            raise RuntimeError(
+                f"UntypedStorage.resize_: storages in shared memory keep their size, which is {len(old)} bytes; got {size}. "
+                f"Work on a clone()"
+            )
         try:
             fresh = np.zeros(int(size), np.uint8)
         except (MemoryError, ValueError):
@@ -271,32 +276,38 @@ class UntypedStorage:
         return list({id(t): t for t in known if t is not None and t._v is self._record}.values())
 
     def share_memory_(self) -> UntypedStorage:
-        """Move the bytes to memory that forked processes share, with the tensors over them that are known."""
-        import mmap
+        """Move the bytes to memory that other processes can map; the tensors over them follow. Shared bytes stay as they are.
 
+        Raises: RuntimeError for bytes that are not in host memory, or where there is no room.
+        """
         old = self._bytes
         if self._is_meta:
             raise RuntimeError("share_memory_: only available on CPU, and this storage is on the meta device")
-        if len(old):
-            block = np.frombuffer(mmap.mmap(-1, len(old)), np.uint8)
-            block[:] = old
-            self._record[tape.BUFFER] = block
-            for tensor in self._tensors():
-                move_array(tensor, old, block)
-                tensor.__dict__["_shared"] = True  # pyright: ignore[reportIndexIssue]  # an instance's
+        if type(old) is not ndarray or self.is_shared():
+            return self
+        block = _shared_memory.allocate(len(old))
+        block[:] = old
+        self._record[tape.BUFFER] = block
+        for tensor in self._all_tensors():
+            move_array(tensor, old, block)
         return self
 
-    def is_shared(self) -> bool:
-        """Whether other processes may see the memory."""
-        import mmap
+    def _all_tensors(self) -> list[Tensor]:
+        """Every tensor over this storage, also those that nothing here keeps account of."""
+        known = self._tensors()
+        # Beside the tensors, the record is held by this storage, and by the call that counts.
+        if sys.getrefcount(self._record) > len(known) + 2:
+            holders = (holder for holder in gc.get_referrers(self._record) if isinstance(holder, Tensor))
+            known = list({id(t): t for t in (*known, *holders)}.values())
+        return known
 
-        base = getattr(self._bytes, "base", None)
-        owner = base.obj if isinstance(base, memoryview) else base
-        return isinstance(owner, mmap.mmap) or any(t.is_shared() for t in self._tensors())
+    def is_shared(self) -> bool:
+        """Whether other processes may see the memory: after `share_memory_`, and always on a GPU."""
+        return not self._is_meta and (type(self._bytes) is not ndarray or _shared_memory.block_of(self._bytes) is not None)
 
     @classmethod
     def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
-        """`size` bytes of memory that forked processes share."""
+        """`size` bytes of memory that other processes can map."""
         return cls(size, device=device).share_memory_()
 
     def is_pinned(self, device: Any = None) -> bool:
@@ -415,7 +426,7 @@ class TypedStorage:
 
     @classmethod
     def _new_shared(cls, size: int) -> TypedStorage:
-        """`size` elements of memory that forked processes share."""
+        """`size` elements of memory that other processes can map."""
         d = getattr(cls, "dtype", None) or dtypes.get_default_dtype()
         return TypedStorage._wrap(UntypedStorage._new_shared(size * d.itemsize), d)
 
@@ -555,8 +566,8 @@ class TypedStorage:
         return storage_class(self.dtype).__name__
 
     def resizable(self) -> bool:
-        """Whether `resize_` works; it does."""
-        return True
+        """See `UntypedStorage.resizable`."""
+        return self._untyped.resizable()
 
     def resize_(self, size: int) -> TypedStorage:
         """Change the number of elements."""
@@ -795,11 +806,3 @@ def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
             fill_unset(buffer[: need // step * step].view(a.dtype)[old:])
     tensor._a = _arrays.restride(a, shape, strides, offset, buffer)
     return True
-
-
-def to_shared_memory(tensor: Tensor) -> Tensor:
-    """Move the storage to anonymous shared memory, which forked processes keep seeing."""
-    if not tensor.is_shared() and tensor._a.size:
-        UntypedStorage._of(tensor).share_memory_()
-    tensor.__dict__["_shared"] = True  # pyright: ignore[reportIndexIssue]  # an instance's
-    return tensor

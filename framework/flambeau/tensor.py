@@ -128,6 +128,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             from ._subclass import make_overridable
 
             make_overridable(cls)
+            # The room is complete, or not yet asked for: then it looks for the subclasses that there are.
+            room = sys.modules.get("flambeau.multiprocessing")
+            if room is not None and hasattr(room, "reductions"):
+                room.reductions.register_subclass(cls)
 
     # A class with `__getattr__` reads even its slots ten times slower, so `_derive` takes this away once it knows every op.
     def __getattr__(self, name: str) -> Any:
@@ -335,7 +339,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def is_shared(self) -> bool:
         """Whether other processes may see the memory: after `share_memory_`, and always on a GPU."""
-        return self.__dict__.get("_shared", False) or type(self._a) is not ndarray
+        return self.untyped_storage().is_shared()
 
     def get_device(self) -> int:
         """Index of the CUDA device; -1 on the CPU."""
@@ -828,10 +832,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         )
 
     def share_memory_(self) -> Tensor:
-        """Move the elements to memory that other processes can map."""
-        from .storage import to_shared_memory
-
-        return to_shared_memory(self)
+        """Move the storage to memory that other processes can map. Raises: RuntimeError for meta tensors."""
+        self.untyped_storage().share_memory_()
+        return self
 
     def pin_memory(self, device: Any = None) -> Tensor:
         """Page-locked copy for fast transfers. Raises: RuntimeError when there is no GPU to transfer to."""
