@@ -143,6 +143,7 @@ def reduce_storage(storage: UntypedStorage) -> Any:
         return rebuild_storage_empty, (UntypedStorage,)
     if block.name is not None:
         return rebuild_storage_filename, (UntypedStorage, block.lend(), block.nbytes)
+    assert block.descriptor is not None
     return rebuild_storage_fd, (UntypedStorage, reduction.DupFd(block.descriptor), block.nbytes)
 
 
