@@ -50,8 +50,8 @@ def flex_attention(
     >>> from flambeau.nn.attention.flex_attention import flex_attention
     >>> x = fb.eye(2).reshape(1, 1, 2, 2)
     >>> flex_attention(x, x, x, lambda score, b, h, q_idx, kv_idx: score - (q_idx - kv_idx).abs())[0, 0]
-    tensor([[0.8464, 0.1536],
-            [0.1536, 0.8464]])
+    tensor([[0.8465, 0.1535],
+            [0.1535, 0.8465]])
     """
     if block_mask is not None and not isinstance(block_mask, BlockMask):
         raise TypeError(f"flex_attention: block_mask must be a BlockMask, got {type(block_mask).__name__}")
