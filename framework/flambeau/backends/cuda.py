@@ -89,7 +89,7 @@ def is_flash_attention_available() -> bool:
 
 
 class SDPAParams(NamedTuple):
-    """Arguments of `scaled_dot_product_attention`, for the questions below."""
+    """Arguments of `scaled_dot_product_attention`, for the questions below; `dropout` is its `dropout_p`."""
 
     query: Tensor
     key: Tensor
