@@ -35,13 +35,12 @@ class Ranks:
         Raises: CheckpointException on all ranks if it failed on some.
         """
         mine = self._try(step)
-        if not self.together:
-            everyone = [mine]
-        else:
+        everyone: list[Any] = [mine]
+        if self.together:
             everyone = [None] * self.size
             dist.all_gather_object(everyone, self._sent(mine), self.group)
             everyone = [self._received(found) for found in everyone]
-        failures = {rank: found[1] for rank, found in enumerate(everyone) if not found[0]}
+        failures: dict[int, Any] = {rank: found[1] for rank, found in enumerate(everyone) if not found[0]}
         if failures:
             raise CheckpointException(name, failures)
         return [found[1] for found in everyone]

@@ -135,6 +135,7 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
 
     @property
     def metadata_path(self) -> str | os.PathLike[str]:
+        """The file that makes a checkpoint of the folder."""
         return self.fs.concat_path(self.path, _METADATA)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
