@@ -52,11 +52,12 @@ class Ranks:
         """
         found: tuple[bool, Any] = self._try(step) if self.coordinates else (True, None)
         if self.together:
-            box = [self._sent(found) if self.coordinates else None]
+            box: list[Any] = [self._sent(found) if self.coordinates else None]
             dist.broadcast_object_list(box, group=self.group, group_src=self.coordinator)
             found = self._received(box[0])
         if not found[0]:
-            raise CheckpointException(name, {self.coordinator: found[1]})
+            failure: Any = found[1]
+            raise CheckpointException(name, {self.coordinator: failure})
         return found[1]
 
     def _try(self, step: Callable[[], Any]) -> tuple[bool, Any]:

@@ -59,7 +59,14 @@ class TensorWriteData:
 
 @dataclass(frozen=True)
 class WriteItem:
-    """One thing to write."""
+    """One thing to write.
+
+    Attributes:
+        index: its name.
+        type: a tensor, a piece of one, or bytes.
+        bytes_io_data: about bytes, where their length is known.
+        tensor_data: about a tensor.
+    """
 
     index: MetadataIndex
     type: WriteItemType
@@ -75,7 +82,16 @@ class WriteItem:
 
 @dataclass(frozen=True)
 class ReadItem:
-    """One thing to read: which part of a stored piece goes where in a piece of this rank."""
+    """One thing to read: which part of a stored piece goes where in a piece of this rank.
+
+    Attributes:
+        type: a tensor or bytes.
+        dest_index: the piece of this rank.
+        dest_offsets: where in it the part goes, an index of each dimension.
+        storage_index: the stored piece.
+        storage_offsets: where in it the part begins.
+        lengths: the shape of the part.
+    """
 
     type: LoadItemType
     dest_index: MetadataIndex
@@ -90,7 +106,10 @@ class SavePlan:
     """What one rank writes.
 
     Attributes:
-        storage_data: for the storage; planner_data: for the planner that made it; usable: False where an earlier one is used again.
+        items: what to write.
+        storage_data: for the storage.
+        planner_data: for the planner that made it.
+        usable: False where an earlier plan is used again.
     """
 
     items: list[WriteItem]
@@ -101,7 +120,13 @@ class SavePlan:
 
 @dataclass
 class LoadPlan:
-    """What one rank reads."""
+    """What one rank reads.
+
+    Attributes:
+        items: what to read.
+        storage_data: for the storage.
+        planner_data: for the planner that made it.
+    """
 
     items: list[ReadItem]
     storage_data: Any = None

@@ -262,6 +262,11 @@ def set_optimizer_state_dict(
 ) -> None:  # fmt: skip
     """Load into `optimizers` what `get_optimizer_state_dict` gave, of these or of others with the same parameters.
 
+    Args:
+        model: whose parameters they step.
+        optimizers: one or several.
+        optim_state_dict: as `get_optimizer_state_dict` gives it, nested or flat.
+        options: see `StateDictOptions`.
     Raises: ValueError for another number of parameter groups; KeyError for parameters without a group in it.
     """
     options = _checked("set_optimizer_state_dict", options)
@@ -335,7 +340,14 @@ def set_state_dict(
     model: nn.Module, optimizers: Optimizer | Iterable[Optimizer], *, model_state_dict: dict[str, Any],
     optim_state_dict: dict[str, Any], options: StateDictOptions | None = None,
 ) -> Any:  # fmt: skip
-    """`set_model_state_dict` and `set_optimizer_state_dict`. Returns: missing_keys and unexpected_keys of the model."""
+    """`set_model_state_dict` and `set_optimizer_state_dict`.
+
+    Args:
+        model_state_dict: for the first.
+        optim_state_dict: for the second.
+        options: see `StateDictOptions`.
+    Returns: missing_keys and unexpected_keys of the model.
+    """
     optimizers = _each(optimizers)
     found = set_model_state_dict(model, model_state_dict, options=options)
     if optimizers:

@@ -67,7 +67,11 @@ def load_state_dict(
     state_dict: STATE_DICT_TYPE, storage_reader: StorageReader, process_group: Any = None, coordinator_rank: int = 0,
     no_dist: bool = False, planner: LoadPlanner | None = None,
 ) -> None:  # fmt: skip
-    """As `load`, which has taken its place."""
+    """As `load`, which has taken its place.
+
+    Args:
+        coordinator_rank: the rank, in the group, that plans for all.
+    """
     warn_once("'load_state_dict' is deprecated and will be removed in future versions. Please use 'load' instead.", FutureWarning)
     storage_reader.reset()
     _load(state_dict, storage_reader, Ranks(process_group, no_dist, coordinator_rank), planner)

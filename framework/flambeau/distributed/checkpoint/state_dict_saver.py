@@ -60,7 +60,11 @@ def save_state_dict(
     state_dict: STATE_DICT_TYPE, storage_writer: StorageWriter, process_group: Any = None, coordinator_rank: int = 0,
     no_dist: bool = False, planner: SavePlanner | None = None,
 ) -> Metadata:  # fmt: skip
-    """As `save`, which has taken its place."""
+    """As `save`, which has taken its place.
+
+    Args:
+        coordinator_rank: the rank, in the group, that plans for all.
+    """
     warn_once("'save_state_dict' is deprecated and will be removed in future versions. Please use 'save' instead.", FutureWarning)
     storage_writer.reset()
     return _save(state_dict, storage_writer, Ranks(process_group, no_dist, coordinator_rank), planner)
