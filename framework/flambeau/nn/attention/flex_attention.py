@@ -9,6 +9,7 @@ from typing import Any
 import flambeau as fb
 
 from ...tensor import Tensor
+from . import _fused
 from ._block_mask import (
     BlockMask,
     and_masks,
@@ -61,8 +62,31 @@ def flex_attention(
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if key.shape[0] != query.shape[0]:
         key, value = (x.expand(query.shape[0], *x.shape[1:]) for x in (key, value))
-    out, lse = composed(query, key, value, score_mod, block_mask, scale)
+    try:
+        plan = _fused.plan(query, key, value, score_mod, block_mask, scale, _composition(score_mod, block_mask, scale))
+        out, lse = _fused.attend(plan, query, key, value)
+    except _fused.Unfused:
+        out, lse = composed(query, key, value, score_mod, block_mask, scale)
     return (out, lse) if return_lse else out
+
+
+def _composition(score_mod: ScoreMod | None, block_mask: BlockMask | None, scale: float) -> Any:
+    return lambda query, key, value: composed(query, key, value, score_mod, block_mask, scale)
+
+
+def _explain(
+    query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMod | None = None, block_mask: BlockMask | None = None,
+    scale: float | None = None, *_: Any, **__: Any,
+) -> str:  # fmt: skip
+    """What computes this call, for `kernels.explain`."""
+    try:
+        plan = _fused.plan(query, key, value, score_mod, block_mask, 1.0, None)
+    except _fused.Unfused as error:
+        return f"composed of plain ops, which hold all scores: {error}"
+    return f"one kernel, which skips blocks; a tile of scores s at (b, h, i, j) is changed by: {plan.said}"
+
+
+flex_attention.explain_call = _explain  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask | None, enable_gqa: bool) -> None:
