@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flambeau as fb
+from flambeau.nn.attention import _fused
 from flambeau.nn.attention import flex_attention as flex
 from flambeau.nn.attention.flex_attention import (
     BlockMask,
@@ -16,6 +17,7 @@ from flambeau.nn.attention.flex_attention import (
     create_mask,
     flex_attention,
 )
+from flambeau_kernels.engine import llvm
 
 torch = pytest.importorskip("torch")
 their_flex = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -279,7 +281,8 @@ def gradients(mod, mask, shapes, block, scale=None, captured_too=True, dtype=Non
         x.requires_grad_()
     masks = {"documents": documents(fb), **MASKS}, {"documents": documents(torch), **MASKS}
     q, k, v = ours
-    block_mask = None if mask is None else create_block_mask(masks[0][mask], None, None, q.shape[2], k.shape[2], BLOCK_SIZE=block)
+    B, H = (q.shape[0], q.shape[1]) if mask == "strides" else (None, None)  # the one mask that tells batches and heads apart
+    block_mask = None if mask is None else create_block_mask(masks[0][mask], B, H, q.shape[2], k.shape[2], BLOCK_SIZE=block)
     out, lse = flex_attention(
         q, k, v, mods(fb, captured).get(mod), block_mask, scale, enable_gqa=q.shape[1] != k.shape[1], return_lse=True
     )
@@ -353,3 +356,228 @@ def ones(*shape):
 def test_wrong_arguments_are_refused(call, error, match):
     with pytest.raises(error, match=match):
         call(ones(2, 2, 6, 4), create_block_mask(causal, None, None, 6, 6, BLOCK_SIZE=2))
+
+
+# -- one kernel ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_kernel(monkeypatch):
+    """Small calls go to the kernel as well; the value says what computes a call."""
+    if fb.kernels.backend() == "numpy" or llvm.available() is not None:
+        pytest.skip("nothing is compiled here")
+    monkeypatch.setattr(_fused, "FUSED_FROM", 0)
+    return flex_attention.explain_call
+
+
+LONG = [(2, 4, 37, 8), (2, 4, 41, 8), (2, 4, 41, 8)]
+COMBINED = [
+    ("identity", None), ("distance", "documents"), ("slopes", "causal"), ("soft cap", "window"), ("relative bias", "strides"),
+    ("row of a matrix", None), ("masked", "blind rows"), ("by parts", "documents"), ("steps", "causal"), (None, "documents"),
+]  # fmt: skip
+
+
+def assert_in_one_kernel(explain, mod, mask, shapes, block):
+    q, k, v = operands(*shapes)
+    masks = {"documents": documents(fb), **MASKS}
+    block_mask = None if mask is None else create_block_mask(masks[mask], 2, 4, 37, 41, BLOCK_SIZE=block)
+    said = explain(q, k, v, mods(fb, tables()).get(mod), block_mask)
+    assert said.startswith("one kernel"), said
+
+
+@pytest.mark.parametrize(("mod", "mask"), COMBINED)
+def test_the_kernel_has_the_gradients_of_plain_ops(one_kernel, mod, mask):
+    for block in ((16, 32), (7, 5)):
+        assert_in_one_kernel(one_kernel, mod, mask, LONG, block)
+        for got, want in gradients(mod, mask, LONG, block, captured_too=False):
+            assert same(got, want, 2e-5, 2e-4)
+
+
+@pytest.mark.parametrize(("mod", "mask"), COMBINED)
+def test_the_kernel_has_pytorchs_results(one_kernel, mod, mask):
+    ours = operands(*LONG)
+    captured = tables()
+    masks = {"documents": documents(fb), **MASKS}, {"documents": documents(torch), **MASKS}
+    blocks = (None, None) if mask is None else both_masks(masks[0][mask], masks[1][mask], 2, 4, 37, 41, (16, 32))
+
+    got, lse = flex_attention(*ours, mods(fb, captured).get(mod), blocks[0], return_lse=True)
+    want, their_lse = their_flex.flex_attention(
+        *map(theirs, ours), mods(torch, [theirs(t) for t in captured]).get(mod), blocks[1], return_lse=True
+    )
+
+    assert same(got, want)
+    assert same(lse, their_lse)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_the_kernel_computes_in_other_dtypes(one_kernel, dtype):
+    atol, rtol = {"float64": (1e-11, 1e-10), "float16": (2e-2, 2e-2), "bfloat16": (1e-1, 5e-2)}[dtype]
+    if dtype == "float64":
+        for got, want in gradients("soft cap", "documents", LONG, (16, 32), captured_too=False, dtype=fb.float64):
+            assert same(got, want, atol, rtol)
+        return
+    leaves = [x.requires_grad_() for x in operands(*LONG, dtype=getattr(fb, dtype))]
+    their_leaves = [theirs(x.detach().float()).requires_grad_() for x in leaves]
+    block_mask = create_block_mask(documents(fb), None, None, 37, 41, BLOCK_SIZE=(16, 32))
+    out = flex_attention(*leaves, mods(fb, tables())["soft cap"], block_mask)
+    want, _ = written_out(*their_leaves, lambda s, *_: 3 * torch.tanh(s / 3), documents(torch))
+    out.sin().sum().backward()
+    want.sin().sum().backward()
+
+    assert out.dtype is getattr(fb, dtype)
+    assert same(out, want, atol, rtol)
+    assert all(same(x.grad, y.grad, atol, rtol) for x, y in zip(leaves, their_leaves, strict=True))
+
+
+def test_heads_of_keys_serve_several_heads_of_queries_in_the_kernel(one_kernel):
+    for got, want in gradients("slopes", "documents", [(2, 4, 37, 8), (2, 2, 41, 8), (2, 2, 41, 5)], (16, 32), 0.3, captured_too=False):
+        assert same(got, want, 2e-5, 2e-4)
+
+
+def test_the_kernel_takes_any_strides(one_kernel):
+    q, k, v = (x.transpose(1, 2) for x in operands((1, 37, 2, 8), (1, 41, 2, 8), (1, 41, 2, 8)))
+    block_mask = create_block_mask(causal, None, None, 37, 41, BLOCK_SIZE=16)
+    want, _ = written_out(*map(theirs, (q, k, v)), None, causal)
+
+    assert same(flex_attention(q, k, v, block_mask=block_mask), want)
+    turned = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k, v)]
+    assert same(flex_attention(*turned, block_mask=block_mask), want)
+    wide = k[:1, :1].expand(1, 2, 41, 8)
+    assert same(flex_attention(q, wide, wide), written_out(*map(theirs, (q, wide, wide)), None, None)[0])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.integers(8, 70), seed=st.integers(0, 1000), part=st.sampled_from([0.02, 0.3, 0.9, 1.0]),
+    block=st.tuples(st.integers(1, 50), st.integers(1, 70)),
+)  # fmt: skip
+def test_any_mask_means_the_same_in_the_kernel(rows, seed, part, block):
+    if fb.kernels.backend() == "numpy" or llvm.available() is not None:
+        pytest.skip("nothing is compiled here")
+    q, k, v = (x.requires_grad_() for x in operands((1, 2, rows, 4), (1, 2, 53, 4), (1, 2, 53, 4)))
+    fb.manual_seed(seed)
+    table = (fb.rand(rows, 53) < part) & (fb.rand(rows, 1) < 0.9)
+    block_mask = create_block_mask(lambda b, h, i, j: table[i, j], None, None, rows, 53, BLOCK_SIZE=block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_fused, "FUSED_FROM", 0)
+        assert flex_attention.explain_call(q, k, v, None, block_mask).startswith("one kernel")
+        out, lse = flex_attention(q, k, v, block_mask=block_mask, return_lse=True)
+    want, want_lse = flex.composed(q, k, v, None, block_mask, 0.5)
+
+    assert fb.allclose(out, want, atol=2e-6, rtol=1e-5)
+    assert fb.allclose(lse, want_lse, atol=2e-6, rtol=1e-5)
+    weights = fb.randn(out.shape)
+    got = fb.autograd.grad((out * weights).sum(), (q, k, v))
+    expected = fb.autograd.grad((want * weights).sum(), (q, k, v))
+    assert all(fb.allclose(x, y, atol=1e-5, rtol=1e-4) for x, y in zip(got, expected, strict=True))
+
+
+def test_blocks_that_a_mask_skips_are_not_read(one_kernel):
+    q, k, v = operands((1, 1, 64, 8), (1, 1, 64, 8), (1, 1, 64, 8))
+    block_mask = create_block_mask(causal, None, None, 64, 64, BLOCK_SIZE=32)
+    k[:, :, 32:], v[:, :, 32:] = math.nan, math.nan
+
+    out = flex_attention(q, k, v, block_mask=block_mask)
+
+    assert out[:, :, :32].isfinite().all()
+    assert out[:, :, 32:].isnan().all()
+
+
+def test_bits_do_not_depend_on_threads(one_kernel):
+    def everything(threads):
+        before = fb.get_num_threads()
+        fb.set_num_threads(threads)
+        try:
+            leaves = [x.requires_grad_() for x in operands((1, 2, 150, 16), (1, 2, 300, 16), (1, 2, 300, 16))]
+            block_mask = create_block_mask(documents_of_300, None, None, 150, 300, BLOCK_SIZE=32)
+            out = flex_attention(*leaves, lambda s, b, h, i, j: s - 0.1 * (i - j).abs(), block_mask)
+            out.sin().sum().backward()
+            return [out.detach(), *(x.grad for x in leaves)]
+        finally:
+            fb.set_num_threads(before)
+
+    def documents_of_300(b, h, i, j):
+        return i // 40 == j // 40
+
+    first = everything(1)
+    for threads in (2, 3):
+        assert all(fb.equal(x, y) for x, y in zip(first, everything(threads), strict=True))
+
+
+def test_an_index_that_is_out_of_bounds_is_an_error(one_kernel):
+    q = fb.ones(1, 1, 16, 4)
+    table = fb.arange(16.0)
+
+    wrapped = flex_attention(q, q, q, lambda s, b, h, i, j: s + table[j - 16])
+    assert fb.allclose(wrapped, flex_attention(q, q, q, lambda s, b, h, i, j: s + table[j]))
+    for mod in (lambda s, b, h, i, j: s + table[j + 1], lambda s, b, h, i, j: s + table[i - 17]):
+        assert one_kernel(q, q, q, mod).startswith("one kernel")
+        with pytest.raises(IndexError, match=r"out of bounds.*\(16,\)"):
+            flex_attention(q, q, q, mod)
+
+
+def test_a_captured_tensor_that_changes_before_backward_is_noticed(one_kernel):
+    q, slopes = fb.ones(1, 2, 16, 4, requires_grad=True), fb.ones(2)
+    out = flex_attention(q, q, q, lambda s, b, h, i, j: s * slopes[h])
+    slopes.mul_(2)
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_second_derivatives_of_the_kernel(one_kernel):
+    q = fb.randn(1, 1, 8, 2, dtype=fb.float64, requires_grad=True)
+    block_mask = create_block_mask(causal, None, None, 8, 8, BLOCK_SIZE=4)
+
+    def attention(q):
+        return flex_attention(q, q, q, lambda s, *_: s.tanh(), block_mask, return_lse=True)
+
+    assert one_kernel(q, q, q, lambda s, *_: s.tanh(), block_mask).startswith("one kernel")
+    assert fb.autograd.gradcheck(attention, q)
+    assert fb.autograd.gradgradcheck(attention, q)
+
+
+def test_functions_of_the_same_text_share_a_kernel(one_kernel):
+    q = fb.ones(1, 1, 16, 4)
+
+    def plan(slope):
+        return _fused.plan(q, q, q, lambda s, b, h, i, j: s - slope * (i - j), None, 1.0, None)
+
+    assert plan(0.5).changes == plan(0.5).changes
+    assert plan(0.5).changes != plan(0.25).changes
+
+
+UNTRACEABLE = {
+    "requires grad": lambda table: lambda s, b, h, i, j: s + table.requires_grad_()[i],
+    "is no elementwise op": lambda table: lambda s, b, h, i, j: s + s.sum() * table[i],
+    "writes to a tensor": lambda table: lambda s, b, h, i, j: s.mul(2).add_(1),
+    "takes the part": lambda table: lambda s, b, h, i, j: s + table.reshape(1, -1)[b * 0][2:][3],
+    "does not follow from its arguments": lambda table: lambda s, b, h, i, j: table[0] * 2,
+    "rounds to torch.float16": lambda table: lambda s, b, h, i, j: s.half() + 1,
+}
+
+
+@pytest.mark.parametrize("reason", UNTRACEABLE)
+def test_what_cannot_be_traced_is_composed_and_explained(one_kernel, reason):
+    q, table = operands((1, 1, 40, 4))[0], fb.arange(40.0) / 10
+    mod = UNTRACEABLE[reason](table)
+    said = one_kernel(q, q, q, mod)
+
+    assert said.startswith("composed of plain ops")
+    assert reason in said
+    assert "composed of plain ops" in fb.kernels.explain(flex_attention, q, q, q, mod)
+    assert fb.equal(flex_attention(q, q, q, mod).detach(), flex.composed(q, q, q, mod, None, 0.5)[0].detach())
+
+
+def test_explain_says_what_was_made_of_a_function(one_kernel):
+    q = fb.ones(1, 1, 16, 4)
+    said = fb.kernels.explain("nn.attention.flex_attention.flex_attention", q, q, q, lambda s, b, h, i, j: s - (i - j).abs())
+
+    assert "one kernel, which skips blocks" in said
+    assert "flex_block" in said
+
+
+def test_small_calls_are_composed():
+    q = fb.ones(1, 1, 16, 4)
+
+    assert "256 scores; the kernel pays from" in flex_attention.explain_call(q, q, q)

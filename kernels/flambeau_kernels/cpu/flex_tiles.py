@@ -14,7 +14,6 @@ al. 2024, "Flex Attention: A Programming Model for Generating Optimized Attentio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +32,19 @@ from flambeau_kernels.cpu.attention_tiles import (
     write_row,
 )
 from flambeau_kernels.cpu.lanes import clear, multiply, zero_lanes
-from flambeau_kernels.engine.language import apart, broadcast, int64, kernel, lane_sum, lanes, load, local, rolled, store, widened
+from flambeau_kernels.engine.language import (
+    apart,
+    broadcast,
+    int64,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    local,
+    rolled,
+    store,
+    widened,
+)
 from flambeau_kernels.vocabulary import fma, log, where
 
 __all__ = ["Changes", "Lists", "flex", "flex_grad", "whole"]
@@ -116,7 +127,8 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
             fully = min(int64(full_counts[full_at]), full_columns)
             for n in range(listed + fully):
                 seen_whole = n >= listed
-                place = int64(full_indices[full_at * full_columns + (n - listed)]) if seen_whole else int64(indices[at * columns + n])
+                full_place = full_at * full_columns + (n - listed)
+                place = int64(full_indices[full_place]) if seen_whole else int64(indices[at * columns + n])
                 begin = place * kv_block if place >= 0 else keys
                 end = min(keys, begin + kv_block)
                 for key in range(begin, end, KEYS):
@@ -217,7 +229,8 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     fully = min(int64(full_counts[full_at]), full_columns)
                     for n in range(listed + fully):
                         seen_whole = n >= listed
-                        place = int64(full_indices[full_at * full_columns + (n - listed)]) if seen_whole else int64(indices[at * columns + n])
+                        full_place = full_at * full_columns + (n - listed)
+                        place = int64(full_indices[full_place]) if seen_whole else int64(indices[at * columns + n])
                         block_begin = place * kv_block if place >= 0 else keys
                         begin = max(part_begin, block_begin)
                         end = min(part_end, block_begin + kv_block)

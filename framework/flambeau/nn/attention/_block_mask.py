@@ -67,7 +67,7 @@ def and_masks(*mask_mods: MaskMod) -> MaskMod:
     return and_mask
 
 
-def each_place(mod: Callable[..., Tensor], sizes: tuple[int, int, int, int], device: Any, score: Tensor | None = None) -> Tensor:
+def each_place(mod: Callable[..., Tensor], sizes: tuple[int, ...], device: Any, score: Tensor | None = None) -> Tensor:
     """`mod` at each place ``(b, h, q, kv)`` of `sizes`, as ``(B, H, L, S)``, with the score there as its first argument if given."""
     first = () if score is None else (0,)
     for place in reversed(range(4)):
@@ -226,15 +226,16 @@ class BlockMask:
             raise RuntimeError(f"BlockMask must have at least 2 dimensions, kv_indices has shape {tuple(kv_indices.shape)}")
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
             raise AssertionError("BlockMask: full_kv_num_blocks and full_kv_indices must be both provided or omitted")
-        others: tuple[Any, ...] = (None, None, None, None)
+        q_counts = q_indices = full_q_counts = full_q_indices = None
         if compute_q_blocks:
-            others = (*_transposed(kv_num_blocks, kv_indices), *_transposed(full_kv_num_blocks, full_kv_indices))
+            q_counts, q_indices = _transposed(kv_num_blocks, kv_indices)
+            full_q_counts, full_q_indices = _transposed(full_kv_num_blocks, full_kv_indices)
         block = _pair(BLOCK_SIZE)
         if seq_lengths is None:
             seq_lengths = (kv_indices.shape[-2] * block[0], kv_indices.shape[-1] * block[1])
         return cls(
-            seq_lengths, kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, *others, block,
-            noop_mask if mask_mod is None else mask_mod,
+            seq_lengths, kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, q_counts, q_indices, full_q_counts,
+            full_q_indices, block, noop_mask if mask_mod is None else mask_mod,
         )  # fmt: skip
 
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
@@ -269,8 +270,9 @@ class BlockMask:
 
     def to(self, device: Any) -> BlockMask:
         """The mask with its lists on `device`; tensors that `mask_mod` captured stay where they are."""
-        seq_lengths, *tensors, block, mask_mod = self.as_tuple(flatten=False)
-        return type(self)(seq_lengths, *[None if t is None else t.to(device) for t in tensors], block, mask_mod)
+        moved: dict[str, Any] = {name: getattr(self, name) for name in _TENSORS}
+        moved = {name: None if t is None else t.to(device) for name, t in moved.items()}
+        return type(self)(self.seq_lengths, BLOCK_SIZE=self.BLOCK_SIZE, mask_mod=self.mask_mod, **moved)
 
     def __getitem__(self, index: Any) -> BlockMask:
         """The mask of some batches, heads and blocks of queries; a number keeps its dimension, and `mask_mod` is to be set anew."""
@@ -292,9 +294,11 @@ class BlockMask:
                 return None, None
             return _listed(_unlisted(counts, indices)[..., :rows, :columns])
 
+        counts, indices = part(self.kv_num_blocks, self.kv_indices)
+        full_counts, full_indices = part(self.full_kv_num_blocks, self.full_kv_indices)
         return type(self).from_kv_blocks(
-            *part(self.kv_num_blocks, self.kv_indices), *part(self.full_kv_num_blocks, self.full_kv_indices), self.BLOCK_SIZE,
-            self.mask_mod, (new_q_len, new_kv_len), self.q_indices is not None,
+            counts, indices, full_counts, full_indices, self.BLOCK_SIZE, self.mask_mod, (new_q_len, new_kv_len),
+            self.q_indices is not None,
         )  # fmt: skip
 
     def to_string(self, grid_size: int | tuple[int, int] = (20, 20), limit: int = 4) -> str:
@@ -369,8 +373,10 @@ def create_block_mask(
     padded = fb.nn.functional.pad(mask, (0, columns * kv_block - KV_LEN, 0, rows * q_block - Q_LEN))
     blocks = padded.reshape(*mask.shape[:2], rows, q_block, columns, kv_block).to(fb.int32).sum((3, 5))
     full = blocks == q_block * kv_block
+    counts, indices = _listed((blocks > 0) & ~full)
+    full_counts, full_indices = _listed(full)
     return BlockMask.from_kv_blocks(
-        *_listed((blocks > 0) & ~full), *_listed(full), BLOCK_SIZE=(q_block, kv_block), mask_mod=mask_mod, seq_lengths=(Q_LEN, KV_LEN)
+        counts, indices, full_counts, full_indices, (q_block, kv_block), mask_mod, seq_lengths=(Q_LEN, KV_LEN)
     )
 
 

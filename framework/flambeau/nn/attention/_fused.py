@@ -46,7 +46,7 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
 
     Raises: Unfused where plain ops are to compute it, with the reason.
     """
-    arrays = [x._a if type(x) in (Tensor, fb.nn.Parameter) else None for x in (query, key, value)]
+    arrays: Any = [x._a if type(x) in (Tensor, fb.nn.Parameter) else None for x in (query, key, value)]
     if _state.interpreted():
         raise Unfused("a transform, a mode or autocast watches the ops of this call")
     if any(a.__class__ is not ndarray for a in arrays):

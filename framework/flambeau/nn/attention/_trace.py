@@ -89,7 +89,7 @@ class _Tracer(_interpreters.Interpreter):
         self.tensors: list[Tensor] = []
         self.places: list[int] = []
         self.numbers: list[int] = [0]
-        self.slots: dict[Any, str] = {}
+        self.loaded: dict[Any, Value] = {}
         self.checks = False
 
     # -- what functions are given
@@ -151,7 +151,8 @@ class _Tracer(_interpreters.Interpreter):
         of_score = result.is_floating_point and any(isinstance(v, Value) and v.of_score for v in values)
         kind = self.kind_of(compute)
         # A whole exponent is a product of few factors only where it stays a number.
-        operands = [repr(v) if op.name == "pow" and k == 1 and not isinstance(v, Value) else self.as_kind(v, kind) for k, v in enumerate(given)]
+        as_it_is = [op.name == "pow" and k == 1 and not isinstance(v, Value) for k, v in enumerate(given)]
+        operands = [_number(v) if plain else self.as_kind(v, kind) for v, plain in zip(given, as_it_is, strict=True)]
         text = f"{self.kind_of(result)}({self.formula(formula)}({', '.join(operands)}))"
         return self.add(text, result, of_score, op, tuple(values))
 
@@ -263,7 +264,7 @@ class _Tracer(_interpreters.Interpreter):
             raise Untraceable("the function reads a tensor that requires grad, whose gradient plain ops compute")
         self.check_dtype(tensor.dtype, "a tensor that the function reads")
         key = (id(array), array.strides, array.__array_interface__["data"][0], tuple(part.indices))
-        found = self.slots.get(key)
+        found = self.loaded.get(key)
         if found is not None:
             return found
         k = len(self.tensors)
@@ -276,7 +277,7 @@ class _Tracer(_interpreters.Interpreter):
         kind = self.kind_of(tensor.dtype)
         value = Value(f"x{len(self.steps)}", tensor.dtype)
         self.steps.append(Step(value, f"{kind}(p{k}[{' + '.join(terms) or '0'}])"))
-        self.slots[key] = value
+        self.loaded[key] = value
         return value
 
     def term(self, k: int, d: int, index: Any, size: int, step: int) -> list[str]:
