@@ -117,7 +117,7 @@ _HOME = {
     "sym_float": "_symbolic", "sym_not": "_symbolic", "sym_max": "_symbolic", "sym_min": "_symbolic", "sym_ite": "_symbolic",
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     "sym_sum": "_symbolic", "SymInt": "_symbolic", "SymFloat": "_symbolic", "SymBool": "_symbolic", "sym_sqrt": "_symbolic",
-    "OutOfMemoryError": "_errors", "AcceleratorError": "_errors",
+    "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
 }  # fmt: skip
 
 
