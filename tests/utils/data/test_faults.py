@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -139,8 +140,38 @@ def test_threads_end_with_the_pass_or_the_loader(persistent):
     next(iter(loader))
     del loader
     gc.collect()
+    deadline = time.monotonic() + 5
+    while count() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
     assert count() == 0
+
+
+FINALIZERS = """
+import gc, threading
+from flambeau.utils.data._utils import threads
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        threading.Thread(target=int).start()
+
+gc.set_threshold(1, 1, 1)
+for _ in range(200):
+    Cycle()
+    threads._current_frames()
+print("done")
+"""
+
+
+def test_asking_where_threads_are_runs_no_finalizer():
+    # Python holds the lock of its list of threads meanwhile, and a finalizer that starts a thread waits for it.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, "-c", FINALIZERS], env=environment, capture_output=True, text=True, timeout=20)
+
+    assert done.stdout == "done\n"
 
 
 def test_threads_pass_exceptions_on_with_their_traceback():

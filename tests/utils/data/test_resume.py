@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import random
 import sys
@@ -23,6 +24,13 @@ from flambeau.utils.data import (
 from flambeau.utils.data._utils import random_states
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
+
+
+@pytest.fixture(autouse=True)
+def no_workers_left():
+    yield
+    # A loader with persistent workers and its iterator hold each other.
+    gc.collect()
 
 
 def noise():

@@ -528,7 +528,7 @@ class _WorkerIterator(_Iterator):
 
         self._pool: Any = Pool(self._loader, self._base_seed)
         # Runs when the iterator is collected and at the end of the program.
-        self._finalizer = weakref.finalize(self, self._pool.close)
+        self._finalizer = weakref.finalize(self, self._pool.drop)
 
     def restart(self) -> None:
         """Begin another pass with the same workers; what is still on its way from the last one is dropped."""
@@ -673,7 +673,7 @@ class _WorkerIterator(_Iterator):
 
     def _finish(self) -> None:
         if not self._loader.persistent_workers:
-            self._finalizer()
+            self._pool.close()
 
     def _abandon(self) -> None:
         self._pool.close(patience=0.0)

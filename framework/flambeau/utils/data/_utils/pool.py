@@ -140,6 +140,10 @@ class WorkerPool:
                     getattr(process, end)()
             self._join(_SHORT_PATIENCE if end == "terminate" else _PATIENCE)
 
+    def drop(self) -> None:
+        """`close`, for the collector."""
+        self.close()
+
     def _join(self, patience: float) -> None:
         deadline = time.monotonic() + patience
         for process in self._processes:

@@ -5,6 +5,7 @@ They help where fetching waits (for files, for the network) or computes outside 
 
 from __future__ import annotations
 
+import gc
 import queue
 import sys
 import threading
@@ -67,22 +68,36 @@ class ThreadPool:
         return head, lambda: answer
 
     def _where_they_hang(self, workers: set[int]) -> str:
-        frames, text = sys._current_frames(), ""
+        frames, text = _current_frames(), ""
         for worker in sorted(workers):
             frame = frames.get(self._threads[worker].ident or 0)
             if frame is not None:
                 text += f"\nDataLoader worker {worker} was here:\n{''.join(traceback.format_stack(frame))}"
         return text
 
-    def close(self, patience: float = _PATIENCE) -> None:
-        """Tell all threads to stop, and wait `patience` seconds at most; one that hangs ends when what it waits for does."""
+    def drop(self) -> None:
+        """Tell all threads to stop. Does not wait, so that the collector may call it wherever the program is."""
         for inbox in self._inboxes:
             inbox.stop()
+
+    def close(self, patience: float = _PATIENCE) -> None:
+        """`drop`, and wait `patience` seconds at most; a thread that hangs ends when what it waits for does."""
+        self.drop()
         deadline = time.monotonic() + patience
         for thread in self._threads:
-            # The collector may run this in a worker itself.
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _current_frames() -> dict[int, Any]:
+    """By the id of each thread, where it is."""
+    # Python holds the lock of its list of threads meanwhile: no finalizer may run that starts or ends one.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Inbox:
