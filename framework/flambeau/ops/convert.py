@@ -110,7 +110,7 @@ def _to_copy(a, dtype, place, format):
         warn_once("Casting complex values to real discards the imaginary part")
     if place is not None and place.type == "meta":
         return MetaArray(a.shape, target, arranged_strides(a, target.itemsize, format))
-    if place is not None and place.type == "cuda":
+    if place is not None and place.type != "cpu":
         from ..cuda import to_device
 
         return to_device(kernels.cast(a, target), place)
