@@ -521,6 +521,8 @@ def chunk(input, chunks, dim=0):
     chunks = need_int("chunk", "chunks", chunks)
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    if chunks >= 1 << 63:
+        raise ValueError(f"chunk(): Overflow when unpacking long long: 'chunks' is 2**63 or more: {chunks}")
     n = input.shape[dim]
     size = -(-n // chunks)
     return split(input, [0] * chunks, dim) if size == 0 else split(input, size, dim)

@@ -549,6 +549,7 @@ def _update_running(
         )
     if keep.mean is None or count == 0:
         return
+    momentum = float(momentum)
     unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan
     for running, found in ((running_mean, keep.mean), (running_var, unbiased)):
         if running is not None:
@@ -559,6 +560,8 @@ def _update_running(
 
 
 def _check_momentum(name: str, momentum: Any) -> None:
+    if isinstance(momentum, Tensor) and (momentum.ndim or momentum.requires_grad):
+        raise TypeError(f"{name}(): argument 'momentum' must be float, not Tensor")
     if not hasattr(momentum, "__float__"):
         raise TypeError(
             f"{name}(): argument 'momentum' must be float, not {type(momentum).__name__}; for the plain average over "

@@ -323,6 +323,8 @@ def _lp_pool(
     kernel = as_ints(op, "kernel_size", kernel_size, n)
     windows = _windows(op, input, kernel, stride, 0, 1, ceil_mode, n)
     total = window_mean(input**norm_type, windows, True, None)
+    if not norm_type:
+        raise ZeroDivisionError(f"{op}: norm_type is {norm_type}, and the root of that order is taken")
     return (total.sign() * relu(total.abs()) * prod(kernel)) ** (1.0 / norm_type)
 
 
@@ -339,6 +341,8 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     >>> F.lp_pool1d(fb.tensor([[3.0, 4.0, 6.0, 8.0]]), 2, 2)
     tensor([[ 5., 10.]])
     """
+    if isinstance(kernel_size, (tuple, list)):
+        raise TypeError(f"lp_pool1d(): argument 'kernel_size' must be int, not {type(kernel_size).__name__}")
     return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 

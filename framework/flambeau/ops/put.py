@@ -151,6 +151,8 @@ def unravel_index(indices, shape):
     sizes = (shape,) if isinstance(shape, int) else shape
     if isinstance(sizes, str) or not all(isinstance(n, (int, np.integer)) for n in sizes):
         raise TypeError(f"unravel_index: expected 'shape' sequence to only contain ints, but got {shape!r}")
+    if any(n >= 1 << 63 for n in sizes):
+        raise ValueError(f"unravel_index: Overflow when unpacking long long: sizes are below 2**63, got {tuple(sizes)}")
     if any(n < 0 for n in sizes):
         raise ValueError(f"unravel_index: 'shape' cannot have negative values, but got {tuple(sizes)}")
     indices = indices.to(dtypes.int64)

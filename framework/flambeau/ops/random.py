@@ -29,6 +29,7 @@ from ._spec import (
     check_writable,
     composite,
     host_only,
+    need_int,
     need_number,
     out_of_shape,
     refuse,
@@ -669,6 +670,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     tensor([1, 1, 1])
     """
     host_only("multinomial", input)
+    num_samples = need_int("multinomial", "num_samples", num_samples)
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dtypes.scalar_type(input.dtype)}")
     if input.is_meta:

@@ -310,7 +310,7 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         return tuple(int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     factors = tuple(float(x) for x in each)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     for f in factors:
-        if not abs(f) < _MOST / max(input.shape[2:], default=1):
+        if not abs(f) < _MOST / max(*input.shape[2:], 1, 1):
             raise RuntimeError(f"{op}: value cannot be converted to type int64_t without overflow: scale_factor {f}")
     return tuple(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)), factors
 
@@ -424,10 +424,14 @@ def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, an
         raise NotImplementedError(
             f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
+    each = _axis_map if max(sizes) <= _MOST_KEPT else _axis_map.__wrapped__
     return tuple(
-        _axis_map(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
+        each(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
         for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
     )
+
+
+_MOST_KEPT = 1 << 16                                  # elements along an axis whose map is kept
 
 
 @functools.lru_cache(maxsize=64)  # tables are as costly as a small image
