@@ -71,7 +71,8 @@ def scope(lib: Any) -> dict[str, Any]:
 
     def tamper(seed: int, *given: Any) -> None:
         """Overwrite the integers and truth values among `given` in their memory, where autograd does not see it."""
-        alone()
+        if lib.__name__ != "flambeau":
+            raise RuntimeError(UNSAFE)
         draws = np.random.RandomState(seed)
         for value in given:
             if isinstance(value, (tuple, list)):
@@ -88,12 +89,7 @@ def scope(lib: Any) -> dict[str, Any]:
                 elif memory.flags.writeable:
                     memory[...] = 77
 
-    def alone() -> None:
-        """End a program in PyTorch before it does anything."""
-        if lib.__name__ != "flambeau":
-            raise RuntimeError(UNSAFE)
-
-    return {"alone": alone, "rand": rand, "ints": ints, "backward": backward, "tamper": tamper}
+    return {"rand": rand, "ints": ints, "backward": backward, "tamper": tamper}
 
 
 def _special(values: np.ndarray, special: str, draws: Any) -> np.ndarray:

@@ -72,7 +72,6 @@ from .instancenorm import (
     LazyInstanceNorm3d,
 )
 from .linear import Bilinear, Identity, LazyLinear, Linear
-from .linear_cross_entropy import LinearCrossEntropyLoss, LinearCrossEntropyOptions
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -238,8 +237,6 @@ __all__ = [
     "LazyLinear",
     "LeakyReLU",
     "Linear",
-    "LinearCrossEntropyLoss",
-    "LinearCrossEntropyOptions",
     "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .data_parallel import DataParallel, data_parallel
-from .parallel_apply import parallel_apply
-from .replicate import replicate
-from .scatter_gather import gather, scatter
 
-__all__ = ["DataParallel", "data_parallel", "gather", "parallel_apply", "replicate", "scatter"]
+__all__ = ["DataParallel", "data_parallel"]
 
 
 def __getattr__(name: str) -> Any:
