@@ -182,3 +182,10 @@ def test_devices_are_parsed_and_compared(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize("kind", ["mps", "xpu", "hpu", "xla"])
+def test_devices_without_kernels_are_refused_and_not_taken_for_the_cpu(kind):
+    for make in (lambda: fb.ones(1).to(kind), lambda: fb.ones(1, device=kind), lambda: fb.nn.Linear(1, 1).to(kind)):
+        with pytest.raises(RuntimeError, match=f"no support for {kind} devices"):
+            make()

@@ -6,6 +6,7 @@ and our own Python only.
 
 from __future__ import annotations
 
+import os as _os
 import warnings as _warnings
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ _SUBMODULES = (
     "mtia", "accelerator", "library", "monitor", "quasirandom", "return_types", "swap", "storage", "types", "signal", "safetensors",
     "kernels",
     "_utils", "_tensor", "torch_version", "functional", "__config__", "_higher_order_ops", "warmup",
-    "_C", "_VF", "_dynamo", "_inductor", "_jit_internal", "_ops", "_tensor_str",
+    "__future__", "_logging", "_C", "_VF", "_dynamo", "_inductor", "_jit_internal", "_ops", "_tensor_str",
 )  # fmt: skip
 _NUMBERS = {"newaxis": None, "pi": 3.141592653589793, "e": 2.718281828459045, "inf": 1e400, "nan": 1e400 - 1e400}
 _HOME = {
@@ -117,7 +118,8 @@ _HOME = {
     "sym_float": "_symbolic", "sym_not": "_symbolic", "sym_max": "_symbolic", "sym_min": "_symbolic", "sym_ite": "_symbolic",
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     "sym_sum": "_symbolic", "SymInt": "_symbolic", "SymFloat": "_symbolic", "SymBool": "_symbolic", "sym_sqrt": "_symbolic",
-    "OutOfMemoryError": "_errors", "AcceleratorError": "_errors",
+    "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
+    "_register_device_module": "_settings",
 }  # fmt: skip
 
 
@@ -195,13 +197,15 @@ def _star() -> list[str]:
 def __dir__() -> list[str]:
     from .ops import _derive
 
-    return sorted({*globals(), *_SUBMODULES, *_HOME, *_derive.function_names("")} - {"_warnings"})
+    return sorted({*globals(), *_SUBMODULES, *_HOME, *_derive.function_names("")} - {"_os", "_warnings"})
 
 
 from .ops import install_operators as _install_operators  # noqa: E402  # below the names it may ask for
 from .ops.create import tensor  # noqa: E402  # takes the name from the module of the same name
 
 _install_operators()
+if _os.environ.get("TORCH_LOGS"):
+    from . import _logging  # noqa: F401  # which reads it
 
 __all__ = [
     "Size", "Tensor", "bfloat16", "bool", "can_cast", "cdouble", "cfloat", "chalf", "channels_last", "channels_last_3d",

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import functools
 import struct
-import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from flambeau_kernels.cpu.checksum import crc32
 
 __all__ = ["ALIGNMENT", "ArchiveReader", "ArchiveWriter", "Record", "looks_like_archive", "read_into"]
 
@@ -63,7 +64,7 @@ class ArchiveWriter:
     def add(self, name: str, data: Any) -> None:
         """Write `data` (bytes or a contiguous buffer) as the record `folder/name`."""
         data = memoryview(data).cast("B")
-        crc = zlib.crc32(data) if self._compute_crc else 0
+        crc = crc32(data) if self._compute_crc else 0
         record = Record(f"{self._folder}/{name}", self._at, 0, data.nbytes, crc)
         self._write(_local_header(record))
         self._write(data)
@@ -190,7 +191,7 @@ class ArchiveReader:
         view = data.data
         self._read_into(record.start, view)
         # Writers may leave the checksum out, as 0. Few real checksums are 0, so few errors go unseen by this.
-        if record.crc and (found := zlib.crc32(view)) != record.crc:
+        if record.crc and (found := crc32(view)) != record.crc:
             raise RuntimeError(
                 f"load: record {record.name} has CRC-32 {found:#010x} where the archive says "
                 f"{record.crc:#010x}; the file is damaged"

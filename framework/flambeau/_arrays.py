@@ -159,7 +159,10 @@ def restride(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offse
 
         return over(buffer, dtype, shape, strides, offset)
     if 0 in shape:
-        return np.asarray(_Place(shape, strides, offset, buffer, dtype.itemsize)).view(dtype)
+        try:
+            return np.asarray(_Place(shape, strides, offset, buffer, dtype.itemsize)).view(dtype)
+        except (ValueError, OverflowError):           # numpy has no room for the sizes, whether there is an element or not
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}: no array can be that large") from None
     return np.ndarray(shape, dtype, buffer, offset, strides)
 
 
@@ -176,41 +179,58 @@ class _Place:
 
 def empty_like_layout(shape: tuple[int, ...], dtype: np.dtype, arrays: Any) -> Any:
     """An allocated output for an elementwise op: dimensions lie in memory in the order the inputs' do."""
-    full = [a for a in arrays if a.shape == shape]
-    if not full or all(is_c_contiguous(a) for a in full) or len(shape) < 2:
+    if len(shape) < 2 or all(_says_rows(a, shape) for a in arrays):
         return np.empty(shape, dtype)
-    return strided_empty(shape, dtype, permutation(shape, full))
+    return strided_empty(shape, dtype, permutation(shape, arrays))
 
 
 def like_strides(shape: tuple[int, ...], step: int, arrays: Any) -> tuple[int, ...]:
     """The byte strides of `empty_like_layout`, nothing allocated."""
-    full = [a for a in arrays if a.shape == shape]
-    if not full or all(is_c_contiguous(a) for a in full) or len(shape) < 2:
+    if len(shape) < 2 or all(_says_rows(a, shape) for a in arrays):
         return contiguous_strides(shape, step)
-    return strides_in(shape, step, permutation(shape, full))
+    return strides_in(shape, step, permutation(shape, arrays))
+
+
+def _says_rows(a: Any, shape: tuple[int, ...]) -> bool:
+    """Whether `a` leaves a result of `shape` in row-major order; of others the strides of dimensions of size 1 count too."""
+    return a.ndim < 2 or a.shape == shape and is_c_contiguous(a)
 
 
 def permutation(shape: tuple[int, ...], arrays: Any) -> list[int]:
-    """Dimensions from the slowest to the fastest, by the strides of the first array that tells them apart."""
-    order: list[int] = []
-    for d, n in enumerate(shape):
-        at = len(order)
-        while n != 1 and at > 0 and _goes_before(d, order[at - 1], arrays):
-            at -= 1
-        if n != 1:
-            order.insert(at, d)
-    # Dimensions of size 1 do not matter; each is put around the one that follows it.
-    for d in reversed(range(len(shape))):
-        if shape[d] == 1:
-            order.insert(order.index(d + 1) if d + 1 < len(shape) else len(order), d)
-    return order
+    """Dimensions from the slowest to the fastest, by the strides of the first array that tells them apart.
+
+    Each dimension changes places with those before it that have larger strides, up to one that has a smaller one; those that
+    nothing tells apart from it stay where they are. `lay_out` of `engine/direct_layout.py` does the same.
+    """
+    ndim = len(shape)
+    strides = [_broadcast_strides(a, shape) for a in arrays]
+    order = list(range(ndim - 1, -1, -1))             # from the fastest
+    for i in range(1, ndim):
+        at = i
+        for before in range(i - 1, -1, -1):
+            which = _slower(order[before], order[at], shape, strides)
+            if which < 0:
+                break
+            if which:
+                order[before], order[at] = order[at], order[before]
+                at = before
+    return order[::-1]
 
 
-def _goes_before(d: int, e: int, arrays: Any) -> bool:
-    for a in arrays:
-        if a.strides[d] != a.strides[e] and a.strides[d] and a.strides[e]:
-            return a.strides[d] > a.strides[e]
-    return False
+def _broadcast_strides(a: Any, shape: tuple[int, ...]) -> list[int]:
+    new = len(shape) - a.ndim
+    return [0] * new + [s if m == n else 0 for s, m, n in zip(a.strides, a.shape, shape[new:], strict=True)]
+
+
+def _slower(d: int, e: int, shape: tuple[int, ...], strides: list[list[int]]) -> int:
+    """1 if the steps along `d` are the larger ones, -1 if those along `e` are, 0 where nothing tells."""
+    for s in strides:
+        if s[d] and s[e]:
+            if s[d] != s[e]:
+                return 1 if s[d] > s[e] else -1
+            if shape[d] > shape[e]:
+                return 1
+    return 0
 
 
 def strided_empty(shape: tuple[int, ...], dtype: np.dtype, order: list[int]) -> Any:

@@ -27,6 +27,10 @@ class Interpreter:
         """The result of `op`, NotImplemented, or DECOMPOSE; a call in place has its target in `out` too."""
         return NotImplemented
 
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator that a program has defined (`flambeau.library`), or NotImplemented; arguments are bound."""
+        return NotImplemented
+
     def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The result of a composition that reads values, which a batch does not have; or NotImplemented."""
         return NotImplemented

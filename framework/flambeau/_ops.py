@@ -16,13 +16,35 @@ from typing import Any
 
 from . import _missing
 
-__all__ = ["HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "ops", "register"]
+__all__ = [
+    "DeclaredOperator", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "has_namespace", "ops", "register",
+    "unregister",
+]  # fmt: skip
 
 _REDUCTIONS = ("none", "mean", "sum")  # as operators number them
 
 
 class OperatorBase:
     """What operators of all kinds have in common."""
+
+
+class DeclaredOperator:
+    """What `flambeau.library` registers: an operator that has a schema and says itself how calls are answered."""
+
+    schema: Any
+    tags: list[Any]
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call of the overload `func`."""
+        raise NotImplementedError
+
+    def choose(self, func: Any, operators: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call of the packet `func`, by the first of its operators that takes the arguments."""
+        raise NotImplementedError
+
+    def redispatch(self, keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that a kernel goes on with."""
+        raise NotImplementedError
 
 
 class HigherOrderOperator(OperatorBase):
@@ -39,7 +61,24 @@ class OpOverload(OperatorBase):
         self._packet, self._overloadname = packet, overload
         self.__name__ = f"{packet.__name__}.{overload}"
         self.__qualname__, self.__module__ = self.__name__, f"torch.ops.{packet._namespace}"
-        self.tags: list[Any] = []
+
+    @property
+    def _operator(self) -> DeclaredOperator | None:
+        found = self._packet._functions.get(self._overloadname)
+        return found if isinstance(found, DeclaredOperator) else None
+
+    @property
+    def tags(self) -> list[Any]:
+        """The `torch.Tag`s it was defined with."""
+        operator = self._operator
+        return [] if operator is None else operator.tags
+
+    @property
+    def _schema(self) -> Any:
+        operator = self._operator
+        if operator is None:
+            raise AttributeError(f"{self} has no schema: only operators that programs define have one", name="_schema", obj=self)
+        return operator.schema
 
     @property
     def overloadpacket(self) -> OpOverloadPacket:
@@ -61,7 +100,17 @@ class OpOverload(OperatorBase):
         return plain if self._overloadname == "default" else f"{plain}.{self._overloadname}"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        operator = self._operator
+        if operator is not None:
+            return operator.call(self, args, kwargs)
         return self._packet._call(self._overloadname, args, kwargs)
+
+    def redispatch(self, keyset: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Go on with a call from a kernel that was registered `with_keyset`. Raises: NotImplementedError for built-in operators."""
+        operator = self._operator
+        if operator is None:
+            raise _missing.not_built("ops.OpOverload.redispatch", f"call {self} itself")
+        return operator.redispatch(keyset, args, kwargs)
 
     def __str__(self) -> str:
         return f"{self._packet._namespace}.{self.__name__}"
@@ -99,6 +148,9 @@ class OpOverloadPacket(OperatorBase):
         return made
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        operators = [f for f in self._functions.values() if isinstance(f, DeclaredOperator)]
+        if operators:
+            return operators[0].choose(self, operators, args, kwargs)
         return self._call(None, args, kwargs)
 
     def _call(self, overload: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -188,7 +240,13 @@ class _Ops(ModuleType):
 ops = _Ops()
 
 
-def register(namespace: str, name: str, function: Callable[..., Any], overload: str = "default") -> OpOverload:
+def has_namespace(name: str) -> bool:
+    """Whether an operator is registered in the namespace `name`."""
+    found = ops.__dict__.get(name)
+    return isinstance(found, _OpNamespace) and bool(found._registered)
+
+
+def register(namespace: str, name: str, function: Callable[..., Any] | DeclaredOperator, overload: str = "default") -> OpOverload:
     """Make `function` the operator ``ops.<namespace>.<name>.<overload>``. Returns: the operator.
 
     Raises: RuntimeError if it has one already.
@@ -203,6 +261,20 @@ def register(namespace: str, name: str, function: Callable[..., Any], overload: 
         packet._overloads = (*packet._overloads, overload)
         packet._functions = functions
     return getattr(getattr(place, name), overload)
+
+
+def unregister(namespace: str, name: str, overload: str) -> None:
+    """Take back what `register` has registered."""
+    place = getattr(ops, namespace)
+    functions = place._registered[name]
+    del functions[overload]
+    packet = place.__dict__.get(name)
+    if packet is not None:
+        packet._overloads = tuple([o for o in packet._overloads if o != overload])
+        packet.__dict__.pop(overload, None)
+    if not functions:
+        del place._registered[name]
+        place.__dict__.pop(name, None)
 
 
 def _by_name(namespace: str, name: str, overload: str | None) -> Any:

@@ -239,6 +239,13 @@ def _assert(condition: Any, message: str) -> None:
         raise AssertionError(message)
 
 
+def _register_device_module(device_type: str, module: Any) -> None:
+    """See `utils.backend_registration.register_device_module`."""
+    from .utils.backend_registration import register_device_module
+
+    register_device_module(device_type, module)
+
+
 def get_device_module(device: Any = None) -> Any:
     """The module of a kind of device, ``flambeau.cpu`` and the like; that of the accelerator, or the CPU's, by default."""
     from importlib import import_module
@@ -252,7 +259,8 @@ def get_device_module(device: Any = None) -> Any:
     kind = devices.device(device).type
     if kind == "meta":
         raise RuntimeError("Device 'meta' does not have a corresponding module registered as 'torch.meta'.")
-    return import_module(f".{kind}", __package__)
+    registered = vars(import_module(__package__)).get(kind)  # pyright: ignore[reportArgumentType]  # this module is in a package
+    return import_module(f".{kind}", __package__) if registered is None else registered
 
 
 def from_file(filename: str, shared: bool = False, size: int = 0, *, dtype: Any = None, **options: Any) -> Tensor:

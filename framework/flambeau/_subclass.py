@@ -122,16 +122,19 @@ def install_functions() -> None:
 
 
 def _asking_function(fn: Any) -> Any:
+    from .ops import _dispatch
+
+    plain = _dispatch.SINGLE.issuperset
+
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
         if not _state.INTERPRETED:
             return fn(*args, **kwargs)
-        from .ops import _dispatch
-
-        classes = _dispatch.overriding_classes((*args, *kwargs.values()))
-        if classes or _local.calls.modes:
-            # Handlers know the function by its public name, which now means this one.
-            return _dispatch.dispatch_torch_function(asking, classes, args, kwargs)
+        if _local.calls.modes or not (plain(map(type, args)) and plain(map(type, kwargs.values()))):
+            classes = _dispatch.overriding_classes((*args, *kwargs.values()))
+            if classes or _local.calls.modes:
+                # Handlers know the function by its public name, which now means this one.
+                return _dispatch.dispatch_torch_function(asking, classes, args, kwargs)
         return fn(*args, **kwargs)
 
     asking.__module__, asking.__qualname__ = "flambeau", fn.__name__  # where it is found from here on

@@ -97,7 +97,7 @@ class _TorchPickler(_Pickler):
         return NotImplemented
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
-        known = obj if isinstance(obj, _Name) else _torch_name(obj)
+        known = obj if isinstance(obj, _Name) else self.name_of(obj)
         if known is None:
             super().save_global(obj, name)
             return
@@ -108,6 +108,10 @@ class _TorchPickler(_Pickler):
         else:
             self.write(pickle.GLOBAL + f"{known.module}\n{known.name}\n".encode())
         self.memoize(obj)
+
+    def name_of(self, obj: Any) -> _Name | None:
+        """What PyTorch calls the global `obj`; None for what keeps its own name."""
+        return _torch_name(obj)
 
     def _tensor(self, tensor: Any) -> Any:
         function, args = self._plain_tensor(tensor)

@@ -9,6 +9,26 @@ _TYPES = frozenset(
      "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone"]
 )
 
+_renamed: dict[str, str] = {}  # ``privateuseone`` by the name that a third party has given it
+
+
+def private_name() -> str:
+    """What the kind of device ``privateuseone`` is called."""
+    return _renamed.get("privateuseone", "privateuseone")
+
+
+def rename_private(name: str) -> None:
+    """Call the kind of device ``privateuseone`` `name`, once. Raises: RuntimeError for a second name, or another kind's."""
+    global _TYPES
+    if private_name() == name:
+        return
+    if _renamed:
+        raise RuntimeError(f"torch.register_privateuse1_backend() has already been set! Current backend: {private_name()}")
+    if name in _TYPES:
+        raise RuntimeError(f"Cannot register privateuse1 backend with in-tree device name: {name}")
+    _TYPES = _TYPES | {name}
+    _renamed["privateuseone"] = name
+
 
 class device:
     """The place a tensor's elements are kept, such as ``device('cpu')`` or ``device('cuda', 1)``.
@@ -74,6 +94,7 @@ def _kind(value: Any) -> str:
 
 def _parse(text: str, index: int | None) -> tuple[str, int | None]:
     kind, colon, tail = text.partition(":")
+    kind = _renamed.get(kind, kind)
     if kind not in _TYPES:
         raise RuntimeError(f"Expected one of {', '.join(sorted(_TYPES))} device type at start of device string: {text}")
     if not colon:

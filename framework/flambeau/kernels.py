@@ -41,6 +41,9 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     if llvm.available() is not None:
         return head + f"numpy tier: {llvm.available()}"
     ran, products = _watch(function, args, kwargs)
+    note = getattr(function, "explain_call", None)        # a composition that chooses between ways says which
+    if note is not None:
+        products = [f"  {note(*args, **kwargs)}", *products]
     elementwise = _explain_formula(function, args) if not products else None
     if elementwise is not None and (ran or "numpy tier" in elementwise):
         return head + elementwise

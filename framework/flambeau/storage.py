@@ -723,6 +723,8 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     if storage_offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
     shape = (source.nbytes() // step - storage_offset,) if size is None else tuple(size)
+    if storage_offset * step >= 1 << 63:
+        raise RuntimeError(f"set_: Storage size calculation overflowed with sizes={list(shape)} at storage offset {storage_offset}")
     strides = tuple(s * step for s in stride) if stride else _arrays.contiguous_strides(shape, step)
     need = storage_offset * step + _arrays.extent(shape, strides, step)
     if 0 not in shape and need > source.nbytes():

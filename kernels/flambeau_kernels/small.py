@@ -50,12 +50,18 @@ def _fit(a: Any, b: Any) -> bool:
     return b.dtype is d and b.size < COMPILED_FROM if kind is ndarray else kind is float or kind is int
 
 
+def _in_order(a: ndarray) -> bool:
+    """Whether numpy's results of `a` alone lie in memory as `a` does: around strides of 0 numpy has an order of its own."""
+    return a.ndim < 3 or 0 not in a.strides
+
+
 def _of_two(ufunc: Any) -> Call:
     def run(a: Any, b: Any) -> Any:
-        if not _fit(a, b):
+        if not _fit(a, b) or not _in_order(a):
             return None
         # Where orders differ numpy has one of its own for the result.
-        if b.__class__ is ndarray and not (a.flags.c_contiguous or b.ndim < 2 or a.strides == b.strides):
+        rows = a.flags.c_contiguous and (b.__class__ is not ndarray or b.flags.c_contiguous)
+        if b.__class__ is ndarray and not (rows or b.ndim < 2 or a.strides == b.strides):
             return None
         try:
             made = ufunc(a, b)
@@ -68,7 +74,7 @@ def _of_two(ufunc: Any) -> Call:
 
 def _of_one(ufunc: Any) -> Call:
     def run(a: Any) -> Any:
-        if not _fit(a, 0):
+        if not _fit(a, 0) or not _in_order(a):
             return None
         try:
             made = ufunc(a)

@@ -4,7 +4,7 @@ A source yields programs (text) and is told what became of each. Workers are for
 to run, and are killed when it takes too long; whoever dies is replaced, and the program it died of is a finding:
 
 - abort: the process ended, by a signal or the guard around arrays (`FLAMBEAU_GUARD_MEMORY=1`);
-- hang: longer than the limit, where PyTorch answers;
+- hang: longer than the limit, where PyTorch answers within a tenth of it: what takes PyTorch as long loops as often;
 - untyped: an exception of a kind that PyTorch's callers do not expect, and PyTorch does not raise;
 - fell: an exception that no line of ours raised on purpose, where PyTorch answers or raises another type.
 
@@ -375,7 +375,7 @@ def run(
                 if phase == THEIRS:
                     report.counts["theirs died"] += 1
                 elif hangs:
-                    if _answers(libs[1], scopes[1], program, limit):
+                    if _answers(libs[1], scopes[1], program, limit / 10):
                         found(Finding("hang", unit, program, f"no answer within {limit} s", "answers", ""))
                     else:
                         report.counts["both hang"] += 1

@@ -255,6 +255,7 @@ def program(d: Draw, target: Target, call: dict[str, str]) -> str:
     inner = ", ".join(given)
     ends = "".join(f", {x}" for x in leaves)
     if tampers:
+        lines[:0] = ["alone()"]
         lines += [f"made = {target.path}({inner})", f"tamper({d.randrange(1000)}, made{''.join(f', {x}' for x in integers)})"]
         lines.append(f"result = backward(made{ends})")
     else:

@@ -71,8 +71,7 @@ def scope(lib: Any) -> dict[str, Any]:
 
     def tamper(seed: int, *given: Any) -> None:
         """Overwrite the integers and truth values among `given` in their memory, where autograd does not see it."""
-        if lib.__name__ != "flambeau":
-            raise RuntimeError(UNSAFE)
+        alone()
         draws = np.random.RandomState(seed)
         for value in given:
             if isinstance(value, (tuple, list)):
@@ -89,7 +88,12 @@ def scope(lib: Any) -> dict[str, Any]:
                 elif memory.flags.writeable:
                     memory[...] = 77
 
-    return {"rand": rand, "ints": ints, "backward": backward, "tamper": tamper}
+    def alone() -> None:
+        """End a program in PyTorch before it does anything."""
+        if lib.__name__ != "flambeau":
+            raise RuntimeError(UNSAFE)
+
+    return {"alone": alone, "rand": rand, "ints": ints, "backward": backward, "tamper": tamper}
 
 
 def _special(values: np.ndarray, special: str, draws: Any) -> np.ndarray:

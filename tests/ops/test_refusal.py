@@ -385,6 +385,59 @@ def test_numbers_of_numpy_are_sizes_and_dimensions(oracle: Any) -> None:
     assert not disagreements(oracle, programs)
 
 
+def test_what_a_second_search_found_is_refused_in_pytorchs_types(oracle: Any) -> None:
+    programs = """
+    F.lp_pool1d(torch.ones(1, 4, 9), 2, (3,))
+    F.lp_pool1d(torch.ones(1, 4, 9), 0, 3)
+    F.multilabel_soft_margin_loss(torch.ones(()), torch.ones(()))
+    F.multilabel_soft_margin_loss(torch.ones(3), torch.ones(3) > 0)
+    F.interpolate(torch.ones(5, 5, 0), scale_factor=1.7, mode='trilinear')
+    F.batch_norm(torch.ones(2, 3, 4), torch.ones(3), torch.ones(3), training=True, momentum=torch.ones((), requires_grad=True))
+    F.instance_norm(torch.ones(2, 3, 4), torch.ones(3), torch.ones(3), momentum=torch.tensor(0.5)).shape
+    torch.einsum(torch.ones(2))
+    torch.ones(2).fill_(1 << 70)
+    torch.ones(2).bfloat16().fill_(1 << 70)
+    torch.ones(2).fill_(np.ones(3))
+    torch.histc(torch.ones(3), 1 << 62)
+    torch.histc(torch.ones(3), 1 << 63)
+    torch.histogram(torch.ones(3), 1 << 50)
+    torch.histogram(torch.ones(3), 1 << 63)
+    torch.ones(5000).bitwise_not_()
+    torch.unravel_index(torch.tensor([1]), (1 << 70,))
+    torch.ones(3).set_(torch.ones(3), 1 << 62, (1,), (1,))
+    torch.multinomial(torch.ones(3), torch.tensor(2, dtype=torch.uint8), True).shape
+    torch.chunk(torch.ones(3), 1 << 63, -(1 << 63))
+    torch.unflatten(torch.ones(2, 1), -1, 0)
+    torch.broadcast_to(torch.ones(1), 1 << 40)
+    torch.permute(torch.ones(2, 2, 1), (1, 1 << 33, 2))
+    torch.fft.ifftn(torch.ones(2, 3, 3), (4, 1), np.int64(1))
+    torch.ones(0, 2)[[0, 0]] = torch.ones(0, 2)
+    torch.nn.MultiheadAttention(8, 4, batch_first=True)(torch.ones(1, 1, 8), torch.ones(()), torch.ones(1, 1, 8))
+    torch.nn.AdaptiveLogSoftmaxWithLoss(6, 9, [3, 6])(torch.ones(4, 6), torch.full((4,), float('inf')))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_polynomials_of_huge_degrees_are_had_at_once_where_they_are_known() -> None:
+    ends = fb.tensor([1.0, -1.0])
+
+    assert fb.special.legendre_polynomial_p(ends, 1 << 40).tolist() == [1, 1]
+    assert fb.special.legendre_polynomial_p(ends, fb.tensor([2**23 + 1, 2**23 + 1])).tolist() == [1, -1]
+    assert fb.special.legendre_polynomial_p(ends, -1).tolist() == [0, 0]
+    assert fb.special.laguerre_polynomial_l(fb.zeros(2), 1 << 40).tolist() == [1, 1]
+
+
+def test_eigenvalues_of_any_number_of_empty_matrices_are_had_at_once(oracle: Any) -> None:
+    programs = """
+    torch.linalg.eigvalsh(torch.ones(1 << 40, 0, 0)).shape
+    torch.linalg.eigh(torch.ones(3, 0, 0))
+    torch.linalg.eig(torch.ones(3, 0, 0).double())
+    """
+
+    assert not disagreements(oracle, programs)
+
+
 def test_a_gradient_that_no_memory_holds_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="backward: can't allocate memory"):
         fb.ones(1, requires_grad=True).expand(1 << 50)[:1].sum().backward()

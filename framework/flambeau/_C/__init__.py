@@ -9,7 +9,7 @@ from typing import Any
 from .. import _missing
 from ..autograd.grad_mode import is_grad_enabled
 from ..autograd.grad_mode import set_grad_enabled as _set_grad
-from ..devices import Size, device, layout, memory_format
+from ..devices import Size, device, layout, memory_format, private_name
 from ..dtypes import dtype
 from ..ops._dispatch import _disabled as _disabled_torch_function_impl
 from ..overrides import DisableTorchFunction, DisableTorchFunctionSubclass
@@ -137,8 +137,8 @@ def _get_default_device() -> str:
 
 
 def _get_privateuse1_backend_name() -> str:
-    """The name of a device kind that a third party adds; none has."""
-    return "privateuseone"
+    """The name of a device kind that a third party adds."""
+    return private_name()
 
 
 def _set_grad_enabled(mode: bool) -> None:

@@ -114,6 +114,20 @@ class _Caster(Interpreter):
             made.append(self._cast_in(x, target, place))
         return _dispatch.interpret(op, tuple(made))
 
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for place, on in self.state.enabled.items():
+            if not on or not any(_place_of(t) == place for t in _tensors((*args, *kwargs.values()))):
+                continue
+            kernel = operator.kernel("Autocast", place)
+            if kernel is not None and kernel.function is not None:
+                return operator.schema.check_result(operator.run_kernel(kernel, args, kwargs, operator.below_autocast))
+            target = operator.autocast.get(place)
+            if target is not None:
+                args = tuple([self._cast_in(x, target, place) for x in args])
+                kwargs = {name: self._cast_in(x, target, place) for name, x in kwargs.items()}
+                return operator.interpret(args, kwargs)
+        return NotImplemented
+
     def lowered(self, t: Tensor) -> Tensor:
         """`t` as an op of the lower precision is given it."""
         place = t.device.type

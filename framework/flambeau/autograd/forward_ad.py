@@ -96,6 +96,14 @@ class ForwardLevel(Interpreter):
                 r._b = (args[0], *r._b[1:])  # in-place operations renew the history of the tensor users hold
         return self._with_tangents(result, found)
 
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _local.forward_off or operator.is_composition or not self.touches((*args, *kwargs.values())):
+            return NotImplemented
+        raise NotImplementedError(
+            f"{operator.name}: forward mode is not built for operators of torch.library, whose formulas are for backward; use an "
+            "autograd.Function with jvp"
+        )
+
     def touches(self, args: Any) -> bool:
         """Whether an operand has a tangent of this level."""
         for x in args:

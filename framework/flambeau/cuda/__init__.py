@@ -112,8 +112,17 @@ class device_of(device):  # PyTorch's name
         super().__init__(obj.get_device() if obj.is_cuda else -1)
 
 
+def _refuse_other_kinds(place: Any) -> None:
+    """Raises: RuntimeError for a kind of device that no kernels here run on."""
+    if place.type != "cuda":
+        raise RuntimeError(
+            f"Flambeau has no support for {place.type} devices, but device='{place}' was asked for: tensors are on cpu, cuda or meta"
+        )
+
+
 def to_device(array: Any, place: Any) -> Any:
     """`array` (numpy or cupy) in the memory of the CUDA device `place`."""
+    _refuse_other_kinds(place)
     found = require("Tensor.to(device='cuda')")
     from .arrays import from_host
 
@@ -123,6 +132,7 @@ def to_device(array: Any, place: Any) -> Any:
 
 def filled(shape: tuple[int, ...], dtype: np.dtype, value: Any, place: Any) -> Any:
     """A new array of the CUDA device `place` with `value` in every element; None leaves what was in memory."""
+    _refuse_other_kinds(place)
     found = require("a CUDA tensor")
     from . import arrays
 

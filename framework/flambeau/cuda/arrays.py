@@ -64,10 +64,9 @@ def strided_empty(like: Any, shape: Any, dtype: np.dtype, order: Any) -> Any:
 
 def empty_like_layout(shape: tuple[int, ...], dtype: np.dtype, arrays: list[Any]) -> Any:
     """As `_arrays.empty_like_layout`, beside `arrays`."""
-    full = [a for a in arrays if a.shape == shape]
-    if not full or len(shape) < 2 or all(a.flags.c_contiguous for a in full):
+    if len(shape) < 2 or all(a.ndim < 2 or a.shape == shape and a.flags.c_contiguous for a in arrays):
         return arrays[0].__class__(shape, dtype)
-    return strided_empty(arrays[0], shape, dtype, _arrays.permutation(shape, full))
+    return strided_empty(arrays[0], shape, dtype, _arrays.permutation(shape, arrays))
 
 
 def restride(a: Any, shape: Any, strides: Any, skip: int) -> Any:

@@ -239,6 +239,13 @@ class VmapLevel(Interpreter):
         made = rule(self, op, args)
         return self.loop(op, args) if made is NotImplemented else made
 
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.touches((*args, *kwargs.values())):
+            return NotImplemented
+        from .custom import operator_in_vmap
+
+        return operator_in_vmap(self, operator, args, kwargs)
+
     def touches(self, args: Any) -> bool:
         """Whether an operand is a batch of this level."""
         for a in args:

@@ -1,13 +1,14 @@
-"""Custom `autograd.Function`s inside vmap."""
+"""Custom `autograd.Function`s and operators inside vmap."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from .. import _state
+from .._warn import warn
 from ..ops import _dispatch
 from ..tensor import Tensor
-from ..utils._pytree import tree_flatten, tree_map
+from ..utils._pytree import tree_flatten, tree_leaves, tree_map
 from .batching import VmapLevel
 
 _local = _state.local
@@ -60,6 +61,45 @@ def _at(level: VmapLevel, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any
             f"output. Got {type(made)}"
         )
     return _wrapped(level, *made)
+
+
+def operator_in_vmap(level: VmapLevel, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator of `flambeau.library` with batched operands: by its rule, what it is composed of, or one example after another."""
+    rule = operator.vmap_rule
+    if rule is None:
+        return NotImplemented if operator.is_composition else _each_example(level, operator, args, kwargs)
+    args, kwargs = operator.schema.without_defaults(args, kwargs)
+    dims = tree_map(lambda x: x._bdim if level.has(x) else None, args)
+    values = tree_map(lambda x: x._value if level.has(x) else x, (args, kwargs))
+    made = rule(VmapInfo(level.size, level.randomness), dims, *values[0], **values[1])
+    if not (isinstance(made, tuple) and len(made) == 2):
+        raise RuntimeError(
+            f"{operator.name}: Expected the vmap rule to have two returns, an output and out_dims with pytree structure compatible with "
+            f"the output. Got a {type(made)} instead"
+        )
+    return _wrapped(level, *made)
+
+
+def _each_example(level: VmapLevel, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not operator.warned_of_vmap:
+        operator.warned_of_vmap = True
+        warn(
+            f"There is a performance drop because we have not yet implemented the batching rule for {operator.name}: examples are run one "
+            "after another. Register a rule with torch.library.register_vmap"
+        )
+    written = [v for a, v in zip(operator.schema.arguments, (*args, *kwargs.values()), strict=True) if a.is_write]
+    if written and not all(map(level.has, tree_leaves(written))):
+        raise RuntimeError(
+            f"vmap: {operator.name} would store a batch in one example: an argument that it writes is not batched while others are; make "
+            "the argument from a batched tensor, as with zeros_like(x)"
+        )
+    rows = []
+    for i in range(level.size):
+        one = tree_map(lambda x, i=i: level._example(x, i), (args, kwargs))
+        rows.append(operator.interpret(*one))
+    if not rows:
+        raise RuntimeError(f"vmap: {operator.name} has no batching rule, and a batch of size 0 gives no example to run it on")
+    return level.stacked(rows)
 
 
 def _wrapped(level: VmapLevel, result: Any, out_dims: Any) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .. import devices, dtypes
+from .._ops import OpOverload
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from . import _pytree as fx_pytree
@@ -390,6 +391,8 @@ def _is_builtin(name: str, obj: Any) -> bool:
 
 def _in_package(obj: Any) -> bool:
     module = getattr(obj, "__module__", None)
+    if isinstance(obj, OpOverload):                  # its module is a namespace of operators
+        return True
     return isinstance(module, str) and module.partition(".")[0] == __name__.partition(".")[0] and not isinstance(obj, Tensor)
 
 

@@ -9,6 +9,7 @@ import re
 import sys
 from typing import Any
 
+from .. import _ops
 from ..utils._python_dispatch import OpOverload
 
 _PACKAGE = __name__.partition(".")[0]
@@ -84,7 +85,7 @@ def name_of_function(fn: Any) -> str:
 def qualified_name(fn: Any) -> str:
     """The dotted name of `fn`, as PyTorch's programs spell it: ``torch.relu``, ``operator.add``, ``math.sqrt``."""
     name = getattr(fn, "__name__", None)
-    if isinstance(fn, OpOverload):
+    if isinstance(fn, (OpOverload, _ops.OpOverload)):
         return f"torch.ops.{fn}"
     if name is not None and getattr(builtins, name, None) is fn:
         return name

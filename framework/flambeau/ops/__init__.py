@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 FAMILIES = (
     "unary", "binary", "ternary", "reduce", "shape", "join", "repeat", "parts", "index", "linalg", "create", "ranges", "convert",
@@ -11,6 +12,15 @@ FAMILIES = (
     "sort", "count", "triangle", "grid", "gamma_draws", "contract", "compare", "special", "fft", "matrix", "solve",
     "decompose", "lu", "spectral", "norms", "windows", "misc",
 )  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The operators of a namespace: ``fb.ops.mylib.f`` is what programs for PyTorch call ``torch.ops.mylib.f``."""
+    from .. import _ops
+
+    if name == "aten" or _ops.has_namespace(name):
+        return getattr(_ops.ops, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}: nothing is defined in an operators' namespace of that name")
 
 
 def load_families() -> None:

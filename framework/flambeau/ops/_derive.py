@@ -423,6 +423,10 @@ def _plain_number(name: str) -> str:
     return f"(kind is float or kind is int and {_NEAR[0]} <= {name} <= {_NEAR[1]})"
 
 
+# Text that tests whether numpy puts the result of `a` in the order of its strides: around those of 0 it has an order of its own.
+_IN_ORDER = "(a.ndim < 3 or 0 not in a.strides)"
+
+
 def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) -> list[str]:
     """Lines that make the array `o` of small `operands` and go on with `finish`, or fall through."""
     name = _small_name(op)
@@ -452,8 +456,11 @@ def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) ->
         # Until the formula is taught, and where numpy rounds in its own way for as long as there are few elements.
         fits = "(d is F4 or d is F8) and a.size < LARGE and a.__class__ is ndarray"
         if "b" in operands:
-            fits += " and b.dtype is d and b.size < LARGE and (a.flags.c_contiguous or b.ndim < 2 or a.strides == b.strides)"
-        elif number:
+            fits += f""" and b.dtype is d and b.size < LARGE and (
+                a.flags.c_contiguous and b.flags.c_contiguous or (b.ndim < 2 or a.strides == b.strides) and {_IN_ORDER})"""
+        else:
+            fits += f" and {_IN_ORDER}"
+        if number:
             fits += f" and a.ndim and (kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]})"
         direct = [f"o = FORMULA.direct({args})"]
         if op.differentiable and not number and not op.formula.exact:
@@ -693,7 +700,7 @@ def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
     letters = ("b", "c", "d")[: len(rest)]
     given = ", ".join(("a", *letters))
     ways = [f"FORMULA.direct_({given}) is not None"]
-    if name or not rest and op.check_looks_at == "dtypes":
+    if name or not rest and op.check_looks_at == "dtypes" and getattr(op.dtype_rule, "takes_floats", True):
         ways.append(f"large_(FORMULA, {given})")
     if name:
         ways.insert(0, f"small.{name}_({given}) is not None")

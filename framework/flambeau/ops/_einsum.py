@@ -359,6 +359,10 @@ def _count(sizes: dict[Any, int], labels: list[Any]) -> int:
 
 def evaluate(equation: Any, operands: Any) -> Tensor:
     """The result of `einsum`."""
+    if not operands:
+        raise ValueError(
+            "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
+        )
     if isinstance(equation, str):
         made = (_by_route if len(operands) > 1 else _of_one)(equation, operands)
         if made is not None:

@@ -219,6 +219,9 @@ def array_key(indices: Any) -> tuple[Any, ...]:
 
 def explain_indices(shape: Any, indices: Any, values: Any = None) -> Exception:
     """What is wrong with indices that numpy refused, where `values` were to be stored at them."""
+    for d, k in enumerate(indices):
+        if k is not None and not shape[d] and (k._a if isinstance(k, Tensor) else k).size:
+            return IndexError(f"index is out of bounds for dimension with size 0: dimension {d} has no elements")
     if values is not None:
         wanted = _indexed_shape(shape, indices)
         if wanted is not None and not _expands_to(values.shape, wanted):

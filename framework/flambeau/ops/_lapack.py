@@ -285,7 +285,7 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
 
 
 def _solve_one(x: Any, y: Any, upper: bool, unit: bool) -> Any:
-    made, info = routine("trtrs", x)(x, y, lower=not upper, unitdiag=unit)
+    made, info = routine("trtrs", x)(x, y, lower=not upper, unitdiag=bool(unit))
     if info == 0:
         return made
     from scipy.linalg import get_blas_funcs
@@ -333,6 +333,9 @@ def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
 
     Raises: LinAlgError for a nan, and without convergence.
     """
+    if not a.shape[-1]:                               # any number of them; numpy would go through all
+        values = np.zeros(a.shape[:-1], a.real.dtype)
+        return (values, np.zeros_like(a)) if vectors else values
     a, infinite = _without_infinities(name, a)
     made = _tried(_EIGH[uplo, vectors], a)
     if made is None:
@@ -346,6 +349,9 @@ def eig(name: str, a: Any, vectors: bool) -> Any:
     Raises: LinAlgError for a nan, and without convergence; RuntimeError for an infinity where vectors are wanted.
     """
     wide = np.result_type(a.dtype, np.complex64)
+    if not a.shape[-1]:
+        values = np.zeros(a.shape[:-1], wide)
+        return (values, np.zeros(a.shape, wide)) if vectors else values
     if vectors and not all_finite(a):
         raise RuntimeError(f"{name}: input tensor should not contain infs or NaNs.")
     a, infinite = _without_infinities(name, a)

@@ -129,6 +129,7 @@ def moves(op: Any, *args: Any) -> Plan | None:
 
 def _short_way(op: Any, tensors: tuple[str, ...], optional: set[str], strided: bool, plan: Any) -> Any:
     plans: dict[Any, Plan | None] = {}
+    plan.forget = plans.clear                            # for a setting that the plans depend on
     kernels.plans_kept_elsewhere.append(plans.clear)
 
     def learn(key: Any, *args: Any) -> Plan | None:

@@ -96,6 +96,7 @@ def refuse(*names: str) -> Callable[[Rule], Rule]:
                 raise NotImplementedError(f'"{op.said}" not implemented for {compute}; convert the operands with .to(dtype) first')
             return compute, result
 
+        checked.takes_floats = FLOATING not in refused  # type: ignore[attr-defined]
         return checked
 
     return wrapper

@@ -196,6 +196,7 @@ _MOST = (1 << 63) - 1
 def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception | None:
     """What to say where a number or a size is out of all bounds."""
     unfit = isinstance(error, IndexError) and "cannot fit 'int'" in str(error)
+    unfit = unfit or isinstance(error, TypeError) and "loop of ufunc does not support" in str(error)
     if not (unfit or isinstance(error, (ValueError, OverflowError, MemoryError))):
         return None
     for param, value in zip(params, args, strict=False):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import operator
 import sys
 from types import CodeType, FrameType
 from typing import Any
@@ -24,17 +25,23 @@ def written(func: Any, op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], 
     Args:
         args: every parameter of `op`, in order.
     """
-    if not op.numpy_names and not func.__qualname__.startswith("Tensor.") and func is op.function:
+    if func is op.function and not op.numpy_names and not func.__qualname__.startswith("Tensor."):
         return _as_python_functions_do(op, args)
     frame = _frame_of(func)
-    if frame is None or frame.f_back is None:
+    if frame is None or (caller := frame.f_back) is None:
         return None
-    call = _call_at(frame.f_back.f_code, frame.f_back.f_lasti)
-    if call is None:
-        return None
-    count, names = call
-    # Methods do not count what they are called on.
-    return _bound(frame, func, op, count, names) or _bound(frame, func, op, count + 1, names)
+    for read, given, spread, named, rest in _ways_to_read(func, op, caller.f_code, caller.f_lasti):
+        values = args if read is None else read(frame.f_locals)
+        for at, default in rest:
+            if values[at] is not default:
+                break
+        else:
+            if spread is None:
+                return values[:given], {name: values[at] for name, at in named}
+            more = values[spread[0]]
+            if len(more) == spread[1]:
+                return (*values[:given], *more), {name: values[at] for name, at in named}
+    return None
 
 
 def _as_python_functions_do(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -78,30 +85,49 @@ def _call_at(code: CodeType, offset: int) -> tuple[int, tuple[str, ...]] | None:
     return (instruction.arg or 0) - len(names), names
 
 
-def _bound(frame: FrameType, func: Any, op: Op, count: int, names: tuple[str, ...]) -> Any:
-    """The arguments by the parameters of `func`, whose frame has their values; None if it was called in another way."""
-    code, values = frame.f_code, frame.f_locals
-    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = parameters[: min(count, code.co_argcount)]
-    more: tuple[Any, ...] = ()
-    if code.co_flags & inspect.CO_VARARGS:
-        more = values[code.co_varnames[len(parameters)]]
-    if len(given) + len(more) != count or not set(names) <= set(parameters) or set(names) & set(given):
-        return None
-    if not _rest_is_default(func, op, parameters, {*given, *names}, values):
-        return None
-    return (*(values[n] for n in given), *more), {n: values[n] for n in names}
+@functools.lru_cache(maxsize=4096)
+def _ways_to_read(func: Any, op: Op, caller: CodeType, offset: int) -> list[Any]:
+    """How the arguments of a frame of `func` may have been given by the call at `offset` of `caller`.
+
+    Each way has: what reads the values from the frame's locals, or None where the arguments of `op` are the values; how many of
+    them were given by position; place and number of those behind, or None; names and places of those given by name; places and
+    defaults of the others, without which the call was written in another way.
+    """
+    call = _call_at(caller, offset)
+    if call is None:
+        return []
+    count, named = call
+    # Methods do not count what they are called on.
+    ways = [_way(func, op, count, named), _way(func, op, count + 1, named)]
+    return [way for way in ways if way is not None]
 
 
-def _rest_is_default(func: Any, op: Op, parameters: tuple[str, ...], given: set[str], values: Any) -> bool:
+def _way(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any:
     from ._parameters import _NUMPY_NAMES
 
+    code = func.__code__
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    given = parameters[: min(count, code.co_argcount)]
+    behind = code.co_varnames[len(parameters)] if code.co_flags & inspect.CO_VARARGS else None
+    if len(given) != count and behind is None:
+        return None
+    if not set(named) <= set(parameters) or set(named) & set(given):
+        return None
     positional = func.__defaults__ or ()
-    defaults = dict(zip(parameters[func.__code__.co_argcount - len(positional) :], positional, strict=False))
+    defaults = dict(zip(parameters[code.co_argcount - len(positional) :], positional, strict=False))
     defaults.update(func.__kwdefaults__ or {})
-    for name in parameters:
-        if name in given or name == op.spread or given & set(_NUMPY_NAMES.get(name, ())):
-            continue
-        if name not in defaults or values[name] is not defaults[name]:
-            return False
-    return True
+    told = {*given, *named}
+    others = [n for n in parameters if n not in told and n != op.spread and not told & set(_NUMPY_NAMES.get(n, ()))]
+    if not defaults.keys() >= set(others):
+        return None
+    read = None
+    if behind is None and op.params[: len(given)] == given and told <= set(op.params):
+        # Entry points hand on their parameters as they are, and those that the op has not are other names of these.
+        names = op.params
+        others = [n for n in others if n in names]
+    else:
+        names = (*parameters, behind) if behind is not None else parameters
+        read = operator.itemgetter(*names) if len(names) > 1 else lambda values, name=names[0]: (values[name],)
+    at = {name: i for i, name in enumerate(names)}
+    spread = None if behind is None else (at[behind], count - len(given))
+    return read, len(given), spread, [(n, at[n]) for n in named], [(at[n], defaults[n]) for n in others]

@@ -18,6 +18,41 @@ from ._spec import composite, describe, primitive, sum_tensor_to
 F = "nn.functional"
 
 
+# -- which ways of computing it are allowed ---------------------------------------------------------------------------------
+
+# On the CPU "flash" is `attend`, which never holds all scores, and "math" a composition of plain ops. The others are CUDA's.
+_allowed = {"flash": True, "efficient": True, "math": True, "cudnn": True}
+
+
+def allowed(way: str) -> bool:
+    """Whether `scaled_dot_product_attention` may be computed in this `way`: flash, efficient, math or cudnn."""
+    return _allowed[way]
+
+
+def allow(**ways: bool) -> None:
+    """Allow or forbid ways for the whole process, as ``allow(math=False)``."""
+    _allowed.update({way: bool(yes) for way, yes in ways.items()})
+    _planned_attention.forget()
+
+
+def _composed(query: Tensor, mask: Any, dropout_p: float) -> bool:
+    """Whether plain ops are to answer. Raises: RuntimeError where nothing that is allowed can."""
+    if _allowed["flash"]:
+        fits = dropout_p == 0 and query.ndim == 4 and not (isinstance(mask, Tensor) and mask.requires_grad)
+        if not fits and not _allowed["math"]:
+            raise RuntimeError(
+                "scaled_dot_product_attention: No available kernel. Aborting execution. SDPBackend.FLASH_ATTENTION takes four "
+                "dimensions, no dropout and no mask that requires grad; allow SDPBackend.MATH as well"
+            )
+        return False
+    if not _allowed["math"]:
+        raise RuntimeError(
+            "scaled_dot_product_attention: No viable backend for scaled_dot_product_attention was found. This is likely due to "
+            "turning off both the math kernel and the fused kernels."
+        )
+    return True
+
+
 # -- one attention over batches of heads ---------------------------------------------------------------------------------
 
 
@@ -147,10 +182,11 @@ def scaled_dot_product_attention(
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf) if scale is None else scale
     if not value.shape[-1] or 0 in value.shape[:-2]:
         attn_mask = None                                 # nothing comes out, whatever its shape
-    if dropout_p == 0 and _heads_fit(query, key, value, enable_gqa):
+    composed = _composed(query, attn_mask, dropout_p)
+    if dropout_p == 0 and not composed and _heads_fit(query, key, value, enable_gqa):
         mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
         return attend.function(query, key, value, mask, scale, is_causal)
-    return _of_any_shape(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    return _of_any_shape(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, composed)
 
 
 def _heads_fit(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
@@ -165,7 +201,7 @@ def _heads_fit(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> b
 @planned(scaled_dot_product_attention, ("query", "key", "value"), strided=True)
 def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
-    if attn_mask is not None or dropout_p or not query.shape[-1] or not _heads_fit(query, key, value, enable_gqa):
+    if attn_mask is not None or dropout_p or not query.shape[-1] or not _allowed["flash"] or not _heads_fit(query, key, value, enable_gqa):
         return None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     run = kernels.planned(query._a, key._a, value._a, scale, is_causal)
@@ -179,9 +215,10 @@ def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale
 
 
 def _of_any_shape(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, dropout_p: float, is_causal: bool, scale: float, enable_gqa: bool
-) -> Tensor:
-    """`scaled_dot_product_attention` of batches that broadcast, of any number of dimensions, and with dropout."""
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, dropout_p: float, is_causal: bool, scale: float, enable_gqa: bool,
+    composed: bool,
+) -> Tensor:  # fmt: skip
+    """`scaled_dot_product_attention` of batches that broadcast, of any number of dimensions, with dropout, or of plain ops."""
     if enable_gqa:
         key, value = _grouped(query, key, value)
     width, out_width = query.shape[-1], value.shape[-1]
@@ -198,6 +235,8 @@ def _of_any_shape(
         from .functional import _drop
 
         made = _drop(_weights(q, k, mask, scale, is_causal), dropout_p, True, False) @ v
+    elif composed:
+        made = _weights(q, k, mask, scale, is_causal) @ v
     else:
         made = attend.function(q, k, v, mask, scale, is_causal)
     return made.reshape(*batch, length, out_width)

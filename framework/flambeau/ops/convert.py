@@ -9,7 +9,6 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import move
-from flambeau_kernels.cpu.layout import is_ordered_last
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
@@ -111,7 +110,7 @@ def _to_copy(a, dtype, place, format):
         warn_once("Casting complex values to real discards the imaginary part")
     if place is not None and place.type == "meta":
         return MetaArray(a.shape, target, arranged_strides(a, target.itemsize, format))
-    if place is not None and place.type == "cuda":
+    if place is not None and place.type != "cpu":
         from ..cuda import to_device
 
         return to_device(kernels.cast(a, target), place)
@@ -221,12 +220,7 @@ def _same_place(wanted: device, have: device) -> bool:
 
 
 def _in_format(input: Tensor, format: memory_format) -> bool:
-    """Whether `to` leaves the memory of `input` as it is: channels are last by the order of strides, all else counts as row-major."""
-    if format is devices.contiguous_format:
-        return not is_ordered_last(input._a)
-    if format is devices.preserve_format or input.is_contiguous(memory_format=format):
-        return True
-    return is_ordered_last(input._a) and format is (devices.channels_last if input.ndim == 4 else devices.channels_last_3d)
+    return format is devices.preserve_format or input.is_contiguous(memory_format=format)
 
 
 def _cast_method(d: dtype, doc: str) -> Any:

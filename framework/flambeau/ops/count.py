@@ -399,8 +399,13 @@ def _edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
     return widen(linspace(low, high, bins + 1, dtype=dtypes.from_numpy_dtype(dtype))._a)
 
 
-# For those who neither write to them nor hand them out.
-_known_edges = functools.lru_cache(64)(_edges)
+_few_edges = functools.lru_cache(64)(_edges)
+_MOST_KEPT = 1 << 12
+
+
+def _known_edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
+    """`_edges` for those who neither write to them nor hand them out."""
+    return (_few_edges if bins <= _MOST_KEPT else _edges)(low, high, bins, dtype)
 
 
 def _bounds(name: str, x: np.ndarray, low: float, high: float, given: bool) -> tuple[float, float]:
@@ -423,8 +428,11 @@ def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _check_bins(name: str, bins: Any, dim: int = 0) -> None:
+    if bins >= 1 << 63:
+        raise ValueError(f"{name}(): Overflow when unpacking long long: bins is 2**63 or more, got {bins} for dimension {dim}")
     if bins <= 0:
         raise RuntimeError(f"{name}(): bins must be > 0, but got {bins} for dimension {dim}")
+    check_room(name, (bins + 1,), 8)
 
 
 def _check_histc(input, bins, min, max):

@@ -340,6 +340,10 @@ def _fill_number(name: str, value: Any) -> Any:
 
 def _as(value: Any, d: np.dtype) -> Any:
     """`value` as a scalar of `d`; negative integers wrap for unsigned types. Raises: RuntimeError if it does not fit."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise OverflowError(f"int too big to convert: integers are from -2**63 to 2**64 - 1, got {value}")
+    if not isinstance(value, NUMBERS):
+        raise TypeError(f"fill_value must be Number, not {type(value).__name__}")
     dtypes.check_number(value, from_numpy_dtype(d))
     if d.kind == "u" and isinstance(value, (int, np.integer)):
         return int(value) & ((1 << d.itemsize * 8) - 1)

@@ -188,9 +188,9 @@ def _dim(x: Tensor, dim: int) -> int:
 
 def _layout(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int]]:
     """The dimensions to transform, and the length to give each (-1 for the one it has)."""
-    if isinstance(dim, int):
+    if isinstance(dim, (int, np.integer)):
         dim = (dim,)
-    if isinstance(s, int):
+    if isinstance(s, (int, np.integer)):
         s = (s,)
     if s is not None and dim is None and len(s) > x.ndim:
         raise RuntimeError(f"{name}: Got shape with {len(s)} values but input tensor only has {x.ndim} dimensions.")

@@ -969,6 +969,10 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
         reduction: 'mean', 'sum', or 'none' for ``(N)``.
     """
     reduction = reduction_of(reduction, size_average, reduce)
+    if target.dtype is dtypes.bool:
+        raise RuntimeError("multilabel_soft_margin_loss: Subtraction with a bool tensor is not supported; convert the target with .float()")
+    if not input.ndim:
+        raise IndexError("multilabel_soft_margin_loss: Dimension specified as -1 but tensor has no dimensions: scores are (N, C) or (C)")
     loss = logit_entropy.function(input, target)
     if weight is not None:
         loss = loss * weight

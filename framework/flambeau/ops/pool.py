@@ -11,7 +11,7 @@ import numpy as np
 from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from ._plans import Plan, planned
-from ._spec import CHANNELS, FUNCTION, OUT, composite, describe, primitive
+from ._spec import FUNCTION, OUT, composite, describe, primitive
 from .conv import as_ints
 from .norm import link
 
@@ -127,7 +127,7 @@ def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
 # -- means ---------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("input",))
 def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
 
@@ -323,6 +323,8 @@ def _lp_pool(
     kernel = as_ints(op, "kernel_size", kernel_size, n)
     windows = _windows(op, input, kernel, stride, 0, 1, ceil_mode, n)
     total = window_mean(input**norm_type, windows, True, None)
+    if not norm_type:
+        raise ZeroDivisionError(f"{op}: norm_type is {norm_type}, and the root of that order is taken")
     return (total.sign() * relu(total.abs()) * prod(kernel)) ** (1.0 / norm_type)
 
 
@@ -339,6 +341,8 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     >>> F.lp_pool1d(fb.tensor([[3.0, 4.0, 6.0, 8.0]]), 2, 2)
     tensor([[ 5., 10.]])
     """
+    if isinstance(kernel_size, (tuple, list)):
+        raise TypeError(f"lp_pool1d(): argument 'kernel_size' must be int, not {type(kernel_size).__name__}")
     return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -373,7 +377,7 @@ class Kept:
         self.indices: Any = None
 
 
-@primitive(surface=0, memory=CHANNELS)
+@primitive(surface=0)
 def window_max(input, windows, keep):
     """The maximum of each window."""
 
@@ -420,7 +424,7 @@ def _window_max_raw(grad, input, windows, keep):
     return _put_plane(grad, at, input, len(windows))
 
 
-@primitive(surface=0, memory=CHANNELS)
+@primitive(surface=0)
 def window_max_with_indices(input, windows):
     """The maximum of each window, and its index in the plane of the pooled dimensions."""
 
@@ -622,7 +626,7 @@ for _n in (1, 2, 3):
 # -- unpooling -----------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("input", "indices"), memory=CHANNELS, ordering=("input",))
+@primitive(surface=0, tensors=("input", "indices"))
 def unpool(input, indices, sizes):
     """Zeros with last dimensions `sizes` and `input` at `indices` of their plane."""
 

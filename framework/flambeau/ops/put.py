@@ -17,7 +17,6 @@ from ._spec import (
     EXACTLY,
     FUNCTION,
     INPLACE,
-    LIKE,
     METHOD,
     NEVER,
     OUT,
@@ -152,6 +151,8 @@ def unravel_index(indices, shape):
     sizes = (shape,) if isinstance(shape, int) else shape
     if isinstance(sizes, str) or not all(isinstance(n, (int, np.integer)) for n in sizes):
         raise TypeError(f"unravel_index: expected 'shape' sequence to only contain ints, but got {shape!r}")
+    if any(n >= 1 << 63 for n in sizes):
+        raise ValueError(f"unravel_index: Overflow when unpacking long long: sizes are below 2**63, got {tuple(sizes)}")
     if any(n < 0 for n in sizes):
         raise ValueError(f"unravel_index: 'shape' cannot have negative values, but got {tuple(sizes)}")
     indices = indices.to(dtypes.int64)
@@ -184,7 +185,7 @@ def _check_select_scatter(input, src, dim, index):
     _check_put_view("select_scatter", input.detach().select(dim, index), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter, memory=LIKE, ordering=("input",))
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter)
 def select_scatter(input, src, dim, index):
     """A copy of `input` whose slice ``select(dim, index)`` is `src`."""
 
@@ -237,7 +238,7 @@ def _check_slice_scatter(input, src, dim, start, end, step):
     _check_put_view("slice_scatter", _sliced(input.detach(), dim, start, end, step), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter, memory=LIKE, ordering=("input",))
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter)
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """A copy of `input` whose part ``[start:end:step]`` along `dim` is `src`.
 
@@ -280,7 +281,7 @@ def _check_diagonal_scatter(input, src, offset, dim1, dim2):
     _check_put_view("diagonal_scatter", input.detach().diagonal(offset, dim1, dim2), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter, memory=LIKE, ordering=("input",))
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter)
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of `input` whose ``diagonal(offset, dim1, dim2)`` is `src`."""
 

@@ -29,6 +29,7 @@ from ._spec import (
     check_writable,
     composite,
     host_only,
+    need_int,
     need_number,
     out_of_shape,
     refuse,
@@ -625,7 +626,7 @@ def bernoulli(input, p=None, *, generator=None):
     if type(input._a) is ndarray:
         made = wrap(np.empty(input._a.shape, input._a.dtype))  # in C order, the order in which PyTorch draws
     else:
-        made = input.new_empty(input.shape) if input.is_meta else input.detach().clone()
+        made = input.detach() if input.is_meta else input.detach().clone()
     with_tape = _state.set_grad(False)
     try:
         made.bernoulli_(input.detach() if p is None else p, generator=generator)
@@ -669,6 +670,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     tensor([1, 1, 1])
     """
     host_only("multinomial", input)
+    num_samples = need_int("multinomial", "num_samples", num_samples)
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dtypes.scalar_type(input.dtype)}")
     if input.is_meta:

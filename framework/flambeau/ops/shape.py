@@ -314,6 +314,10 @@ def _expand_fast(self, size, implicit=False):
     return None if made is None else expand_shape.of(self, made, (size,))
 
 
+def _expand_fast_of_tuple(input, size):
+    return _expand_fast(input, size) if size.__class__ in (tuple, Size) else None
+
+
 @composite(surface=METHOD)
 def expand_as(self, other):
     """`self` expanded to the shape of `other`."""
@@ -338,7 +342,8 @@ def permute(input, dims):
 def _permute(a, dims):
     if a.__class__ is ndarray:
         try:
-            return a.transpose(dims)
+            if dims in _orders:                       # numpy would take 2**32 for 0
+                return a.transpose(dims)
         except (ValueError, TypeError):  # said better below
             pass
     order = [wrap_dim(as_index(d), a.ndim) for d in (dims if isinstance(dims, (tuple, list)) else (dims,))]
@@ -351,7 +356,13 @@ def _permute(a, dims):
         raise RuntimeError(f"permute(): duplicate dims are not allowed. Got {list(dims)}")
     if type(a) is MetaArray:
         return restrided(a, [a.shape[d] for d in order], [a.strides[d] for d in order])
+    if dims.__class__ is tuple and len(_orders) < _MOST_ORDERS:
+        _orders.add(dims)
     return a.transpose(order)
+
+
+_orders: set[Any] = set()                             # tuples of dimensions that were in order for a tensor
+_MOST_ORDERS = 1024
 
 
 @permute.vjp
@@ -965,6 +976,8 @@ def unflatten(input, dim, sizes):
     if input.ndim == 0:
         raise RuntimeError("unflatten(): a tensor without dimensions has none to split; unsqueeze(0) gives it one")
     d = wrap_dim(dim, input.ndim)
+    if isinstance(sizes, (int, np.integer)):
+        raise TypeError(f"unflatten(): argument 'sizes' must be tuple of ints, not {type(sizes).__name__}")
     if len(sizes) == 0:
         raise RuntimeError("unflatten: sizes must be non-empty")
     total = 1
@@ -990,13 +1003,23 @@ def _unflatten_fast(input, dim, sizes):
     return None if made is None else view_shape.of(input, made, (size,))
 
 
-@composite(surface=METHOD | FUNCTION, spread="size")
+@composite(surface=FUNCTION)
 def broadcast_to(input, size):
+    """`input` expanded to `size`."""
+    if isinstance(size, (int, np.integer, Tensor)):
+        raise TypeError(f"broadcast_to(): argument 'size' (position 2) must be tuple of ints, not {type(size).__name__}")
+    return input.expand(size)
+
+
+def _broadcast_to(input, size):
     """`input` expanded to `size`."""
     return input.expand(size)
 
 
-broadcast_to.fast(_expand_fast)
+_broadcast_to.__name__ = "broadcast_to"
+_method = composite(surface=METHOD, spread="size", namespace="Tensor")(_broadcast_to)
+broadcast_to.fast(_expand_fast_of_tuple)
+_method.fast(_expand_fast)
 
 
 @composite(surface=FUNCTION, spread="tensors")

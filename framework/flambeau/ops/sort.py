@@ -15,7 +15,6 @@ from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
     EXACTLY,
     FUNCTION,
-    LIKE,
     METHOD,
     NEVER,
     OUT,
@@ -47,7 +46,7 @@ def _check_sort(input, dim, descending):
     return input, wrap_dim(dim, input.ndim), descending
 
 
-@primitive(surface=0, returns=PAIR, check=_check_sort, memory=LIKE)
+@primitive(surface=0, returns=PAIR, check=_check_sort)
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
 

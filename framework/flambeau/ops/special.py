@@ -406,5 +406,20 @@ _polynomial("hermite_polynomial_h", lambda input, n: orthogonal("hermite", 2, 0,
             "The physicists' Hermite polynomial")  # fmt: skip
 _polynomial("hermite_polynomial_he", lambda input, n: orthogonal("hermite_e", 1, 0, input, _degree(n)),
             "The probabilists' Hermite polynomial")  # fmt: skip
-_polynomial("laguerre_polynomial_l", lambda input, n: orthogonal("laguerre", -1, 1, input, _degree(n)), "The Laguerre polynomial")
-_polynomial("legendre_polynomial_p", lambda input, n: orthogonal("legendre", 1, 0, input, _degree(n)), "The Legendre polynomial")
+
+
+def _laguerre(input, n):
+    n = _degree(n)
+    known = (input == 0) & (n >= 0)                   # whatever the degree, which may be huge
+    return where(known, 1.0, orthogonal("laguerre", -1, 1, input, where(known, 0.0, n)))
+
+
+def _legendre(input, n):
+    n = _degree(n)
+    known = (abs(input) == 1) & (n >= 0)
+    sign = where(n - 2 * trunc(n / 2) == 0, 1.0, -1.0)
+    return where(known, where(input > 0, 1.0, sign), orthogonal("legendre", 1, 0, input, where(known, 0.0, n)))
+
+
+_polynomial("laguerre_polynomial_l", _laguerre, "The Laguerre polynomial")
+_polynomial("legendre_polynomial_p", _legendre, "The Legendre polynomial")

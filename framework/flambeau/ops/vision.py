@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.layout import is_ordered_last
-
 from .. import dtypes
 from .._warn import warn
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
 from ._plans import Plan, moves, planned
-from ._spec import CHANNELS, FUNCTION, check_room, composite, describe, need_int, primitive
+from ._spec import FUNCTION, check_room, composite, describe, need_int, primitive
 from .conv import as_ints
 
 Pairs = tuple[tuple[int, int], ...]
@@ -55,7 +53,7 @@ def constant_pad_nd(input, pad, value=0):
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
 
-@primitive(surface=0, linear_in=(), memory=CHANNELS)
+@primitive(surface=0, linear_in=())
 def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
 
@@ -90,7 +88,7 @@ def _pad_constant_raw(grad, pairs):
     return kernel(grad, tuple((-a, -b) for a, b in pairs), 0)
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("input",))
 def pad_mode(input, pairs, mode):
     """`input` padded from its own elements: 'reflect', 'replicate' or 'circular'."""
 
@@ -100,7 +98,8 @@ def _pad_mode(x, pairs, mode):
     from flambeau_kernels.cpu.layout import alike, planar
     from flambeau_kernels.cpu.pad import pad_mode as kernel
 
-    return alike(kernel(planar(x), pairs, mode), x)
+    made = kernel(planar(x), pairs, mode)
+    return made if mode == "circular" else alike(made, x)
 
 
 @pad_mode.shape
@@ -165,9 +164,7 @@ def pad(input, pad, mode="constant", value=None):
     tensor([[2., 1., 2., 3., 2.]])
     """
     pairs = _checked_pairs(input, pad, mode, value)
-    if mode == "constant":
-        return pad_constant(input, pairs, 0 if value is None else value)
-    return pad_mode(input.contiguous() if mode == "circular" else input, pairs, mode)
+    return pad_constant(input, pairs, 0 if value is None else value) if mode == "constant" else pad_mode(input, pairs, mode)
 
 
 def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
@@ -246,7 +243,7 @@ def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
 # -- interpolation -------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("input",))
 def resample(input, maps, transposed):
     """One `AxisMap` applied along each of the last dimensions, or its transpose."""
 
@@ -313,7 +310,7 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         return tuple(int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     factors = tuple(float(x) for x in each)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     for f in factors:
-        if not abs(f) < _MOST / max(input.shape[2:], default=1):
+        if not abs(f) < _MOST / max(*input.shape[2:], 1, 1):
             raise RuntimeError(f"{op}: value cannot be converted to type int64_t without overflow: scale_factor {f}")
     return tuple(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)), factors
 
@@ -427,10 +424,14 @@ def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, an
         raise NotImplementedError(
             f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
+    each = _axis_map if max(sizes) <= _MOST_KEPT else _axis_map.__wrapped__
     return tuple(
-        _axis_map(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
+        each(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
         for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
     )
+
+
+_MOST_KEPT = 1 << 16                                  # elements along an axis whose map is kept
 
 
 @functools.lru_cache(maxsize=64)  # tables are as costly as a small image
@@ -847,9 +848,6 @@ def pixel_unshuffle(input, downscale_factor):
     if input.numel() == 0:
         return input.clone()
     split = input.reshape(*lead, c, h // r, r, w // r, r)
-    if is_ordered_last(input._a) and input.ndim == 4:
-        last = split.permute(0, 2, 4, 1, 3, 5).clone(memory_format=contiguous_format)
-        return last.reshape(*lead, h // r, w // r, c * r * r).permute(0, 3, 1, 2)
     b = len(lead)
     return (
         split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3)
@@ -889,11 +887,6 @@ def channel_shuffle(input, groups):
         )
     if input.numel() == 0:
         return input.clone()
-    if is_ordered_last(input._a):
-        space, ndim = input.shape[2:], input.ndim
-        split = input.reshape(n, groups, c // groups, *space).permute(0, *range(3, ndim + 1), 2, 1)
-        last = split.clone(memory_format=contiguous_format).reshape(n, *space, c)
-        return last.permute(0, ndim - 1, *range(1, ndim - 1))
     split = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
     return split.clone(memory_format=contiguous_format).reshape(input.shape)
 

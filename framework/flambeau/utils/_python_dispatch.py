@@ -9,6 +9,7 @@ from .._interpreters import Interpreter
 from ..ops import _dispatch
 from ..ops._spec import OPS, Op
 from ..tensor import Tensor
+from ._pytree import tree_leaves
 
 __all__ = ["BaseTorchDispatchMode", "OpOverload", "TorchDispatchMode", "is_traceable_wrapper_subclass"]
 
@@ -87,6 +88,18 @@ class TorchDispatchMode(Interpreter):
         kwargs = {} if out is None or inplace else {"out": out}
         types = tuple({type(x) for x in args if isinstance(x, Tensor) and type(x) is not Tensor})
         return self.__torch_dispatch__(OpOverload(op, inplace, bool(kwargs)), types, args, kwargs)
+
+
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if operator.is_composition:
+            return NotImplemented
+        args, kwargs = operator.schema.without_defaults(args, kwargs)
+        operands = tree_leaves((args, list(kwargs.values())))
+        types = tuple({type(x) for x in operands if isinstance(x, Tensor) and type(x) is not Tensor})
+        rule = operator.torch_dispatch.get(type(self))
+        if rule is not None:
+            return rule(self, operator.overload, types, args, kwargs)
+        return self.__torch_dispatch__(operator.overload, types, args, kwargs)
 
 
 class BaseTorchDispatchMode(TorchDispatchMode):

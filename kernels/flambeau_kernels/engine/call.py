@@ -20,6 +20,7 @@ import numpy as np
 from flambeau_kernels.engine import journal, llvm, native, pool
 from flambeau_kernels.engine.language import Kernel
 from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.formula import Formula
 
 # Slots of the table behind a builtin.
 FUNCTION, COUNT, RING, KINDS_AT = 0, 1, 10, 16
@@ -119,6 +120,8 @@ def description(function: FunctionType, seen: frozenset[int] = frozenset()) -> s
 def described(value: Any, seen: frozenset[int] = frozenset()) -> str:
     if isinstance(value, FunctionType):
         return description(value, seen)
+    if isinstance(value, Formula):
+        return value.key
     if isinstance(value, (tuple, list)):              # of functions, say: their addresses are other ones in each process
         return f"({', '.join(described(v, seen) for v in value)})"
     if isinstance(value, (set, frozenset)):           # in no fixed order

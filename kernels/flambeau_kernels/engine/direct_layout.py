@@ -98,72 +98,73 @@ def lay_out(_, entry, items, data, answer, in_place, head):
         total = total * shape[d]
 
     steps = local(int64, (MOST_ARGUMENTS + 1) * MOST_DIMS)  # of operand k along dimension d, in bytes: slot k * MOST_DIMS + d
-    whole = local(int64, MOST_ARGUMENTS)                    # operands that have the result's shape
+    counts = local(int64, MOST_ARGUMENTS)                   # operands that have a say in the result's order
+    whole = 1                                               # whether the first one has the result's shape
     for k in rolled(range(count)):
         mine = steps + k * MOST_DIMS
         for d in rolled(range(ndim)):
             mine[d] = 0
-        whole[k] = 0
+        counts[k] = 0
         if (entry[KINDS + k] > INTEGER) & (right != 0):
             own = dims_of(items[k])
             lengths, strides = lengths_of(items[k]), strides_of(items[k])
-            if own == ndim:
-                whole[k] = 1
+            counts[k] = 1
+            if (k == 0) & (own != ndim):
+                whole = 0
             for i in rolled(range(own)):
                 at = ndim - own + i
-                if lengths[i] != shape[at]:
-                    whole[k] = 0
-                if lengths[i] != 1:
+                if lengths[i] == shape[at]:
                     mine[at] = strides[i]
+                if (k == 0) & (lengths[i] != shape[at]):
+                    whole = 0
     if in_place != 0:
-        right = right & whole[0]                      # alone decides on the order
+        right = right & whole                         # the first alone decides on the order
         for k in rolled(range(1, count)):
-            whole[k] = 0
+            counts[k] = 0
 
-    # Dimensions longer than 1 from the slowest to the fastest, as the first operand has them that tells two apart.
-    order = local(int64, MOST_DIMS)
-    real = 0
-    for d in rolled(range(ndim)):
-        if shape[d] != 1:
-            at = real
-            moving = 1
-            while (at > 0) & (moving != 0):
-                before = order[max(at - 1, 0)]
-                told = 0
-                moving = 0
-                for k in rolled(range(count)):
-                    if (whole[k] != 0) & (told == 0):
-                        this, that = steps[k * MOST_DIMS + d], steps[k * MOST_DIMS + before]
-                        if (this != that) & (this != 0) & (that != 0):
+    # Dimensions from the fastest to the slowest, as the first operand has them that tells two apart: see `_arrays.permutation`.
+    every = local(int64, MOST_DIMS)
+    for i in rolled(range(ndim)):
+        every[i] = ndim - 1 - i
+        at, before, moving = i, i - 1, 1
+        while (before >= 0) & (moving != 0):
+            this, that = every[at], every[max(before, 0)]
+            told, larger = 0, 0
+            for k in rolled(range(count)):
+                if (counts[k] != 0) & (told == 0):
+                    along, beside = steps[k * MOST_DIMS + this], steps[k * MOST_DIMS + that]
+                    if (along != 0) & (beside != 0):
+                        if (beside > along) | ((beside == along) & (shape[that] > shape[this])):
+                            told, larger = 1, 1
+                        if beside < along:
                             told = 1
-                            if this > that:
-                                moving = 1
-                if moving != 0:
-                    order[at] = before
-                    at -= 1
-            order[at] = d
-            real += 1
+            if larger != 0:
+                every[max(before, 0)] = this
+                every[at] = that
+                at = before
+            if (told != 0) & (larger == 0):
+                moving = 0
+            before -= 1
 
     item = entry[STRIDES + 2 * count]
     result = steps + count * MOST_DIMS
     step = item                                       # of the result along a dimension, if it has no gaps
     in_rows = 1
-    for i in rolled(range(real)):
-        d = order[real - 1 - i]
-        if d < order[max(real - 2 - i, 0)]:
+    order = local(int64, MOST_DIMS)                   # of dimensions longer than 1, from the fastest
+    real = 0
+    for i in rolled(range(ndim)):
+        d = every[i]
+        if d != ndim - 1 - i:
             in_rows = 0
         result[d] = step
-        if in_place != 0:
-            result[d] = steps[d]
-            if steps[d] < step:                       # written over and over, or rows that overlap
-                right = 0
-        step = result[d] * shape[d]
-    for i in rolled(range(ndim)):
-        d = ndim - 1 - i
-        if shape[d] == 1:
-            result[d] = item
-            if d + 1 < ndim:
-                result[d] = result[d + 1] * shape[d + 1]
+        if shape[d] != 1:
+            order[real] = d
+            real += 1
+            if in_place != 0:
+                result[d] = steps[d]
+                if steps[d] < step:                   # written over and over, or rows that overlap
+                    right = 0
+            step = result[d] * shape[d]
         answer[STEPS + d] = result[d]
 
     if (in_place != 0) & (right != 0) & (total > 0):
@@ -187,7 +188,7 @@ def lay_out(_, entry, items, data, answer, in_place, head):
     loops = local(int64, (MOST_ARGUMENTS + 1) * MOST_DIMS)
     made = 0
     for i in rolled(range(real)):
-        d = order[real - 1 - i]
+        d = order[i]
         last = max(made - 1, 0)
         joins = int64(made > 0)
         for k in rolled(range(operands)):

@@ -20,7 +20,8 @@ one meaning in machine code:
 - functions are called by inlining them; ``return`` stands at their end. ``apart(f)(p, n)`` compiles `f` once for
   the kinds and constants it is given, as a function of its own without a result, whose pointers lead to different
   memory where it writes. ``//`` and ``%`` are for non-negative integers;
-- functions of `math` are the C library's in float64, to the last bit; elementary functions that vectorise are words;
+- functions of `math` are the C library's in float64, to the last bit; elementary functions that vectorise are words; a
+  `Formula` is called on numbers like a word;
 - ``with flags("reassoc"):`` lets LLVM reorder the sums written inside, so that it can vectorise them.
 
 The first parameter of a kernel is the number of its chunk. Chunks run on the threads of the pool in any

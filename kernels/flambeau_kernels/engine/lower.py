@@ -21,7 +21,9 @@ from flambeau_kernels.engine import language as lg
 from flambeau_kernels.engine.language import Construct, VectorKind
 from flambeau_kernels.engine.lower_code import PTR, Apart, Code, NotInLanguage, Pointer, Variable
 from flambeau_kernels.engine.lower_words import Words
+from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import BOOL, F64, I64, Kind, Symbol
+from flambeau_kernels.scalar.words import READING
 from flambeau_kernels.vocabulary import Word
 
 __all__ = ["NotInLanguage", "module_text"]
@@ -478,6 +480,8 @@ class Lowering(Words):
             return self.converted(args[0], function)
         if isinstance(function, Word):
             return self.word(function.name, args)
+        if isinstance(function, Formula):
+            return function.bind(READING)(*args)
         if function in (min, max):
             return functools.reduce(functools.partial(self.smaller, function), args)
         if function is abs and isinstance(args[0], Symbol):

@@ -162,12 +162,15 @@ def test_mistakes_are_named(settings, error, message):
         DataLoader(**{"dataset": DATASET, **settings})
 
 
-def test_pinning_without_a_gpu_does_nothing():
+def test_pinning_without_a_gpu_warns_as_pytorch_and_does_nothing():
     cuda = getattr(fb, "cuda", None)
     if cuda is not None and cuda.is_available():
         pytest.skip("there is a GPU")
 
-    assert lists(DataLoader(Squares(), 5, pin_memory=True)) == [[0, 1, 4, 9, 16]]
+    with pytest.warns(UserWarning, match="no GPU to copy to"):
+        batches = lists(DataLoader(Squares(), 5, pin_memory=True))
+
+    assert batches == [[0, 1, 4, 9, 16]]
 
 
 def test_processes_are_only_thought_of_when_there_are_workers(fresh_python):

@@ -179,6 +179,15 @@ class _Recorder(TorchDispatchMode):
             return self._composition(op, args, out, inplace)
         return self._recorded(op, args, out, inplace)
 
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.quiet or operator.is_composition:
+            return NotImplemented
+        args, kwargs = operator.schema.without_defaults(args, kwargs)
+        nodes, by_name = self.argument(args), self.argument(kwargs)
+        with self.quietly():
+            result = operator.overload(*args, **kwargs)
+        return self.record("call_function", operator.overload, tuple(nodes), by_name, result)
+
     def _recorded(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         kwargs = {} if out is None or inplace else {"out": out}
         nodes, by_name = self.argument(args), self.argument(kwargs)

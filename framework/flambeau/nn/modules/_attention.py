@@ -103,6 +103,9 @@ def _check_shapes(
         raise AssertionError(
             f"MultiheadAttention: query must have 2 or 3 dimensions, got {tuple(query.shape)}"
         )
+    if module.batch_first and dims == 3 and min(key.dim(), value.dim()) < 2:
+        low = min(key.dim(), value.dim())
+        raise IndexError(f"Dimension out of range: MultiheadAttention with batch_first takes 3 dimensions, key or value has {low}")
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if key.dim() != dims or value.dim() != dims:
         raise AssertionError(f"MultiheadAttention: inputs must have the same number of dimensions: {shapes}")

@@ -119,7 +119,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise RuntimeError(
                 "AdaptiveLogSoftmaxWithLoss: targets must be from 0 to n_classes - 1 = "
                 f"{self.n_classes - 1}, "
-                f"got {int(target.min())} to {int(target.max())}"
+                f"got {target.min().item()} to {target.max().item()}"
             )
         output = F.log_softmax(self.head(input), dim=1).gather(1, in_head.unsqueeze(1)).squeeze(1)
         for rows, inside in pieces:

@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import flambeau as fb
+from flambeau.__future__ import (
+    get_overwrite_module_params_on_conversion,
+    get_swap_module_params_on_conversion,
+)
 
 from ...autograd.tape import RemovableHandle
 from ..parameter import Buffer, Parameter, is_lazy
@@ -818,7 +822,10 @@ class Module:
                 module._apply(fn)
         for name, param in self._parameters.items():
             if param is not None:
-                self._parameters[name] = _apply_to_parameter(param, fn)
+                try:
+                    self._parameters[name] = _apply_to_parameter(param, fn)
+                except _NotSwapped as error:
+                    raise RuntimeError(f"_apply(): Couldn't swap {type(self).__name__}.{name}: {error}") from error
         for name, buffer in self._buffers.items():
             if is_lazy(buffer):
                 _apply_to_lazy(buffer, fn)
@@ -1095,7 +1102,9 @@ class Module:
                 stacklevel=6,
             )
         with fb.no_grad():
-            if not assign:
+            if get_swap_module_params_on_conversion() and not is_lazy(current):
+                _load_swapped(current, given, assign)
+            elif not assign:
                 current.copy_(given)
             elif isinstance(current, Parameter):
                 if not isinstance(given, Parameter):
@@ -1210,7 +1219,10 @@ def _apply_to_parameter(param: Parameter, fn: Callable[[Tensor], Tensor]) -> Par
     with fb.no_grad():
         new = fn(param)
     grad = param.grad
-    if new.device.type == param.device.type or "meta" not in (new.device.type, param.device.type):
+    if get_swap_module_params_on_conversion():
+        return _swapped(param, new, grad, fn)
+    fits = new.device.type == param.device.type or "meta" not in (new.device.type, param.device.type)
+    if fits and not get_overwrite_module_params_on_conversion():
         param.data = new
         result = param
     else:
@@ -1218,9 +1230,43 @@ def _apply_to_parameter(param: Parameter, fn: Callable[[Tensor], Tensor]) -> Par
     if grad is not None:
         with fb.no_grad():
             new_grad = fn(grad)
-        if result is not param or new_grad is not grad:
+        if result is param and fits and new_grad is not grad and new_grad.device.type == grad.device.type:
+            grad.data = new_grad
+        elif result is not param or new_grad is not grad:
             result.grad = new_grad.requires_grad_(grad.requires_grad)
     return result
+
+
+def _load_swapped(current: Tensor, given: Tensor, assign: bool) -> None:
+    """Swap `current` with what its `module_load` makes of `given`."""
+    new = current.module_load(given, assign=assign)
+    if new is current or new is given:
+        raise RuntimeError("module_load() returned one of self or other, please .detach() the result if returning one of the inputs")
+    if isinstance(current, Parameter):
+        new = new.requires_grad_(current.requires_grad) if isinstance(new, Parameter) else Parameter(new, current.requires_grad)
+    fb.utils.swap_tensors(current, new)
+
+
+class _NotSwapped(Exception):
+    """A parameter could not be swapped with its converted form."""
+
+
+def _swapped(param: Parameter, new: Tensor, grad: Tensor | None, fn: Callable[[Tensor], Tensor]) -> Parameter:
+    """`param` itself, swapped with `new`, and its gradient with the gradient that `fn` makes."""
+    if new is param:
+        return param
+    if grad is not None:
+        with fb.no_grad():
+            new_grad = fn(grad)
+    try:
+        fb.utils.swap_tensors(param, Parameter(new, param.requires_grad))
+        if grad is not None:
+            if new_grad is not grad:
+                fb.utils.swap_tensors(grad, new_grad.requires_grad_(grad.requires_grad))
+            param.grad = grad
+    except RuntimeError as error:
+        raise _NotSwapped(str(error)) from error
+    return param
 
 
 def _apply_to_lazy(tensor: Any, fn: Callable[[Tensor], Tensor]) -> Any:

@@ -6,8 +6,10 @@ from typing import Any
 
 import flambeau as fb
 
-from ... import _missing
 from ..modules.module import Module
+from .parallel_apply import parallel_apply
+from .replicate import replicate
+from .scatter_gather import gather, scatter_kwargs
 
 __all__ = ["DataParallel", "data_parallel"]
 
@@ -16,24 +18,21 @@ def _devices(device_ids: Any) -> list[int]:
     if not fb.cuda.is_available():
         return []
     found = range(fb.cuda.device_count()) if device_ids is None else device_ids
-    return [fb.device(d).index or 0 if not isinstance(d, int) else d for d in found]
-
-
-def _check_one(name: str, devices: list[int]) -> None:
-    if len(devices) > 1:
-        advice = "give device_ids with one device; splitting a batch over several is not written"
-        raise _missing.not_built(f"{name} over {len(devices)} devices", advice)
+    return [d if isinstance(d, int) else fb.device(d).index or 0 for d in found]
 
 
 class DataParallel(Module):
     """`module` over batches split along `dim`; without CUDA devices, or with one, it runs as it is.
 
+    In each call the module is copied to all devices, each of which gets its part of the batch; results are joined on one
+    device, and gradients are summed at the module's own parameters.
+
     Args:
         module: what to run; it is kept as `module`, so that keys of `state_dict` begin with ``module.``.
-        device_ids: CUDA devices, None for all.
+        device_ids: CUDA devices, None for all. The first holds the module.
         output_device: where results go, None for the first device.
         dim: the dimension of the batch.
-    Raises: NotImplementedError for more than one device.
+    Raises: RuntimeError where parameters or buffers are not on the first device.
     """
 
     def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
@@ -41,16 +40,16 @@ class DataParallel(Module):
         self.dim = dim
         self.module = module
         self.device_ids = _devices(device_ids)
-        _check_one("nn.DataParallel", self.device_ids)
         if self.device_ids:
             self.output_device = self.device_ids[0] if output_device is None else output_device
-            self.module.to(fb.device("cuda", self.device_ids[0]))
+            if len(self.device_ids) == 1:
+                self.module.to(fb.device("cuda", self.device_ids[0]))
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What `module` gives, with tensors moved to its device."""
-        if self.device_ids:
-            inputs, kwargs = _moved((inputs, kwargs), self.device_ids[0])
-        return self.module(*inputs, **kwargs)
+        """What `module` gives, with tensors moved to its devices."""
+        if not self.device_ids:
+            return self.module(*inputs, **kwargs)
+        return _run(self.module, inputs, kwargs, self.device_ids, self.output_device, self.dim)
 
 
 def data_parallel(
@@ -66,19 +65,27 @@ def data_parallel(
     Args:
         module, device_ids, output_device, dim: as of `DataParallel`.
         inputs, module_kwargs: the positional arguments (a tuple, or the only one) and the others by name.
-    Raises: NotImplementedError for more than one device.
     """
-    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,) if inputs is not None else ()
     devices = _devices(device_ids)
-    _check_one("nn.parallel.data_parallel", devices)
     kwargs = module_kwargs or {}
-    if devices:
-        inputs, kwargs = _moved((inputs, kwargs), devices[0])
-    return module(*inputs, **kwargs)
+    if not devices:
+        return module(*inputs, **kwargs)
+    return _run(module, inputs, kwargs, devices, devices[0] if output_device is None else output_device, dim)
 
 
-def _moved(tree: Any, index: int) -> Any:
-    from ...utils._pytree import tree_map_only
-
-    device = fb.device("cuda", index)
-    return tree_map_only(fb.Tensor, lambda t: t.to(device), tree)
+def _run(module: Module, inputs: Any, kwargs: Any, devices: list[int], output_device: Any, dim: int) -> Any:
+    first = fb.device("cuda", devices[0])
+    for t in (*module.parameters(), *module.buffers()):
+        if t.device != first:
+            raise RuntimeError(
+                f"module must have its parameters and buffers on device {first} (device_ids[0]) but found one of them on device: {t.device}"
+            )
+    positional, named = scatter_kwargs(inputs, kwargs, devices, dim)
+    if not positional:
+        positional, named = ((),), ({},)
+    if len(devices) == 1:
+        return module(*positional[0], **named[0])
+    replicas = replicate(module, devices[: len(positional)])
+    outputs = parallel_apply(replicas, positional, named, devices[: len(positional)])
+    return gather(outputs, output_device, dim)

@@ -2,7 +2,7 @@
 
 from flambeau.utils.data._utils.collate import default_collate, default_convert
 from flambeau.utils.data._utils.worker import get_worker_info
-from flambeau.utils.data.dataloader import DataLoader
+from flambeau.utils.data.dataloader import DataLoader, _DatasetKind
 from flambeau.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -39,6 +39,7 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "_DatasetKind",
     "default_collate",
     "default_convert",
     "get_worker_info",

@@ -6,14 +6,25 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
 
 import flambeau as fb
+from flambeau.utils.data._utils import random_states
 from flambeau.utils.data._utils.collate import default_collate, default_convert
 from flambeau.utils.data._utils.fetch import IterableFetcher, MapFetcher
-from flambeau.utils.data._utils.worker import get_worker_info
+from flambeau.utils.data._utils.worker import (
+    Exhausted,
+    Failure,
+    Request,
+    Resumption,
+    Snapshot,
+    SnapshotWanted,
+    get_worker_info,
+    stream_state,
+)
 from flambeau.utils.data.dataset import Dataset, IterableDataset
 from flambeau.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 
@@ -21,7 +32,21 @@ __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"
 
 _T_co = TypeVar("_T_co", covariant=True)
 
+_STATE_VERSION = 1
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
+
+
+class _DatasetKind:
+    """How a dataset is read: by key, or as a stream."""
+
+    Map = 0
+    Iterable = 1
+
+    @staticmethod
+    def create_fetcher(kind: int, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool) -> Any:
+        """A fetcher over `dataset` for one pass."""
+        fetcher: Any = MapFetcher if kind == _DatasetKind.Map else IterableFetcher
+        return fetcher(dataset, auto_collation, collate_fn, drop_last)
 
 
 class _Endless(Sampler[None]):
@@ -52,6 +77,8 @@ class DataLoader(Generic[_T_co]):
         prefetch_factor: batches each worker prepares ahead; 2 if None.
         persistent_workers: keep the workers from one pass to the next.
         in_order: yield batches in the sampler's order; if False, as they become ready.
+        worker_type: 'process', or 'thread' for workers in this process, which share `dataset` and its
+            generators; an addition to PyTorch's signature.
     Raises: ValueError for settings that exclude each other or are out of range.
     """
 
@@ -78,11 +105,14 @@ class DataLoader(Generic[_T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        worker_type: str = "process",
     ) -> None:
+        _check_worker_type(worker_type, multiprocessing_context)
         _check_worker_settings(num_workers, timeout, prefetch_factor, persistent_workers)
         _check_order_settings(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.dataset = dataset
         self.num_workers = num_workers
+        self.worker_type = worker_type
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
@@ -105,6 +135,8 @@ class DataLoader(Generic[_T_co]):
         self.collate_fn = collate_fn
         self.persistent_workers = persistent_workers
         self._promised_length: int | None = None
+        self._latest: Any = None  # a reference to the iterator of the last pass
+        self._resumption: dict[str, Any] | None = None
         self.__initialized = True
         self.check_worker_number_rationality()
 
@@ -130,15 +162,77 @@ class DataLoader(Generic[_T_co]):
         super().__setattr__(name, value)
 
     def __iter__(self) -> Iterator[Any]:
+        made = self._make_iterator()
+        self._latest = weakref.ref(made)
+        return made
+
+    def _make_iterator(self) -> Iterator[Any]:
         if not self.num_workers:
             return _LocalIterator(self)
         if not self.persistent_workers:
             return _WorkerIterator(self)
-        if self._iterator is None:
+        if self._iterator is None or self._resumption is not None:
             self._iterator = _WorkerIterator(self)
         else:
             self._iterator.restart()
         return self._iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass stands, after the batches that were yielded; an addition to PyTorch's interface.
+
+        It has the order of the keys and where it was drawn from, and what the generators of worker processes
+        have drawn, not the data. The pass must still be going on: without one, the next pass is described.
+        Save the global generators (`get_rng_state`) beside it, as for everything else.
+        """
+        iterator = None if self._latest is None else self._latest()
+        going_on = iterator is not None and not iterator._ended
+        return {
+            "version": _STATE_VERSION,
+            "num_workers": self.num_workers,
+            "worker_type": self.worker_type,
+            "length": self._number_of_batches(),
+            "generators": [generator.get_state() for generator in self._generators()],
+            "pass": iterator.state() if going_on else self._resumption and self._resumption["pass"],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next pass go on where `state_dict()` of a loader with the same settings was called.
+
+        Streams are read again up to there, unless they have `state_dict` and `load_state_dict` themselves.
+        Raises: ValueError for a state of another version, or of a loader with other settings; nothing is
+            changed then.
+        """
+        expected = {
+            "version": _STATE_VERSION, "num_workers": self.num_workers, "worker_type": self.worker_type,
+            "length": self._number_of_batches(),
+        }  # fmt: skip
+        for name, value in expected.items():
+            if state_dict.get(name) != value:
+                raise ValueError(
+                    f"DataLoader.load_state_dict: the state has {name}={state_dict.get(name)!r}, this loader {value!r}"
+                )
+        generators = self._generators()
+        if len(generators) != len(state_dict["generators"]):
+            raise ValueError(
+                f"DataLoader.load_state_dict: the state has {len(state_dict['generators'])} generators, this loader "
+                f"{len(generators)}"
+            )
+        for generator, state in zip(generators, state_dict["generators"], strict=True):
+            generator.set_state(state)
+        self._resumption = state_dict if state_dict["pass"] is not None else None
+
+    def _number_of_batches(self) -> int | None:
+        try:
+            return None if isinstance(self.dataset, IterableDataset) else len(self)
+        except TypeError:
+            return None
+
+    def _generators(self) -> list[Any]:
+        """The generators that the order is drawn from, beside the default one."""
+        order = self.batch_sampler
+        samplers = (self, self.sampler, order, getattr(order, "sampler", None))
+        found = [getattr(sampler, "generator", None) for sampler in samplers]
+        return list({id(generator): generator for generator in found if isinstance(generator, fb.Generator)}.values())
 
     def __len__(self) -> int:
         """Batches per pass. Raises: TypeError when the sampler or the stream has no length."""
@@ -150,6 +244,10 @@ class DataLoader(Generic[_T_co]):
         return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
 
     @property
+    def _dataset_kind(self) -> int:
+        return _DatasetKind.Iterable if isinstance(self.dataset, IterableDataset) else _DatasetKind.Map
+
+    @property
     def _auto_collation(self) -> bool:
         return self.batch_sampler is not None
 
@@ -159,14 +257,14 @@ class DataLoader(Generic[_T_co]):
 
     def _fetcher_maker(self) -> Callable[[Any], Any]:
         """A picklable function from the dataset to a fetcher for one pass."""
-        kind = IterableFetcher if isinstance(self.dataset, IterableDataset) else MapFetcher
+        kind: Any = MapFetcher if self._dataset_kind == _DatasetKind.Map else IterableFetcher
         return partial(
             kind, batching=self._auto_collation, collate_fn=self.collate_fn, drop_last=self.drop_last,
         )
 
     def check_worker_number_rationality(self) -> None:
-        """Warn when there are more workers than CPUs this process may use."""
-        if not self.num_workers:
+        """Warn when there are more worker processes than CPUs this process may use."""
+        if not self.num_workers or self.worker_type == "thread":
             return
         affinity = getattr(os, "sched_getaffinity", None)
         cpus = len(affinity(0)) if affinity else os.cpu_count()
@@ -200,6 +298,13 @@ def _check_worker_settings(
         raise ValueError(f"DataLoader: prefetch_factor must not be negative, got {prefetch_factor}")
     if persistent and not num_workers:
         raise ValueError("DataLoader: persistent_workers=True needs worker processes; set num_workers > 0")
+
+
+def _check_worker_type(worker_type: str, context: Any) -> None:
+    if worker_type not in ("process", "thread"):
+        raise ValueError(f"DataLoader: worker_type must be 'process' or 'thread', got {worker_type!r}")
+    if worker_type == "thread" and context is not None:
+        raise ValueError(f"DataLoader: multiprocessing_context={context!r} is for worker_type='process'")
 
 
 def _check_order_settings(
@@ -257,19 +362,67 @@ class _Iterator:
         self._loader = loader
         self._index_sampler = loader._index_sampler
         self._pin = loader.pin_memory and _has_gpu()
+        if loader.pin_memory and not self._pin:
+            import warnings
+
+            warnings.warn(
+                "DataLoader: pin_memory=True, but there is no GPU to copy to; batches stay in ordinary memory", stacklevel=4,
+            )
+        self._ended = False
+        resumption, loader._resumption = loader._resumption, None
+        self._resumption: dict[str, Any] | None = None if resumption is None else resumption["pass"]
         # Drawn for every iterator, also without workers, so that the generator advances the same either way.
-        self._base_seed = draw_seed(loader.generator)
+        self._base_seed = self._resumption["base_seed"] if self._resumption else draw_seed(loader.generator)
         self._begin()
 
     def _begin(self) -> None:
+        self._note_beginning()
         self._keys = iter(self._index_sampler)
         self._yielded = 0
+        self._ended = False
+
+    def _note_beginning(self) -> None:
+        """Remember from where the order is drawn."""
+        self._began = random_states.snapshot(), [generator.get_state() for generator in self._loader._generators()]
+
+    def state(self) -> dict[str, Any]:
+        """What `DataLoader.state_dict` says of this pass."""
+        began, generators = self._began
+        return {
+            "base_seed": self._base_seed, "began": began, "generators_began": generators, "yielded": self._yielded,
+            **self._place(),
+        }  # fmt: skip
+
+    def _place(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @contextmanager
+    def _drawing_again(self) -> Iterator[dict[str, Any]]:
+        """From the beginning of the pass that goes on; the global generators are then put where they are now."""
+        state, self._resumption = self._resumption, None
+        assert state is not None
+        now = random_states.snapshot()
+        generators = self._loader._generators()
+        random_states.restore(state["began"])
+        for generator, began in zip(generators, state["generators_began"], strict=True):
+            generator.set_state(began)
+        try:
+            self._note_beginning()
+            self._keys = iter(self._index_sampler)
+            self._yielded = state["yielded"]
+            yield state
+        finally:
+            random_states.restore(now)
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        batch = self._next_batch()
+        try:
+            batch = self._next_batch()
+        except StopIteration:
+            self._ended = True
+            raise
         self._yielded += 1
         self._check_promise()
         return batch
@@ -313,10 +466,38 @@ class _LocalIterator(_Iterator):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
-        self._fetcher = loader._fetcher_maker()(loader.dataset)
+        self._drawn = 0
+        if self._resumption is not None:
+            self._go_on()
+        else:
+            self._fetcher = loader._fetcher_maker()(loader.dataset)
+
+    def _go_on(self) -> None:
+        loader = self._loader
+        with self._drawing_again() as state:
+            if state["dataset"] is not None:
+                loader.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+            self._fetcher = loader._fetcher_maker()(loader.dataset)
+            read_again = state["dataset"] is None and isinstance(loader.dataset, IterableDataset)
+            for _ in range(state["drawn"]):
+                keys = next(self._keys)
+                self._drawn += 1
+                if read_again:
+                    # What it raised then it raises again; the program has seen it.
+                    with suppress(Exception):
+                        self._fetcher.fetch(keys)
+        if state["dataset"] is not None:
+            self._fetcher.ended = state["ended"]
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "drawn": self._drawn, "dataset": stream_state(self._loader.dataset), "ended": getattr(self._fetcher, "ended", False),
+        }  # fmt: skip
 
     def _next_batch(self) -> Any:
-        return self._pinned(self._fetcher.fetch(next(self._keys)))
+        keys = next(self._keys)
+        self._drawn += 1
+        return self._pinned(self._fetcher.fetch(keys))
 
 
 class _WorkerIterator(_Iterator):
@@ -332,17 +513,22 @@ class _WorkerIterator(_Iterator):
                 f"{loader.prefetch_factor}"
             )
         self._epoch = 0
-        self._pool: Any = None
         super().__init__(loader)
         self._start_workers()
-        self._prime()
+        if self._resumption is not None:
+            self._go_on()
+        else:
+            self._prime()
 
     def _start_workers(self) -> None:
-        from flambeau.utils.data._utils.pool import WorkerPool
+        if self._loader.worker_type == "thread":
+            from flambeau.utils.data._utils.threads import ThreadPool as Pool
+        else:
+            from flambeau.utils.data._utils.pool import WorkerPool as Pool
 
-        self._pool = WorkerPool(self._loader, self._base_seed)
+        self._pool: Any = Pool(self._loader, self._base_seed)
         # Runs when the iterator is collected and at the end of the program.
-        self._finalizer = weakref.finalize(self, self._pool.close)
+        self._finalizer = weakref.finalize(self, self._pool.drop)
 
     def restart(self) -> None:
         """Begin another pass with the same workers; what is still on its way from the last one is dropped."""
@@ -355,9 +541,48 @@ class _WorkerIterator(_Iterator):
         self._sent = 0  # place of the next request
         self._due = 0  # place of the next batch to yield
         self._owner: dict[int, int] = {}  # place -> worker, for requests on their way
-        self._ready: dict[int, Any] = {}  # place -> answer, for answers that came early
+        self._ready: dict[int, Any] = {}  # place -> worker and answer, for answers that came early
         self._active = [True] * self._loader.num_workers
         self._turn = 0
+        self._consumed = [0] * self._loader.num_workers  # how many answers of each worker were used
+        self._snapshots: dict[int, Any] = {}  # worker -> where it stood, when it was asked
+
+    def _place(self) -> dict[str, Any]:
+        """Also waits for what was requested already; the batches are yielded later as ever."""
+        workers = range(self._loader.num_workers)
+        self._snapshots = {}
+        for worker in workers:
+            self._pool.send(worker, Request(self._epoch, -1 - worker, SnapshotWanted(self._consumed[worker])))
+        while len(self._snapshots) < len(workers):
+            self._take(set(workers) - self._snapshots.keys())
+        pending = {**self._owner, **{place: worker for place, (worker, _) in self._ready.items()}}
+        return {
+            "drawn": self._sent, "pending": sorted(pending.items()), "consumed": list(self._consumed),
+            "active": self._active_before(pending), "turn": self._turn,
+            "workers": [tuple(map(tuple, self._snapshots[worker])) for worker in workers],
+        }  # fmt: skip
+
+    def _active_before(self, pending: dict[int, int]) -> list[bool]:
+        """Which workers are active, not counting the ends that have been received and not used yet."""
+        ends = {worker for worker, answer in self._ready.values() if isinstance(answer, Exhausted)}
+        return [active or worker in ends for worker, active in enumerate(self._active)]
+
+    def _go_on(self) -> None:
+        """Bring the workers to where they stood, and request again what had not been yielded."""
+        loader = self._loader
+        size = loader.batch_size if loader._auto_collation else None
+        with self._drawing_again() as state:
+            pending = dict(state["pending"])
+            keys = {place: keys for place, keys in enumerate(islice(self._keys, state["drawn"])) if place in pending}
+        for worker, (start, at) in enumerate(state["workers"]):
+            resumption = Resumption(Snapshot(*start), Snapshot(*at), state["consumed"][worker], size)
+            self._pool.send(worker, Request(self._epoch, -1, resumption))
+        self._consumed, self._active, self._turn = list(state["consumed"]), list(state["active"]), state["turn"]
+        self._sent = state["drawn"]
+        self._due = min(pending, default=self._sent)
+        for place, worker in pending.items():
+            self._owner[place] = worker
+            self._pool.send(worker, Request(self._epoch, place, keys[place]))
 
     def _prime(self) -> None:
         for _ in range(self._loader.prefetch_factor * self._loader.num_workers):  # type: ignore[operator]
@@ -365,8 +590,6 @@ class _WorkerIterator(_Iterator):
 
     def _request(self) -> None:
         """Ask the next active worker for the next keys, if there are any."""
-        from flambeau.utils.data._utils.worker import Request
-
         worker = self._next_worker()
         if worker is None:
             return
@@ -395,10 +618,9 @@ class _WorkerIterator(_Iterator):
         return min(active, key=load.__getitem__, default=None)
 
     def _next_batch(self) -> Any:
-        from flambeau.utils.data._utils.worker import Exhausted, Failure
-
         while True:
-            answer = self._next_answer()
+            worker, answer = self._next_answer()
+            self._consumed[worker] += 1
             if isinstance(answer, Exhausted):
                 self._request()
                 continue
@@ -408,7 +630,7 @@ class _WorkerIterator(_Iterator):
             return self._pinned(answer)
 
     def _next_answer(self) -> Any:
-        """The answer that is due. Raises: StopIteration when no request is left; RuntimeError as
+        """Which worker answered, and the answer that is due. Raises: StopIteration when no request is left; RuntimeError as
         `WorkerPool.receive`.
         """
         if not self._loader.in_order:
@@ -429,12 +651,10 @@ class _WorkerIterator(_Iterator):
             self._take()
         return self._ready.pop(next(iter(self._ready)))
 
-    def _take(self) -> None:
-        """Receive one answer of this pass into `_ready`."""
-        from flambeau.utils.data._utils.worker import Exhausted
-
+    def _take(self, workers: set[int] | None = None) -> None:
+        """Receive one answer of this pass into `_ready`, from the workers that owe one."""
         try:
-            (epoch, place), load = self._pool.receive(self._loader.timeout, set(self._owner.values()))
+            (epoch, place), load = self._pool.receive(self._loader.timeout, workers or set(self._owner.values()))
         except BaseException:
             # A dead worker, a hanging one, or a Ctrl-C in the middle of a message: these workers cannot go
             # on.
@@ -442,18 +662,23 @@ class _WorkerIterator(_Iterator):
             raise
         if epoch != self._epoch:
             return
+        answer = load()
+        if place < 0:
+            self._snapshots[-1 - place] = answer
+            return
         worker = self._owner.pop(place)
-        answer = self._ready[place] = load()
+        self._ready[place] = worker, answer
         if isinstance(answer, Exhausted):
             self._active[worker] = False
 
     def _finish(self) -> None:
         if not self._loader.persistent_workers:
-            self._finalizer()
+            self._pool.close()
 
     def _abandon(self) -> None:
         self._pool.close(patience=0.0)
         self._loader._iterator = None
+        self._ended = True
         # What comes next from this iterator is its end.
         self._owner.clear()
         self._due = self._sent

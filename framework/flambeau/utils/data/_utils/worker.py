@@ -1,4 +1,4 @@
-"""The worker process: seeds itself, then fetches what it is told to until the connection closes."""
+"""The worker, a process or a thread: fetches what it is told to until its requests end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,7 +17,21 @@ import numpy as np
 
 import flambeau as fb
 
-__all__ = ["Exhausted", "Failure", "Request", "WorkerInfo", "WorkerSettings", "get_worker_info", "work"]
+__all__ = [
+    "NO_ANSWER",
+    "Exhausted",
+    "Failure",
+    "LocalFailure",
+    "Request",
+    "Responder",
+    "Resumption",
+    "Snapshot",
+    "SnapshotWanted",
+    "WorkerInfo",
+    "WorkerSettings",
+    "get_worker_info",
+    "work",
+]
 
 # How often, in seconds, an idle worker looks whether its parent is still there.
 _PARENT_CHECK_INTERVAL = 5.0
@@ -34,12 +49,19 @@ class WorkerInfo:
     dataset: Any
 
 
+class _Here(threading.local):
+    """What the worker that runs in this thread knows of itself."""
+
+    info: WorkerInfo | None = None
+
+
 _info: WorkerInfo | None = None
+here = _Here()
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a DataLoader worker process, the worker's `WorkerInfo`; None elsewhere."""
-    return _info
+    """In a DataLoader worker, process or thread, the worker's `WorkerInfo`; None elsewhere."""
+    return here.info or _info
 
 
 @dataclass(frozen=True)
@@ -52,6 +74,10 @@ class WorkerSettings:
     dataset: Any
     make_fetcher: Callable[[Any], Any]
     init_fn: Callable[[int], Any] | None
+    # How many answers may be on their way, which is how far back snapshots are asked for.
+    ahead: int = 0
+    # Shared memory for the stacks of a process that hangs or crashes; None where there is none.
+    stacks: Any = None
 
 
 class Request(NamedTuple):
@@ -98,8 +124,56 @@ class _Verbatim(str):
         return str(self)
 
 
+class LocalFailure(Failure):
+    """An exception of a worker in this process: its traceback goes with it."""
+
+    def __init__(self, error: BaseException, where: str) -> None:
+        super().__init__(error, where)
+        self.error = error
+
+    def reraise(self) -> None:
+        """Raise the same type of exception, from the one that happened."""
+        try:
+            super().reraise()
+        except Exception as error:
+            raise error from self.error
+
+
 class Exhausted:
     """The answer of a worker whose stream has ended."""
+
+
+class Snapshot(NamedTuple):
+    """Where a worker stood after some answer of a pass.
+
+    `random` has the states of its generators (None for a thread, which has none of its own); `dataset` is what `state_dict()` of a
+    stream says, None where it has none; `ended` says whether the stream had ended.
+    """
+
+    random: dict[str, Any] | None
+    dataset: Any
+    ended: bool
+
+
+class SnapshotWanted(NamedTuple):
+    """In place of keys: wanted are the snapshots of the beginning of this pass and after so many answers."""
+
+    answered: int
+
+
+class Resumption(NamedTuple):
+    """In place of keys: go on where a worker stood that had answered `answered` requests of this pass, each for `size` samples.
+
+    `size` is None without batching.
+    """
+
+    start: Snapshot
+    at: Snapshot
+    answered: int
+    size: int | None
+
+
+NO_ANSWER = object()
 
 
 def work(settings: WorkerSettings, connection: Any, to_close: list[Any]) -> None:
@@ -112,19 +186,144 @@ def work(settings: WorkerSettings, connection: Any, to_close: list[Any]) -> None
         inherited.close()
     # Ctrl-C reaches the whole process group; the main process decides what follows.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    failure = _prepare(settings)
-    inbox = Inbox(connection)
-    epoch, fetcher = -1, None
+    _leave_stacks(settings.stacks)
+    responder = Responder(settings, _prepare(settings))
     try:
-        for request in inbox:
-            if request.epoch != epoch:
-                epoch, fetcher = request.epoch, _start_pass(settings)
-            source = failure or fetcher
-            answer = source if isinstance(source, Failure) else _fetch(settings, source, request.keys)
-            _answer(settings, connection, request, answer)
+        for request in Inbox(connection):
+            answer = responder.respond(request)
+            if answer is not NO_ANSWER:
+                _answer(settings, connection, request, answer)
     except (BrokenPipeError, ConnectionResetError):
         # The main process has gone, or shut this worker down in the middle of an answer.
         return
+
+
+def _leave_stacks(stacks: Any) -> None:
+    """Write the stacks of all threads to `stacks` on a crash, and when the main process asks by SIGUSR1."""
+    if stacks is None:
+        return
+    import faulthandler
+
+    from flambeau import _shared_memory
+
+    block: Any = _shared_memory.block_of(stacks._bytes)
+    faulthandler.enable(file=block.descriptor)
+    faulthandler.register(signal.SIGUSR1, file=block.descriptor)
+
+
+class Responder:
+    """Finds the answers to requests, and remembers where the worker stood after the last ones.
+
+    Args:
+        failure: what went wrong before the first request; it is the answer to all of them.
+        failure_type: how exceptions are passed on.
+        tracks_random: whether the global generators belong to this worker.
+    """
+
+    def __init__(
+        self, settings: WorkerSettings, failure: Failure | None, failure_type: type[Failure] = Failure, tracks_random: bool = True,
+    ) -> None:
+        self._settings, self._failure, self._failure_type = settings, failure, failure_type
+        self._tracks_random = tracks_random
+        self._epoch = -1
+        self._fetcher: Any = None
+        self._answered = 0
+        self._snapshots: deque[tuple[int, Snapshot]] = deque(maxlen=settings.ahead + 1)
+
+    def respond(self, request: Request) -> Any:
+        """The answer to `request`; NO_ANSWER where none is waited for."""
+        if request.epoch != self._epoch:
+            self._begin(request.epoch)
+        keys = request.keys
+        if isinstance(keys, SnapshotWanted):
+            return self._start, next((found for count, found in self._snapshots if count == keys.answered), self._start)
+        if isinstance(keys, Resumption):
+            self._resume(keys)
+            return NO_ANSWER
+        answer = self._fetch(keys)
+        self._answered += 1
+        self._snapshots.append((self._answered, self._snapshot()))
+        return answer
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch, self._answered = epoch, 0
+        # Before the stream is opened, which may draw.
+        self._fetcher = None
+        self._start = self._snapshot()
+        self._snapshots.clear()
+        self._open()
+
+    def _open(self) -> None:
+        """A fetcher over the dataset from its start, or the failure of making one."""
+        settings = self._settings
+        try:
+            self._fetcher = self._failure or settings.make_fetcher(settings.dataset)
+        except Exception as error:
+            self._fetcher = self._failure_type(error, f"iter(dataset) of DataLoader worker {settings.id}")
+
+    def _fetch(self, keys: Any) -> Any:
+        from flambeau.utils.data._utils.fetch import IterableFetcher
+
+        where = f"DataLoader worker {self._settings.id}"
+        if isinstance(self._fetcher, Failure):
+            return self._fetcher
+        try:
+            return self._fetcher.fetch(keys)
+        except StopIteration as end:
+            return Exhausted() if isinstance(self._fetcher, IterableFetcher) else self._failure_type(end, where)
+        except Exception as error:
+            return self._failure_type(error, where)
+
+    def _snapshot(self) -> Snapshot:
+        from flambeau.utils.data._utils import random_states
+
+        return Snapshot(
+            random_states.snapshot() if self._tracks_random else None,
+            stream_state(self._settings.dataset),
+            getattr(self._fetcher, "ended", False),
+        )
+
+    def _resume(self, resumption: Resumption) -> None:
+        from flambeau.utils.data._utils import random_states
+
+        start, at, answered, size = resumption
+        if start.random is not None and self._tracks_random:
+            random_states.restore(start.random)
+        try:
+            if is_stream(self._settings.dataset):
+                self._read_again(at, answered, size)
+        except Exception as error:
+            self._fetcher = self._failure_type(error, f"load_state_dict of DataLoader worker {self._settings.id}")
+        if at.random is not None and self._tracks_random:
+            random_states.restore(at.random)
+        self._start, self._answered = start, answered
+        self._snapshots.append((answered, at))
+
+    def _read_again(self, at: Snapshot, answered: int, size: int | None) -> None:
+        """Bring the stream to where it stood: by its own state, or by reading what had been read."""
+        if at.dataset is not None:
+            self._settings.dataset.load_state_dict(at.dataset)
+            self._open()
+            if not isinstance(self._fetcher, Failure):
+                self._fetcher.ended = at.ended
+            return
+        self._open()
+        for _ in range(answered):
+            self._fetch(None if size is None else [None] * size)
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether `dataset` is read as a stream."""
+    from flambeau.utils.data.dataset import IterableDataset
+
+    return isinstance(dataset, IterableDataset)
+
+
+def stream_state(dataset: Any) -> Any:
+    """What a stream says of its place, if it can say and go on from there; else None."""
+    if is_stream(dataset) and hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict"):
+        return dataset.state_dict()
+    return None
 
 
 def _prepare(settings: WorkerSettings) -> Failure | None:
@@ -150,27 +349,6 @@ def _use_one_thread() -> None:
     set_num_threads = getattr(fb, "set_num_threads", None)
     if set_num_threads is not None:
         set_num_threads(1)
-
-
-def _start_pass(settings: WorkerSettings) -> Any:
-    """A fetcher over the dataset from its start, or the `Failure` of making one."""
-    try:
-        return settings.make_fetcher(settings.dataset)
-    except Exception as error:
-        return Failure(error, f"iter(dataset) of DataLoader worker {settings.id}")
-
-
-def _fetch(settings: WorkerSettings, fetcher: Any, keys: Any) -> Any:
-    from flambeau.utils.data._utils.fetch import IterableFetcher
-
-    try:
-        return fetcher.fetch(keys)
-    except StopIteration as end:
-        if isinstance(fetcher, IterableFetcher):
-            return Exhausted()
-        return Failure(end, f"DataLoader worker {settings.id}")
-    except Exception as error:
-        return Failure(error, f"DataLoader worker {settings.id}")
 
 
 def _answer(settings: WorkerSettings, connection: Any, request: Request, answer: Any) -> None:

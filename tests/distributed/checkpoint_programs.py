@@ -1,0 +1,102 @@
+"""What the ranks of `test_checkpoint.py` run: each holds some rows of a matrix, which it saves, and loads in another division."""
+
+from __future__ import annotations
+
+import os
+
+import flambeau as fb
+import flambeau.distributed as dist
+import flambeau.distributed.checkpoint as dcp
+from flambeau.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+from flambeau.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+ROWS, COLUMNS = 7, 3
+
+
+class Rows:
+    """The rows of a matrix that one rank has, by the protocol of pieces."""
+
+    def __init__(self, begin: int, values: fb.Tensor) -> None:
+        self.begin, self.values = begin, values
+
+    def size(self) -> fb.Size:
+        return fb.Size((ROWS, COLUMNS))
+
+    def _chunk(self) -> ChunkStorageMetadata:
+        return ChunkStorageMetadata(fb.Size((self.begin, 0)), self.values.size())
+
+    def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
+        return [self._chunk()]
+
+    def __get_tensor_shard__(self, index: MetadataIndex) -> fb.Tensor:
+        return self.values
+
+    def __create_write_items__(self, fqn: str, value: object) -> list[WriteItem]:
+        chunk = self._chunk()
+        about = TensorWriteData(chunk, TensorProperties.create_from_tensor(self.values), self.size())
+        return [WriteItem(MetadataIndex(fqn, chunk.offsets), WriteItemType.SHARD, tensor_data=about)]
+
+
+def mine(rank: int, size: int) -> slice:
+    return slice(rank * ROWS // size, (rank + 1) * ROWS // size)
+
+
+def whole() -> fb.Tensor:
+    return fb.arange(float(ROWS * COLUMNS)).reshape(ROWS, COLUMNS)
+
+
+def save() -> None:
+    dist.init_process_group("gloo")
+    rows = mine(RANK, SIZE)
+    state = {"rows": Rows(rows.start, whole()[rows].clone()), "same": {"on_all": fb.ones(5), "step": 12}}
+    metadata = dcp.save(state, checkpoint_id=os.path.join(os.environ["FOLDER"], "saved"))
+    assert len(metadata.state_dict_metadata["rows"].chunks) == SIZE
+    dist.destroy_process_group()
+
+
+def load() -> None:
+    dist.init_process_group("gloo")
+    rows = mine(RANK, SIZE)
+    part = Rows(rows.start, fb.zeros(rows.stop - rows.start, COLUMNS))
+    state = {"rows": part, "same": {"on_all": fb.zeros(5), "step": 0}}
+    dcp.load(state, checkpoint_id=os.path.join(os.environ["FOLDER"], "saved"))
+    assert fb.equal(part.values, whole()[rows]), part.values
+    assert fb.equal(state["same"]["on_all"], fb.ones(5)) and state["same"]["step"] == 12
+    dist.destroy_process_group()
+
+
+def one_fails() -> None:
+    """The last rank asks for what is not there: all of them say so, and none waits."""
+    dist.init_process_group("gloo")
+    state = {"same": {"step": 0}} if RANK < SIZE - 1 else {"same": {"step": 0, "none": fb.ones(1)}}
+    try:
+        dcp.load(state, checkpoint_id=os.path.join(os.environ["FOLDER"], "saved"))
+    except dcp.CheckpointException as error:
+        assert list(error.failures) == [SIZE - 1], error
+        assert "Missing key in checkpoint state_dict: same.none." in str(error)
+    else:
+        raise AssertionError("nothing was raised")
+    dist.destroy_process_group()
+
+
+def broadcast() -> None:
+    """What rank 0 has reaches all."""
+    from flambeau.distributed.checkpoint.format_utils import (
+        BroadcastingTorchSaveReader,
+        DynamicMetaLoadPlanner,
+    )
+    from flambeau.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    dist.init_process_group("gloo")
+    path = os.path.join(os.environ["FOLDER"], "file.pt")
+    if RANK == 0:
+        fb.save({"a": {"b": fb.arange(4.0)}}, path)
+    state = {"a": {"b": fb.zeros(4)}}
+    dcp.load(state, storage_reader=BroadcastingTorchSaveReader(), planner=DynamicMetaLoadPlanner(), checkpoint_id=path)
+    assert fb.equal(state["a"]["b"], fb.arange(4.0))
+    model = fb.nn.Linear(2, 1)
+    given = {"weight": fb.full((1, 2), 3.0), "bias": fb.full((1,), 4.0)} if RANK == 0 else {}
+    set_model_state_dict(model, given, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    assert model.weight.tolist() == [[3.0, 3.0]] and model.bias.tolist() == [4.0]
+    dist.destroy_process_group()

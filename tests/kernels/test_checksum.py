@@ -1,0 +1,32 @@
+"""CRC-32 of the processor's own multiplication is zlib's."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from flambeau_kernels.cpu import checksum
+from flambeau_kernels.engine import llvm
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 65535, 65536, 65537, 65536 + 63, 100_000, (1 << 20) + 17])
+def test_checksums_are_zlibs(length):
+    llvm.available()
+    numbers = np.random.default_rng(length)
+    for data in (numbers.integers(0, 256, length).astype(np.uint8), np.zeros(length, np.uint8), np.full(length, 255, np.uint8)):
+        assert checksum.crc32(data) == zlib.crc32(data)
+        assert checksum.crc32(data[3:].tobytes()) == zlib.crc32(data[3:])
+        assert checksum.crc32(memoryview(data)[length // 3 :]) == zlib.crc32(data[length // 3 :])
+
+
+def test_a_processor_without_the_instruction_goes_on_with_zlib(monkeypatch):
+    monkeypatch.setattr(checksum, "_fold", lambda: None)
+    data = np.arange(200_000, dtype=np.uint32).view(np.uint8)
+    assert checksum.crc32(data) == zlib.crc32(data)
+
+
+@pytest.mark.skipif(llvm.available() is not None, reason="no compiler")
+def test_the_instruction_is_used_where_the_processor_has_it():
+    assert (checksum._fold() is not None) == ("+pclmul" in llvm.machine().features.split(","))

@@ -1,0 +1,81 @@
+"""`_logging.set_logs` and TORCH_LOGS: which messages are shown."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import flambeau as fb
+
+
+@pytest.fixture(autouse=True)
+def as_at_first():
+    yield
+    fb._logging.set_logs()
+
+
+def test_messages_of_a_part_are_shown_from_its_level_on(capsys):
+    logger = logging.getLogger("flambeau._dynamo.anything")
+    fb._logging.set_logs(dynamo=logging.INFO)
+
+    logger.debug("too small")
+    logger.info("large enough")
+    logging.getLogger("flambeau.onnx").info("of another part")
+
+    shown = capsys.readouterr().err
+    assert "large enough" in shown
+    assert "too small" not in shown
+    assert "another part" not in shown
+
+
+def test_a_later_call_begins_anew():
+    fb._logging.set_logs(all=logging.DEBUG, modules={"flambeau.fx": logging.ERROR})
+    assert logging.getLogger("flambeau.fx.graph").getEffectiveLevel() == logging.ERROR
+    assert logging.getLogger("flambeau.nn").getEffectiveLevel() == logging.DEBUG
+
+    fb._logging.set_logs()
+
+    assert logging.getLogger("flambeau").level == logging.getLogger("flambeau.fx").level == logging.NOTSET
+
+
+def test_artifacts_are_shown_or_not(capsys):
+    logger = fb._logging.getArtifactLogger("torch._dynamo.output_graph", "graph_code")
+    logger.debug("hidden")
+    fb._logging.set_logs(graph_code=True)
+    logger.debug("def forward(self, x)")
+
+    assert "def forward" in (shown := capsys.readouterr().err)
+    assert "hidden" not in shown
+
+
+@pytest.mark.oracle
+def test_what_is_no_setting_is_refused_as_in_pytorch(oracle):
+    cases = [{"dynamo": "x"}, {"dynamo": 15}, {"graph_code": 3}, {"foo": 3}, {"modules": {"no such": 10}}, {"onnx": True}]
+    for case in cases:
+        with pytest.raises((TypeError, ValueError)) as theirs:
+            oracle._logging.set_logs(**case)
+        with pytest.raises(theirs.type) as ours:
+            fb._logging.set_logs(**case)
+        assert type(ours.value) is type(theirs.value)
+
+
+def test_the_environment_sets_levels_and_artifacts(fresh_python):
+    program = (
+        "import flambeau as fb, logging; names = ('_dynamo', 'onnx', 'export', 'fx');"
+        "print([logging.getLogger('flambeau.' + n).level for n in names],"
+        "fb._logging.getArtifactLogger('a', 'graph_code').isEnabledFor(10), fb._logging.getArtifactLogger('a', 'guards').isEnabledFor(10))"
+    )
+
+    shown = fresh_python("-c", program, TORCH_LOGS="+dynamo,-onnx,export,graph_code,+torch.fx")
+
+    assert shown.split("\n")[0] == "[10, 40, 20, 10] True False"
+    fresh_python("-c", "import flambeau", TORCH_LOGS="nonesuch", status=1)
+
+
+def test_a_warning_is_logged_once(caplog):
+    logger = logging.getLogger("flambeau.tests.once")
+    for _ in range(3):
+        fb._logging.warning_once(logger, "said %s", "once")
+
+    assert [r.getMessage() for r in caplog.records] == ["said once"]
