@@ -537,14 +537,19 @@ def test_second_derivatives_of_the_kernel(one_kernel):
     assert fb.autograd.gradgradcheck(attention, q)
 
 
-def test_functions_of_the_same_text_share_a_kernel(one_kernel):
-    q = fb.ones(1, 1, 16, 4)
+def test_functions_that_differ_in_a_number_share_a_kernel(one_kernel):
+    q = operands((1, 1, 16, 4))[0]
 
-    def plan(slope):
-        return _fused.plan(q, q, q, lambda s, b, h, i, j: s - slope * (i - j), None, 1.0, None)
+    def decayed(slope):
+        return lambda s, b, h, i, j: fb.where(i > j, s - slope * (i - j), s * slope)
 
-    assert plan(0.5).changes == plan(0.5).changes
-    assert plan(0.5).changes != plan(0.25).changes
+    def plan(mod):
+        return _fused.plan(q, q, q, mod, None, 1.0, None)
+
+    assert plan(decayed(0.3)).changes == plan(decayed(0.7)).changes
+    assert plan(decayed(0.3)).changes != plan(lambda s, *_: s * 0.3).changes
+    for slope in (0.3, 0.7, -4.5, 1e-40, 0.0):
+        assert fb.allclose(flex_attention(q, q, q, decayed(slope)), flex.composed(q, q, q, decayed(slope), None, 0.5)[0], atol=1e-6)
 
 
 UNTRACEABLE = {

@@ -29,6 +29,11 @@ class SDPBackend(enum.Enum):
     CUDNN_ATTENTION = 3
     OVERRIDEABLE = 4
 
+    @property
+    def name(self) -> str:
+        """How the way is called."""
+        return self._name_
+
     def __int__(self) -> int:
         return self.value
 

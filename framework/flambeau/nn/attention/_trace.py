@@ -31,6 +31,8 @@ __all__ = ["Traced", "Untraceable", "trace"]
 
 PLACES = ("b", "h", "i", "j")
 _HALVES = (fb.float16, fb.bfloat16)
+# Numbers that formulas simplify with, or that decide what they mean.
+_IN_TEXT = frozenset((0.0, 0.5, 1.0, -1.0, 2.0, float("inf"), -float("inf")))
 
 
 class Untraceable(Exception):
@@ -91,6 +93,7 @@ class _Tracer(_interpreters.Interpreter):
         self.numbers: list[int] = [0]
         self.loaded: dict[Any, Value] = {}
         self.checks = False
+        self.parameters: dict[float, str] = {}
 
     # -- what functions are given
 
@@ -244,7 +247,18 @@ class _Tracer(_interpreters.Interpreter):
             return value.name if "to_" + value.dtype.numpy.name == kind else f"{kind}({value.name})"
         number = KINDS[kind.removeprefix("to_")].family
         value = bool(value) if number == "b" else int(value) if number in "iu" else float(value)
+        if isinstance(value, float) and value not in _IN_TEXT and value == value:
+            return f"{kind}({self.parameter(value)})"
         return f"{kind}({_number(value)})"
+
+    def parameter(self, value: float) -> str:
+        """A number that is read from the table, so that another one needs no other kernel."""
+        name = self.parameters.get(value)
+        if name is None:
+            name = self.parameters[value] = f"number{len(self.parameters)}"
+            self.globals["float64"] = KINDS["float64"]
+            self.loads.append(f"{name} = bitcast(table[{self.slot(int(np.float64(value).view(np.int64)))}], float64)")
+        return name
 
     def check_dtype(self, dtype: Any, said: str) -> None:
         if dtype.numpy.name not in KINDS and dtype not in _HALVES:
@@ -358,7 +372,7 @@ def _function(name: str, tracer: _Tracer, lines: list[str]) -> FunctionType:
     key = (text, *((word, id(value)) for word, value in used.items()))
     found = _texts.get(key)
     if found is None:
-        words = {n: getattr(language, n) for n in ("independent", "rolled", "pointer", "widened")}
+        words = {n: getattr(language, n) for n in ("bitcast", "independent", "rolled", "pointer", "widened")}
         scope: dict[str, Any] = {**words, "where": where, "QUERIES": QUERIES, "__name__": __name__, **used}
         file = f"<flambeau flex_attention {len(_texts)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # lowering reads the source
