@@ -77,6 +77,7 @@ def mods(lib, tables):
         "relative bias": lambda s, b, h, i, j: s + bias[h, i - j],
         "row of a matrix": lambda s, b, h, i, j: s * matrix[b][i],
         "masked": lambda s, b, h, i, j: lib.where(i % 3 != j % 3, s, -float("inf")),
+        "powers": lambda s, b, h, i, j: (s.abs() + 0.7) ** 1.3 + (i - j) * 0.01,
         "by parts": lambda s, b, h, i, j: lib.where((i > j) & (h == 0) | (j < 3), lib.exp(0.3 * s) + lib.sigmoid(s) ** 2, s.abs()),
         "steps": lambda s, b, h, i, j: s * (1 + lib.minimum(i, j) // 4) - lib.clamp(i - j, -2, 5) / 7 + (i <= j),
     }
@@ -373,7 +374,7 @@ def one_kernel(monkeypatch):
 LONG = [(2, 4, 37, 8), (2, 4, 41, 8), (2, 4, 41, 8)]
 COMBINED = [
     ("identity", None), ("distance", "documents"), ("slopes", "causal"), ("soft cap", "window"), ("relative bias", "strides"),
-    ("row of a matrix", None), ("masked", "blind rows"), ("by parts", "documents"), ("steps", "causal"), (None, "documents"),
+    ("row of a matrix", None), ("masked", "blind rows"), ("by parts", "documents"), ("steps", "causal"), ("powers", "documents"), (None, "documents"),
 ]  # fmt: skip
 
 

@@ -395,10 +395,11 @@ def trace(
     score = Value("s", working, True)
     given = [tracer.remember(score), *(tracer.scalar(name, fb.int64) for name in PLACES)]
     changed = score if score_mod is None else _asked(tracer, score_mod, given)
+    # Before the mask is asked, so that the table begins in the same way with a mask and without.
+    backward, slope = tracer.derivative(changed)
     seen = None if mask_mod is None else _asked(tracer, mask_mod, given[1:])
     if seen is not None and seen.dtype is not fb.bool:
         raise Untraceable(f"mask_mod gives {seen.dtype}, not bool")
-    backward, slope = tracer.derivative(changed)
     made = changed.name if changed.dtype is working else f"KIND({changed.name})"
     if seen is not None:
         made, slope = f"where({seen.name}, {made}, KIND(-INF))", f"where({seen.name}, KIND({slope}), KIND(0.0))"
