@@ -374,7 +374,8 @@ def one_kernel(monkeypatch):
 LONG = [(2, 4, 37, 8), (2, 4, 41, 8), (2, 4, 41, 8)]
 COMBINED = [
     ("identity", None), ("distance", "documents"), ("slopes", "causal"), ("soft cap", "window"), ("relative bias", "strides"),
-    ("row of a matrix", None), ("masked", "blind rows"), ("by parts", "documents"), ("steps", "causal"), ("powers", "documents"), (None, "documents"),
+    ("row of a matrix", None), ("masked", "blind rows"), ("by parts", "documents"), ("steps", "causal"),
+    ("powers", "documents"), (None, "documents"),
 ]  # fmt: skip
 
 
