@@ -28,7 +28,7 @@ from flambeau._storages import STORAGE_NAMES, LoadedStorage
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import wrap
 
-__all__ = ["TorchPolicy", "is_known", "run_unsafe"]
+__all__ = ["TorchPolicy", "UnsafeUnpickler", "attribute", "is_known", "run_unsafe"]
 
 Tensor = fb.Tensor
 
@@ -520,7 +520,7 @@ def _set_user_state(obj: Any, state: Any) -> None:
 # -- reading without the list --------------------------------------------------------------------------------
 
 
-class _UnsafeUnpickler(pickle.Unpickler):
+class UnsafeUnpickler(pickle.Unpickler):
     """Python's own unpickler: imports what the file names, `flambeau` where it names `torch`, and calls
     it.
     """
@@ -539,7 +539,7 @@ class _UnsafeUnpickler(pickle.Unpickler):
                 return known.value
             return lambda *args: self._policy.call(known.value, args)
         if module.partition(".")[0] == "torch":
-            return _attribute(_torch_home(module, name), name)
+            return attribute(_torch_home(module, name), name)
         return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
@@ -569,10 +569,10 @@ def _torch_home(module: str, name: str) -> Any:
     raise UnpicklingError(f"load: the file names {module}.{name}, which flambeau does not have")
 
 
-def _attribute(module: Any, name: str) -> Any:
+def attribute(module: Any, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), module)
 
 
 def run_unsafe(data: bytes, storages: Any) -> Any:
     """Run the pickle `data` as Python does."""
-    return _UnsafeUnpickler(data, storages).load()
+    return UnsafeUnpickler(data, storages).load()

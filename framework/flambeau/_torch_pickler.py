@@ -100,7 +100,10 @@ class _TorchPickler(_Pickler):
         known = obj if isinstance(obj, _Name) else self.name_of(obj)
         if known is None:
             super().save_global(obj, name)
-            return
+        else:
+            self._write_global(obj, known)
+
+    def _write_global(self, obj: Any, known: _Name) -> None:
         if self.proto >= 4:
             self.save(known.module)
             self.save(known.name)
@@ -149,15 +152,18 @@ class _TorchPickler(_Pickler):
         memory = (str(tensor.device), _arrays.address(buffer)) if buffer.nbytes else id(buffer)
         known = self._by_memory.get(memory)
         if known is None:
-            key = str(len(self.storages))
-            known = self._by_memory[memory] = SavedStorage(key, buffer, kind, self._location_of(tensor))
-            self.storages[key] = known
+            known = self._by_memory[memory] = self._new_storage(buffer, kind, self._location_of(tensor))
         elif known.kind is not kind:
             raise RuntimeError(
                 f"save: the same memory is seen as {known.kind or 'bytes'} by one tensor and as "
                 f"{kind or 'bytes'} by another, which the file format cannot express; clone() one of them"
             )
         return known
+
+    def _new_storage(self, buffer: Any, kind: Any, location: str) -> SavedStorage:
+        key = str(len(self.storages))
+        made = self.storages[key] = SavedStorage(key, buffer, kind, location)
+        return made
 
 
 def _sparse_parts(tensor: Any) -> tuple[Any, ...]:

@@ -662,6 +662,9 @@ class Module:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if any(map(state.get, _HOOK_TABLES_OF_CALLS)):
+            # PyTorch's modules come with hooks, but without our mark that calls have to look for them.
+            self.__dict__["_watched"] = True
 
     # -- finding by path -------------------------------------------------------------------------------------
 
