@@ -24,10 +24,12 @@ _MODULES = (
     "device_mesh",
     "distributed_c10d",
     "elastic",
+    "fsdp",
     "launch",
     "nn",
     "optim",
     "run",
+    "tensor",
     "utils",
 )
 
