@@ -57,7 +57,16 @@ class OptimStateKeyType(Enum):
 
 @dataclass
 class MixedPrecision:
-    """The dtypes of parameters, reductions and buffers; None keeps them."""
+    """The dtypes that are computed in; None keeps them.
+
+    Attributes:
+        param_dtype: of parameters.
+        reduce_dtype: of reductions of gradients.
+        buffer_dtype: of buffers.
+        keep_low_precision_grads: whether gradients stay in `reduce_dtype`.
+        cast_forward_inputs: whether arguments of each module are cast.
+        cast_root_forward_inputs: whether arguments of the outermost module are.
+    """
 
     param_dtype: Any = None
     reduce_dtype: Any = None
@@ -70,7 +79,14 @@ class MixedPrecision:
 
 @dataclass(frozen=True)
 class MixedPrecisionPolicy:
-    """The dtypes of parameters, reductions and results of `fully_shard`; None keeps them."""
+    """The dtypes that modules changed by `fully_shard` compute in; None keeps them.
+
+    Attributes:
+        param_dtype: of parameters.
+        reduce_dtype: of reductions of gradients.
+        output_dtype: of results.
+        cast_forward_inputs: whether arguments are cast.
+    """
 
     param_dtype: Any = None
     reduce_dtype: Any = None
@@ -153,7 +169,13 @@ class ShardedOptimStateDictConfig(OptimStateDictConfig):
 
 @dataclass
 class StateDictSettings:
-    """Kind and settings of the state dicts of a model and its optimizers."""
+    """Kind and settings of the state dicts of a model and its optimizers.
+
+    Attributes:
+        state_dict_type: the kind.
+        state_dict_config: settings for models.
+        optim_state_dict_config: settings for optimizers.
+    """
 
     state_dict_type: StateDictType
     state_dict_config: StateDictConfig

@@ -37,9 +37,10 @@ class Shard(Placement):
 
 
 @dataclass(frozen=True)
-class _StridedShard(Shard):
+class _StridedShard(Placement):
     """The tensor is divided into `split_factor` parts first, and each of them into the pieces, which therefore lie apart."""
 
+    dim: int
     split_factor: int = 1
 
     def __repr__(self) -> str:
