@@ -10,6 +10,7 @@ import flambeau as fb
 
 from ...tensor import Tensor
 from . import _fused
+from ._block_mask import DEFAULT_BLOCK as _DEFAULT_SPARSE_BLOCK_SIZE  # noqa: F401  # programs ask for it
 from ._block_mask import (
     BlockMask,
     and_masks,
