@@ -1,11 +1,16 @@
-"""Parts of images whose channels are last in memory, with gaps between their rows: results have their channels last too."""
+"""The order of memory of results: strides as PyTorch's for operands of every layout, and on meta tensors as on real ones.
+
+Dimensions of size 1 have any strides, so theirs are not compared.
+"""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 
+import flambeau as fb
 from comparing import disagreements
 
 WHOLE = "torch.arange(2 * 4 * 8 * 8.).reshape(2, 4, 8, 8).to(memory_format=torch.channels_last)"
@@ -53,3 +58,428 @@ def test_results_of_expanded_tensors_lie_in_memory_as_their_other_dimensions_do(
     )]  # fmt: skip
 
     assert not disagreements(oracle, "\n".join(programs))
+
+
+LAST = "to(memory_format=torch.channels_last)"
+LAYOUTS = {
+    "row-major": "made(2, 4, 6, 6)",
+    "channels last": f"made(2, 4, 6, 6).{LAST}",
+    "cropped": f"made(2, 4, 8, 8).{LAST}[:, :, 1:7, 2:8]",
+    "some channels": f"made(2, 6, 6, 6).{LAST}[:, 1:5]",
+    "every second": f"made(2, 4, 12, 12).{LAST}[:, :, ::2, ::2]",
+    "cropped rows": "made(2, 4, 8, 8)[:, :, 1:7, 2:8]",
+    "permuted": "made(6, 2, 6, 4).permute(1, 3, 0, 2)",
+    "cropped and turned": "made(8, 7, 5, 3).permute(3, 2, 1, 0)[:2, :4, :6, :6]",
+    "expanded": "made(2, 1, 6, 6).expand(2, 4, 6, 6)",
+    "one image": f"made(3, 4, 8, 8).{LAST}[:1, :, 1:7, 2:8]",
+    "one column": f"made(2, 4, 6, 1).{LAST}",
+}
+# Of a tensor `x`, a row-major one `y` of its shape, `ch` of a value for each of its channels, and `b` of one for each column.
+CALLS = """
+x.exp()
+x.neg()
+x + x
+x + 1
+x * y
+x + c
+x - ch
+ch - x
+y + x
+x + b
+x.double() + x
+torch.add(x, y, alpha=2)
+x > 0
+x == y
+x.logical_not()
+torch.where(x > 0, x, y)
+torch.where(x > 0, x, 0.)
+torch.where(y > 0, x, ch)
+torch.lerp(x, y, 0.3)
+torch.lerp(x, y, y)
+torch.addcmul(x, y, x)
+torch.addcdiv(x, y, y)
+x.clamp(0, 1)
+x.clamp(y, y)
+x.clamp_min(y)
+torch.maximum(x, y)
+torch.atan2(x, y)
+x.pow(2)
+x ** y
+x.abs()
+x.sigmoid()
+x.tanh()
+x.sqrt()
+x.nan_to_num()
+x.to(torch.float64)
+x.to(torch.int64)
+x.int()
+x.bool()
+x.half()
+x.float()
+x.clone()
+x.contiguous()
+x.clone(memory_format=torch.contiguous_format)
+x.to(memory_format=torch.channels_last)
+x.contiguous(memory_format=torch.channels_last)
+x.detach().clone()
+x.to(torch.float64, memory_format=torch.contiguous_format)
+torch.empty_like(x)
+torch.zeros_like(x)
+torch.ones_like(x, dtype=torch.float64)
+torch.rand_like(x)
+torch.randn_like(x)
+torch.full_like(x, 2)
+torch.randint_like(x, 5)
+torch.empty_like(x, memory_format=torch.contiguous_format)
+torch.zeros_like(x, memory_format=torch.channels_last)
+torch.bernoulli(x.sigmoid())
+torch.normal(x, 1.)
+torch.normal(x, y.abs())
+torch.poisson(x.abs())
+x.new_zeros(3, 4)
+x.softmax(1)
+x.softmax(-1)
+x.log_softmax(1)
+F.softmin(x, 1)
+x.cumsum(1)
+x.cumprod(2)
+x.logcumsumexp(1)
+x.cummax(1)
+x.cummin(2)
+x.sort(1)
+x.sort(-1)
+torch.sort(x, stable=True, dim=1)
+x.argsort(1)
+x.topk(2, 1)
+x.kthvalue(2, 1)
+x.median(1)
+x.mode(1)
+x.nanmedian(1)
+x.sum(1)
+x.sum(1, keepdim=True)
+x.sum((2, 3))
+x.sum((2, 3), keepdim=True)
+x.sum(0)
+x.sum(2)
+x.mean(1)
+x.mean((0, 2, 3))
+x.mean(3)
+x.prod(1)
+x.amax(1)
+x.amax((2, 3), keepdim=True)
+x.amin(2)
+x.max(1)
+x.min(2)
+x.max(1, keepdim=True)
+x.argmax(1)
+x.argmax(2, keepdim=True)
+x.std(1)
+x.var(1)
+x.var(2, keepdim=True)
+x.norm(dim=1)
+x.norm(dim=(2, 3))
+torch.linalg.vector_norm(x, dim=1)
+x.logsumexp(1)
+x.all(1)
+x.any(2)
+x.nansum(1)
+x.count_nonzero(1)
+torch.var_mean(x, 1)
+torch.std_mean(x, 2)
+torch.aminmax(x, dim=1)
+F.relu(x)
+F.relu6(x)
+F.leaky_relu(x, 0.1)
+F.elu(x)
+F.selu(x)
+F.celu(x)
+F.gelu(x)
+F.gelu(x, approximate='tanh')
+F.silu(x)
+F.mish(x)
+F.softplus(x)
+F.softsign(x)
+F.hardtanh(x)
+F.hardswish(x)
+F.hardsigmoid(x)
+F.tanhshrink(x)
+F.hardshrink(x)
+F.softshrink(x)
+F.threshold(x, 0., 1.)
+F.prelu(x, torch.ones(1))
+F.prelu(x, torch.ones(x.shape[1]))
+F.glu(x, -1)
+F.glu(x, 1)
+F.dropout(x, 0.5, True)
+F.dropout(x, 0.5, False)
+F.dropout2d(x, 0.5, True)
+F.alpha_dropout(x, 0.5, True)
+F.feature_alpha_dropout(x, 0.5, True)
+F.normalize(x)
+F.batch_norm(x, torch.zeros(x.shape[1]), torch.ones(x.shape[1]))
+F.batch_norm(x, torch.zeros(x.shape[1]), torch.ones(x.shape[1]), torch.ones(x.shape[1]), torch.ones(x.shape[1]), True)
+F.batch_norm(x, None, None, torch.ones(x.shape[1]), torch.ones(x.shape[1]), True)
+F.batch_norm(x, torch.zeros(x.shape[1]), torch.ones(x.shape[1]), torch.ones(x.shape[1]), torch.ones(x.shape[1]), False)
+F.group_norm(x, 1)
+F.group_norm(x, x.shape[1], torch.ones(x.shape[1]), torch.ones(x.shape[1]))
+F.instance_norm(x)
+F.layer_norm(x, x.shape[3:])
+F.layer_norm(x, x.shape[1:])
+F.layer_norm(x, x.shape[3:], torch.ones(x.shape[3]), torch.ones(x.shape[3]))
+F.rms_norm(x, x.shape[3:])
+F.rms_norm(x, x.shape[3:], torch.ones(x.shape[3]))
+F.local_response_norm(x, 2)
+F.pixel_shuffle(x, 2)
+F.pixel_unshuffle(x, 2)
+F.pixel_unshuffle(x, 3)
+F.channel_shuffle(x, 2)
+torch.stack([x, x])
+torch.stack([x, y], 1)
+torch.stack([x, x], -1)
+torch.stack([x[0], x[0]])
+torch.stack([x[0], x[1:][0]], 0)
+torch.cat([x, x])
+torch.cat([x, y], 1)
+torch.cat([x, x], 1)
+torch.cat([x, x], -1)
+torch.cat([x, c], 1)
+torch.cat([y, x], 1)
+torch.cat([x[:, :1], x], 1)
+torch.hstack([x, x])
+torch.vstack([x, x])
+torch.dstack([x, x])
+torch.split(x, 2, 1)
+x.chunk(2, 1)
+x.unbind(1)
+x.flip(1)
+x.flip(2, 3)
+x.fliplr()
+x.roll(1, 2)
+x.roll(1)
+x.rot90(1, (2, 3))
+x.rot90(2, (2, 3))
+x.repeat(1, 2, 1, 1)
+x.repeat_interleave(2, 1)
+x.tile(2, 1)
+x.tril()
+x.triu()
+x.diagonal(0, 2, 3)
+torch.diag_embed(x)
+x.diff(dim=2)
+x.flatten(2)
+x.reshape(x.shape[0], -1)
+x.reshape(x.shape[0], x.shape[1], -1)
+x.unflatten(1, (1, -1))
+x.permute(0, 2, 3, 1)
+x.transpose(1, 2)
+x.movedim(1, -1)
+x.mT
+x.squeeze()
+x.unsqueeze(2)
+x.expand(2, *x.shape)
+x.narrow(2, 1, 1)
+x[:, :, 0]
+x[:, :, ::2]
+x[..., None]
+x[:, 0]
+x[x > 0]
+x.index_select(1, torch.tensor([0, 0]))
+x.index_select(3, torch.tensor([0, 0]))
+x.gather(1, torch.zeros_like(x, dtype=torch.int64))
+x.gather(1, torch.zeros(x.shape, dtype=torch.int64))
+torch.take_along_dim(x, torch.zeros(x.shape, dtype=torch.int64), 1)
+x.take(torch.zeros(2, 3, dtype=torch.int64))
+x.masked_fill(x > 0, 0.)
+x.masked_fill(y > 0, 0.)
+x.masked_select(x > 0)
+x.masked_scatter(x > 0, y)
+x.scatter(1, torch.zeros(x.shape, dtype=torch.int64), y)
+x.scatter(1, torch.zeros(x.shape, dtype=torch.int64), 1.)
+x.scatter_add(1, torch.zeros(x.shape, dtype=torch.int64), y)
+x.scatter_reduce(1, torch.zeros(x.shape, dtype=torch.int64), y, 'sum')
+x.index_add(1, torch.tensor([0]), y[:, :1])
+x.index_copy(1, torch.tensor([0]), y[:, :1])
+x.index_fill(1, torch.tensor([0]), 1.)
+x.index_put((torch.tensor([0]),), y[0])
+F.pad(x, (1, 1))
+F.pad(x, (1, 1, 1, 1), 'reflect')
+F.pad(x, (1, 1, 1, 1), 'replicate')
+F.pad(x, (1, 1, 1, 1), 'circular')
+F.pad(x, (0, 0, 0, 0, 1, 1))
+F.interpolate(x, scale_factor=2)
+F.interpolate(x, scale_factor=2, mode='bilinear')
+F.interpolate(x, scale_factor=2, mode='bicubic')
+F.interpolate(x, scale_factor=2, mode='area')
+F.interpolate(x, scale_factor=2, mode='nearest-exact')
+F.interpolate(x, scale_factor=0.5, mode='bilinear', antialias=True)
+F.interpolate(x, size=(1, 1), mode='bilinear')
+F.max_pool2d(x, 2, 1, 1)
+F.max_pool2d(x, 2, 1, 1, return_indices=True)
+F.avg_pool2d(x, 2, 1, 1)
+F.adaptive_avg_pool2d(x, 2)
+F.adaptive_avg_pool2d(x, 1)
+F.adaptive_max_pool2d(x, 2)
+F.adaptive_max_pool2d(x, 1, return_indices=True)
+F.max_unpool2d(x, torch.zeros(x.shape, dtype=torch.int64), 2)
+F.conv2d(x, torch.ones(3, x.shape[1], 1, 1))
+F.conv2d(x, torch.ones(3, x.shape[1], 3, 3), padding=1)
+F.conv2d(x, torch.ones(x.shape[1], 1, 3, 3), padding=1, groups=x.shape[1])
+F.conv2d(x[0], torch.ones(3, x.shape[1], 1, 1))
+F.conv_transpose2d(x, torch.ones(x.shape[1], 3, 3, 3))
+F.unfold(x, 1)
+F.grid_sample(x, torch.zeros(x.shape[0], 3, 3, 2), align_corners=False)
+F.grid_sample(x, torch.zeros(x.shape[0], 3, 3, 2), 'nearest', align_corners=False)
+F.grid_sample(x, torch.zeros(x.shape[0], 3, 3, 2), 'bicubic', align_corners=False)
+F.linear(x, torch.ones(3, x.shape[3]))
+x @ torch.ones(x.shape[3], 2)
+x @ x.mT
+torch.ones(2, x.shape[2]) @ x
+x.matmul(torch.ones(x.shape[3]))
+torch.einsum('bchw->bhwc', x)
+torch.einsum('bchw,bchw->bc', x, x)
+torch.tensordot(x, torch.ones(x.shape[1], 3), dims=([1], [0]))
+F.cross_entropy(x, torch.zeros(x.shape[0], *x.shape[2:], dtype=torch.int64), reduction='none')
+F.nll_loss(x, torch.zeros(x.shape[0], *x.shape[2:], dtype=torch.int64), reduction='none')
+F.cross_entropy(x, y.softmax(1), reduction='none')
+F.mse_loss(x, y, reduction='none')
+F.l1_loss(x, y, reduction='none')
+F.smooth_l1_loss(x, y, reduction='none')
+F.huber_loss(x, y, reduction='none')
+F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction='none')
+F.kl_div(x, y, reduction='none')
+F.mse_loss(x, y)
+F.poisson_nll_loss(x, y, reduction='none')
+F.gaussian_nll_loss(x, y, y.abs(), reduction='none')
+F.soft_margin_loss(x, y, reduction='none')
+F.cosine_similarity(x, y)
+F.pairwise_distance(x, y)
+F.triplet_margin_loss(x, y, y, reduction='none')
+F.fold(x.flatten(2)[:, :, :4], (2, 2), 1)
+F.embedding(torch.zeros(x.shape, dtype=torch.int64), torch.ones(3, 2))
+F.one_hot(x.abs().long().clamp(0, 2), 3)
+x.frexp()
+torch.polar(x, y)
+torch.complex(x, y)
+torch.view_as_complex(torch.stack([x, y], -1))
+torch.cross(x[:, :3], y[:, :3], dim=1)
+torch.cdist(x, y)
+torch.linalg.vander(x)
+x.unfold(2, 2, 1)
+x.nonzero()
+torch.bucketize(x, torch.arange(3.))
+torch.searchsorted(torch.arange(3.), x)
+torch.isin(x, torch.arange(3.))
+torch.isclose(x, y)
+torch.heaviside(x, y)
+torch.copysign(x, y)
+torch.fmod(x, y)
+torch.remainder(x, 2)
+torch.floor_divide(x, y)
+torch.histc(x)
+torch.quantile(x, 0.5, dim=1)
+torch.cov(x.flatten(1))
+x.clone().add_(1)
+x.clone().zero_()
+torch.bmm(x[:, 0], x[:, 0])
+torch.mm(x[0, 0], x[0, 0])
+torch.mv(x[0, 0], x[0, 0, 0])
+torch.outer(x[0, 0, 0], x[0, 0, 0])
+x[0].softmax(0)
+x[0, 0].t() + x[0, 0]
+x[0, 0].t().exp()
+x[0] * y[0]
+x[0].sum(0)
+x[0].clone()
+x[:, 0].clone()
+x.mT.clone()
+x.permute(3, 2, 1, 0) + y.permute(3, 2, 1, 0)
+x.permute(1, 0, 2, 3).sum(1)
+torch.special.erf(x)
+torch.special.xlogy(x, y)
+torch.special.logit(x.sigmoid())
+x.digamma()
+x.erfinv()
+x.frac()
+x.sign()
+x.round()
+x.square()
+x.rsqrt()
+x.reciprocal()
+torch.bitwise_and(x.int(), y.int())
+x.int() << 1
+x.logical_and(y)
+x.logaddexp(y)
+x.hypot(y)
+x.fmax(y)
+x.sub(y, alpha=2)
+torch.rsub(x, y)
+x.true_divide(2)
+x.div(y, rounding_mode='floor')
+torch.addr(x[0, 0], x[0, 0, 0], x[0, 0, 0])
+torch.nn.BatchNorm2d(x.shape[1])(x)
+torch.nn.BatchNorm2d(x.shape[1]).eval()(x)
+torch.nn.InstanceNorm2d(x.shape[1])(x)
+torch.nn.GroupNorm(1, x.shape[1])(x)
+torch.nn.Conv2d(x.shape[1], 2, 1)(x)
+torch.nn.PReLU()(x)
+torch.nn.Softmax2d()(x)
+torch.nn.Flatten()(x)
+torch.nn.Upsample(scale_factor=2)(x)
+""".strip().splitlines()
+NEEDS_VALUES = ("x[x > 0]", "x.masked_select(x > 0)", "x.nonzero()", "F.gaussian_nll_loss")
+
+
+def strides(lib: Any, value: Any) -> Any:
+    """Shape, strides where the size is not 1, and dtype of each tensor in `value`."""
+    if isinstance(value, lib.Tensor):
+        told = tuple(s if n != 1 else 0 for s, n in zip(value.stride(), value.shape, strict=True)) if value.numel() else None
+        return tuple(value.shape), told, str(value.dtype)
+    return [strides(lib, v) for v in value] if isinstance(value, (tuple, list)) else repr(value)
+
+
+def outcome(lib: Any, layout: str, call: str, device: str = "cpu", backward: bool = False) -> Any:
+    """Strides of what `call` gives for a tensor of that layout, or of the gradient there; the class of the error it raises."""
+
+    def made(*shape: int) -> Any:
+        count = lib.Size(shape).numel()
+        return (lib.arange(count, dtype=lib.float32, device=device) / max(count, 1) + 0.1).reshape(shape)
+
+    lib.manual_seed(0)
+    scope = {"torch": lib, "F": lib.nn.functional, "made": made}
+    x = scope["x"] = eval(LAYOUTS[layout], scope).detach().requires_grad_(backward)
+    scope |= {"y": made(*x.shape), "c": made(*x.shape), "ch": made(x.shape[1], 1, 1), "b": made(x.shape[-1])}
+    lib.set_default_device(device)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = eval(call, scope)
+            if backward:
+                results = [v for v in (value if isinstance(value, (tuple, list)) else [value]) if v.requires_grad]
+                value = lib.autograd.grad(results, [x], [lib.ones_like(v) for v in results], allow_unused=True) if results else []
+        return strides(lib, value)
+    except Exception as error:  # of any class: both have to raise it
+        return f"raises {type(error).__name__}"
+    finally:
+        lib.set_default_device(None)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_have_the_strides_of_pytorch(oracle: Any, layout: str) -> None:
+    wrong = [
+        f"{call}\n  PyTorch:  {theirs}\n  Flambeau: {ours}"
+        for call in CALLS
+        if (theirs := outcome(oracle, layout, call)) != (ours := outcome(fb, layout, call))
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_on_meta_have_the_strides_of_real_ones(layout: str) -> None:
+    wrong = [
+        f"{call}\n  real: {real}\n  meta: {meta}"
+        for call in CALLS
+        if not call.startswith(NEEDS_VALUES) and (real := outcome(fb, layout, call)) != (meta := outcome(fb, layout, call, "meta"))
+    ]
+
+    assert not wrong, "\n".join(wrong)

@@ -69,7 +69,7 @@ def _few_close(input: Any, other: Any, rtol: Any, atol: Any, equal_nan: Any) -> 
     d = a.dtype
     if d is not b.dtype or a.shape != b.shape or a.size >= COMPILED_FROM or not a.ndim or d not in _COMPARED or equal_nan:
         return None
-    if not (rtol > 0 <= atol or rtol == 0 < atol):
+    if not (rtol > 0 <= atol or rtol == 0 < atol) or not a.flags.c_contiguous or not b.flags.c_contiguous:
         return None
     if d in _EXACT:
         a, b = a.astype(np.float64), b.astype(np.float64)

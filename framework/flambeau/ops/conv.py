@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._plans import Plan, planned
-from ._spec import FUNCTION, OPS, check_room, composite, describe, primitive
+from ._spec import CHANNELS, FUNCTION, OPS, check_room, composite, describe, primitive
 
 Ints = tuple[int, ...]
 
@@ -213,7 +213,7 @@ def transposed_size(
     )
 
 
-@primitive(tensors=("input", "weight", "bias"), check=_check_convolution, autocast="lower")
+@primitive(tensors=("input", "weight", "bias"), check=_check_convolution, autocast="lower", memory=CHANNELS, ordering=("input", "weight"))
 def convolution(
     input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1
 ):

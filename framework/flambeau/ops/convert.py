@@ -9,6 +9,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import move
+from flambeau_kernels.cpu.layout import is_ordered_last
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
@@ -220,7 +221,12 @@ def _same_place(wanted: device, have: device) -> bool:
 
 
 def _in_format(input: Tensor, format: memory_format) -> bool:
-    return format is devices.preserve_format or input.is_contiguous(memory_format=format)
+    """Whether `to` leaves the memory of `input` as it is: channels are last by the order of strides, all else counts as row-major."""
+    if format is devices.contiguous_format:
+        return not is_ordered_last(input._a)
+    if format is devices.preserve_format or input.is_contiguous(memory_format=format):
+        return True
+    return is_ordered_last(input._a) and format is (devices.channels_last if input.ndim == 4 else devices.channels_last_3d)
 
 
 def _cast_method(d: dtype, doc: str) -> Any:

@@ -15,7 +15,7 @@ from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _promote
 from ._plans import Plan, few, planned
-from ._spec import FUNCTION, arrays_of, broadcast_shapes, composite, describe, primitive
+from ._spec import FUNCTION, ROWS, arrays_of, broadcast_shapes, composite, describe, primitive
 
 F = "nn.functional"
 
@@ -23,7 +23,7 @@ F = "nn.functional"
 # -- norms along one dimension -------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, memory=ROWS)
 def length_along(input, p, dim, shared):
     """The norm of order `p` along `dim`, kept as size 1.
 

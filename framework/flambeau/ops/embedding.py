@@ -486,7 +486,7 @@ def one_hot(tensor, num_classes=-1):
         raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
     elif classes.max() >= num_classes:
         raise RuntimeError(f"one_hot: Class values must be smaller than num_classes, got {classes.max()} for {num_classes} classes")
-    return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64))
+    return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64, "C"))
 
 
 @one_hot.fast

@@ -35,6 +35,7 @@ from ._spec import (
     EXACTLY,
     FUNCTION,
     INPLACE,
+    LIKE,
     METHOD,
     NEVER,
     Op,
@@ -421,6 +422,8 @@ def _check_put(input, indices, values, accumulate):
     check=_check_put,
     index_tensors="indices",
     overlap=(EXACTLY, NEVER),
+    memory=LIKE,
+    ordering=("input",),
 )
 def index_put(input, indices, values, accumulate=False):
     """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`.
@@ -489,7 +492,7 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
 index_put.inplace_rule = _put_in_place
 
 
-@index_put.stores(order="K")
+@index_put.stores
 def _index_put_short(a, indices, values, accumulate):
     if indices.__class__ is not tuple or values.dtype is not a.dtype:
         return False

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import small
+from flambeau_kernels.cpu.layout import is_ordered_last
 
-from .. import _arrays, _state, dtypes
+from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._refusal import refusing
 from ._spec import (
+    CHANNELS_OF_ALL,
     FUNCTION,
     METHOD,
     NEVER,
@@ -73,7 +75,9 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
     return [x if x.dtype is wanted else x.to(wanted) for x in tensors], d
 
 
-@primitive(surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest", overlap=NEVER)
+@primitive(
+    surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest", overlap=NEVER, memory=CHANNELS_OF_ALL
+)
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
 
@@ -108,7 +112,7 @@ def _cat_fast(tensors, dim):
             if dim.__class__ is not int:
                 return None
             first = arrays[0]
-            made = _joined_at_once(arrays, dim) if first.size >= _LARGE else None
+            made = _joined_at_once(arrays, dim) if first.size >= _LARGE and first.flags.c_contiguous else None
             if made is None:
                 made = _concatenate(arrays, dim)
                 if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
@@ -150,13 +154,11 @@ def _cat(arrays, dim):
 
 def _joined(arrays: Any, dim: int) -> Any:
     """The arrays one after another: in row-major order, unless all are images or volumes with channels last."""
-    made = _joined_at_once(arrays, dim) if arrays[0].size >= _LARGE else None
-    if made is not None:
-        return made
-    made = np.concatenate(arrays, dim)
-    if made.flags.c_contiguous or (made.ndim in (4, 5) and all(_channels_last(a) for a in arrays)):
-        return made
-    return np.ascontiguousarray(made)
+    if not all(map(is_ordered_last, arrays)):
+        made = _joined_at_once(arrays, dim) if arrays[0].size >= _LARGE else None
+        if made is not None:
+            return made
+    return np.concatenate(arrays, dim)                # in the order of their memory; `cat.memory` has the last word
 
 
 def _joined_at_once(arrays: Any, dim: int) -> Any:
@@ -181,10 +183,6 @@ def _run_together(*args: Any) -> Any:
     from flambeau_kernels.cpu.join import join
 
     return join(*args)
-
-
-def _channels_last(a: Any) -> bool:
-    return _arrays.strides_follow(a.shape, a.strides, a.itemsize, (1, *range(a.ndim - 1, 1, -1), 0))
 
 
 @cat.shape
@@ -249,7 +247,16 @@ def stack(tensors, dim=0):
             [0., 1.]])
     """
     _check_same_shapes("stack", tensors)
-    d = wrap_dim(dim, tensors[0].ndim + 1)
+    ndim = tensors[0].ndim
+    d = wrap_dim(dim, ndim + 1)
+    if d < ndim and all([is_ordered_last(x._a) for x in tensors]):  # noqa: C419  # sooner than a generator
+        # Each keeps its channels last, and the new dimension lies around the one before which it is put.
+        order = [0, *range(2, ndim), 1]
+        at = order.index(d)
+        made = cat([x.permute(order).unsqueeze(at) for x in tensors], at)
+        order = [e + (e >= d) for e in order]
+        order.insert(at, d)
+        return made.permute([order.index(e) for e in range(ndim + 1)])
     return cat([x.unsqueeze(d) for x in tensors], d)
 
 
@@ -275,6 +282,8 @@ def _stack_fast(tensors, dim):
         for a in arrays:
             if a.shape != shape or a.dtype is not d:
                 return None
+        if len(shape) in (4, 5) and not first.flags.c_contiguous:
+            return None                               # channels may be last
     except (AttributeError, TypeError, IndexError, KeyError):  # not tensors, or none at all
         return None
     if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1:

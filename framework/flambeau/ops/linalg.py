@@ -17,7 +17,7 @@ from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
-from ._spec import EXACTLY, FUNCTION, METHOD, NEVER, OPS, OUT, arrays_of, composite, describe, primitive
+from ._spec import EXACTLY, FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, arrays_of, composite, describe, primitive
 
 _new = object.__new__
 
@@ -87,7 +87,10 @@ def _check_mm(input, mat2):
         _same_dtypes("mm", input=input, mat2=mat2)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower")
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower",
+    memory=ROWS,
+)  # fmt: skip
 def mm(input, mat2):
     """Matrix product ``(n, k), (k, m) -> (n, m)``; no broadcasting, one dtype for both.
 
@@ -185,7 +188,10 @@ def _check_bmm(input, mat2):
     _same_dtypes("bmm", input=input, mat2=mat2)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_bmm, autocast="lower")
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_bmm, autocast="lower",
+    memory=ROWS,
+)  # fmt: skip
 def bmm(input, mat2):
     """Matrix products of two batches ``(b, n, k), (b, k, m) -> (b, n, m)``; no broadcasting, one dtype for both.
 
@@ -254,7 +260,7 @@ def _batch_product(a: Any, b: Any) -> Any:
     return product(a, b) if made is None else made
 
 
-@primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"))
+@primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"), memory=ROWS)
 def products(input, mat2):
     """Matrix products ``(*, n, k) @ (*, k, m) -> (*, n, m)`` over several equal leading dimensions, of any strides."""
 

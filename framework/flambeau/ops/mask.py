@@ -19,6 +19,7 @@ from ._spec import (
     METHOD,
     NEVER,
     OUT,
+    ROWS,
     broadcast_shapes,
     composite,
     primitive,
@@ -57,7 +58,7 @@ def _filled_shape(input, mask, value):
     return broadcast_shapes(masked_fill, (input, mask)), input.dtype
 
 
-@primitive(surface=0, tensors=("input", "mask"), check=_check_masked, overlap={"mask": EXACTLY})
+@primitive(surface=0, tensors=("input", "mask"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS)
 def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
 
@@ -89,12 +90,12 @@ def _masked_number_copied(a, mask, value):
     kind, dtype = value.__class__, a.dtype
     fits = (kind is float or kind is int) and (dtype is F4 or dtype is F8) and mask.dtype is B1 and a.shape == mask.shape
     if fits and a.size < kernel.COMPILED_FROM:          # most calls, in the fewest steps
-        made = a.copy("K")
+        made = a.copy()
         np.putmask(made, mask, value)
         return made
     if a.size >= kernel.COMPILED_FROM and a.shape == mask.shape:
         return kernel.fill_masked(a, mask, a.dtype.type(value)) if mask.dtype is B1 and plain_number(value, a.dtype) else None
-    made = a.copy("K")
+    made = a.copy()
     return made if _masked_number_short(made, mask, value) else None
 
 
@@ -113,7 +114,7 @@ def _masked_number_raw(grad, input_shape, mask):
     return (sum_to(made, input_shape), None)
 
 
-@primitive(surface=0, tensors=("input", "mask", "value"), check=_check_masked, overlap={"mask": EXACTLY})
+@primitive(surface=0, tensors=("input", "mask", "value"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS)
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""
 
@@ -123,7 +124,7 @@ masked_fill_tensor.kernel(_filled)
 masked_fill_tensor.shape(_filled_shape)
 
 
-@masked_fill_tensor.stores(order="K")
+@masked_fill_tensor.stores
 def _masked_tensor_short(a, mask, value):
     if mask.dtype is not B1 or value.dtype is not a.dtype or value.ndim:
         return False

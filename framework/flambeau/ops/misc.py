@@ -16,6 +16,7 @@ from ._spec import (
     EXACTLY,
     FUNCTION,
     INPLACE,
+    LIKE,
     METHOD,
     NEVER,
     OPS,
@@ -153,7 +154,7 @@ def _check_frexp(input):
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY, check=_check_frexp)
+@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY, check=_check_frexp, memory=LIKE)
 def frexp(input):
     """``(mantissa, exponent)``: `input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1).
 

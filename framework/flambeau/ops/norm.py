@@ -14,7 +14,7 @@ from .._arrays import MetaArray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._plans import Plan, few, planned
-from ._spec import EXACTLY, FUNCTION, OPS, OUT, composite, describe, primitive
+from ._spec import CHANNELS, CHANNELS_OF_DENSE, EXACTLY, FUNCTION, OPS, OUT, composite, describe, primitive
 
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
 
@@ -290,7 +290,7 @@ def _check_rms(input, normalized_shape, weight, eps, keep):
     return input, shape, weight, eps, keep or _moments()
 
 
-@primitive(surface=0, tensors=("input", "weight"), check=_check_rms, autocast="float32")
+@primitive(surface=0, tensors=("input", "weight"), check=_check_rms, autocast="float32", memory=CHANNELS, ordering=("input",))
 def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
     """`rms_norm`; `keep` receives the root mean squares."""
 
@@ -411,7 +411,7 @@ def _check_channels(input, weight, bias, eps, keep):
     return input, weight, bias, eps, keep or _moments()
 
 
-@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_channels)
+@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",))
 def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
 
@@ -484,7 +484,10 @@ def _check_by_running(input, mean, variance, weight, bias, eps):
     )
 
 
-@primitive(surface=0, tensors=("input", "mean", "variance", "weight", "bias"), check=_check_by_running)
+@primitive(
+    surface=0, tensors=("input", "mean", "variance", "weight", "bias"), check=_check_by_running, memory=CHANNELS_OF_DENSE,
+    ordering=("input",),
+)  # fmt: skip
 def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
     """Batch normalization by given statistics."""
 
@@ -779,13 +782,13 @@ def _instance_norm(
                 "instance_norm: Expected running_mean and running_var to be defined when use_input_stats is "
                 "false"
             )
-        return normalize_by_running(input, mean, variance, weight, bias, eps)
+        return normalize_by_running(input.contiguous(), mean, variance, weight, bias, eps)
     if input.ndim >= 2:
         _per_channel(
             "instance_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias
         )
     keep = _moments()
-    out = normalize_groups(input, input.shape[1], weight, bias, eps, keep)
+    out = normalize_groups(input.contiguous(), input.shape[1], weight, bias, eps, keep)  # row-major, as in PyTorch
     if (mean is not None or variance is not None) and keep.mean is not None:
         _update_running(input, mean, variance, _averaged(keep), momentum, prod(input.shape[2:]))
     return out
@@ -821,7 +824,7 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
     return input, num_groups, weight, bias, eps, keep or _moments()
 
 
-@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast="float32")
+@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast="float32", memory=CHANNELS, ordering=("input",))
 def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
     """`group_norm`; `keep` receives the moments of each group of each image."""
 

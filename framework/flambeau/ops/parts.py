@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from .. import _state, dtypes
-from .._arrays import MetaArray, ndarray
+from .._arrays import MetaArray, empty_like_layout, ndarray, permutation
 from .._state import interpreted
 from .._warn import warn_once
 from ..tensor import Tensor, wrap_dim
@@ -242,7 +242,11 @@ def complex(real, imag):  # PyTorch's name
         wanted, got = dtypes.scalar_type(real.dtype), dtypes.scalar_type(imag.dtype)
         raise RuntimeError(f"Expected object of scalar type {wanted} but got scalar type {got} for second argument")
     real, imag = broadcast_tensors(real, imag)
-    return complex_of(real, imag)
+    order = permutation(real._a.shape, [real._a, imag._a])
+    if order == [*range(real.ndim)]:
+        return complex_of(real, imag)
+    back = [order.index(d) for d in range(real.ndim)]
+    return complex_of(real.permute(order), imag.permute(order)).permute(back)
 
 
 _COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
@@ -257,7 +261,8 @@ def _complex_fast(real, imag):
     wanted = _COMPLEX.get(a.dtype)
     if a.__class__ is not ndarray or b.__class__ is not ndarray or wanted is None or b.dtype is not a.dtype or a.shape != b.shape:
         return None
-    made = np.empty(a.shape, wanted)
+    plain = a.flags.c_contiguous and b.flags.c_contiguous
+    made = np.empty(a.shape, wanted) if plain else empty_like_layout(a.shape, wanted, (a, b))
     made.real, made.imag = a, b
     return small.over(made)
 

@@ -11,7 +11,7 @@ import numpy as np
 from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from ._plans import Plan, planned
-from ._spec import FUNCTION, OUT, composite, describe, primitive
+from ._spec import CHANNELS, FUNCTION, OUT, composite, describe, primitive
 from .conv import as_ints
 from .norm import link
 
@@ -127,7 +127,7 @@ def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
 # -- means ---------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
 def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
 
@@ -377,7 +377,7 @@ class Kept:
         self.indices: Any = None
 
 
-@primitive(surface=0)
+@primitive(surface=0, memory=CHANNELS)
 def window_max(input, windows, keep):
     """The maximum of each window."""
 
@@ -424,7 +424,7 @@ def _window_max_raw(grad, input, windows, keep):
     return _put_plane(grad, at, input, len(windows))
 
 
-@primitive(surface=0)
+@primitive(surface=0, memory=CHANNELS)
 def window_max_with_indices(input, windows):
     """The maximum of each window, and its index in the plane of the pooled dimensions."""
 
@@ -626,7 +626,7 @@ for _n in (1, 2, 3):
 # -- unpooling -----------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("input", "indices"))
+@primitive(surface=0, tensors=("input", "indices"), memory=CHANNELS, ordering=("input",))
 def unpool(input, indices, sizes):
     """Zeros with last dimensions `sizes` and `input` at `indices` of their plane."""
 

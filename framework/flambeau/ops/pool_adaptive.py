@@ -11,7 +11,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._plans import Plan, planned
-from ._spec import FUNCTION, OUT, check_room, composite, describe, primitive
+from ._spec import CHANNELS, FUNCTION, OUT, check_room, composite, describe, primitive
 from .conv import as_ints
 from .norm import link
 from .pool import (
@@ -56,7 +56,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
     return sizes
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
 def adaptive_mean(input, sizes):
     """The mean over `sizes` ranges along each of the last dimensions."""
 

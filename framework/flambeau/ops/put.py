@@ -17,6 +17,7 @@ from ._spec import (
     EXACTLY,
     FUNCTION,
     INPLACE,
+    LIKE,
     METHOD,
     NEVER,
     OUT,
@@ -185,7 +186,7 @@ def _check_select_scatter(input, src, dim, index):
     _check_put_view("select_scatter", input.detach().select(dim, index), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter)
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter, memory=LIKE, ordering=("input",))
 def select_scatter(input, src, dim, index):
     """A copy of `input` whose slice ``select(dim, index)`` is `src`."""
 
@@ -238,7 +239,7 @@ def _check_slice_scatter(input, src, dim, start, end, step):
     _check_put_view("slice_scatter", _sliced(input.detach(), dim, start, end, step), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter)
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter, memory=LIKE, ordering=("input",))
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """A copy of `input` whose part ``[start:end:step]`` along `dim` is `src`.
 
@@ -281,7 +282,7 @@ def _check_diagonal_scatter(input, src, offset, dim1, dim2):
     _check_put_view("diagonal_scatter", input.detach().diagonal(offset, dim1, dim2), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter)
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter, memory=LIKE, ordering=("input",))
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of `input` whose ``diagonal(offset, dim1, dim2)`` is `src`."""
 

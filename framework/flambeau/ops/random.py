@@ -626,7 +626,7 @@ def bernoulli(input, p=None, *, generator=None):
     if type(input._a) is ndarray:
         made = wrap(np.empty(input._a.shape, input._a.dtype))  # in C order, the order in which PyTorch draws
     else:
-        made = input.detach() if input.is_meta else input.detach().clone()
+        made = input.new_empty(input.shape) if input.is_meta else input.detach().clone()
     with_tape = _state.set_grad(False)
     try:
         made.bernoulli_(input.detach() if p is None else p, generator=generator)

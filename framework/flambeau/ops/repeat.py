@@ -13,14 +13,7 @@ from flambeau_kernels.cpu import move
 from .. import _arrays, _state
 from .._arrays import ndarray
 from ..tensor import Tensor, wrap_dim
-from ._spec import (
-    FUNCTION,
-    METHOD,
-    composite,
-    need_int,
-    primitive,
-    wrap_dims,
-)
+from ._spec import CHANNELS, FUNCTION, METHOD, composite, need_int, primitive, wrap_dims
 from .shape import _contiguous_format
 
 
@@ -172,7 +165,13 @@ def rot90(input, k=1, dims=(0, 1)):
     return input.flip(a).transpose(a, b) if turns == 3 else input.clone(memory_format=_contiguous_format())
 
 
-@primitive(surface=FUNCTION | METHOD)
+def _check_roll(input, shifts, dims):
+    if dims is None or dims == ():
+        return input.contiguous(), shifts, dims       # as a vector it is row-major
+    return None
+
+
+@primitive(surface=FUNCTION | METHOD, check=_check_roll, memory=CHANNELS)
 def roll(input, shifts, dims=None):
     """`input` with its elements moved by `shifts` along `dims`, coming back in at the other end.
 

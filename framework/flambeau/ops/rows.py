@@ -11,7 +11,7 @@ from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
-from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, NEVER, OUT, composite, describe, primitive
+from ._spec import EXACTLY, FUNCTION, INPLACE, LIKE, METHOD, NEVER, OUT, composite, describe, primitive
 from .select import (
     EVERY,
     I8,
@@ -330,7 +330,7 @@ def _check_index_fill(input, dim, index, value):
     return input, d, index, fill_number("index_fill", input, value)
 
 
-@primitive(surface=0, tensors=("input", "index"), check=_check_index_fill, overlap={"index": NEVER})
+@primitive(surface=0, tensors=("input", "index"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",))
 def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
 
@@ -367,7 +367,9 @@ def _index_fill_vjp(grad, dim, index):
     return (lambda: grad.index_fill(dim, index, 0), None)
 
 
-@primitive(surface=0, tensors=("input", "index", "value"), check=_check_index_fill, overlap={"index": NEVER})
+@primitive(
+    surface=0, tensors=("input", "index", "value"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",)
+)
 def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""
 

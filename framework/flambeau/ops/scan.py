@@ -14,7 +14,7 @@ from .. import _state, dtypes
 from ..dtypes import FLOATING, from_numpy_dtype
 from ..tensor import Tensor, wrap, wrap_dim
 from ._picked import picked, recorded_plainly
-from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, composite, primitive
+from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, primitive
 from .join import cat
 from .shape import narrow
 
@@ -175,7 +175,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
         pass
 
     declared.__name__, declared.__doc__ = name, doc
-    op = primitive(surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check)(declared)
+    op = primitive(surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS)(declared)
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)

@@ -15,6 +15,7 @@ from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
     EXACTLY,
     FUNCTION,
+    LIKE,
     METHOD,
     NEVER,
     OUT,
@@ -46,7 +47,7 @@ def _check_sort(input, dim, descending):
     return input, wrap_dim(dim, input.ndim), descending
 
 
-@primitive(surface=0, returns=PAIR, check=_check_sort)
+@primitive(surface=0, returns=PAIR, check=_check_sort, memory=LIKE)
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.layout import is_ordered_last
+
 from .. import dtypes
 from .._warn import warn
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
 from ._plans import Plan, moves, planned
-from ._spec import FUNCTION, check_room, composite, describe, need_int, primitive
+from ._spec import CHANNELS, FUNCTION, check_room, composite, describe, need_int, primitive
 from .conv import as_ints
 
 Pairs = tuple[tuple[int, int], ...]
@@ -53,7 +55,7 @@ def constant_pad_nd(input, pad, value=0):
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
 
-@primitive(surface=0, linear_in=())
+@primitive(surface=0, linear_in=(), memory=CHANNELS)
 def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
 
@@ -88,7 +90,7 @@ def _pad_constant_raw(grad, pairs):
     return kernel(grad, tuple((-a, -b) for a, b in pairs), 0)
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
 def pad_mode(input, pairs, mode):
     """`input` padded from its own elements: 'reflect', 'replicate' or 'circular'."""
 
@@ -98,8 +100,7 @@ def _pad_mode(x, pairs, mode):
     from flambeau_kernels.cpu.layout import alike, planar
     from flambeau_kernels.cpu.pad import pad_mode as kernel
 
-    made = kernel(planar(x), pairs, mode)
-    return made if mode == "circular" else alike(made, x)
+    return alike(kernel(planar(x), pairs, mode), x)
 
 
 @pad_mode.shape
@@ -164,7 +165,9 @@ def pad(input, pad, mode="constant", value=None):
     tensor([[2., 1., 2., 3., 2.]])
     """
     pairs = _checked_pairs(input, pad, mode, value)
-    return pad_constant(input, pairs, 0 if value is None else value) if mode == "constant" else pad_mode(input, pairs, mode)
+    if mode == "constant":
+        return pad_constant(input, pairs, 0 if value is None else value)
+    return pad_mode(input.contiguous() if mode == "circular" else input, pairs, mode)
 
 
 def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
@@ -243,7 +246,7 @@ def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
 # -- interpolation -------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
 def resample(input, maps, transposed):
     """One `AxisMap` applied along each of the last dimensions, or its transpose."""
 
@@ -848,6 +851,9 @@ def pixel_unshuffle(input, downscale_factor):
     if input.numel() == 0:
         return input.clone()
     split = input.reshape(*lead, c, h // r, r, w // r, r)
+    if is_ordered_last(input._a) and input.ndim == 4:
+        last = split.permute(0, 2, 4, 1, 3, 5).clone(memory_format=contiguous_format)
+        return last.reshape(*lead, h // r, w // r, c * r * r).permute(0, 3, 1, 2)
     b = len(lead)
     return (
         split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3)
@@ -887,6 +893,11 @@ def channel_shuffle(input, groups):
         )
     if input.numel() == 0:
         return input.clone()
+    if is_ordered_last(input._a):
+        space, ndim = input.shape[2:], input.ndim
+        split = input.reshape(n, groups, c // groups, *space).permute(0, *range(3, ndim + 1), 2, 1)
+        last = split.clone(memory_format=contiguous_format).reshape(n, *space, c)
+        return last.permute(0, ndim - 1, *range(1, ndim - 1))
     split = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
     return split.clone(memory_format=contiguous_format).reshape(input.shape)
 

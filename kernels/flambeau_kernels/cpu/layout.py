@@ -10,7 +10,7 @@ import numpy as np
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine.language import kernel
 
-__all__ = ["alike", "is_last", "is_ordered_last", "planar"]
+__all__ = ["alike", "is_dense_last", "is_last", "is_ordered_last", "planar"]
 
 # Rows and columns of a block of the transposition, and elements of a chunk.
 ROWS, COLUMNS, CHUNK = 8, 16, 1 << 15
@@ -26,16 +26,35 @@ def is_last(x: Any) -> bool:
 
 
 def is_ordered_last(x: Any) -> bool:
-    """As `is_last`, of a part of such an array too, between whose elements there are gaps: the order of strides decides."""
-    if not isinstance(x, np.ndarray) or x.ndim not in (4, 5) or not x.size or x.flags.c_contiguous:
+    """As `is_last`, of a part of such an array too, between whose elements there are gaps: the order of strides decides.
+
+    `x` may be anything that has a shape and strides, without memory.
+    """
+    if x.ndim not in (4, 5) or not x.size or _is_dense(x, range(x.ndim - 1, -1, -1)):
         return False
-    if is_last(x):
-        return True
     reach = 0                                         # bytes that the dimensions so far take
     for d in (1, *range(x.ndim - 1, 1, -1), 0):
         if x.strides[d] < max(reach, x.itemsize):
             return False
         reach = x.strides[d] * x.shape[d]
+    return True
+
+
+def is_dense_last(x: Any) -> bool:
+    """Whether the channels of ``(N, C, *)`` lie last in memory without gaps, dimensions of size 1 having any strides."""
+    if x.ndim not in (4, 5) or not x.size or _is_dense(x, range(x.ndim - 1, -1, -1)):
+        return False
+    return _is_dense(x, (1, *range(x.ndim - 1, 1, -1), 0))
+
+
+def _is_dense(x: Any, order: Any) -> bool:
+    """Whether the elements of `x` follow each other, the dimensions taken in `order`, the fastest first."""
+    step = x.itemsize
+    for d in order:
+        if x.shape[d] != 1:
+            if x.strides[d] != step:
+                return False
+            step *= x.shape[d]
     return True
 
 

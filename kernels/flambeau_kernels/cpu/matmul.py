@@ -176,7 +176,7 @@ def small_batch(a: Any, b: Any) -> Any:
     rows = a.shape[-2] if a.ndim > 1 else 1
     if rows * a.shape[-1] * columns >= SMALL_OF_MANY or max(a.size * columns, b.size * rows) > SMALL_VECTOR:
         return None
-    return np.matmul(a, b)                             # ValueError if they do not fit
+    return np.matmul(a, b, order="C")                  # ValueError if they do not fit
 
 
 def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any = None, spread: bool = False) -> Any:

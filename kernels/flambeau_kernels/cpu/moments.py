@@ -23,7 +23,7 @@ def variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: b
     """The mean of ``|a - mean|**2`` over `dims`, with ``count - correction`` for the count; the dtype of real values of `a`."""
     run = _variances.find(a, dims, keepdim)
     if run is not None:
-        return run(a, float(correction))
+        return np.asarray(run(a, float(correction)), order="C")
     x = softmax.widen(a)
     n = count_of(a.shape, dims)
     with np.errstate(all="ignore"):
@@ -32,7 +32,7 @@ def variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: b
         squares = off.real**2 + off.imag**2 if off.dtype.kind == "c" else off * off
         total = np.add.reduce(squares, axis=dims, keepdims=keepdim)
         made = np.asarray(total / np.maximum(n - correction, 0))
-        return made.astype(_real(a.dtype))
+        return made.astype(_real(a.dtype), "C")
 
 
 def _real(dtype: np.dtype) -> np.dtype:

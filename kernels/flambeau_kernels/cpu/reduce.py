@@ -98,7 +98,7 @@ class Reduction:
 def reduce(how: Reduction, a: np.ndarray, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> np.ndarray:
     """`how` over `axes` of `a`, whose elements are read as `accumulate` (halves: as float32), in dtype `result`."""
     run = how.plans.find(a, how, axes, keepdim, accumulate, result)
-    return reduce_by_numpy(how, a, axes, keepdim, accumulate, result) if run is None else run(a)
+    return reduce_by_numpy(how, a, axes, keepdim, accumulate, result) if run is None else np.asarray(run(a), order="C")
 
 
 def reduce_by_numpy(
@@ -119,7 +119,8 @@ def reduce_by_numpy(
             x = kernels.cast(np.asarray(x), result)
     finally:
         unhush(token)
-    return x if x.base is None and x is not a else x.copy()
+    # numpy's result lies as its operand does; ours is row-major whatever that is.
+    return x if x.base is None and x is not a and x.flags.c_contiguous else x.copy()
 
 
 def summed_in(x: np.ndarray) -> type[np.float64] | None:

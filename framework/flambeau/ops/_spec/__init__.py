@@ -9,6 +9,7 @@ from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, renew_views, without_derivative
+from .memory import CHANNELS, CHANNELS_OF_ALL, CHANNELS_OF_DENSE, LIKE, ROWS
 from .overlap import refuse, refuse_shared
 from .primitive import PrimitiveOp, primitive
 from .reduction import (
@@ -46,6 +47,9 @@ from .writing import (
 )
 
 __all__ = [
+    "CHANNELS",
+    "CHANNELS_OF_ALL",
+    "CHANNELS_OF_DENSE",
     "CompositeOp",
     "EVERYWHERE",
     "EXACTLY",
@@ -54,12 +58,14 @@ __all__ = [
     "FUNCTION",
     "Geometry",
     "INPLACE",
+    "LIKE",
     "METHOD",
     "NEVER",
     "OPS",
     "OUT",
     "Op",
     "PrimitiveOp",
+    "ROWS",
     "Region",
     "aligned",
     "arrays_of",

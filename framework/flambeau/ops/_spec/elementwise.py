@@ -177,7 +177,8 @@ class ElementwiseOp(Op):
         args, compute, result, shape, place = self.prepare(args)
         arrays = tuple(a._a if isinstance(a, Tensor) else a for a in args)
         if place == "meta":
-            out = MetaArray(shape, result.numpy)
+            strides = _arrays.like_strides(shape, result.numpy.itemsize, [a for a in arrays if hasattr(a, "strides")])
+            out = MetaArray(shape, result.numpy, strides)
         elif place == "cpu":
             out = _arrays.empty_like_layout(shape, result.numpy, [a for a in arrays if isinstance(a, ndarray)])
             self.launch(arrays, out, compute.numpy)

@@ -21,6 +21,7 @@ from ...tensor import Tensor, wrap
 from . import short
 from .base import FUNCTION, Op, Overlap
 from .history import check_versions
+from .memory import LIKE, in_memory_order
 from .shapes import common_device
 
 _new = object.__new__
@@ -120,6 +121,8 @@ class PrimitiveOp(Op):
     keeps = False
     index_tensors: str | None = None
     saves_plainly = False
+    memory: Any = None  # how results lie in memory, see `memory.py`; None: meta says row-major, or what the shape rule says
+    ordering: tuple[str, ...] = ()  # the tensor parameters that have a say in it
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, linear_in: Any, returns: Any,
                  tensors: Any, check: Any) -> None:  # fmt: skip
@@ -200,17 +203,18 @@ class PrimitiveOp(Op):
         self.short_rule, self.wraps = fn, wraps
         return fn
 
-    def stores(self, fn: Any = None, *, wraps: str | None = None, order: Any = "C") -> Any:
+    def stores(self, fn: Any = None, *, wraps: str | None = None) -> Any:
         """Give the short way of an op whose result is its first argument with other values in some places.
 
         ``fn(array, *args with arrays)`` stores them in the array and says whether it did.
 
         Args:
             wraps: as for `short`.
-            order: how the result lies in memory: 'C', or 'K' as its first argument does.
         """
         if fn is None:
-            return functools.partial(self.stores, wraps=wraps, order=order)
+            return functools.partial(self.stores, wraps=wraps)
+
+        order = "K" if self.memory is LIKE else "C"
 
         def copied(a: Any, *args: Any) -> Any:
             made = a.copy(order)
@@ -279,7 +283,11 @@ class PrimitiveOp(Op):
                 unhush(token)
             if self.keeps:
                 result, kept = result
+                if self.memory is not None and place == "cpu":
+                    result = self.in_order(result, arrays)
                 return self.finish(args, result, kept)
+            if self.memory is not None and place == "cpu":
+                result = self.in_order(result, arrays)
             if plain and result.__class__ is ndarray:
                 made = wrap(result)
                 if self.vjp_rule is not None:
@@ -338,8 +346,29 @@ class PrimitiveOp(Op):
             raise NotImplementedError(f"{self.said}: no rule says the shape of its result, so it does not take meta tensors")
         made = self.shape_rule(*args)
         if isinstance(made, list):
-            return tuple(_meta(*each) for each in made)
-        return _meta(*made)
+            return tuple(self._of_spec(args, *each) for each in made)
+        return self._of_spec(args, *made)
+
+    def _of_spec(self, args: Any, shape: Any, dtype: Any, strides: Any = None) -> MetaArray:
+        shape = tuple(shape)
+        if strides is None and self.memory is not None:
+            strides = self.memory(shape, dtype.numpy.itemsize, self.operands([_to_arrays(a) for a in args]))
+        return MetaArray(shape, dtype.numpy, strides)
+
+    def operands(self, arrays: Any) -> list[Any]:
+        """The arrays among `arrays` that say how results lie in memory."""
+        found: list[Any] = []
+        for name, a in zip(self.params, arrays, strict=True):
+            if name in self.ordering:
+                found += a if isinstance(a, list) else [] if a is None else [a]
+        return found
+
+    def in_order(self, result: Any, arrays: Any) -> Any:
+        """What the kernel returned, in the order of memory that the declaration says."""
+        operands = self.operands(arrays)
+        if type(result) is tuple:
+            return tuple([in_memory_order(_as_array(r), self.memory, operands) for r in result])
+        return in_memory_order(_as_array(result), self.memory, operands)
 
     def finish(self, args: Any, result: Any, kept: Any = None) -> Any:
         """Wrap what the kernel returned, and record."""
@@ -506,10 +535,6 @@ def _as_array(r: Any) -> Any:
     return r if type(r) is ndarray or not isinstance(r, (np.generic, ndarray)) else np.asarray(r)
 
 
-def _meta(shape: Any, dtype: Any, strides: Any = None) -> MetaArray:
-    return MetaArray(tuple(shape), dtype.numpy, strides)
-
-
 def primitive(
     surface: int = FUNCTION,
     namespace: str = "",
@@ -524,6 +549,8 @@ def primitive(
     numpy_names: bool | None = None,
     overlap: Overlap = None,
     index_tensors: str | None = None,
+    memory: Any = None,
+    ordering: tuple[str, ...] | None = None,
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -536,6 +563,8 @@ def primitive(
         index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
         numpy_names, overlap: as for `composite`.
+        memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`.
+        ordering: the tensor parameters whose order it follows; all of them by default.
     """
 
     def declare(fn: Any) -> PrimitiveOp:
@@ -546,6 +575,7 @@ def primitive(
         if numpy_names is not None:
             op.numpy_names = numpy_names
         op.index_tensors = index_tensors
+        op.memory, op.ordering = memory, op.tensor_params if ordering is None else ordering
         return op
 
     return declare

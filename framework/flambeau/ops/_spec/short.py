@@ -18,6 +18,7 @@ from ... import _arrays, _state
 from ..._arrays import ndarray
 from ...autograd import tape
 from ...tensor import Tensor, one_memory
+from .memory import in_memory_order
 
 # What a rule may raise on arguments it was not made for.
 REFUSED = (AttributeError, TypeError, ValueError, IndexError, OverflowError, RuntimeWarning)
@@ -167,6 +168,19 @@ def _unpack(op: Any, wraps: str | None, otherwise: str) -> tuple[list[str], list
     return lines, given, kept
 
 
+def _ordered(op: Any) -> list[str]:
+    """Lines that give the result ``o`` the order of memory which the declaration says, where an operand is not row-major."""
+    if op.memory is None:
+        return []
+    arrays = [f"a_{name}" for name in op.ordering]
+    rows = [f"{a}.flags.c_contiguous" if name not in op.defaults else f"({a} is None or {a}.flags.c_contiguous)"
+            for a, name in zip(arrays, op.ordering, strict=True)]  # fmt: skip
+    return [
+        f"if not ({' and '.join(rows)}):",
+        f"    o = in_memory_order(o, MEMORY, [a for a in ({', '.join(arrays)},) if a is not None])",
+    ]
+
+
 def on_arrays(op: Any, rule: Any, wraps: str | None) -> Any:
     """``fn(*args) -> Tensor or None`` by the rule ``rule(*args with arrays) -> array or None``."""
     lines, given, kept = _unpack(op, wraps, "None")
@@ -179,6 +193,7 @@ def on_arrays(op: Any, rule: Any, wraps: str | None) -> Any:
         "            if o is None:",
         "                return None",
         "            o = asarray(o)",
+        *(f"        {line}" for line in _ordered(op)),
         "    except REFUSED:  # the general way says what is wrong",
         "        return None",
         "    made = new(Tensor)",
@@ -188,7 +203,7 @@ def on_arrays(op: Any, rule: Any, wraps: str | None) -> Any:
     ]
     if op.vjp_rule is not None:
         body += [f"    {line}" for line in _record(op, kept, 2)]
-    return compiled(op, "short", [*body, "    return made"], rule=rule)
+    return compiled(op, "short", [*body, "    return made"], rule=rule, MEMORY=op.memory, in_memory_order=in_memory_order)
 
 
 def short_in_place(op: Any, store: Any, wraps: str | None, general: Any) -> Any:

@@ -1,0 +1,51 @@
+"""The order of memory of results: a fact of an op's declaration, by which meta tensors and real ones have the same strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau_kernels.cpu.layout import is_dense_last, is_ordered_last
+
+from ..._arrays import contiguous_strides, like_strides, ndarray, strided_empty, strides_in
+
+__all__ = ["CHANNELS", "CHANNELS_OF_ALL", "CHANNELS_OF_DENSE", "LIKE", "ROWS", "in_memory_order"]
+
+
+def ROWS(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """Row-major, whatever the operands are."""
+    return contiguous_strides(shape, step)
+
+
+def LIKE(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """Dimensions in the order that those of the operands of this shape have, without gaps: as elementwise ops."""
+    return like_strides(shape, step, operands)
+
+
+def CHANNELS(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """Channels last where the operands' strides are in that order, with gaps or without; otherwise row-major."""
+    if len(shape) in (4, 5) and any(is_ordered_last(a) for a in operands):
+        return strides_in(shape, step, [0, *range(2, len(shape)), 1])
+    return contiguous_strides(shape, step)
+
+
+def CHANNELS_OF_ALL(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """Channels last where the strides of every operand are in that order; otherwise row-major."""
+    return CHANNELS(shape, step, operands[:1] if all(map(is_ordered_last, operands)) else ())
+
+
+def CHANNELS_OF_DENSE(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """As `CHANNELS`, and also where memory is dense, whatever strides the dimensions of size 1 have."""
+    if any(map(is_dense_last, operands)):
+        return strides_in(shape, step, [0, *range(2, len(shape)), 1])
+    return CHANNELS(shape, step, operands)
+
+
+def in_memory_order(made: ndarray, order: Any, operands: Any) -> ndarray:
+    """`made`, moved to other memory unless it has the strides that `order` says."""
+    if not made.flags.c_contiguous or not all(a.flags.c_contiguous for a in operands):
+        wanted = order(made.shape, made.itemsize, operands)
+        if any(n != 1 and s != w for n, s, w in zip(made.shape, made.strides, wanted, strict=True)) and made.size:
+            out = strided_empty(made.shape, made.dtype, sorted(range(made.ndim), key=lambda d: -wanted[d]))
+            out[...] = made
+            return out
+    return made
