@@ -310,3 +310,31 @@ except TypeError as error:
 else:
     raise AssertionError
 """)  # fmt: skip
+
+
+def test_stand_ins_for_tests_have_the_signatures_of_the_functions():
+    import inspect
+
+    dummies = overrides.get_testing_overrides()
+
+    assert str(inspect.signature(dummies[fb.add])) == "(input, other, *, alpha=1, out=None)"
+    assert str(inspect.signature(dummies[fb.Tensor.permute])) == "(input, *dims)"
+    assert dummies[fb.add](1, other=2) == -1
+    with pytest.raises(TypeError):
+        dummies[fb.add](1, 2, 3, 4)
+
+
+@pytest.mark.oracle
+def test_what_cannot_be_overridden_is_what_pytorch_says(oracle):
+    ignored = overrides.get_ignored_functions()
+    theirs = oracle.overrides.get_ignored_functions()
+    both = [(n, getattr(fb, n, None), getattr(oracle, n, None)) for n in dir(fb) if not n.startswith("_")]
+    names = [n for n, ours, other in both if callable(ours) and callable(other) and not isinstance(ours, type)]
+
+    wrong = [n for n in names if (getattr(fb, n) in ignored) and getattr(oracle, n) not in theirs]
+    missing = [n for n in names if getattr(oracle, n) in theirs and getattr(fb, n) not in ignored]
+
+    assert set(wrong) <= {"compiled_with_cxx11_abi", "set_default_dtype", "from_dlpack"}
+    assert not missing
+    assert overrides.resolve_name(fb.save) == "torch.save"
+    assert overrides.resolve_name(fb.Tensor.grad.__get__) == "torch.Tensor.grad.__get__"

@@ -175,7 +175,7 @@ def _tensor_methods() -> dict[str, Any]:
     """Methods and property getters of Tensor, by name."""
     names = {*_derive.method_names(), *Tensor.__dict__} - _subclass._NOT_OVERRIDABLE
     found = {}
-    for name in sorted(names):
+    for name in sorted(names, key=lambda name: (name[0] == "_", name)):  # a public name goes before a private one of the same
         attribute = Tensor.__dict__.get(name)
         if not isinstance(attribute, property) and not callable(attribute):  # made when it is first asked for
             attribute = getattr(Tensor, name, None)
@@ -186,20 +186,32 @@ def _tensor_methods() -> dict[str, Any]:
     return found
 
 
+# Functions that PyTorch says cannot be overridden; those that make tensors are seen by modes nevertheless.
+_IGNORED = (
+    "arange", "are_deterministic_algorithms_enabled", "as_strided", "as_tensor", "asarray", "autocast_decrement_nesting",
+    "autocast_increment_nesting", "bartlett_window", "blackman_window", "broadcast_shapes", "can_cast", "clear_autocast_cache",
+    "compile", "cond", "cudnn_is_acceptable", "empty", "empty_permuted", "empty_strided", "enable_grad", "eye", "fill", "from_dlpack",
+    "from_file", "from_numpy", "frombuffer", "full", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
+    "get_default_device", "get_default_dtype", "get_deterministic_debug_mode", "get_device_module", "get_float32_matmul_precision",
+    "get_num_interop_threads", "get_num_threads", "get_rng_state", "hamming_window", "hann_window", "inference_mode", "initial_seed",
+    "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled", "is_deterministic_algorithms_warn_only_enabled",
+    "is_grad_enabled", "is_inference_mode_enabled", "is_storage", "is_tensor", "is_vulkan_available", "is_warn_always_enabled",
+    "kaiser_window", "linspace", "load", "logspace", "manual_seed", "no_grad", "normal", "ones", "promote_types", "rand", "rand_like",
+    "randint", "randint_like", "randn", "randn_like", "randperm", "range", "result_type", "save", "scalar_tensor", "seed",
+    "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype", "set_autocast_enabled",
+    "set_autocast_gpu_dtype", "set_default_device", "set_default_dtype", "set_default_tensor_type", "set_deterministic_debug_mode",
+    "set_float32_matmul_precision", "set_flush_denormal", "set_grad_enabled", "set_num_interop_threads", "set_num_threads",
+    "set_printoptions", "set_rng_state", "set_warn_always", "tensor", "tril_indices", "triu_indices", "typename",
+    "use_deterministic_algorithms", "vander", "vmap", "zeros", "compiled_with_cxx11_abi", "finfo", "iinfo",
+)  # fmt: skip
+
+
 @functools.cache
 def get_ignored_functions() -> set[Callable[..., Any]]:
     """Public functions that take no operands whose class could be asked."""
     import flambeau
 
-    names = [
-        "is_tensor", "is_storage", "set_default_dtype", "get_default_dtype", "set_default_device",
-        "get_default_device", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "save", "load",
-        "set_printoptions", "get_num_threads", "set_num_threads", "is_grad_enabled", "is_inference_mode_enabled",
-        "set_grad_enabled", "no_grad", "enable_grad", "inference_mode", "promote_types", "can_cast", "finfo", "iinfo",
-        "compiled_with_cxx11_abi", "typename", "vmap", "compile", "from_numpy", "frombuffer", "tensor", "as_tensor",
-        "asarray", "from_dlpack",
-    ]  # fmt: skip
-    found = {getattr(flambeau, n) for n in names if hasattr(flambeau, n)}
+    found = {getattr(flambeau, n) for n in _IGNORED}
     return found | {Tensor.as_subclass, Tensor._make_subclass, Tensor.__new__, Tensor.__init__}  # type: ignore[misc]
 
 
@@ -219,14 +231,33 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
         for fn in functions:
             op = getattr(fn, "flambeau_op", None)
             if op is not None:
-                text, constants = _derive.signature(op, bool(op.surface & OUT))
-                found[fn] = eval(f"lambda {text}: -1", dict(constants))  # our own text
+                text, constants = _parameters(op)
+                found[fn] = eval(f"lambda {text}: -1", constants)  # our own text
             else:
                 made: Any = lambda *args, **kwargs: -1  # noqa: E731
                 with contextlib.suppress(ValueError, TypeError):
                     made.__signature__ = inspect.signature(fn)
                 found[fn] = made
     return found
+
+
+def _parameters(op: Any) -> tuple[str, dict[str, Any]]:
+    """The parameters of `op` as text, with the values of defaults by the names that stand for them."""
+    constants = {f"_{name}": value for name, value in op.defaults.items()}
+
+    def listed(names: Iterable[str]) -> list[str]:
+        return [f"{name}=_{name}" if name in op.defaults else name for name in names]
+
+    positional, keyword_only = [*op.positional], [*op.keyword_only]
+    if op.spread is not None:                        # it may be given as several arguments; what follows is given by keyword
+        at = positional.index(op.spread)
+        keyword_only = positional[at + 1 :] + keyword_only
+        parts = [*listed(positional[:at]), f"*{op.spread}", *listed(keyword_only)]
+    else:
+        parts = [*listed(positional), *(["*"] if keyword_only else ()), *listed(keyword_only)]
+    if op.surface & OUT:
+        parts.append("out=None")
+    return ", ".join(parts), constants
 
 
 @functools.cache
@@ -241,8 +272,8 @@ def _names() -> dict[Any, str]:
             found[op.function] = f"torch.Tensor.{op.name}"
     import flambeau
 
-    for name in _subclass.creation_functions():
-        found[getattr(flambeau, name)] = f"torch.{name}"
+    for name in (*_subclass.creation_functions(), *_IGNORED):
+        found.setdefault(getattr(flambeau, name), f"torch.{name}")
     return found
 
 

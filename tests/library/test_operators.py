@@ -15,3 +15,68 @@ def test_operators_behave_as_in_pytorch(program, oracle):
     ours, theirs = (described(lib, program(lib)) for lib in (fb, oracle))
 
     assert ours == theirs
+
+
+def test_a_loop_compiled_by_numba_is_a_kernel():
+    numba = pytest.importorskip("numba")
+
+    @numba.njit
+    def recurrence(x, decay, out):
+        state = 0.0
+        for i in range(x.size):
+            state = decay * state + x[i]
+            out[i] = state
+
+    def smooth(x, decay):
+        out = fb.empty_like(x)
+        recurrence(x.numpy(), decay, out.numpy())
+        return out
+
+    op = fb.library.custom_op("numba::smooth", smooth, mutates_args=(), schema="(Tensor x, float decay) -> Tensor")
+
+    assert op(fb.ones(3), 0.5).tolist() == [1.0, 1.5, 1.75]
+
+
+def test_forward_mode_through_an_operator_is_refused():
+    op = fb.library.custom_op("forward::f", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
+    with pytest.raises(NotImplementedError, match="forward::f: forward mode"):
+        fb.func.jvp(op, (fb.ones(2),), (fb.ones(2),))
+
+
+def test_operators_of_pytorch_keep_their_kernels():
+    lib = fb.library.Library("aten", "IMPL")
+    for register in (
+        lambda: lib.impl("add.Tensor", lambda x, y: x, "CPU"),
+        lambda: fb.library.register_fake("aten::add.Tensor", lambda x, y: x),
+        lambda: fb.library.Library("other", "IMPL").impl("f", lambda x: x, "Functionalize"),
+    ):
+        with pytest.raises(NotImplementedError):
+            register()
+
+
+def test_a_fallback_answers_where_an_operator_has_no_kernel():
+    everything = fb.library.Library("_", "IMPL")
+    everything.fallback(lambda op, *args: (str(op), len(args))[1], "CPU")
+    fb.library.define("falling::f", "(Tensor x, int n) -> int")
+    try:
+        assert fb.ops.falling.f(fb.ones(1), 3) == 2
+    finally:
+        everything._destroy()
+    with pytest.raises(NotImplementedError, match="falling::f"):
+        fb.ops.falling.f(fb.ones(1), 3)
+
+
+def test_a_batch_cannot_be_written_into_an_argument_that_is_none():
+    def add(x, y):
+        x.add_(y)
+
+    op = fb.library.custom_op("unbatched::add", add, mutates_args={"x"}, schema="(Tensor(a!) x, Tensor y) -> ()")
+    x = fb.zeros(3)
+    with pytest.warns(UserWarning, match="batching rule"), pytest.raises(RuntimeError, match="an argument that it writes is not batched"):
+        fb.vmap(lambda y: op(x, y))(fb.ones(2, 3))
+
+
+def test_the_names_of_the_package_are_reached_as_in_pytorch():
+    assert fb.ops.aten is __import__("flambeau._ops", fromlist=["ops"]).ops.aten
+    with pytest.raises(AttributeError, match="no_such_namespace"):
+        fb.ops.no_such_namespace  # noqa: B018  # asking is the test

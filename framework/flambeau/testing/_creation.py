@@ -60,7 +60,10 @@ def make_tensor(
         made = fb.empty(sizes, dtype=dtype, device=device)
         fb.view_as_real(made).uniform_(least, limit)
     elif dtype.is_floating_point:
-        made = fb.empty(sizes, dtype=dtype, device=device).uniform_(least, limit)
+        made = fb.empty(sizes, dtype=dtype, device=device)
+        # The whole range of a dtype is wider than its largest number.
+        whole = limit - least > fb.finfo(dtype).max
+        made = made.uniform_(least / 2, limit / 2).mul_(2) if whole else made.uniform_(least, limit)
     else:
         made = fb.randint(int(least), int(limit), sizes, dtype=dtype, device=device)
     if doubled:
@@ -100,5 +103,7 @@ def _bounds(dtype: Any, low: Any, high: Any) -> tuple[Any, Any]:
     elif low >= high:
         raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
     if low >= largest or high <= least and low != high:
-        raise ValueError(f"make_tensor: no value of {dtype} lies in [{low}, {high})")
+        raise ValueError(
+            f"The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} only supports [{least}, {largest})"
+        )
     return max(low, least), min(high, largest)
