@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,17 @@ from comparing import disagreements
 from flambeau.ops import _derive, _spec
 
 _derive.load_all()
+ROOM = 2 << 30                                        # bytes of addresses, beside those in use, for whatever a test does
+
+
+@pytest.fixture(autouse=True)
+def little_room() -> Iterator[None]:
+    """An end to the addresses that this process may have: what allocates after all gets MemoryError at once, and halts no machine."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_creation_on_meta_takes_no_memory(oracle: Any) -> None:
@@ -113,6 +127,19 @@ def test_recurrent_layers_on_meta_take_a_billion_steps() -> None:
     both, last = fb.nn.GRU(3, 4, bidirectional=True, device="meta")(x)
 
     assert [tuple(t.shape) for t in (out, h, c, both, last)] == [(10**9, 2, 4), (2, 2, 4), (2, 2, 4), (10**9, 2, 8), (2, 2, 4)]
+
+
+@pytest.mark.parametrize(("size", "count"), [(100, 2 * 10**7), (3 * 10**7 + 1, 2 * 10**7), (10**12 + 1, 10**12)])
+def test_adaptive_maxima_of_meta_tensors_list_no_elements(size: int, count: int) -> None:
+    x = fb.empty(1, 1, size, device="meta", requires_grad=True)
+    started = time.perf_counter()
+    values, indices = fb.nn.functional.adaptive_max_pool1d(x, count, return_indices=True)
+    values.sum().backward()
+
+    assert time.perf_counter() - started < 2  # 10 s and 900 MiB with a table of what each range has
+    assert (values.shape, indices.shape, indices.dtype) == ((1, 1, count), (1, 1, count), fb.int64)
+    assert x.grad is not None
+    assert (x.grad.shape, x.grad.is_meta) == (x.shape, True)
 
 
 def test_adaptive_maxima_are_found_without_a_loop_over_the_results() -> None:

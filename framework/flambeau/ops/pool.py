@@ -383,7 +383,7 @@ def window_max(input, windows, keep):
 
 
 def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
-    """Values and indices; `windows` are regular ones, or arrays that list the members of each."""
+    """Values and indices; `windows` are regular ones, ranges, or arrays that list the members of each."""
     from flambeau_kernels.cpu import pool as kernels
 
     n = len(windows)

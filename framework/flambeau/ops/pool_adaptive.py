@@ -206,7 +206,7 @@ for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg
 
 
 def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
-    from flambeau_kernels.cpu.pool import even_windows
+    from flambeau_kernels.cpu.pool import Ranges, even_windows
 
     sizes = _sizes(op, input, output_size, n, "floating")
     if 0 in sizes and any(sizes):                     # nothing to find, however large the others are
@@ -216,16 +216,8 @@ def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices:
     extents = tuple(input.shape[-n:])
     windows: Any = even_windows(extents, sizes)
     if windows is None:
-        windows = [_members(size, m) for size, m in zip(extents, sizes, strict=True)]
+        windows = [Ranges(size, m) for size, m in zip(extents, sizes, strict=True)]
     return largest_in(input, windows, return_indices)
-
-
-def _members(size: int, count: int) -> Any:
-    """Elements of each of `adaptive_ranges`, ``(count, longest)``; short ones repeat their last."""
-    at = np.arange(count, dtype=np.int64)
-    low, high = at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
-    longest = int((high - low).max(initial=1))
-    return np.minimum(low[:, None] + np.arange(longest), high[:, None] - 1)
 
 
 @composite(namespace="nn.functional")

@@ -6,6 +6,7 @@ as a few shifted slices added or compared. Index arrays count positions of a pla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -269,9 +270,24 @@ def _scan(x: Any, windows: tuple[Window, ...], best: Any, at: Any) -> None:
         np.copyto(at[to], index, where=better)
 
 
-def max_of_windows(x: Any, members: list[Any]) -> tuple[Any, Any]:
-    """As `max_at`, for windows of any shape: `members[a]` lists, for each window along axis `a`, the
-    elements in it."""
+class Ranges(NamedTuple):
+    """The ``count`` ranges that divide an axis of `size`, in each of which an adaptive pool looks: range `j` is the elements from
+    ``floor(j * size / count)`` up to ``ceil((j + 1) * size / count)``."""
+
+    size: int
+    count: int
+
+    def members(self) -> np.ndarray:
+        """The elements of each, ``(count, longest)``; short ones repeat their last."""
+        at = np.arange(self.count, dtype=np.int64)
+        low, high = at * self.size // max(self.count, 1), -(-(at + 1) * self.size // max(self.count, 1))
+        longest = int((high - low).max(initial=1))
+        return np.minimum(low[:, None] + np.arange(longest), high[:, None] - 1)
+
+
+def max_of_windows(x: Any, windows: Sequence[Any]) -> tuple[Any, Any]:
+    """As `max_at`, for windows of any shape: `windows[a]` is `Ranges` along axis `a`, or lists the elements of each window."""
+    members = [w.members() if isinstance(w, Ranges) else w for w in windows]
     n = len(members)
     key = tuple(
         m.reshape(*(1,) * (2 * a), *m.shape, *(1,) * (2 * (n - a - 1))) for a, m in enumerate(members)
