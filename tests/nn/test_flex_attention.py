@@ -381,9 +381,10 @@ COMBINED = [
 
 def assert_in_one_kernel(explain, mod, mask, shapes, block):
     q, k, v = operands(*shapes)
+    captured = [t.requires_grad_() for t in tables()]
     masks = {"documents": documents(fb), **MASKS}
     block_mask = None if mask is None else create_block_mask(masks[mask], 2, 4, 37, 41, BLOCK_SIZE=block)
-    said = explain(q, k, v, mods(fb, tables()).get(mod), block_mask)
+    said = explain(q, k, v, mods(fb, captured).get(mod), block_mask)
     assert said.startswith("one kernel"), said
 
 
@@ -391,8 +392,8 @@ def assert_in_one_kernel(explain, mod, mask, shapes, block):
 def test_the_kernel_has_the_gradients_of_plain_ops(one_kernel, mod, mask):
     for block in ((16, 32), (7, 5)):
         assert_in_one_kernel(one_kernel, mod, mask, LONG, block)
-        for got, want in gradients(mod, mask, LONG, block, captured_too=False):
-            assert same(got, want, 2e-5, 2e-4)
+        for got, want in gradients(mod, mask, LONG, block):
+            assert (got is None and want is None) or same(got, want, 2e-5, 2e-4)
 
 
 @pytest.mark.parametrize(("mod", "mask"), COMBINED)
@@ -531,12 +532,25 @@ def test_second_derivatives_of_the_kernel(one_kernel):
     q = fb.randn(1, 1, 8, 2, dtype=fb.float64, requires_grad=True)
     block_mask = create_block_mask(causal, None, None, 8, 8, BLOCK_SIZE=4)
 
-    def attention(q):
-        return flex_attention(q, q, q, lambda s, *_: s.tanh(), block_mask, return_lse=True)
+    bias = fb.randn(8, dtype=fb.float64, requires_grad=True)
 
-    assert one_kernel(q, q, q, lambda s, *_: s.tanh(), block_mask).startswith("one kernel")
-    assert fb.autograd.gradcheck(attention, q)
-    assert fb.autograd.gradgradcheck(attention, q)
+    def plain(s, b, h, i, j):
+        return s.tanh() * 2
+
+    def mod(s, b, h, i, j):
+        return s.tanh() + bias[i - j] * bias[j] * s
+
+    assert one_kernel(q, q, q, plain, block_mask).startswith("one kernel")
+    assert one_kernel(q, q, q, mod, block_mask).startswith("one kernel")
+    assert fb.autograd.gradgradcheck(lambda q: flex_attention(q, q, q, plain, block_mask, return_lse=True), q)
+
+    def second(out, lse):
+        first = fb.autograd.grad(out.sin().sum() + lse.cos().sum(), (q, bias), create_graph=True)
+        return *first, *fb.autograd.grad(sum(g.square().sum() for g in first), (q, bias))
+
+    made = second(*flex_attention(q, q, q, mod, block_mask, return_lse=True))
+    for got, want in zip(made, second(*flex.composed(q, q, q, mod, block_mask, 0.5**0.5)), strict=True):
+        assert fb.allclose(got, want, atol=1e-10)
 
 
 def test_functions_that_differ_in_a_number_share_a_kernel(one_kernel):
@@ -555,7 +569,7 @@ def test_functions_that_differ_in_a_number_share_a_kernel(one_kernel):
 
 
 UNTRACEABLE = {
-    "requires grad": lambda table: lambda s, b, h, i, j: s + table.requires_grad_()[i],
+    "has a history": lambda table: lambda s, b, h, i, j: s + (table.requires_grad_() * 2)[i],
     "is no elementwise op": lambda table: lambda s, b, h, i, j: s + s.sum() * table[i],
     "writes to a tensor": lambda table: lambda s, b, h, i, j: s.mul(2).add_(1),
     "takes the part": lambda table: lambda s, b, h, i, j: s + table.reshape(1, -1)[b * 0][2:][3],

@@ -47,7 +47,7 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma, log, where
 
-__all__ = ["Changes", "Lists", "flex", "flex_grad", "whole"]
+__all__ = ["Changes", "Lists", "flex", "flex_grad", "spread_bytes", "whole"]
 
 
 class Changes(NamedTuple):
@@ -61,6 +61,9 @@ class Changes(NamedTuple):
     masked: Any = None       # in the others
     whole_grad: Any = None
     masked_grad: Any = None
+    # ``f(scores, slopes, table, sums, b, h, first_row, first_key, rows, keys)`` adds the gradients at tensors to `sums`, from the
+    # scores as they were given and the slopes of the changed ones; None where no such gradient is wanted.
+    spread: Any = None
 
 
 class Lists(NamedTuple):
@@ -90,6 +93,12 @@ def times_factors(slopes, factors, keys):
             at = k * QUERIES + j
             x = load(slopes, at, N)
             store(slopes, at, where(x == 0.0, x, x * load(factors, at, N)))
+
+
+def copy_tile(scores, to, keys):
+    N = lanes(widened(scores))
+    for j in rolled(range(0, keys * QUERIES, N)):
+        store(to, j, load(scores, j, N))
 
 
 @kernel
@@ -168,19 +177,20 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
 
 @kernel
 def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, full_indices, out, logs, logs_grad,
-                    dq, dk, dv, dk_sum, dv_sum, per, units, parts, part_keys,
+                    dq, dk, dv, dk_sum, dv_sum, spread_sums, spread_size, per, units, parts, part_keys,
                     blocks, tiles_of_block, q_block, kv_block, columns, full_columns,
                     heads, group, rows, keys, width, out_width, k_wide, v_wide,
                     g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                     o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
                     dv_batch, dv_head, dv_row, l_batch, l_head, f_batch, f_head, scale,
-                    *, WIDTH, COPY, WHOLE, MASKED, FACTORS):  # fmt: skip
+                    *, WIDTH, COPY, WHOLE, MASKED, FACTORS, SPREAD):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
     qn, qt = local(KIND, QUERIES * WIDTH), local(KIND, WIDTH * QUERIES)
     gn, gt = local(KIND, QUERIES * WIDTH), local(KIND, WIDTH * QUERIES)
     weights, slopes, factors = local(KIND, KEYS * QUERIES), local(KIND, KEYS * QUERIES), local(KIND, KEYS * QUERIES)
+    given = local(KIND, KEYS * QUERIES) if SPREAD is not None else 0
     sums = local(KIND, QUERIES * WIDTH)
     level, balance = local(KIND, QUERIES), local(KIND, QUERIES)
     k_copied = local(KIND, KEYS * WIDTH) if COPY else 0
@@ -246,6 +256,8 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                             else:
                                 apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False)
                                 apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False)
+                            if SPREAD is not None:
+                                apart(copy_tile)(weights, given, part)
                             if seen_whole:
                                 if WHOLE is not None:
                                     apart(WHOLE)(weights, factors, table, b, h, first, key, count, part)
@@ -254,6 +266,8 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                                     apart(MASKED)(weights, factors, table, b, h, first, key, count, part)
                             apart(weights_again)(weights, part, level)
                             apart(slopes_of_scores)(slopes, weights, part, balance)
+                            if SPREAD is not None:
+                                apart(SPREAD)(given, slopes, table, spread_sums + unit * spread_size, b, h, first, key, count, part)
                             if FACTORS:
                                 apart(times_factors)(slopes, factors, part)
                             apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True)
@@ -337,9 +351,11 @@ def flex(
 
 def flex_grad(
     grad: np.ndarray, logs_grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, lists: Lists, changes: Changes,
-    numbers: np.ndarray, places: list[int], arrays: list[np.ndarray], out: np.ndarray, logs: np.ndarray, scale: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """The gradients of `flex` at q, k and v, from those at its result and, ``(B, H, L, 1)``, at the logarithms."""
+    numbers: np.ndarray, places: list[int], arrays: list[np.ndarray], out: np.ndarray, logs: np.ndarray, scale: float, spread: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """The gradients of `flex` at q, k and v, from those at its result and, ``(B, H, L, 1)``, at the logarithms; and the sums that
+    `changes.spread` adds to, `spread` of them.
+    """
     grad, q, k, v, out = tiles._rows(grad), tiles._rows(q), tiles._rows(k), tiles._rows(v), tiles._rows(out)
     batch, heads, rows, width = q.shape
     key_heads, keys, out_width = v.shape[1:]
@@ -356,14 +372,23 @@ def flex_grad(
     units = batch * key_heads * parts
     work = (heads // key_heads) * rows * min(part_keys, keys) * (3 * width + 2 * out_width) * _density(lists, keys)
     per = max(1, int(CHUNK_WORK // max(1, work)))
+    spread_sums = np.zeros((units, max(1, spread)), logs.dtype)  # each unit of work has its own, and they are added in order
     flex_block_grad.run(
         -(-units // per), grad, q, k, v, _table(numbers, places, arrays), lists.counts, lists.indices, lists.full_counts,
-        lists.full_indices, out, logs, logs_grad, dq, dk, dv, dk_sum, dv_sum, per, units, parts, part_keys, *_geometry(lists, rows),
+        lists.full_indices, out, logs, logs_grad, dq, dk, dv, dk_sum, dv_sum, spread_sums, max(1, spread),
+        per, units, parts, part_keys, *_geometry(lists, rows),
         heads, heads // key_heads, rows, keys, width, out_width, k_wide, v_wide, *tiles._steps(grad), *tiles._steps(q),
         *tiles._steps(k), *tiles._steps(v), *tiles._steps(out), *tiles._steps(dq, 4), *tiles._steps(dk), *tiles._steps(dv),
         *_steps_of_lists(lists), float(scale), release=True, WHOLE=changes.whole_grad, MASKED=changes.masked_grad,
-        FACTORS=changes.whole is not None, **constants,
+        FACTORS=changes.whole is not None, SPREAD=changes.spread, **constants,
     )  # fmt: skip
+    total = np.add.reduce(spread_sums, axis=0)
     if parts == 1:
-        return dq[0], dk, dv
-    return np.add.reduce(dq, axis=0).astype(q.dtype, copy=False), dk, dv
+        return dq[0], dk, dv, total
+    return np.add.reduce(dq, axis=0).astype(q.dtype, copy=False), dk, dv, total
+
+
+def spread_bytes(q: np.ndarray, k: np.ndarray, spread: int) -> int:
+    """Memory that `flex_grad` takes for `spread` sums."""
+    heads = k.shape[0] * k.shape[1]
+    return heads * tiles._parts(heads, k.shape[2])[1] * spread * tiles._kind(q.dtype).itemsize

@@ -16,12 +16,14 @@ from ..._arrays import ndarray
 from ...autograd import Function
 from ...tensor import Tensor, wrap
 from ._block_mask import BlockMask, noop_mask
-from ._trace import Traced, Untraceable, trace
+from ._trace import Traced, Untraceable, Wanted, trace
 
 __all__ = ["Plan", "Unfused", "attend", "plan"]
 
 # Scores from which the kernel pays: it is compiled anew for each score and mask function, for half a second.
 FUSED_FROM = 1 << 16
+# The most memory for sums of gradients at captured tensors, which each head of keys has for itself.
+MOST_SUMS = 1 << 28
 
 
 class Unfused(Exception):
@@ -36,9 +38,14 @@ class Plan(NamedTuple):
     numbers: np.ndarray
     places: list[int]
     tensors: list[Tensor]
+    wanted: list[Wanted]
     scale: float
     composed: Any
     said: str
+
+    def sums(self) -> int:
+        """Elements of all gradients at tensors that functions read."""
+        return sum(self.tensors[one.tensor].numel() for one in self.wanted)
 
 
 def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: BlockMask | None, scale: float, composed: Any) -> Plan:
@@ -64,14 +71,17 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
     lists = flex_tiles.whole(sizes[2], sizes[3]) if block_mask is None else _lists(block_mask, sizes)
     working = fb.float64 if query.dtype is fb.float64 else fb.float32
     mask_mod = None if block_mask is None or block_mask.mask_mod is noop_mask else block_mask.mask_mod
-    return _planned(lists, score_mod, mask_mod, working, sizes, scale, composed)
+    made = _planned(lists, score_mod, mask_mod, working, sizes, scale, composed)
+    if flex_tiles.spread_bytes(arrays[0], arrays[1], made.sums()) > MOST_SUMS:
+        raise Unfused(f"sums of gradients at captured tensors would take more than {MOST_SUMS >> 20} MiB")
+    return made
 
 
 def _planned(
     lists: flex_tiles.Lists, score_mod: Any, mask_mod: Any, working: Any, sizes: Any, scale: float, composed: Any
 ) -> Plan:
     if score_mod is None and mask_mod is None:
-        return Plan(lists, flex_tiles.Changes(), np.zeros(1, np.int64), [], [], scale, composed, "scores as they are")
+        return Plan(lists, flex_tiles.Changes(), np.zeros(1, np.int64), [], [], [], scale, composed, "scores as they are")
     try:
         masked = trace(score_mod, mask_mod, working, sizes)
         whole = masked if mask_mod is None else None if score_mod is None else trace(score_mod, None, working, sizes)
@@ -79,7 +89,7 @@ def _planned(
         raise Unfused(str(error)) from None
     # What `whole` reads was noted first in both traces, in the same order, so one table serves both.
     changes = _changes(whole, masked, score_mod is not None)
-    return Plan(lists, changes, masked.numbers, masked.places, masked.tensors, scale, composed, masked.text)
+    return Plan(lists, changes, masked.numbers, masked.places, masked.tensors, masked.wanted, scale, composed, masked.text)
 
 
 def _changes(whole: Traced | None, masked: Traced, slopes: bool) -> flex_tiles.Changes:
@@ -89,7 +99,7 @@ def _changes(whole: Traced | None, masked: Traced, slopes: bool) -> flex_tiles.C
         return traced.function, traced.grad if slopes else traced.function
 
     (first, first_grad), (second, second_grad) = of(whole), of(masked)
-    return flex_tiles.Changes(first, second, first_grad, second_grad)
+    return flex_tiles.Changes(first, second, first_grad, second_grad, masked.spread)
 
 
 def _lists(mask: BlockMask, sizes: tuple[int, int, int, int]) -> flex_tiles.Lists:
@@ -142,14 +152,23 @@ class _FlexAttention(Function):
     def backward(ctx: Any, grad: Tensor, lse_grad: Tensor) -> Any:
         plan: Plan = ctx.plan
         query, key, value, out, logs, *tensors = ctx.saved_tensors
-        none = (None,) * len(tensors)
         if fb.is_grad_enabled():
+            # Functions read their tensors themselves, so what is wanted are these; each once, with all of its gradient.
+            # Of query, key and value that are one tensor each has a view, so that each gets its own gradient.
+            query, key, value = (x.view_as(x) for x in (query, key, value))
+            others = {id(t): t for t in (plan.tensors[one.tensor] for one in plan.wanted)}
+            wanted = [*(x for x in (query, key, value) if x.requires_grad), *others.values()]
             results = plan.composed(query, key, value)
-            wanted = [x for x in (query, key, value) if x.requires_grad]
             found = iter(fb.autograd.grad(results, wanted, (grad, lse_grad), create_graph=True, allow_unused=True))
-            return None, *(next(found) if x.requires_grad else None for x in (query, key, value)), *none
-        made = flex_tiles.flex_grad(
+            first = [next(found) if x.requires_grad else None for x in (query, key, value)]
+            left = dict(zip(others, found, strict=True))
+            return None, *first, *(left.pop(id(t), None) for t in plan.tensors)
+        *made, sums = flex_tiles.flex_grad(
             grad._a, np.ascontiguousarray(lse_grad._a, logs._a.dtype), query._a, key._a, value._a, plan.lists, plan.changes,
-            plan.numbers, plan.places, [t._a for t in tensors], out._a, logs._a, plan.scale,
+            plan.numbers, plan.places, [t._a for t in tensors], out._a, logs._a, plan.scale, plan.sums(),
         )  # fmt: skip
-        return None, *map(wrap, made), *none
+        spread: list[Tensor | None] = [None] * len(tensors)
+        for one in plan.wanted:
+            like = tensors[one.tensor]
+            spread[one.tensor] = wrap(sums[one.begin : one.begin + like.numel()].reshape(like.shape)).to(like.dtype)
+        return None, *map(wrap, made), *spread

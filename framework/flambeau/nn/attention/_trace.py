@@ -40,7 +40,8 @@ class Untraceable(Exception):
 
 
 class Value(NamedTuple):
-    """A scalar that the traced function made: its variable in the text, its dtype, and whether it follows from the score."""
+    """A scalar that the traced function made: its variable in the text, its dtype, and whether it follows from the score, or from
+    a tensor whose gradient is wanted."""
 
     name: str
     dtype: Any
@@ -63,11 +64,22 @@ class Part(NamedTuple):
     indices: tuple[Any, ...]
 
 
+class Wanted(NamedTuple):
+    """A tensor whose gradient the function of the kernel language adds up, from the place `begin` of all sums on."""
+
+    tensor: int                                          # among those that are read
+    begin: int
+    index: str                                           # text: the place of an element
+    variable: str
+
+
 class Traced(NamedTuple):
     """A function of the kernel language and the table it reads: see `flex_tiles.Changes`."""
 
     function: FunctionType
     grad: FunctionType
+    spread: FunctionType | None
+    wanted: list[Wanted]
     numbers: np.ndarray
     places: list[int]
     tensors: list[Tensor]
@@ -94,6 +106,8 @@ class _Tracer(_interpreters.Interpreter):
         self.loaded: dict[Any, Value] = {}
         self.checks = False
         self.parameters: dict[float, str] = {}
+        self.wanted: list[Wanted] = []
+        self.sums = 0                                    # elements of all wanted gradients
 
     # -- what functions are given
 
@@ -274,8 +288,9 @@ class _Tracer(_interpreters.Interpreter):
         array = tensor._a
         if array.__class__ is not ndarray or not tensor.numel():
             raise Untraceable("the function reads a tensor that is empty, or is not an array of the CPU")
-        if tensor.requires_grad and _state.grad_enabled():
-            raise Untraceable("the function reads a tensor that requires grad, whose gradient plain ops compute")
+        wanted = tensor.requires_grad and _state.grad_enabled()
+        if wanted and not tensor.is_leaf:
+            raise Untraceable("the function reads a tensor that has a history, which plain ops continue")
         self.check_dtype(tensor.dtype, "a tensor that the function reads")
         key = (id(array), array.strides, array.__array_interface__["data"][0], tuple(part.indices))
         found = self.loaded.get(key)
@@ -285,21 +300,35 @@ class _Tracer(_interpreters.Interpreter):
         self.tensors.append(tensor)
         self.places.append(self.slot(0))
         self.loads.append(f"p{k} = pointer(table[{self.places[-1]}], {array.dtype.name!r})")
-        terms = []
+        terms, names = [], []
         for d, index in enumerate(part.indices):
-            terms += self.term(k, d, index, array.shape[d], array.strides[d] // array.itemsize)
+            term, name = self.term(k, d, index, array.shape[d], array.strides[d] // array.itemsize)
+            terms += term
+            names.append(name)
         kind = self.kind_of(tensor.dtype)
-        value = Value(f"x{len(self.steps)}", tensor.dtype)
+        value = Value(f"x{len(self.steps)}", tensor.dtype, wanted)
+        if wanted:
+            self.want(k, tensor, names, value.name)
         self.steps.append(Step(value, f"{kind}(p{k}[{' + '.join(terms) or '0'}])"))
         self.loaded[key] = value
         return value
 
-    def term(self, k: int, d: int, index: Any, size: int, step: int) -> list[str]:
-        """What an index adds to the place of an element; one that may be out of range is looked at."""
+    def want(self, k: int, tensor: Tensor, names: list[str], variable: str) -> None:
+        """Note that the gradient at a tensor is to be added up, in an array in C order."""
+        terms, step = [], 1
+        for d in reversed(range(tensor.ndim)):
+            self.loads.append(f"row{k}_{d} = table[{self.slot(step)}]")
+            terms.append(f"{names[d]} * row{k}_{d}")
+            step *= tensor.shape[d]
+        self.loads.append(f"begin{k} = table[{self.slot(self.sums)}]")
+        self.wanted.append(Wanted(k, self.sums, " + ".join([f"begin{k}", *terms]), variable))
+        self.sums += tensor.numel()
+
+    def term(self, k: int, d: int, index: Any, size: int, step: int) -> tuple[list[str], str]:
+        """What an index adds to the place of an element, and the index; one that may be out of range is looked at."""
         if isinstance(index, int):
-            number = self.slot(index * step)
-            self.loads.append(f"at{k}_{d} = table[{number}]")
-            return [f"at{k}_{d}"]
+            self.loads += [f"index{k}_{d} = table[{self.slot(index)}]", f"at{k}_{d} = table[{self.slot(index * step)}]"]
+            return [f"at{k}_{d}"], f"index{k}_{d}"
         name = index.name
         if self.extents.get(name, size + 1) > size:
             self.loads.append(f"size{k}_{d} = table[{self.slot(size)}]")
@@ -317,19 +346,19 @@ class _Tracer(_interpreters.Interpreter):
             name = f"to_int64({name})"
             self.globals["to_int64"] = KINDS["int64"]
         if step in (0, 1):
-            return [name] if step else []
+            return [name] if step else [], name
         self.loads.append(f"step{k}_{d} = table[{self.slot(step)}]")
-        return [f"{name} * step{k}_{d}"]
+        return [f"{name} * step{k}_{d}"], name
 
-    def derivative(self, of: Value) -> tuple[list[str], str]:
-        """Lines for the derivative of `of` by the score, and the variable that holds it at the end, or the number it is."""
+    def derivative(self, of: Value) -> tuple[list[str], dict[str, str]]:
+        """Lines for the derivatives of `of`, and the variables that hold them, by those of the score and of tensors' elements."""
         if not of.of_score:
-            return [], "0.0"
+            return [], {}
         sums: dict[str, str] = {of.name: "1.0"}
         lines: list[str] = []
         count = 0
         for step in reversed(self.steps):
-            grad = sums.pop(step.out.name, None)
+            grad = sums.get(step.out.name)
             if grad is None or not step.out.of_score:
                 continue
             kind = self.kind_of(step.out.dtype)
@@ -353,7 +382,7 @@ class _Tracer(_interpreters.Interpreter):
                 before = sums.get(arg.name)
                 lines.append(f"{name} = {text}" if before is None else f"{name} = {before} + {text}")
                 sums[arg.name] = name
-        return lines, sums.get("s", "0.0")
+        return lines, sums
 
 
 def _number(value: Any) -> str:
@@ -396,7 +425,8 @@ def trace(
     given = [tracer.remember(score), *(tracer.scalar(name, fb.int64) for name in PLACES)]
     changed = score if score_mod is None else _asked(tracer, score_mod, given)
     # Before the mask is asked, so that the table begins in the same way with a mask and without.
-    backward, slope = tracer.derivative(changed)
+    backward, slopes = tracer.derivative(changed)
+    slope = slopes.get("s", "0.0")
     seen = None if mask_mod is None else _asked(tracer, mask_mod, given[1:])
     if seen is not None and seen.dtype is not fb.bool:
         raise Untraceable(f"mask_mod gives {seen.dtype}, not bool")
@@ -419,8 +449,28 @@ def trace(
         if tracer.checks:
             text += ["    if wrong != 0:", "        table[0] = 1"]
         functions.append(_function(name, tracer, text))
+    spread = _spreading(tracer, backward, slopes) if tracer.wanted else None
     said = "; ".join([*(f"{step.out.name} = {step.text}" for step in tracer.steps), f"score = {made}"])
-    return Traced(functions[0], functions[1], np.array(tracer.numbers, np.int64), tracer.places, tracer.tensors, said)
+    numbers = np.array(tracer.numbers, np.int64)
+    return Traced(functions[0], functions[1], spread, tracer.wanted, numbers, tracer.places, tracer.tensors, said)
+
+
+def _spreading(tracer: _Tracer, backward: list[str], slopes: dict[str, str]) -> FunctionType:
+    """What adds the gradients at tensors to their sums, from a tile of scores and the slopes of what they were changed to."""
+    before = ["KIND = widened(scores)", *tracer.loads, *(["wrong = 0"] if tracer.checks else [])]
+    inside = ["i = first_row + r", "s = scores[k * QUERIES + r]", *(f"{step.out.name} = {step.text}" for step in tracer.steps)]
+    inside += [*backward, "slope = slopes[k * QUERIES + r]"]
+    for one in tracer.wanted:
+        name = f"place{one.tensor}"
+        # Where the slope is 0, as where a mask hides the score, the derivative may be anything.
+        added = f"where(slope == KIND(0), KIND(0), slope * KIND({slopes.get(one.variable, '0.0')}))"
+        inside += [f"{name} = {one.index}", f"sums[{name}] = sums[{name}] + {added}"]
+    text = [
+        "def spread_slopes(scores, slopes, table, sums, b, h, first_row, first_key, rows, keys):", *(f"    {line}" for line in before),
+        "    for k in rolled(range(keys)):", "        j = first_key + k", "        for r in rolled(range(rows)):",
+        *(f"            {line}" for line in inside),
+    ]  # fmt: skip
+    return _function("spread_slopes", tracer, text)
 
 
 def _asked(tracer: _Tracer, mod: Callable[..., Any], given: list[Tensor]) -> Value:

@@ -186,11 +186,13 @@ class _LinearCrossEntropy(Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         tensors = ctx.saved_tensors
         if fb.is_grad_enabled():                          # a derivative of this one is wanted: by plain ops
-            input, weight, bias, target = tensors
+            target = tensors[3]
+            # Views, so that an input that is the weight as well gets the gradient of each by itself.
+            input, weight, bias = (None if x is None else x.view_as(x) for x in tensors[:3])
             made = ctx.loss._composed(input, weight, bias, target, ctx.loss.reduction)
             wanted = [x for x in (input, weight, bias) if x is not None and x.requires_grad]
             found = iter(fb.autograd.grad(made, wanted, grad, create_graph=True))
-            return None, None, None, *(next(found) if x is not None and x.requires_grad else None for x in tensors[:3]), None
+            return None, None, None, *(next(found) if x is not None and x.requires_grad else None for x in (input, weight, bias)), None
         if ctx.grads is None:
             return None, None, None, *_gradients(ctx, tensors, grad)[1], None
         factor = grad if ctx.divisor is None else grad / ctx.divisor
