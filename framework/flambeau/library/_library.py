@@ -59,7 +59,7 @@ class Library:
         self.ns, self.kind, self.dispatch_key = ns, kind, _checked_key(dispatch_key) if dispatch_key else ""
         self._undo: list[Callable[[], None]] = []
         if kind == "DEF":
-            self._undo.append(lambda: _defining.pop(ns, None) and None)
+            self._undo.append(lambda: _forget_definition(ns))
         self._finalizer = weakref.finalize(self, _undo_all, self._undo)
         self._finalizer.atexit = False
 
@@ -177,6 +177,10 @@ class Library:
     def _destroy(self) -> None:
         """Take back all that this library has registered."""
         self._finalizer()
+
+
+def _forget_definition(ns: str) -> None:
+    _defining.pop(ns, None)
 
 
 def _undo_all(steps: list[Callable[[], None]]) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from .. import _ops, _state
+from .._arrays import MetaArray, ndarray
 from .._warn import warn
 from ..autograd.function import Function
 from ..ops import _dispatch
 from ..tensor import Tensor, bump
-from ..utils._pytree import tree_leaves
 from ._schema import FunctionSchema
 
 __all__ = ["DispatchKeySet", "FakeContext", "Kernel", "Operator", "current_fake_context"]
@@ -136,6 +136,7 @@ class Operator(_ops.DeclaredOperator):
         self.namespace, self.schema, self.tags, self.opaque = namespace, schema, list(tags), opaque
         self.name = schema.name
         self.opname, self.overload_name = schema.name.partition("::")[2], schema.overload_name or "default"
+        self.takes_tensors = any(a.type.has_tensors for a in schema.arguments)
         self.kernels: dict[str, Kernel] = {}
         self.fake: Callable[..., Any] | None = None
         self.no_fake = ""                             # what is said where there is no fake kernel
@@ -210,24 +211,25 @@ class Operator(_ops.DeclaredOperator):
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Autograd, and then the kernel."""
-        device = self.device_of(args, kwargs)
+        tensors = tensors_in((*args, *kwargs.values()))
+        device = self.device_of(tensors, args, kwargs)
         if not _thread.below_autograd:
             kernel = self.kernel("Autograd", device)
             if kernel is not None and kernel.function is not None:
                 return self.schema.check_result(self.run_kernel(kernel, args, kwargs, AFTER_AUTOGRAD))
         if self.is_composition and DEVICE_KEYS.get(device or "") not in self.kernels:
             return self.schema.check_result(self.run_kernel(self.kernels[IMPLICIT], args, kwargs, AFTER_AUTOGRAD))
-        recording = not _thread.below_autograd and _state.grad_enabled() and self._needs_grad(args, kwargs)
+        recording = not _thread.below_autograd and _state.grad_enabled() and any(t.requires_grad for t in tensors)
         if self.opaque or self.backward is not None:
             if recording and self.schema.returns:
                 return self._through_function(args, kwargs, device)
             before = _state.set_grad(False)
             try:
-                return self.run_backend(args, kwargs, device)
+                return self.run_backend(args, kwargs, device, tensors)
             finally:
                 _state.set_grad(before)
-        result = self.run_backend(args, kwargs, device)
-        return self._warning_of_backward(args, result) if recording else result
+        result = self.run_backend(args, kwargs, device, tensors)
+        return self._warning_of_backward(tensors, result) if recording else result
 
     def redispatch(self, keyset: DispatchKeySet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a kernel that was given `keyset` goes on with."""
@@ -237,15 +239,12 @@ class Operator(_ops.DeclaredOperator):
         with contextlib.nullcontext() if "Autograd" in keyset.keys else AutoDispatchBelowAutograd():
             return self.enter(*bound)
 
-    def device_of(self, args: Any, kwargs: Any) -> str | None:
+    def device_of(self, tensors: list[Tensor], args: Any, kwargs: Any) -> str | None:
         """The kind of device that decides on the kernel: that of the tensors, else that of an argument that is a device."""
-        kinds = {x.device.type for x in tree_leaves((args, list(kwargs.values()))) if isinstance(x, Tensor)}
-        for kind in ("meta", "cuda"):
-            if kind in kinds:
-                return kind
-        if kinds:
-            return next(iter(sorted(kinds)))
-        if not any(a.type.has_tensors for a in self.schema.arguments):
+        if tensors:
+            kinds = {"cpu" if t._a.__class__ is ndarray else t.device.type for t in tensors}
+            return next((kind for kind in ("meta", "cuda") if kind in kinds), None) or min(kinds)
+        if not self.takes_tensors:
             for argument, value in zip(self.schema.arguments, (*args, *kwargs.values()), strict=True):
                 if argument.type.kind == "Device":
                     return value.type
@@ -270,29 +269,31 @@ class Operator(_ops.DeclaredOperator):
 
     # -- the kernel
 
-    def run_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None) -> Any:
+    def run_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None, tensors: list[Tensor]) -> Any:
         """The result of the kernel for `device`. What it computes with is seen by no interpreter."""
         calls = _local.calls
         before, calls.interpreters = calls.interpreters, ()
         try:
-            result = self._of_class(args, kwargs)
+            result = NotImplemented
+            if any(t.__class__ is not Tensor for t in tensors):
+                result = self._of_class(args, kwargs, tensors)
             if result is NotImplemented:
                 result = self._of_device(args, kwargs, device)
         finally:
             calls.interpreters = before
         result = self.schema.check_result(result)
-        for argument, value in zip(self.schema.arguments, (*args, *kwargs.values()), strict=True):
-            if argument.is_write:
-                for t in tree_leaves(value):
-                    if isinstance(t, Tensor):
+        if self.schema.is_mutable:
+            for argument, value in zip(self.schema.arguments, (*args, *kwargs.values()), strict=True):
+                if argument.is_write:
+                    for t in tensors_in((value,)):
                         bump(t)
         if self.opaque:
-            self._refuse_aliases(args, kwargs, result)
+            self._refuse_aliases(tensors, result)
         return result
 
-    def _of_class(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _of_class(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
         """The answer of an operand's class: a rule registered for it, or its ``__torch_dispatch__``; NotImplemented if there is none."""
-        types = {type(x): None for x in tree_leaves((args, list(kwargs.values()))) if isinstance(x, Tensor) and type(x) is not Tensor}
+        types = {type(t): None for t in tensors if type(t) is not Tensor}
         for cls in types:
             rule = self.torch_dispatch.get(cls)
             handler = getattr(cls, "__torch_dispatch__", None)
@@ -309,7 +310,7 @@ class Operator(_ops.DeclaredOperator):
     def _of_device(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None) -> Any:
         key = DEVICE_KEYS.get(device or "")
         tried = [] if key is None else [key]
-        if device == "meta" and "Meta" not in self.kernels and (self.fake is not None or self.opaque) and self._has_tensors():
+        if device == "meta" and "Meta" not in self.kernels and (self.fake is not None or self.opaque) and self.takes_tensors:
             return self._run_fake(args, kwargs)
         tried += ["BackendSelect"] if device is None else []
         tried += [EXPLICIT, "CompositeExplicitAutogradNonFunctional", IMPLICIT]
@@ -321,12 +322,9 @@ class Operator(_ops.DeclaredOperator):
                 return self.run_kernel(kernel, args, kwargs, DispatchKeySet(()))
         raise self._no_kernel(device)
 
-    def _has_tensors(self) -> bool:
-        return any(a.type.has_tensors for a in self.schema.arguments)
-
     def _no_kernel(self, device: str | None) -> Exception:
         available = ", ".join(sorted(k for k, v in self.kernels.items() if v.function is not None)) or "none"
-        if device is not None and not self._has_tensors():
+        if device is not None and not self.takes_tensors:
             return RuntimeError(f"{self.opname} does not have a kernel registered for {device}. Please use register_kernel to do so.")
         if device == "meta":
             return NotImplementedError(
@@ -355,14 +353,14 @@ class Operator(_ops.DeclaredOperator):
         finally:
             _thread.fake = before
 
-    def _refuse_aliases(self, args: Any, kwargs: Any, result: Any) -> None:
+    def _refuse_aliases(self, tensors: list[Tensor], result: Any) -> None:
         """Raises: RuntimeError for a result in the memory of an argument or another result."""
-        seen = {_memory_of(x) for x in tree_leaves((args, list(kwargs.values()))) if isinstance(x, Tensor)}
+        seen = {_memory_of(x) for x in tensors}
         results = result if isinstance(result, tuple) else (result,)
         for declared, value in zip(self.schema.returns, results, strict=False):
-            for t in tree_leaves(value):
-                if not isinstance(t, Tensor) or declared.alias_info is not None:
-                    continue
+            if declared.alias_info is not None:
+                continue
+            for t in tensors_in((value,)):
                 if _memory_of(t) in seen:
                     raise RuntimeError(
                         f"{self.name}: The output of this custom operator (1) must not also be an input to this custom operator and (2) "
@@ -374,9 +372,6 @@ class Operator(_ops.DeclaredOperator):
 
     # -- derivatives
 
-    def _needs_grad(self, args: Any, kwargs: Any) -> bool:
-        return any(isinstance(x, Tensor) and x.requires_grad for x in tree_leaves((args, list(kwargs.values()))))
-
     def _through_function(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None) -> Any:
         if self._function is None:
             self._function = _function_of(self)
@@ -384,9 +379,9 @@ class Operator(_ops.DeclaredOperator):
         made = self._function.apply(*_leaves(self.schema.positional, args), record=record)
         return record.restored(made)
 
-    def _warning_of_backward(self, args: Any, result: Any) -> Any:
+    def _warning_of_backward(self, tensors: list[Tensor], result: Any) -> Any:
         """`result` of a kernel that is no formula for derivatives: a backward through it warns, as it may be wrong."""
-        leaves = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.dtype.is_floating_point]
+        leaves = [t for t in tensors_in(result if isinstance(result, tuple) else (result,)) if t.dtype.is_floating_point]
         if not leaves:
             return result
         for t in leaves:
@@ -394,12 +389,22 @@ class Operator(_ops.DeclaredOperator):
                 t.register_hook(functools.partial(_warn_of_backward, self.name))
         if any(t.requires_grad for t in leaves):
             return result
-        operands = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
-        made = iter(_Unformulated.apply(self.name, len(leaves), *leaves, *operands))
+        made = iter(_Unformulated.apply(self.name, len(leaves), *leaves, *tensors))
         by_id = {id(t): next(made) for t in leaves}
         if isinstance(result, tuple):
             return tuple([[by_id.get(id(x), x) for x in r] if isinstance(r, list) else by_id.get(id(r), r) for r in result])
         return [by_id.get(id(x), x) for x in result] if isinstance(result, list) else by_id.get(id(result), result)
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """The Tensors among `values` and in the lists among them: arguments and results that a schema has bound."""
+    found: list[Tensor] = []
+    for x in values:
+        if isinstance(x, Tensor):
+            found.append(x)
+        elif x.__class__ is list:
+            found += [y for y in x if isinstance(y, Tensor)]
+    return found
 
 
 def _with_operator(kernel: Kernel, overload: Any, *args: Any, **kwargs: Any) -> Any:
@@ -411,9 +416,12 @@ def _with_operator(kernel: Kernel, overload: Any, *args: Any, **kwargs: Any) -> 
 def _memory_of(t: Tensor) -> Any:
     """The same for tensors over one piece of memory."""
     a: Any = t._a
-    while getattr(a, "base", None) is not None and hasattr(a.base, "dtype"):
-        a = a.base
-    return id(a) if hasattr(a, "__array_interface__") or hasattr(a, "__cuda_array_interface__") else id(t._v)
+    if isinstance(a, MetaArray):
+        return id(t._v)
+    base = a.base
+    while isinstance(base, a.__class__):
+        a, base = base, base.base
+    return id(a)
 
 
 def _warn_of_backward(name: str, grad: Any) -> None:
@@ -449,7 +457,7 @@ class _Call:
     def run(self, ctx: Any, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
         operator = self.operator
         args = tuple(_grouped(leaves, self.lengths))
-        result = operator.run_backend(args, self.kwargs, self.device)
+        result = operator.run_backend(args, self.kwargs, self.device, tensors_in((*args, *self.kwargs.values())))
         if operator.setup_context is not None:
             flags, ctx.needs_input_grad = ctx.needs_input_grad, tuple(_grouped(ctx.needs_input_grad, self.lengths))
             if operator.schema.keyword_only:

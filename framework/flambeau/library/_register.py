@@ -41,8 +41,7 @@ def _definition(op: Any) -> Any:
 
     if isinstance(op, CustomOpDef):
         return op
-    name = op if isinstance(op, str) else op.name() if hasattr(op, "name") else None
-    return DEFINITIONS.get(name)
+    return DEFINITIONS.get(op if isinstance(op, str) else op.name() if hasattr(op, "name") else "")
 
 
 def register_fake(op: Any, func: Any = None, /, *, lib: Library | None = None, _stacklevel: int = 1) -> Any:

@@ -237,11 +237,7 @@ class FunctionSchema:
         self.positional = [a for a in arguments if not a.kwarg_only]
         self.keyword_only = [a for a in arguments if a.kwarg_only]
         self._by_name = {a.name: a for a in arguments}
-
-    @property
-    def is_mutable(self) -> bool:
-        """Whether an argument is written."""
-        return any(a.is_write for a in self.arguments)
+        self.is_mutable = any(a.is_write for a in arguments)  # whether an argument is written
 
     @property
     def is_functional(self) -> bool:

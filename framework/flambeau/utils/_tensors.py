@@ -57,7 +57,7 @@ def _slots_of(t: Tensor) -> tuple[str, ...]:
 
 
 def _contents(t: Tensor, more: tuple[str, ...]) -> dict[str, Any]:
-    found = {"__dict__": t.__dict__}
+    found: dict[str, Any] = {"__dict__": t.__dict__}
     for name in (*_SLOTS, *more):
         try:
             found[name] = object.__getattribute__(t, name)

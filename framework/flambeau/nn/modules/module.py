@@ -1258,12 +1258,11 @@ def _swapped(param: Parameter, new: Tensor, grad: Tensor | None, fn: Callable[[T
     """`param` itself, swapped with `new`, and its gradient with the gradient that `fn` makes."""
     if new is param:
         return param
-    if grad is not None:
-        with fb.no_grad():
-            new_grad = fn(grad)
+    with fb.no_grad():
+        new_grad = None if grad is None else fn(grad)
     try:
         fb.utils.swap_tensors(param, Parameter(new, param.requires_grad))
-        if grad is not None:
+        if grad is not None and new_grad is not None:
             if new_grad is not grad:
                 fb.utils.swap_tensors(grad, new_grad.requires_grad_(grad.requires_grad))
             param.grad = grad
