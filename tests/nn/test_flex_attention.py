@@ -560,7 +560,8 @@ def test_functions_that_differ_in_a_number_share_a_kernel(one_kernel):
         return lambda s, b, h, i, j: fb.where(i > j, s - slope * (i - j), s * slope)
 
     def plan(mod):
-        return _fused.plan(q, q, q, mod, None, 1.0, None)
+        block_mask = create_block_mask(lambda b, h, i, j: i - j < 9, None, None, 16, 16)  # a mask of its own in each call, too
+        return _fused.plan(q, q, q, mod, block_mask, 1.0, None)
 
     assert plan(decayed(0.3)).changes == plan(decayed(0.7)).changes
     assert plan(decayed(0.3)).changes != plan(lambda s, *_: s * 0.3).changes

@@ -9,6 +9,7 @@ gradients that the ops declare, backwards through what was noted.
 from __future__ import annotations
 
 import linecache
+import math
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -398,7 +399,7 @@ def _function(name: str, tracer: _Tracer, lines: list[str]) -> FunctionType:
     """The function of the kernel language with this text; the same text with the same formulas gives the same object."""
     text = "\n".join(lines) + "\n"
     used = {word: value for word, value in tracer.globals.items() if word in text}
-    key = (text, *((word, id(value)) for word, value in used.items()))
+    key = (text, *((word, value if isinstance(value, float) else id(value)) for word, value in used.items()))
     found = _texts.get(key)
     if found is None:
         words = {n: getattr(language, n) for n in ("bitcast", "independent", "rolled", "pointer", "widened")}
@@ -433,7 +434,7 @@ def trace(
     made = changed.name if changed.dtype is working else f"KIND({changed.name})"
     if seen is not None:
         made, slope = f"where({seen.name}, {made}, KIND(-INF))", f"where({seen.name}, KIND({slope}), KIND(0.0))"
-    tracer.globals["INF"] = float("inf")
+    tracer.globals["INF"] = math.inf
     functions = []
     for name, lines, last in (
         ("change_scores", [], []), ("change_scores_and_slopes", backward, [f"factors[k * QUERIES + r] = KIND({slope})"]),
