@@ -15,6 +15,7 @@ from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._plans import Plan, few, planned
 from ._spec import CHANNELS, CHANNELS_OF_DENSE, EXACTLY, FUNCTION, OPS, OUT, composite, describe, primitive
+from ._spec.memory import in_memory_order
 
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
 
@@ -338,7 +339,7 @@ def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input
         centred=False,
     )
     return (
-        None if to_input is None else to_input.reshape(input.shape),
+        None if to_input is None else in_memory_order(to_input.reshape(input.shape), CHANNELS, [input]),
         None if to_weight is None else _cast(to_weight, weight.dtype).reshape(normalized_shape),
     )
 
@@ -465,7 +466,7 @@ def _channels_backward(
 
     to_input, to_weight, to_bias = channel_backward(grad, x, mean, inverse, weight, groups, wants, constant)
     return (
-        to_input,
+        None if to_input is None else in_memory_order(to_input, CHANNELS_OF_DENSE if groups is None else CHANNELS, [x]),
         None if to_weight is None else _cast(to_weight, weight.dtype),
         None if to_bias is None else _cast(to_bias, bias.dtype),
     )
