@@ -10,6 +10,7 @@ as it can be and printed.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import warnings
@@ -462,11 +463,13 @@ class Maker:
             text = rng.choice(templates(table))
             if any(call in text for call in ("set_(", ".data =", "requires_grad_", "detach_")) and self.shares_memory(t):
                 return None
+            if "resize_" in text and not has_room(t):
+                return None                           # new elements are whatever was in memory
             if "detach_" in text and t.is_leaf or ".data =" in text and t.requires_grad:
                 return None                           # hooks of leaves, and gradients of memory that was exchanged
             line = self.filled(text, name, t)
-        if line is None or "as_strided" in line and not t.numel():
-            return None                               # what has no elements has no place
+        if line is None or not t.numel() and ("as_strided" in line or "view_as_complex" in line):
+            return None                               # what has no elements has no place, and any strides
         quiet = table in (VIEWS, READS, WRITES, GEOMETRY) and rng.random() < 0.05
         if table is GEOMETRY and self.is_seen_as_another_kind(t):
             return None                               # PyTorch passes gradients of pairs seen as complex numbers to where they were not
@@ -660,6 +663,12 @@ def overlaps_itself(t: Any) -> bool:
                 return True
             step += (n - 1) * s
     return False
+
+
+def has_room(t: Any) -> bool:
+    """Whether the memory of `t` holds as many elements from its offset on as it has, without its last dimension too."""
+    most = max(t.numel(), math.prod(t.shape[:-1]))
+    return (t.storage_offset() + most) * t.element_size() <= t.untyped_storage().nbytes()
 
 
 # -- making failures short -----------------------------------------------------------------------------------------------
