@@ -35,8 +35,11 @@ GIVES_UP = (
     "Expected isFloatingType(grad.scalar_type())", "INTERNAL ASSERT FAILED",
 )  # fmt: skip
 
-# Where a change of geometry has left elements of a view outside of its base, PyTorch's backward does not find them any more.
-GIVES_UP_IN_BACKWARD = ("setStorage: sizes [", "Tensor: invalid storage offset")
+# Where a change of geometry has left elements of a view outside of its base, PyTorch's backward does not find them any more, and it
+# refuses its own way back through a fill of an expanded tensor.
+GIVES_UP_IN_BACKWARD = (
+    "setStorage: sizes [", "Tensor: invalid storage offset", "more than one element of the written-to tensor refers to a single memory"
+)
 
 # What lines are made of. {x} is the tensor, {y} another or a number that broadcasts to it, {z} one that is no number, {p} a part
 # of {x} itself, {i} and {j} dimensions, {k} a dimension for `unsqueeze`, {n} 0, 1 or 2, {key} a basic index, {shape} a shape,

@@ -7,6 +7,7 @@ import math
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 
 F = fb.nn.functional
 
@@ -253,3 +254,35 @@ def test_statistics_have_a_history_where_pytorch_gives_them_one():
 
     assert [t.requires_grad for t in of_layer] == [True, False, False]
     assert [t.requires_grad for t in of_group] == [True, True, True]
+
+
+def test_expanded_tensors_with_a_history_are_filled_with_numbers(oracle):
+    programs = """
+    a = torch.ones(3, requires_grad=True); b = a * 2; b.expand(2, 3).fill_(0.5); (b, b._version)
+    a = torch.ones(3, requires_grad=True); b = (a * 2).expand(2, 3); b.fill_(0.5); (b, b._version)
+    a = torch.ones(3, 1, requires_grad=True); b = a * 2; c = b.expand(3, 2)[1:]; c.zero_(); (b, c, b._version)
+    torch.ones(3, requires_grad=True).mul(1).expand(2, 3).fill_(torch.tensor(0.5))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_what_was_filled_while_expanded_sends_no_gradient_back():
+    a = fb.ones(3, 1, requires_grad=True)
+    b = a * 2
+    b.expand(3, 2)[1:].fill_(0.5)
+    (b * 3).sum().backward()
+
+    assert a.grad.tolist() == [[6], [0], [0]]         # PyTorch fills, and refuses to go back
+
+
+def test_real_numbers_in_complex_form_fill_masks(oracle):
+    programs = """
+    torch.ones(2).masked_fill_(torch.tensor([True, False]), torch.tensor(2 + 0j))
+    torch.ones(2).masked_fill_(torch.tensor([True, False]), 2 + 0j)
+    torch.ones(2).masked_fill(torch.tensor([True, False]), torch.tensor(2 + 1j))
+    torch.ones(2).masked_fill(torch.tensor([True, False]), 2 + 1j)
+    torch.ones(2).long().masked_fill(torch.tensor([True, False]), torch.tensor(2 + 0j))
+    """
+
+    assert not disagreements(oracle, programs)

@@ -997,7 +997,12 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         bump(self)
         return self
     kind = self.dtype.numpy
-    return self.copy_(wrap(MetaArray((), kind)) if self.is_meta else wrap(np.full((), _as(value, kind), kind)))
+    once = self                                       # what lies at one place is written once
+    for d, (n, step) in enumerate(zip(self._a.shape, self._a.strides, strict=True)):
+        if step == 0 and n > 1:
+            once = once.narrow(d, 0, 1)
+    once.copy_(wrap(MetaArray((), kind)) if self.is_meta else wrap(np.full((), _as(value, kind), kind)))
+    return self
 
 
 def zero_(self: Tensor) -> Tensor:
