@@ -338,3 +338,20 @@ def test_what_cannot_be_overridden_is_what_pytorch_says(oracle):
     assert not missing
     assert overrides.resolve_name(fb.save) == "torch.save"
     assert overrides.resolve_name(fb.Tensor.grad.__get__) == "torch.Tensor.grad.__get__"
+
+
+def test_stand_ins_in_lists_and_among_several_arguments_are_asked():
+    class Stand:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func.__name__
+
+    t = fb.ones(2)
+
+    assert fb.stack([t, Stand()]) == fb.stack([Stand(), t]) == "stack"
+    assert fb.hstack([t, Stand()]) == "hstack"
+    assert fb.meshgrid(t, Stand()) == "meshgrid"
+    assert fb.block_diag(t, Stand()) == "block_diag"
+    assert fb.einsum("i,i", t, Stand()) == "einsum"
+    with pytest.raises(TypeError, match="expected Tensor as element 1"):
+        fb.stack([t, object()])

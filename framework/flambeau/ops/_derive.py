@@ -242,10 +242,9 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))
         if strange:
             body += [f"if {strange}:", f"    return asked(OP, {args}, {out}, run)"]
-        body += [f"return fn({_given(op)})"]
-    else:
-        # Operands that are refused may be of classes that want a say, which nobody has asked yet.
-        body += ["try:", f"    return run({_given(op)})", "except (TypeError, AttributeError):", f"    return asked(OP, {args}, {out})"]
+    # Operands that are refused, in lists too, may be of classes that want a say, which nobody has asked yet.
+    run = "fn" if isinstance(op, _spec.CompositeOp) else "run"
+    body += ["try:", f"    return {run}({_given(op)})", "except (TypeError, AttributeError):", f"    return asked(OP, {args}, {out})"]
     return _entry_text(op, name, params, _explained(body, args), constants), name, constants
 
 
