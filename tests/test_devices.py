@@ -189,3 +189,183 @@ def test_devices_without_kernels_are_refused_and_not_taken_for_the_cpu(kind):
     for make in (lambda: fb.ones(1).to(kind), lambda: fb.ones(1, device=kind), lambda: fb.nn.Linear(1, 1).to(kind)):
         with pytest.raises(RuntimeError, match=f"no support for {kind} devices"):
             make()
+
+
+def test_modules_of_devices_that_are_not_here_answer_as_pytorch_without_them(oracle: Any) -> None:
+    programs = """
+    torch.mps.device_count(), torch.mps.is_available()
+    torch.mps.synchronize()
+    torch.mps.get_rng_state()
+    torch.mps.set_rng_state(torch.zeros(3))
+    torch.mps.manual_seed(1)
+    torch.mps.seed()
+    torch.mps.empty_cache()
+    torch.mps.set_per_process_memory_fraction(0.5)
+    torch.mps.set_per_process_memory_fraction(5.)
+    torch.mps.set_per_process_memory_fraction('a')
+    torch.mps.current_allocated_memory()
+    torch.mps.driver_allocated_memory()
+    torch.mps.recommended_max_memory()
+    torch.mps.compile_shader('x')
+    torch.mps.profiler.start()
+    torch.mps.profiler.stop()
+    torch.mps.profiler.profile().__enter__()
+    torch.mtia.is_available(), torch.mtia.is_initialized(), torch.mtia.device_count()
+    torch.mtia.init()
+    torch.mtia.current_device()
+    torch.mtia.current_stream()
+    torch.mtia.default_stream()
+    torch.mtia.memory_stats(), torch.mtia.memory.memory_stats(), torch.mtia.max_memory_allocated()
+    torch.mtia.get_device_capability()
+    torch.mtia.empty_cache()
+    torch.mtia.record_memory_history()
+    torch.mtia.snapshot()
+    torch.mtia.set_device(0)
+    torch.mtia.set_device(-1)
+    torch.mtia.set_device(None)
+    torch.mtia.set_stream(None)
+    torch.mtia.stream(None)
+    torch.mtia.StreamContext(None)
+    torch.mtia.synchronize()
+    torch.mtia.device(-1).__enter__()
+    torch.mtia.device(0).__enter__()
+    torch.mtia.set_rng_state(torch.zeros(3))
+    torch.mtia.get_rng_state()
+    torch.xpu.is_available(), torch.xpu.is_initialized(), torch.xpu.device_count()
+    torch.xpu.init()
+    torch.xpu.current_device()
+    torch.xpu.set_device(0)
+    torch.xpu.device(0).__enter__()
+    torch.xpu.device_of(torch.ones(1)).__enter__()
+    torch.xpu.get_arch_list(), torch.xpu.get_gencode_flags()
+    torch.xpu.get_device_capability()
+    torch.xpu.get_device_name()
+    torch.xpu.get_device_properties()
+    torch.xpu.get_stream_from_external(0)
+    torch.xpu.current_stream()
+    torch.xpu.set_stream(None)
+    torch.xpu.stream(None).__enter__()
+    torch.xpu.synchronize()
+    torch.xpu.Event()
+    torch.xpu.Stream()
+    torch.xpu.get_rng_state()
+    torch.xpu.get_rng_state_all()
+    torch.xpu.set_rng_state(torch.zeros(3))
+    torch.xpu.set_rng_state_all([])
+    torch.xpu.initial_seed()
+    torch.xpu.manual_seed(0), torch.xpu.manual_seed_all(0), torch.xpu.seed(), torch.xpu.seed_all()
+    torch.xpu.empty_cache()
+    torch.xpu.max_memory_allocated(), torch.xpu.max_memory_reserved(), torch.xpu.memory_allocated(), torch.xpu.memory_reserved()
+    torch.xpu.mem_get_info()
+    torch.xpu.memory_stats(), torch.xpu.memory_stats_as_nested_dict()
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_streams_and_events_of_the_cpu_are_pytorchs(oracle: Any) -> None:
+    programs = """
+    torch.Event('cpu')
+    torch.Event('meta')
+    torch.Event('mps')
+    torch.Event('zzz')
+    torch.Event('cpu', enable_timing=True)
+    torch.Event('cpu').query(), torch.Event('cpu').event_id, torch.Event('cpu').device
+    torch.Event('cpu').record()
+    torch.Event('cpu').synchronize(), torch.Event('cpu').wait()
+    torch.Event('cpu').elapsed_time(torch.Event('cpu'))
+    torch.Event('cpu', enable_timing=True).elapsed_time(torch.Event('cpu', enable_timing=True))
+    torch.Stream('cpu')
+    torch.Stream('meta')
+    torch.Stream(device='xpu', priority=1)
+    torch.Stream('cpu').query(), torch.Stream('cpu').stream_id, torch.Stream('cpu').device, torch.Stream('cpu').device_index
+    torch.Stream('cpu').synchronize()
+    torch.Stream('cpu').record_event()
+    torch.Stream('cpu').wait_event(torch.Event('cpu'))
+    torch.Stream('cpu').wait_stream(torch.Stream('cpu'))
+    torch.Stream('cpu').__enter__()
+    torch.Stream('cpu') == torch.Stream('cpu'), torch.Stream('cpu') == torch.Stream('meta')
+    torch.cpu.amp.GradScaler(enabled=False).is_enabled()
+    torch.cpu.amp.autocast()(lambda: (torch.ones(2, 2) @ torch.ones(2, 2)).dtype)()
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_switches_of_backends_answer_as_pytorch_without_cuda(oracle: Any) -> None:
+    if fb.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    programs = """
+    torch.backends.cuda.cufft_plan_cache[0]
+    torch.backends.cuda.cufft_plan_cache['cpu']
+    torch.backends.cuda.preferred_blas_library().name
+    torch.backends.cuda.preferred_blas_library('zz')
+    torch.backends.cuda.preferred_blas_library(5)
+    torch.backends.cuda.preferred_blas_library('cublaslt')
+    torch.backends.cuda.preferred_linalg_library('default').name
+    torch.backends.cuda.preferred_linalg_library('magma')
+    torch.backends.cuda.preferred_linalg_library('zz')
+    torch.backends.cuda.preferred_rocm_fa_library('ck').name
+    torch.backends.cuda.preferred_rocm_fa_library('default').value
+    torch.backends.cuda.preferred_rocm_fa_library('zz')
+    mha = torch.backends.mha; mha.set_fastpath_enabled(False); r = mha.get_fastpath_enabled(); mha.set_fastpath_enabled(True); r
+    torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_OFF).__enter__()
+    torch.backends.mkl.verbose(5).__enter__()
+    torch.backends.mkldnn.VERBOSE_ON_CREATION, torch.backends.mkldnn.VERBOSE_ON, torch.backends.mkldnn.VERBOSE_OFF
+    torch.cuda.get_gencode_flags(), torch.cuda.is_tf32_supported(), torch.cuda.host_memory_stats()
+    torch.cuda.nvtx.mark('a')
+    torch.cuda.nvtx.range('a').__enter__()
+    torch.cuda.MemPool()
+    torch.cuda.gds.gds_register_buffer(torch.ones(1).untyped_storage())
+    torch.cuda.memory.caching_allocator_enable(True)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_names_of_cuda_that_need_a_device_say_how_to_get_one() -> None:
+    if fb.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    cuda = fb.cuda
+    uses = [
+        cuda.cudart, cuda.current_blas_handle, cuda.memory_snapshot, cuda.get_sync_debug_mode, cuda.tunable.enable, cuda.comm.gather,
+        cuda.memory._record_memory_history, cuda.memory._snapshot, cuda.MemPool, cuda.use_mem_pool(None).__enter__, cuda.nvtx.range_pop,
+        lambda *_: cuda.comm.broadcast(fb.ones(2), [0]), lambda *_: cuda.comm.scatter(fb.ones(2), [0, 1]),
+        lambda *_: fb.backends.cuda.cufft_plan_cache.size,
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(RuntimeError, match=r"flambeau\[cuda\]"):
+            use([fb.ones(2)]) if use is cuda.comm.gather else use()
+    assert not cuda.tunable.is_enabled()
+    with pytest.raises(AssertionError, match="input 0 is on cpu"):
+        cuda.comm.reduce_add([fb.ones(2)])
+    with pytest.raises(RuntimeError, match="exactly one"):
+        cuda.comm.broadcast(fb.ones(2))
+
+
+def test_what_is_not_built_for_cuda_names_itself_and_the_way_round() -> None:
+    cuda = fb.cuda
+    for use, words in (
+        (lambda: cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }"), r"cuda\.jiterator.*flambeau\.kernels"),
+        (lambda: cuda.gds.GdsFile(__file__, 0), "mmap=True"),
+        (cuda._sanitizer.enable_cuda_sanitizer, "compute-sanitizer"),
+        (lambda: cuda.CUDAPluggableAllocator("a.so", "a", "f"), "cupy"),
+        (lambda: cuda.Event.from_ipc_handle(0, b""), "between processes"),
+    ):
+        with pytest.raises(NotImplementedError, match=words):
+            use()
+
+
+def test_extensions_in_other_languages_are_refused_with_what_to_use() -> None:
+    from flambeau.utils import cpp_extension
+
+    for use in (
+        lambda: cpp_extension.load("name", ["a.cpp"]), lambda: cpp_extension.load_inline("name", "int x;"),
+        lambda: cpp_extension.CppExtension("name", []), lambda: cpp_extension.CUDAExtension("name", []),
+        lambda: cpp_extension.SyclExtension("name", []), cpp_extension.BuildExtension,
+        lambda: cpp_extension.BuildExtension.with_options(use_ninja=False)(),
+    ):  # fmt: skip
+        with pytest.raises(NotImplementedError, match=r"flambeau\.library\.custom_op"):
+            use()
+    assert cpp_extension.include_paths() == []
+    assert cpp_extension.is_ninja_available() in (True, False)

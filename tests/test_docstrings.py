@@ -93,6 +93,8 @@ def public() -> dict[str, Any]:
             place = resolve(home)
         except (AttributeError, ImportError):
             continue  # not built
+        if not inspect.ismodule(place) and not inspect.isclass(place):
+            place = type(place)  # an object's properties may need a device to answer
         for name in names.split():
             try:
                 value = getattr(place, name)

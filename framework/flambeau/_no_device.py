@@ -1,46 +1,27 @@
-"""Device modules for hardware that kernels do not run on: they say so, and refuse what needs the hardware."""
+"""Device modules for hardware that kernels do not run on: questions are answered, and what needs the hardware is refused."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+__all__ = ["refusal", "refusing"]
 
 
-def members(name: str, needs: str) -> dict[str, Any]:
-    """The functions of the module ``torch.<name>``; those that need a device raise RuntimeError, which names `needs`."""
+def refusal(what: str, device: str, kind: type[Exception] = RuntimeError) -> Exception:
+    """The error of `what`, a dotted name, which needs a device of the kind `device`; raised by the caller."""
+    return kind(f"{what}: there is no {device} device; use the CPU, or CUDA with the extra flambeau[cuda]")
 
-    def is_available() -> bool:
-        """False: kernels do not run on such a device."""
-        return False
 
-    def is_initialized() -> bool:
-        """False."""
-        return False
+def refusing(device: str, names: Iterable[str], kind: type[Exception] = RuntimeError) -> dict[str, Callable[..., NoReturn]]:
+    """Functions of the module of `device` that raise `kind` whatever they are given."""
 
-    def device_count() -> int:
-        """0."""
-        return 0
+    def one(name: str) -> Callable[..., NoReturn]:
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise refusal(f"{device}.{name}", device, kind)
 
-    def empty_cache() -> None:
-        """Nothing: there is no memory of such a device."""
-
-    def manual_seed(seed: int) -> None:
-        """Nothing: there is no generator to seed."""
-
-    def manual_seed_all(seed: int) -> None:
-        """Nothing: there is no generator to seed."""
-
-    def seed() -> None:
-        """Nothing: there is no generator to seed."""
-
-    def refusing(function: str) -> Any:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise RuntimeError(f"{name}.{function}: there is no {name} device; {needs}")
-
-        refuse.__name__, refuse.__doc__ = function, f"Raises RuntimeError: there is no {name} device."
+        refuse.__name__ = refuse.__qualname__ = name
+        refuse.__doc__ = f"Raises {kind.__name__}: there is no {device} device."
         return refuse
 
-    made: dict[str, Any] = {
-        f.__name__: f
-        for f in (is_available, is_initialized, device_count, empty_cache, manual_seed, manual_seed_all, seed)
-    }
-    return made | {f: refusing(f) for f in ("synchronize", "current_device", "set_device", "init")}
+    return {name: one(name) for name in names}

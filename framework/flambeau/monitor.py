@@ -39,6 +39,11 @@ class Aggregation(enum.IntEnum):
     MAX = 5
     MIN = 6
 
+    @property
+    def name(self) -> str:
+        """Its name, such as ``'MEAN'``."""
+        return self._name_
+
     def __repr__(self) -> str:
         return f"<Aggregation.{self.name}: {self.value}>"
 
@@ -52,6 +57,8 @@ class Event:
         data: names and values, each a str, float, int or bool.
     Raises: TypeError for other values.
     """
+
+    __slots__ = ("data", "name", "timestamp")
 
     def __init__(self, name: str, timestamp: datetime.datetime, data: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or not isinstance(timestamp, datetime.datetime):

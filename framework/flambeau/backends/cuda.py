@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -149,3 +150,161 @@ def sdp_kernel(
         yield {}
     finally:
         _attention.allow(**before)
+
+
+# -- libraries: none of these is chosen between, so the choice is remembered and changes nothing -----------------------------
+
+
+class _BlasBackend(enum.Enum):
+    Default = 0
+    Cublas = 1
+    Cublaslt = 2
+    Ck = 3
+
+
+class _LinalgBackend(enum.Enum):
+    Default = 0
+    Cusolver = 1
+    Magma = 2
+
+
+class _ROCmFABackend(enum.Enum):
+    Default = 0
+    AOTriton = 1
+    Ck = 2
+
+
+_preferred: dict[str, enum.Enum] = {
+    "blas": _BlasBackend.Cublas, "linalg": _LinalgBackend.Default, "rocm_fa": _ROCmFABackend.Default,
+}  # fmt: skip
+
+
+def _prefer(what: str, backend: Any, known: dict[str, enum.Enum], here: tuple[str, ...]) -> Any:
+    if backend is None:
+        return _preferred[what]
+    name = backend.name.lower() if isinstance(backend, type(_preferred[what])) else backend
+    if not isinstance(name, str):
+        raise RuntimeError(f"preferred_{what}_library: unknown input value type {type(backend).__name__}; give a str")
+    if name not in known:
+        raise RuntimeError(f"preferred_{what}_library: unknown input value {name!r}. Choose from: {', '.join(known)}")
+    if name not in here:
+        raise RuntimeError(f"preferred_{what}_library: cannot prefer {name!r}, which is not used here; {', '.join(here)} can be named")
+    _preferred[what] = known[name]
+    return known[name]
+
+
+def preferred_blas_library(backend: Any = None) -> Any:
+    """The library of products on CUDA: cupy's cuBLAS, the one there is.
+
+    Args:
+        backend: None asks; 'default' and 'cublas' are accepted.
+    Raises: RuntimeError for another library.
+    """
+    blas = _BlasBackend
+    known: dict[str, enum.Enum] = {
+        "default": blas.Cublas, "cublas": blas.Cublas, "hipblas": blas.Cublas, "cublaslt": blas.Cublaslt, "hipblaslt": blas.Cublaslt,
+        "ck": blas.Ck,
+    }  # fmt: skip
+    return _prefer("blas", backend, known, ("default", "cublas"))
+
+
+def preferred_linalg_library(backend: Any = None) -> Any:
+    """The library of linear algebra on CUDA: there is no choice.
+
+    Args:
+        backend: None asks; 'default' is accepted.
+    Raises: RuntimeError for another library.
+    """
+    known: dict[str, enum.Enum] = {
+        "default": _LinalgBackend.Default, "cusolver": _LinalgBackend.Cusolver, "magma": _LinalgBackend.Magma
+    }
+    return _prefer("linalg", backend, known, ("default",))
+
+
+def preferred_rocm_fa_library(backend: Any = None) -> Any:
+    """The library of attention on ROCm devices, which are not supported: the choice is remembered.
+
+    Args:
+        backend: None asks; 'default', 'aotriton' or 'ck'.
+    Raises: RuntimeError for anything else.
+    """
+    known: dict[str, enum.Enum] = {
+        "default": _ROCmFABackend.Default, "aotriton": _ROCmFABackend.AOTriton, "ck": _ROCmFABackend.Ck
+    }
+    return _prefer("rocm_fa", backend, known, tuple(known))
+
+
+class _PlanCache:
+    """The plans of Fourier transforms kept for one device: cupy's."""
+
+    def __init__(self, index: int) -> None:
+        from .. import cuda
+
+        self._index, self._cupy = index, cuda.require("backends.cuda.cufft_plan_cache")
+
+    def _cache(self) -> Any:
+        with self._cupy.cuda.Device(self._index):
+            return self._cupy.fft.config.get_plan_cache()
+
+    @property
+    def size(self) -> int:
+        """How many plans it holds."""
+        return self._cache().get_curr_size()
+
+    @property
+    def max_size(self) -> int:
+        """How many it may hold."""
+        return self._cache().get_size()
+
+    @max_size.setter
+    def max_size(self, value: int) -> None:
+        self._cache().set_size(value)
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self._cache().clear()
+
+
+class _PlanCaches:
+    """The plan caches of all devices, by device; without an index that of the current one."""
+
+    def __getitem__(self, device: Any) -> _PlanCache:
+        from .. import cuda
+        from ..devices import device as place
+
+        if isinstance(device, (str, place)):
+            found = place(device)
+            if found.type != "cuda":
+                raise ValueError(f"Expected a cuda device, but got: {device}")
+            device = cuda.current_device() if found.index is None else found.index
+        if not 0 <= device < cuda.device_count():
+            raise RuntimeError(
+                f"cufft_plan_cache: expected 0 <= device index < {cuda.device_count()}, but got device with index {device}"
+            )
+        return _PlanCache(device)
+
+    def _current(self) -> _PlanCache:
+        from .. import cuda
+
+        return _PlanCache(cuda.index_of(None, "backends.cuda.cufft_plan_cache"))
+
+    @property
+    def size(self) -> int:
+        """How many plans the current device's cache holds."""
+        return self._current().size
+
+    @property
+    def max_size(self) -> int:
+        """How many it may hold."""
+        return self._current().max_size
+
+    @max_size.setter
+    def max_size(self, value: int) -> None:
+        self._current().max_size = value
+
+    def clear(self) -> None:
+        """Forget the plans of the current device."""
+        self._current().clear()
+
+
+cufft_plan_cache = _PlanCaches()

@@ -327,6 +327,14 @@ def set_rng_state_all(new_states: Any) -> None:
 
 
 _LATER = {
+    "_facts": (
+        "CUDAPluggableAllocator", "MemPool", "MemPoolContext", "caching_allocator_alloc", "caching_allocator_delete",
+        "change_current_allocator", "clock_rate", "cudart", "current_blas_handle", "device_memory_used", "get_allocator_backend",
+        "get_gencode_flags", "get_per_process_memory_fraction", "get_stream_from_external", "get_sync_debug_mode",
+        "host_memory_stats", "is_tf32_supported", "list_gpu_processes", "memory_snapshot", "memory_usage", "power_draw",
+        "reset_peak_host_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode", "temperature", "use_mem_pool",
+        "utilization",
+    ),
     "graphs": ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"),
     "memory": (
         "OutOfMemoryError", "max_memory_cached", "memory_cached", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
@@ -338,8 +346,8 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "amp":
-        return import_module(".amp", __name__)
+    if name in ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "tunable"):
+        return import_module(f".{name}", __name__)
     for home, names in _LATER.items():
         if name in names:
             return getattr(import_module(f".{home}", __name__), name)

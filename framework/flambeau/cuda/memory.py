@@ -64,3 +64,11 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 
 
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+
+
+def __getattr__(name: str) -> Any:
+    from . import _facts
+
+    if name in ("_dump_snapshot", "_record_memory_history", "_snapshot", "caching_allocator_enable", *_facts.__all__):
+        return getattr(_facts, name)
+    raise _missing.attribute_error(__name__, name)

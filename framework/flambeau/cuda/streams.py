@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from ..devices import device as _device_type
 
@@ -111,6 +111,15 @@ class Event:
     def synchronize(self) -> None:
         """Wait until it has happened."""
         self._event.synchronize()
+
+    @classmethod
+    def from_ipc_handle(cls, device: Any, handle: bytes) -> NoReturn:
+        """An event of another process. Not built: raises NotImplementedError."""
+        raise NotImplementedError("cuda.Event.from_ipc_handle: events are not shared between processes yet")
+
+    def ipc_handle(self) -> NoReturn:
+        """What another process takes the event by. Not built: raises NotImplementedError."""
+        raise NotImplementedError("cuda.Event.ipc_handle: events are not shared between processes yet")
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to `end_event`."""

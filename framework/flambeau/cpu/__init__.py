@@ -89,7 +89,11 @@ def synchronize(device: Any = None) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    from . import _missing
+    if name == "amp":
+        import importlib
+
+        return importlib.import_module(".amp", __name__)
+    from .. import _missing
 
     raise _missing.attribute_error(__name__, name)
 
