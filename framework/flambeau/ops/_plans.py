@@ -18,7 +18,8 @@ from flambeau_kernels.quiet import hush, unhush
 from ..devices import Size
 from ..dtypes import F4, F8
 from ..tensor import wrap
-from ._spec.short import compiled
+from ._spec.short import compiled, refused
+from ._spec.strict import STRICT, check_refused
 
 __all__ = ["Plan", "few", "moves", "planned"]
 
@@ -85,8 +86,7 @@ def few(op: Any, *tensors: str, most: int = MOST_FEW) -> Callable[[Any], Any]:
         given = ", ".join(f"a_{name}" if name in tensors else name for name in op.params)
         lines += [
             f"        _o = rule({given})",
-            "    except REFUSED:",
-            "        return None",
+            *(f"    {line}" for line in refused(op, tensors)),
             "    finally:",
             "        unhush(_token)",
             "    return None if _o is None else wrap(_o)",
@@ -135,7 +135,9 @@ def _short_way(op: Any, tensors: tuple[str, ...], optional: set[str], strided: b
     def learn(key: Any, *args: Any) -> Plan | None:
         try:
             made = plan(*args)
-        except Exception:  # the general way meets it too, and says what is wrong
+        except Exception as error:  # the general way meets it too, and says what is wrong
+            if STRICT:
+                check_refused(op, tensors, args, error)
             return None
         if len(plans) >= MOST:
             plans.clear()
@@ -162,8 +164,7 @@ def _short_way(op: Any, tensors: tuple[str, ...], optional: set[str], strided: b
         "        _plan = plans[_key]",
         "    except KeyError:",
         f"        _plan = learn(_key, {', '.join(op.params)})",
-        "    except (AttributeError, TypeError):",
-        "        return None",
+        *(f"    {line}" for line in refused(op, tensors, "(AttributeError, TypeError)")),
         "    if _plan is None:",
         "        return None",
         f"    if ({nodes}) and (GRAD or local.grad):",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..._arrays import ndarray
 from ...autograd import tape
 from ...tensor import Tensor, one_memory
 from .memory import in_memory_order
+from .strict import STRICT, check_refused, store_refused
 
 # What a rule may raise on arguments it was not made for.
 REFUSED = (AttributeError, TypeError, ValueError, IndexError, OverflowError, RuntimeWarning)
@@ -31,10 +33,25 @@ def compiled(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
     constants.update(
         OP=op, Node=op.node_class, new=object.__new__, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
         users_place=tape.users_place, getframe=sys._getframe, OWN_FILES=tape.OWN_FILES, holds_arrays=tape.holds_arrays,
-        records_of=tape.records_of, REFUSED=REFUSED, asarray=np.asarray,
+        records_of=tape.records_of, REFUSED=REFUSED, asarray=np.asarray, check_refused=check_refused,
     )  # fmt: skip
     text = f"def make({', '.join(constants)}):\n" + "".join(f"    {line}\n" for line in lines) + f"    return {name}\n"
     return _derive.compile_text(text, f"{op.qualified} {name}", constants)
+
+
+def refused(op: Any, operands: Sequence[str], errors: str = "REFUSED") -> list[str]:
+    """Lines that leave a call whose short way raised to the general way, which says what is wrong."""
+    if not STRICT:
+        return [f"except {errors}:", "    return None"]
+    given = ", ".join(op.params)
+    return [f"except {errors} as _error:", f"    check_refused(OP, {tuple(operands)}, ({given},), _error)", "    return None"]
+
+
+def _refused_store(op: Any) -> list[str]:
+    if not STRICT:
+        return ["except REFUSED:", "    pass"]
+    given = ", ".join(op.params)
+    return ["except REFUSED as _error:", f"    return store_refused(OP, {tuple(tensor_names(op))}, ({given},), _error, general)"]
 
 
 def arrays_of(kinds: str, *tensors: Any) -> list[Any] | None:
@@ -194,8 +211,7 @@ def on_arrays(op: Any, rule: Any, wraps: str | None) -> Any:
         "                return None",
         "            o = asarray(o)",
         *(f"        {line}" for line in _ordered(op)),
-        "    except REFUSED:  # the general way says what is wrong",
-        "        return None",
+        *(f"    {line}" for line in refused(op, tensor_names(op))),
         "    made = new(Tensor)",
         "    made._a = o",
         "    made._v = new_record() if MARKING else [0, 0, None, None]",
@@ -228,8 +244,7 @@ def short_in_place(op: Any, store: Any, wraps: str | None, general: Any) -> Any:
         "                v[0] += 1",
         "                v[1] = next_seq()",
         f"                return {target}",
-        "    except REFUSED:  # the general way says what is wrong",
-        "        pass",
+        *(f"    {line}" for line in _refused_store(op)),
         f"    return general({', '.join(op.params)})",
     ]
-    return compiled(op, "run_inplace", body, store=store, general=general, one_memory=one_memory)
+    return compiled(op, "run_inplace", body, store=store, general=general, one_memory=one_memory, store_refused=store_refused)

@@ -1,0 +1,72 @@
+"""FLAMBEAU_STRICT=1: a short way that fails on arguments which the general way answers says so.
+
+Short ways leave bad arguments to the general way, which finds the words for them, and so take an exception for "not for me".
+A short way that is broken raises too, and would only be slow. With the variable set when flambeau is imported, the text of short
+ways is another: it asks the general way at once, and raises `BrokenShortWay` if that has an answer. Without it nothing is added.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import Any
+
+from ...dtypes import dtype
+from ...tensor import Tensor
+
+__all__ = ["STRICT", "BrokenShortWay", "check_refused", "store_refused"]
+
+STRICT = os.environ.get("FLAMBEAU_STRICT", "").strip() not in ("", "0")
+
+_PLAIN = (int, float, complex, bool, str, type(None), dtype)
+
+
+class BrokenShortWay(AssertionError):
+    """A short way raised where the general way has an answer; the cause is what it raised."""
+
+
+def check_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception) -> None:
+    """Raise BrokenShortWay if `error`, which the short way of `op` raised, is none of the refusals that are allowed.
+
+    Those are: arguments of kinds that short ways are not made for (a list or a number for a Tensor, a Tensor or numpy's
+    number for a size), a warning that the program made an error, and whatever the general way refuses as well.
+
+    Args:
+        operands: parameters whose arguments are Tensors.
+    """
+    if not _is_refusal(op, operands, args, error):
+        try:
+            op.run(*args)
+        except Exception:  # the caller asks the general way again, which raises this where it is explained
+            return
+        _raise_broken(op, error)
+
+
+def store_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception, general: Any) -> Any:
+    """What ``general(*args)`` returns, after the short way of the in-place form raised `error`; as `check_refused` otherwise."""
+    result = general(*args)
+    if not _is_refusal(op, operands, args, error):
+        _raise_broken(op, error)
+    return result
+
+
+def _raise_broken(op: Any, error: Exception) -> None:
+    raise BrokenShortWay(
+        f"{op.qualified}: its short way raised {type(error).__name__}: {error}; the general way answers these arguments. "
+        f"Mend the short way, or let it return None for them"
+    ) from error
+
+
+def _is_refusal(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception) -> bool:
+    usual = all(_is_usual(op, operands, name, value) for name, value in zip(op.params, args, strict=True))
+    return not usual or isinstance(error, Warning)
+
+
+def _is_usual(op: Any, operands: Collection[str], name: str, value: Any) -> bool:
+    if name in operands and name != getattr(op, "index_tensors", None):
+        return isinstance(value, Tensor) or value is None and name in op.defaults
+    if isinstance(value, (tuple, list)):
+        return all(type(v) in _PLAIN or isinstance(v, Tensor) and name in operands for v in value)
+    if isinstance(value, Tensor):  # of a composition whose short way gets it as it is
+        return op.kind == "composite" and name in op.positional and name not in op.defaults
+    return type(value) in _PLAIN

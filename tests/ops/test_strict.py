@@ -1,0 +1,63 @@
+"""FLAMBEAU_STRICT=1: a broken short way is an error; without the variable it is slower, and arguments it refuses never show."""
+
+import pytest
+
+BROKEN = """
+import flambeau as fb
+from flambeau.ops import _plans
+from flambeau.ops import distance
+from flambeau.ops._spec import OPS
+
+def broken(*args):
+    raise ValueError("a bug of the rule")
+
+x, places = fb.ones(3, 4), fb.tensor([[0, 1]])
+OP = {op}
+{breaking}
+try:
+    {call}
+    print("answered")
+except AssertionError as error:
+    print(type(error).__name__, str(error).split(";")[0], "|", type(error.__cause__).__name__)
+"""
+RULE, STORE = "OP.short_rule = broken", "OP.store_rule = broken"
+CASES = {
+    "a rule": ("gather", RULE, "x.gather(0, places)"),
+    "a rule of the in-place form": ("index_add", STORE, "x.index_add_(0, fb.tensor([0]), fb.ones(1, 4))"),
+    "a plan": ("gather", "_plans.planned(OP, ('input', 'index'))(broken)", "x.gather(0, places)"),
+    "few elements": ("cosine_similarity", "_plans.few(OP, 'x1', 'x2')(broken)", "fb.cosine_similarity(x, x)"),
+}
+
+
+def script(case):
+    name, breaking, call = CASES[case]
+    op = f"distance.{name}" if case == "few elements" else f"OPS[{name!r}]"
+    return BROKEN.format(op=op, breaking=breaking, call=call)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_short_way_that_is_broken_is_an_error_of_strict_processes_alone(case, fresh_python):
+    said = fresh_python("-c", script(case), FLAMBEAU_STRICT="1")
+    assert said.startswith("BrokenShortWay ")
+    assert f"{CASES[case][0]}: its short way raised ValueError: a bug of the rule | ValueError" in said
+    assert fresh_python("-c", script(case), FLAMBEAU_STRICT="0").strip() == "answered"
+
+
+REFUSED = """
+import numpy as np
+import flambeau as fb
+x, places = fb.ones(3, 4), fb.tensor([[0, 1]])
+print(x.gather(np.int64(0), places).tolist(), fb.nn.functional.layer_norm(x, fb.Size([4])).sum().item())
+for call in (lambda: x.gather(5, places), lambda: x.gather(0, [[0]]), lambda: x.index_add_(0, fb.tensor([9]), fb.ones(1, 4))):
+    try:
+        call()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_arguments_that_short_ways_refuse_have_the_same_answers_and_errors_in_strict_processes(fresh_python):
+    usual = fresh_python("-c", REFUSED, FLAMBEAU_STRICT="0")
+    assert usual.count("Error") >= 3
+    assert usual.startswith("[[1.0, 1.0]] 0.0")
+    assert fresh_python("-c", REFUSED, FLAMBEAU_STRICT="1") == usual
