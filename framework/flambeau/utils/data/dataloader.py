@@ -23,8 +23,10 @@ from flambeau.utils.data._utils.worker import (
     Snapshot,
     SnapshotWanted,
     get_worker_info,
+    seed_stages,
     stream_state,
 )
+from flambeau.utils.data.datapipes.datapipe import IterDataPipe
 from flambeau.utils.data.dataset import Dataset, IterableDataset
 from flambeau.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 
@@ -110,6 +112,11 @@ class DataLoader(Generic[_T_co]):
         _check_worker_type(worker_type, multiprocessing_context)
         _check_worker_settings(num_workers, timeout, prefetch_factor, persistent_workers)
         _check_order_settings(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        if isinstance(dataset, IterDataPipe):
+            from flambeau.utils.data.graph_settings import apply_shuffle_settings
+
+            dataset = apply_shuffle_settings(dataset, shuffle=shuffle)
+            shuffle = None
         self.dataset = dataset
         self.num_workers = num_workers
         self.worker_type = worker_type
@@ -310,6 +317,8 @@ def _check_worker_type(worker_type: str, context: Any) -> None:
 def _check_order_settings(
     dataset: Any, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool,
 ) -> None:
+    if isinstance(dataset, IterDataPipe):
+        shuffle = None
     if isinstance(dataset, IterableDataset):
         given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
         for name, value in given.items():
@@ -371,9 +380,22 @@ class _Iterator:
         self._ended = False
         resumption, loader._resumption = loader._resumption, None
         self._resumption: dict[str, Any] | None = None if resumption is None else resumption["pass"]
+        self._stage_seed: int | None = None
+        if self._resumption:
+            self._stage_seed = self._resumption["stage_seed"]
+        else:
+            self._draw_stage_seed()
         # Drawn for every iterator, also without workers, so that the generator advances the same either way.
         self._base_seed = self._resumption["base_seed"] if self._resumption else draw_seed(loader.generator)
+        if loader.num_workers and isinstance(loader.dataset, IterDataPipe) and self._resumption is None:
+            # PyTorch draws one more for the first pass of its workers, and uses it for nothing.
+            draw_seed(loader.generator)
         self._begin()
+
+    def _draw_stage_seed(self) -> None:
+        """Draw the seed that the stages of a pipe share in this pass."""
+        if isinstance(self._loader.dataset, IterDataPipe):
+            self._stage_seed = draw_seed(self._loader.generator)
 
     def _begin(self) -> None:
         self._note_beginning()
@@ -389,7 +411,8 @@ class _Iterator:
         """What `DataLoader.state_dict` says of this pass."""
         began, generators = self._began
         return {
-            "base_seed": self._base_seed, "began": began, "generators_began": generators, "yielded": self._yielded,
+            "base_seed": self._base_seed, "stage_seed": self._stage_seed, "yielded": self._yielded,
+            "began": began, "generators_began": generators,
             **self._place(),
         }  # fmt: skip
 
@@ -470,14 +493,19 @@ class _LocalIterator(_Iterator):
         if self._resumption is not None:
             self._go_on()
         else:
-            self._fetcher = loader._fetcher_maker()(loader.dataset)
+            self._open()
+
+    def _open(self) -> None:
+        if self._stage_seed is not None:
+            seed_stages(self._loader.dataset, self._stage_seed)
+        self._fetcher = self._loader._fetcher_maker()(self._loader.dataset)
 
     def _go_on(self) -> None:
         loader = self._loader
         with self._drawing_again() as state:
             if state["dataset"] is not None:
                 loader.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
-            self._fetcher = loader._fetcher_maker()(loader.dataset)
+            self._open()
             read_again = state["dataset"] is None and isinstance(loader.dataset, IterableDataset)
             for _ in range(state["drawn"]):
                 keys = next(self._keys)
@@ -533,6 +561,7 @@ class _WorkerIterator(_Iterator):
     def restart(self) -> None:
         """Begin another pass with the same workers; what is still on its way from the last one is dropped."""
         self._epoch += 1
+        self._draw_stage_seed()
         self._begin()
         self._prime()
 
@@ -547,12 +576,15 @@ class _WorkerIterator(_Iterator):
         self._consumed = [0] * self._loader.num_workers  # how many answers of each worker were used
         self._snapshots: dict[int, Any] = {}  # worker -> where it stood, when it was asked
 
+    def _asking(self, place: int, keys: Any) -> Request:
+        return Request(self._epoch, place, keys, self._stage_seed)
+
     def _place(self) -> dict[str, Any]:
         """Also waits for what was requested already; the batches are yielded later as ever."""
         workers = range(self._loader.num_workers)
         self._snapshots = {}
         for worker in workers:
-            self._pool.send(worker, Request(self._epoch, -1 - worker, SnapshotWanted(self._consumed[worker])))
+            self._pool.send(worker, self._asking(-1 - worker, SnapshotWanted(self._consumed[worker])))
         while len(self._snapshots) < len(workers):
             self._take(set(workers) - self._snapshots.keys())
         pending = {**self._owner, **{place: worker for place, (worker, _) in self._ready.items()}}
@@ -576,13 +608,13 @@ class _WorkerIterator(_Iterator):
             keys = {place: keys for place, keys in enumerate(islice(self._keys, state["drawn"])) if place in pending}
         for worker, (start, at) in enumerate(state["workers"]):
             resumption = Resumption(Snapshot(*start), Snapshot(*at), state["consumed"][worker], size)
-            self._pool.send(worker, Request(self._epoch, -1, resumption))
+            self._pool.send(worker, self._asking(-1, resumption))
         self._consumed, self._active, self._turn = list(state["consumed"]), list(state["active"]), state["turn"]
         self._sent = state["drawn"]
         self._due = min(pending, default=self._sent)
         for place, worker in pending.items():
             self._owner[place] = worker
-            self._pool.send(worker, Request(self._epoch, place, keys[place]))
+            self._pool.send(worker, self._asking(place, keys[place]))
 
     def _prime(self) -> None:
         for _ in range(self._loader.prefetch_factor * self._loader.num_workers):  # type: ignore[operator]
@@ -598,7 +630,7 @@ class _WorkerIterator(_Iterator):
         except StopIteration:
             return
         self._owner[self._sent] = worker
-        self._pool.send(worker, Request(self._epoch, self._sent, keys))
+        self._pool.send(worker, self._asking(self._sent, keys))
         self._sent += 1
 
     def _next_worker(self) -> int | None:

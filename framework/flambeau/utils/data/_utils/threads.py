@@ -123,10 +123,19 @@ class _Inbox:
         return None
 
 
+def _cannot_share(dataset: Any) -> LocalFailure | None:
+    from flambeau.utils.data.datapipes.datapipe import IterDataPipe
+
+    if isinstance(dataset, IterDataPipe):
+        error = NotImplementedError("pipes are read by one iterator at a time: threads cannot share one; use worker_type='process'")
+        return LocalFailure(error, "DataLoader")
+    return None
+
+
 def _work(settings: WorkerSettings, inbox: _Inbox, answers: queue.SimpleQueue[Any]) -> None:
     here.info = WorkerInfo(settings.id, settings.num_workers, settings.base_seed + settings.id, settings.dataset)
-    failure = None
-    if settings.init_fn is not None:
+    failure = _cannot_share(settings.dataset)
+    if failure is None and settings.init_fn is not None:
         try:
             settings.init_fn(settings.id)
         except Exception as error:

@@ -81,11 +81,12 @@ class WorkerSettings:
 
 
 class Request(NamedTuple):
-    """Wanted: the batch at `place` of pass `epoch`, made of `keys`."""
+    """Wanted: the batch at `place` of pass `epoch`, made of `keys`; `seed` is what stages of pipes draw from in that pass."""
 
     epoch: int
     place: int
     keys: Any
+    seed: int | None = None
 
 
 class Failure:
@@ -233,7 +234,7 @@ class Responder:
     def respond(self, request: Request) -> Any:
         """The answer to `request`; NO_ANSWER where none is waited for."""
         if request.epoch != self._epoch:
-            self._begin(request.epoch)
+            self._begin(request.epoch, request.seed)
         keys = request.keys
         if isinstance(keys, SnapshotWanted):
             return self._start, next((found for count, found in self._snapshots if count == keys.answered), self._start)
@@ -245,8 +246,8 @@ class Responder:
         self._snapshots.append((self._answered, self._snapshot()))
         return answer
 
-    def _begin(self, epoch: int) -> None:
-        self._epoch, self._answered = epoch, 0
+    def _begin(self, epoch: int, seed: int | None) -> None:
+        self._epoch, self._answered, self._seed = epoch, 0, seed
         # Before the stream is opened, which may draw.
         self._fetcher = None
         self._start = self._snapshot()
@@ -257,6 +258,8 @@ class Responder:
         """A fetcher over the dataset from its start, or the failure of making one."""
         settings = self._settings
         try:
+            if self._seed is not None:
+                seed_stages(settings.dataset, self._seed)
             self._fetcher = self._failure or settings.make_fetcher(settings.dataset)
         except Exception as error:
             self._fetcher = self._failure_type(error, f"iter(dataset) of DataLoader worker {settings.id}")
@@ -312,6 +315,23 @@ class Responder:
             self._fetch(None if size is None else [None] * size)
 
 
+def seed_stages(dataset: Any, seed: int) -> None:
+    """Let the stages of a pipe draw from `seed`, the same in all workers."""
+    from flambeau.utils.data.graph_settings import apply_random_seed
+
+    apply_random_seed(dataset, fb.Generator().manual_seed(seed))
+
+
+def take_part(settings: WorkerSettings) -> None:
+    """Let the stages of a pipe that divide it read the part of this worker."""
+    from flambeau.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
+
+    if isinstance(settings.dataset, (IterDataPipe, MapDataPipe)):
+        from flambeau.utils.data.graph_settings import apply_sharding
+
+        apply_sharding(settings.dataset, settings.num_workers, settings.id)
+
+
 def is_stream(dataset: Any) -> bool:
     """Whether `dataset` is read as a stream."""
     from flambeau.utils.data.dataset import IterableDataset
@@ -335,10 +355,10 @@ def _prepare(settings: WorkerSettings) -> Failure | None:
     np.random.seed(np.random.SeedSequence([settings.id, settings.base_seed]).generate_state(4))
     _use_one_thread()
     _info = WorkerInfo(settings.id, settings.num_workers, seed, settings.dataset)
-    if settings.init_fn is None:
-        return None
     try:
-        settings.init_fn(settings.id)
+        take_part(settings)
+        if settings.init_fn is not None:
+            settings.init_fn(settings.id)
     except Exception as error:
         return Failure(error, f"worker_init_fn of DataLoader worker {settings.id}")
     return None

@@ -1,0 +1,1 @@
+"""What stages need: decoders of files."""
