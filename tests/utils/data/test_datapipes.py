@@ -163,7 +163,7 @@ PROGRAMS = {
     "shard fork": "(lambda a,b: list(gs.apply_sharding(a.zip(b.map(add)),2,1)))(*W(10).sharding_filter().fork(2))",
     "shuffle settings": "list(gs.apply_shuffle_settings(W(6),True))",
     "shuffle settings off": "list(gs.apply_shuffle_settings(W(6).shuffle().map(add),False))",
-    "graph pipes": ""
+    "graph pipes": "[type(x).__name__ for x in gs.get_all_graph_pipes(graph.traverse_dps(W(3).map(add).zip(W(2).batch(2))))]",
     "[type(x).__name__ for x in gs.get_all_graph_pipes(importlib.import_module(name+'.utils.data.graph').traverse_dps(W(3).map(add).zip(W(2).batch(2))))]",
     "sampler": "list(I.Sampler(W(4)))",
     "sampler rnd": "list(I.Sampler(W(4),d.RandomSampler))",
