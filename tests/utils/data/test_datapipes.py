@@ -164,7 +164,6 @@ PROGRAMS = {
     "shuffle settings": "list(gs.apply_shuffle_settings(W(6),True))",
     "shuffle settings off": "list(gs.apply_shuffle_settings(W(6).shuffle().map(add),False))",
     "graph pipes": "[type(x).__name__ for x in gs.get_all_graph_pipes(graph.traverse_dps(W(3).map(add).zip(W(2).batch(2))))]",
-    "[type(x).__name__ for x in gs.get_all_graph_pipes(importlib.import_module(name+'.utils.data.graph').traverse_dps(W(3).map(add).zip(W(2).batch(2))))]",
     "sampler": "list(I.Sampler(W(4)))",
     "sampler rnd": "list(I.Sampler(W(4),d.RandomSampler))",
     "sampler nolen": "I.Sampler(W(4).filter(even))",
