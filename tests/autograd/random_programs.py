@@ -261,6 +261,7 @@ def steps(t: Any) -> Any:
 
 
 def seen_at_the_end(t: Any) -> dict[str, Any]:
+    history: dict[str, Any]
     try:
         history = {"requires_grad": t.requires_grad, "is_leaf": t.is_leaf}
     except RuntimeError as error:

@@ -267,6 +267,13 @@ def test_expanded_tensors_with_a_history_are_filled_with_numbers(oracle):
     assert not disagreements(oracle, programs)
 
 
+def test_the_gradient_of_a_source_that_a_lone_index_took_one_element_of():
+    source = fb.ones(2, requires_grad=True)
+    fb.ones(1).scatter_reduce_(0, fb.tensor(0), source, "sum").sum().backward()
+
+    assert source.grad.tolist() == [1, 0]             # PyTorch refuses to go back
+
+
 def test_what_was_filled_while_expanded_sends_no_gradient_back():
     a = fb.ones(3, 1, requires_grad=True)
     b = a * 2

@@ -287,7 +287,7 @@ def padded(grad: Tensor, shape: Any) -> Tensor:
         return grad.sum().reshape(shape) if not shape else grad.new_zeros(shape)
     from .put import slice_scatter
 
-    made = grad
+    made = grad if grad.ndim else grad.reshape([1] * len(shape))  # an index without dimensions counts as one of one element
     for d, n in enumerate(shape):
         if made.shape[d] != n:
             made = slice_scatter(made.new_zeros([*made.shape[:d], n, *made.shape[d + 1 :]]), made, d, 0, made.shape[d])

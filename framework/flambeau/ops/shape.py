@@ -73,7 +73,10 @@ def viewed(a: Any, shape: tuple[int, ...]) -> Any:
     """`a` reshaped without copying, or None when its strides do not allow that."""
     if type(a) is ndarray:
         if a.size == 0:
-            return a.reshape(shape)
+            try:
+                return a.reshape(shape)
+            except ValueError:                        # numpy has no room for the sizes, though there is no element
+                raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}: no array can be that large") from None
         try:
             return a.reshape(shape, copy=False)
         except ValueError:
