@@ -353,5 +353,7 @@ def test_stand_ins_in_lists_and_among_several_arguments_are_asked():
     assert fb.meshgrid(t, Stand()) == "meshgrid"
     assert fb.block_diag(t, Stand()) == "block_diag"
     assert fb.einsum("i,i", t, Stand()) == "einsum"
+    assert fb.zeros_like(Stand()) == "zeros_like"
+    assert fb.is_floating_point(Stand()) == "is_floating_point"
     with pytest.raises(TypeError, match="expected Tensor as element 1"):
         fb.stack([t, object()])

@@ -129,7 +129,12 @@ def _asking_function(fn: Any) -> Any:
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
         if not _state.INTERPRETED:
-            return fn(*args, **kwargs)
+            try:
+                return fn(*args, **kwargs)
+            except (TypeError, AttributeError):
+                # What is refused may be of a class that wants a say, which nobody has asked yet.
+                if not _dispatch.overriding_classes((*args, *kwargs.values())):
+                    raise
         if _local.calls.modes or not (plain(map(type, args)) and plain(map(type, kwargs.values()))):
             classes = _dispatch.overriding_classes((*args, *kwargs.values()))
             if classes or _local.calls.modes:
