@@ -99,6 +99,19 @@ def test_a_repository_is_downloaded_once(published, folder, capsys):
     assert "Using cache" in capsys.readouterr().err
 
 
+def test_a_repository_is_fetched_again_when_asked(published, folder):
+    _, files, asked = published
+    # A name of its own: what other repositories imported as `helper` stays imported.
+    conf = CONF.replace("helper", "helper_of_two")
+    files["/owner/name/zipball/v1"] = archive(hubconf=conf, helper_of_two="SIZE = 3")
+    assert hub.load("owner/name:v1", "tiny", trust_repo=True).in_features == 3
+    files["/owner/name/zipball/v1"] = archive(hubconf=conf, helper_of_two="SIZE = 4")
+
+    assert hub.load("owner/name:v1", "tiny", trust_repo="check").in_features == 3
+    assert hub.load("owner/name:v1", "tiny", trust_repo="check", force_reload=True).in_features == 4
+    assert asked.count("/owner/name/zipball/v1") == 2
+
+
 def test_a_branch_of_a_fork_is_refused(published, folder):
     with pytest.raises(ValueError, match="Cannot find v2"):
         hub.load("owner/name:v2", "tiny", trust_repo=True)

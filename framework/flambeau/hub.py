@@ -250,7 +250,18 @@ def _unpack(url: str, folder: Path) -> None:
             packed.extractall(os.path.join(work, "unpacked"))  # removes `..` and absolute paths
         if folder.exists():
             shutil.rmtree(folder)
+            _forget_modules(str(folder))
         os.replace(os.path.join(work, "unpacked", tops.pop()), folder)
+
+
+def _forget_modules(folder: str) -> None:
+    """Let modules that were imported from `folder`, whose files were replaced, be imported anew."""
+    inside = os.path.join(os.path.realpath(folder), "")
+    for name, module in [*sys.modules.items()]:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.realpath(file).startswith(inside):
+            del sys.modules[name]
+    importlib.invalidate_caches()
 
 
 # Files

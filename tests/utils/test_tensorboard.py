@@ -87,6 +87,31 @@ def test_what_is_read_back_is_what_pytorch_writes(oracle, tmp_path):
         assert (tmp_path / "ours" / name).read_text() == (tmp_path / "theirs" / name).read_text()
 
 
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda w: w.add_pr_curve_raw("pr", [75, 64, 21, 5, 0], [150, 105, 18, 0, 0], [0, 45, 132, 150, 150], [0, 11, 54, 70, 75],
+                                     [0.33, 0.38, 0.54, 1.0, 0.0], [1.0, 0.85, 0.28, 0.07, 0.0], 1, 5),
+        lambda w: w.add_custom_scalars_multilinechart(["x/a", "x/b"], "cat", "lines"),
+        lambda w: w.add_custom_scalars_marginchart(["x/a", "x/b", "x/c"], "cat", "band"),
+    ],
+)  # fmt: skip
+def test_curves_from_counts_and_charts_are_read_back_as_from_pytorch(oracle, tmp_path, call):
+    from torch.utils.tensorboard import SummaryWriter as Theirs
+
+    from flambeau.utils.tensorboard import SummaryWriter as Ours
+
+    for name, kind in (("theirs", Theirs), ("ours", Ours)):
+        writer = kind(tmp_path / name)
+        call(writer)
+        writer.close()
+
+    theirs, ours = contents(tmp_path / "theirs"), contents(tmp_path / "ours")
+    assert len(theirs) == 1
+    assert ours == theirs
+
+
 @pytest.fixture
 def writer(tmp_path):
     from flambeau.utils.tensorboard import SummaryWriter

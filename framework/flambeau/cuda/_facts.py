@@ -17,7 +17,7 @@ __all__ = [
 
 def _management(what: str) -> Any:
     try:
-        import pynvml
+        import pynvml  # pyright: ignore[reportMissingImports]  # optional, of no extra
     except ImportError:
         raise ModuleNotFoundError(
             f"cuda.{what}: nvidia-ml-py does not seem to be installed or it can't be imported; pip install nvidia-ml-py", name="pynvml"
