@@ -68,6 +68,15 @@ masked_fill_number.kernel(_filled)
 masked_fill_number.shape(_filled_shape)
 
 
+def _copied_where(a: Any, value: Any, mask: Any) -> bool:
+    """Store `value` where `mask` holds; False, and nothing stored, if the two make a result larger than `a`."""
+    try:
+        np.copyto(a, value, where=mask)
+    except ValueError:  # what numpy raises for shapes alone
+        return False
+    return True
+
+
 @masked_fill_number.stores
 def _masked_number_short(a, mask, value):
     if mask.dtype is not B1:
@@ -77,8 +86,8 @@ def _masked_number_short(a, mask, value):
             return False
         value = as_element(value, a.dtype)
     if a.shape != mask.shape:
-        np.copyto(a, value, where=mask)                # ValueError if the result is larger than `a`
-    elif a.size >= kernel.COMPILED_FROM:
+        return _copied_where(a, value, mask)
+    if a.size >= kernel.COMPILED_FROM:
         kernel.fill_masked_into(a, mask, a.dtype.type(value))
     else:
         np.putmask(a, mask, value)
@@ -128,8 +137,7 @@ masked_fill_tensor.shape(_filled_shape)
 def _masked_tensor_short(a, mask, value):
     if mask.dtype is not B1 or value.dtype is not a.dtype or value.ndim:
         return False
-    np.copyto(a, value, where=mask)                    # ValueError if the result is larger than `a`
-    return True
+    return _copied_where(a, value, mask)
 
 
 @masked_fill_tensor.vjp

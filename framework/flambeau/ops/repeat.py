@@ -107,12 +107,14 @@ def _flip_shape(input, dims):
 
 @flip.short
 def _flip_short(a, dims):
+    if not a.ndim or not a.flags.c_contiguous:
+        return None
     keys = [_WHOLE] * a.ndim
     for d in dims:
         if d.__class__ is not int or keys[d] is _BACKWARD:
             return None
         keys[d] = _BACKWARD
-    return move.in_rows(a[tuple(keys)]) if a.ndim and a.flags.c_contiguous else None
+    return move.in_rows(a[tuple(keys)])
 
 
 @flip.raw
