@@ -328,6 +328,7 @@ def test_integers_past_2_to_the_63_are_refused_by_ranges_as_pytorch_does(oracle:
     torch.arange(0, 1 << 63, dtype=torch.float32)
     torch.arange(-(1 << 70), 0, device=torch.ones(3))
     torch.range(0, 1 << 63)
+    torch.logspace(1, 0, (1 << 63) - 1, 0.5)
     """
 
     assert not disagreements(oracle, programs)

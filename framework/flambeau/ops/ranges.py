@@ -331,6 +331,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     _check_steps("logspace", steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
+    _check_count("logspace", steps)
     d = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
     if isinstance(start, complex) or isinstance(end, complex):
         if dtype is None and out is None:
