@@ -202,9 +202,10 @@ def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception
     for param, value in zip(params, args, strict=False):
         if isinstance(value, (list, tuple)) and any(_is_beyond(x) for x in value):
             return TypeError(f"{name}(): argument '{param}' has sizes of 2**63 or more: Overflow when unpacking long long")
-        if _is_beyond(value):
-            if param in _SCALARS and _MOST < value < 1 << 64:
-                return RuntimeError(f"{name}: value cannot be converted to type int64_t without overflow: '{param}' is {value}")
+        number: Any = value
+        if _is_beyond(number):
+            if param in _SCALARS and _MOST < number < 1 << 64:
+                return RuntimeError(f"{name}: value cannot be converted to type int64_t without overflow: '{param}' is {number}")
             if param in _SCALARS:
                 return OverflowError(f"{name}(): argument '{param}' is 2**63 or more: int too big to convert")
             return ValueError(f"{name}(): argument '{param}' is 2**63 or more: Overflow when unpacking long long")
