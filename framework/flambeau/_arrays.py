@@ -197,7 +197,7 @@ def _says_rows(a: Any, shape: tuple[int, ...]) -> bool:
 
 
 def permutation(shape: tuple[int, ...], arrays: Any) -> list[int]:
-    """Dimensions from the slowest to the fastest, by the strides of the first array that tells them apart.
+    """Dimensions from the slowest to the fastest, by the strides, however they are signed, of the first array that tells them apart.
 
     Each dimension changes places with those before it that have larger strides, up to one that has a smaller one; those that
     nothing tells apart from it stay where they are. `lay_out` of `engine/direct_layout.py` does the same.
@@ -219,7 +219,7 @@ def permutation(shape: tuple[int, ...], arrays: Any) -> list[int]:
 
 def _broadcast_strides(a: Any, shape: tuple[int, ...]) -> list[int]:
     new = len(shape) - a.ndim
-    return [0] * new + [s if m == n else 0 for s, m, n in zip(a.strides, a.shape, shape[new:], strict=True)]
+    return [0] * new + [abs(s) if m == n else 0 for s, m, n in zip(a.strides, a.shape, shape[new:], strict=True)]
 
 
 def _slower(d: int, e: int, shape: tuple[int, ...], strides: list[list[int]]) -> int:

@@ -133,6 +133,7 @@ def lay_out(_, entry, items, data, answer, in_place, head):
             for k in rolled(range(count)):
                 if (counts[k] != 0) & (told == 0):
                     along, beside = steps[k * MOST_DIMS + this], steps[k * MOST_DIMS + that]
+                    along, beside = max(along, 0 - along), max(beside, 0 - beside)  # views of numpy's may run backward
                     if (along != 0) & (beside != 0):
                         if (beside > along) | ((beside == along) & (shape[that] > shape[this])):
                             told, larger = 1, 1
