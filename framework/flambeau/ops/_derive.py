@@ -611,6 +611,8 @@ def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], consta
         # Until the formula is taught, by numpy where that gives the same bits; where nothing compiles it never is.
         constants["compiles"], constants[f"f{i}"] = tier.compiles, rebind(rule, real_words(), {})
         lines += [
+            "        if not grad.flags.c_contiguous:",        # numpy's order of memory is another where operands differ
+            "            return general(self, grad)",
             "        n = OP._small_calls = OP._small_calls + 1",
             f"        if {'not n & 31' if formula.exact else 'compiles()'}:",
             "            return general(self, grad)",

@@ -208,7 +208,7 @@ def _check_logcumsumexp(input, dim):
     return input, wrap_dim(dim, input.ndim)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_logcumsumexp, overlap=EXACTLY)
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_logcumsumexp, overlap=EXACTLY, memory=ROWS)
 def logcumsumexp(input, dim):
     """``log(cumsum(exp(input)))`` along `dim`, computed without overflow."""
 
