@@ -30,7 +30,23 @@ def outcome(lib: Any, program: str) -> Any:
                 return None
             return described(lib, eval(compile(ast.Expression(last.value), "<program>", "eval"), scope))
         except Exception as error:  # PyTorch raises these of every kind
-            return f"raises {type(error).__name__}"
+            return Raised(type(error).__name__, f"{error}"[:200])
+
+
+class Raised:
+    """An error, equal to those of the same type; the message is for who reads what disagrees."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind, self.message = kind, message
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Raised) and other.kind == self.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def __repr__(self) -> str:
+        return f"raises {self.kind}: {self.message}"
 
 
 def described(lib: Any, value: Any) -> Any:

@@ -76,7 +76,7 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     loops = _compiled(a)
     if loops is not None:
         return loops.along(a, dim, False)
-    x = widen(np.ascontiguousarray(a))
+    x = widen(np.asarray(a, order="C"))
     made = x - _largest(x, dim, None, None, True)
     _exp(made, made)
     made /= _total(made, dim)
@@ -88,8 +88,8 @@ def softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     loops = _compiled(out)
     if loops is not None:
         return loops.along_grad(grad, out, dim, False)
-    p = widen(np.ascontiguousarray(out))
-    made = widen(np.ascontiguousarray(grad)) * p
+    p = widen(np.asarray(out, order="C"))
+    made = widen(np.asarray(grad, order="C")) * p
     made -= p * (_total(made, dim) if made.ndim and made.size else made)
     return narrow(np.asarray(made), out.dtype)
 
@@ -104,7 +104,7 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
     loops = _compiled(a)
     if loops is not None:
         return loops.along(a, dim, True)
-    x = widen(np.ascontiguousarray(a))
+    x = widen(np.asarray(a, order="C"))
     made = x - _largest(x, dim, None, None, True)
     made -= np.log(_total(_exp(made), dim))
     return narrow(made, a.dtype)
@@ -115,8 +115,8 @@ def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     loops = _compiled(out)
     if loops is not None:
         return loops.along_grad(grad, out, dim, True)
-    g = widen(np.ascontiguousarray(grad))
-    made = np.asarray(_exp(widen(np.ascontiguousarray(out))))
+    g = widen(np.asarray(grad, order="C"))
+    made = np.asarray(_exp(widen(np.asarray(out, order="C"))))
     made *= _total(g, dim) if g.ndim and g.size else g
     return narrow(np.asarray(np.subtract(g, made, out=made)), out.dtype)
 
@@ -134,4 +134,4 @@ def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdims: bool) -> np.ndarra
     # Infinities stay in the sum, where they need no rescuing; taking them off would make nan.
     top = np.where(np.isinf(top), 0, top)
     made = np.log(_total(_exp(x - top), dims)) + top
-    return narrow(np.ascontiguousarray(made if keepdims else made.reshape([n for d, n in enumerate(a.shape) if d not in dims])), a.dtype)
+    return narrow(np.asarray(made if keepdims else made.reshape([n for d, n in enumerate(a.shape) if d not in dims]), order="C"), a.dtype)
