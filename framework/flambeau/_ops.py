@@ -1,28 +1,22 @@
 """`torch.ops`: operators by namespace, name and overload, as programs that handle graphs and kernels name them.
 
-``ops.aten.add.Tensor(x, y, alpha=2)`` calls the public function of that name. Names and overloads are PyTorch's (`aten_index.json`,
-written by `.ci/make_aten_index.py`); an operator that is not built raises NotImplementedError when called. Other namespaces hold
-what third parties register.
+``ops.aten.add.Tensor(x, y, alpha=2)`` calls the public function of that name (`_aten.py`); an operator that is not built raises
+NotImplementedError when called. Other namespaces hold what third parties register.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from . import _missing
+from . import _aten, _missing
 
 __all__ = [
     "DeclaredOperator", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "has_namespace", "ops", "register",
     "unregister",
 ]  # fmt: skip
-
-_REDUCTIONS = ("none", "mean", "sum")  # as operators number them
-
 
 class OperatorBase:
     """What operators of all kinds have in common."""
@@ -76,9 +70,7 @@ class OpOverload(OperatorBase):
     @property
     def _schema(self) -> Any:
         operator = self._operator
-        if operator is None:
-            raise AttributeError(f"{self} has no schema: only operators that programs define have one", name="_schema", obj=self)
-        return operator.schema
+        return _aten.schema(self._opname, self._overloadname) if operator is None else operator.schema
 
     @property
     def overloadpacket(self) -> OpOverloadPacket:
@@ -155,8 +147,8 @@ class OpOverloadPacket(OperatorBase):
 
     def _call(self, overload: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function = self._functions.get(overload or "default") or self._functions.get("default")
-        if function is None:
-            function = _aten(self.__name__) if self._namespace == "aten" else None
+        if function is None and self._namespace == "aten":
+            return _aten.call(self.__name__, args, kwargs)
         if function is None:
             raise _missing.not_built(f"ops.{self._namespace}.{self.__name__}", "no public function here computes it")
         return function(*args, **kwargs)
@@ -192,7 +184,7 @@ class _OpNamespace(ModuleType):
         registered = self.__dict__.get("_registered", {})
         overloads: tuple[str, ...] = tuple(registered.get(name, ()))
         if self.__dict__.get("name") == "aten":
-            overloads = tuple(_index().get(name, "").split()) + overloads
+            overloads = tuple(_aten.index().get(name, ())) + overloads
         if not overloads:
             raise AttributeError(f"'_OpNamespace' {self.__dict__.get('name')!r} object has no attribute {name!r}", name=name, obj=self)
         made = OpOverloadPacket(self.name, name, overloads, registered.get(name, {}))
@@ -203,7 +195,7 @@ class _OpNamespace(ModuleType):
         return iter(self.__dir__())
 
     def __dir__(self) -> list[str]:
-        names = _index() if self.name == "aten" else ()
+        names = _aten.index() if self.name == "aten" else ()
         return sorted({*names, *self._registered})
 
 
@@ -280,132 +272,3 @@ def unregister(namespace: str, name: str, overload: str) -> None:
 def _by_name(namespace: str, name: str, overload: str | None) -> Any:
     packet = getattr(getattr(ops, namespace), name)
     return packet if overload is None else getattr(packet, overload)
-
-
-@functools.cache
-def _index() -> dict[str, str]:
-    import json
-
-    with open(os.path.join(os.path.dirname(__file__), "aten_index.json"), encoding="utf-8") as file:
-        return json.load(file)
-
-
-# -- operators as public functions ---------------------------------------------------------------------------------------
-
-
-@functools.cache
-def _aten(name: str) -> Callable[..., Any] | None:
-    """The public function that computes the operator `name`, with the operator's names of arguments; None if there is none."""
-    found = _own().get(name) or _public(name)
-    return None if found is None else _as_operator(found)
-
-
-def _public(name: str) -> Any:
-    import flambeau as fb
-
-    for prefix, home in (("linalg_", fb.linalg), ("special_", fb.special), ("fft_", fb.fft)):
-        if name.startswith(prefix):
-            return _attribute(home, name[len(prefix) :])
-    if name.startswith("__") and name.endswith("__"):
-        return getattr(fb.Tensor, name, None)
-    for home in (fb, fb.nn.functional, fb.Tensor):
-        found = None if name in _KINDS else _attribute(home, name)
-        if callable(found) and not isinstance(found, type):
-            return found
-    return _attribute(fb.Tensor, name) if name in _KINDS else None
-
-
-# Names of dtypes and of other things in the package, which are methods as operators.
-_KINDS = frozenset(("bool", "float", "int", "half", "double", "long", "short", "device", "layout", "dtype"))
-
-
-def _attribute(owner: Any, name: str) -> Any:
-    """`owner.name` without noting that it is missing."""
-    from .ops import _derive
-
-    if owner.__name__ == "flambeau":
-        return _derive.public("", name)
-    if isinstance(owner, type):
-        return getattr(owner, name) if name in dir(owner) else None
-    return vars(owner).get(name) or _derive.lookup(owner.__name__.partition(".")[2], name)
-
-
-def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` called as operators are: the first argument is `self`, a reduction may be a number."""
-    try:
-        names = [name for name in inspect.signature(function).parameters if name not in ("size_average", "reduce")]
-    except (TypeError, ValueError):
-        return function
-    has_reduction = "reduction" in names
-    first = names[0] if names else "input"
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if "self" in kwargs and first != "self":
-            kwargs[first] = kwargs.pop("self")
-        if has_reduction:
-            kwargs.update(zip(names, args, strict=False))
-            args = ()
-            if isinstance(kwargs.get("reduction"), int):
-                kwargs["reduction"] = _REDUCTIONS[kwargs["reduction"]]
-        return function(*args, **kwargs)
-
-    return call
-
-
-@functools.cache
-def _own() -> dict[str, Callable[..., Any]]:
-    """Operators that no public function has, or whose function takes its arguments in another way."""
-    import flambeau as fb
-
-    def slice_(self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-        parts = [slice(None)] * self.dim()
-        parts[dim] = slice(start, end, step)
-        return self[tuple(parts)]
-
-    def to_copy(
-        self: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
-        memory_format: Any = None,
-    ) -> Any:  # fmt: skip
-        kept = fb.preserve_format if memory_format is None else memory_format
-        return self.to(device=device, dtype=dtype, non_blocking=non_blocking, copy=True, memory_format=kept)
-
-    def index(self: Any, indices: Any) -> Any:
-        return self[tuple(slice(None) if i is None else i for i in indices)]
-
-    def view_sizes(self: Any, size: Any) -> Any:
-        return self.view(size)
-
-    def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
-        return fb.nn.functional.layer_norm(input, normalized_shape, weight, bias, eps)
-
-    def softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
-        return fb.softmax(self, dim, dtype=fb.float32 if half_to_float else None)
-
-    def log_softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
-        return fb.log_softmax(self, dim, dtype=fb.float32 if half_to_float else None)
-
-    def norm_dims(self: Any, dim: Any = None) -> Any:
-        return self.size() if dim is None else self.size(dim)
-
-    def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
-        place = None if padding_idx < 0 else padding_idx
-        return fb.nn.functional.embedding(indices, weight, place, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
-
-    return {
-        "slice": slice_, "_to_copy": to_copy, "index": index, "view": view_sizes, "_unsafe_view": view_sizes,
-        "reshape": lambda self, shape: self.reshape(shape), "expand": lambda self, size, *, implicit=False: self.expand(size),
-        "permute": lambda self, dims: self.permute(dims), "repeat": lambda self, repeats: self.repeat(repeats),
-        "alias": lambda self: self.view(self.shape), "detach": lambda self: self.detach(), "lift_fresh": lambda self: self,
-        "lift_fresh_copy": lambda self: self.clone(),
-        "t": lambda self: self.t(), "is_same_size": lambda self, other: self.shape == other.shape,
-        "sym_size": norm_dims, "size": norm_dims, "sym_numel": lambda self: self.numel(), "numel": lambda self: self.numel(),
-        "sym_stride": lambda self, dim=None: self.stride() if dim is None else self.stride(dim),
-        "stride": lambda self, dim=None: self.stride() if dim is None else self.stride(dim),
-        "sym_storage_offset": lambda self: self.storage_offset(), "dim": lambda self: self.dim(),
-        "item": lambda self: self.item(), "_local_scalar_dense": lambda self: self.item(),
-        "_softmax": softmax, "_log_softmax": log_softmax, "layer_norm": layer_norm, "embedding": embedding,
-        "zeros": lambda size, **kw: fb.zeros(size, **kw), "ones": lambda size, **kw: fb.ones(size, **kw),
-        "empty": lambda size, **kw: fb.empty(size, **kw), "rand": lambda size, **kw: fb.rand(size, **kw),
-        "randn": lambda size, **kw: fb.randn(size, **kw), "new_zeros": lambda self, size, **kw: self.new_zeros(size, **kw),
-        "new_ones": lambda self, size, **kw: self.new_ones(size, **kw), "new_empty": lambda self, size, **kw: self.new_empty(size, **kw),
-    }  # fmt: skip

@@ -30,7 +30,7 @@ class SchemaMismatch(Exception):
 _SHOWN = {"SymInt": "int", "Scalar": "number", "ScalarType": "int", "Layout": "int", "MemoryFormat": "int", "DeviceIndex": "int"}
 _PLAIN = frozenset((
     "Tensor", "int", "SymInt", "float", "bool", "str", "complex", "Scalar", "ScalarType", "Device", "DeviceIndex", "Layout",
-    "MemoryFormat", "Generator", "Stream", "Storage", "QScheme", "Dimname", "Any", "number", "AnyEnumType",
+    "MemoryFormat", "Generator", "Stream", "Storage", "QScheme", "Dimname", "Any", "number", "AnyEnumType", "SymBool",
 ))  # fmt: skip
 
 

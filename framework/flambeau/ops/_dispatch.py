@@ -72,6 +72,8 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
         finally:
             calls.interpreters = stack
         if result is DECOMPOSE:
+            if op.in_parts is not None:
+                return op.in_parts(*args)
             break
         if result is not NotImplemented:
             return result

@@ -99,7 +99,7 @@ def prelu_kernel(input, weight):
     return where(input > 0, input, input * weight)
 
 
-@composite(surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",))
+@composite(surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), operator="prelu")
 def prelu(input, weight):
     """`input` where positive, ``weight * input`` elsewhere.
 
@@ -310,6 +310,7 @@ def softplus(input, beta=1, threshold=20):
     partials={"input": lambda input: sigmoid(-input)},
     title="LogSigmoidBackward0",
     numpy_names=True,
+    operator="log_sigmoid(input)",
 )
 def logsigmoid(input):
     """``log(1 / (1 + exp(-input)))``, natural and without overflow; floating dtypes only."""
@@ -397,7 +398,7 @@ def _check_softmax(input, dim):
     return input, wrap_dim(dim, input._a.ndim)
 
 
-@primitive(surface=0, check=_check_softmax, autocast="float32")
+@primitive(surface=0, check=_check_softmax, autocast="float32", operator="_softmax(input, dim, False)")
 def softmax_along(input, dim):
     """``exp(input)`` over its sum along `dim`."""
 
@@ -457,7 +458,7 @@ def _softmax_raw(grad, out, dim):
     return (softmax_kernels.softmax_grad(grad, out, dim),)
 
 
-@primitive(surface=0, check=_check_softmax, autocast="float32")
+@primitive(surface=0, check=_check_softmax, autocast="float32", operator="_log_softmax(input, dim, False)")
 def log_softmax_along(input, dim):
     """``input - log(sum(exp(input)))`` along `dim`."""
 

@@ -156,7 +156,7 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropo
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
 
 
-@composite(namespace=F, autocast="lower")
+@composite(namespace=F, autocast="lower", operator="scaled_dot_product_attention")
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):

@@ -99,6 +99,7 @@ add.older = (("input", "alpha", "other"),)
     check=check_sub,
     aliases=("subtract",),
     partials={"input": lambda: 1, "other": lambda alpha: -alpha},
+    operator="sub | rsub(other, input, alpha)",
 )
 def sub(input, other, *, alpha=1):
     """``input - alpha * other``, elementwise. Raises: RuntimeError for bools, which `logical_xor` subtracts."""

@@ -202,7 +202,7 @@ def _cross_vjp(grad, input, other, dim):
     )
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, operator="linalg_cross(input, other, dim)")
 def cross(input, other, dim=None):
     """The vector products of the 3-vectors along `dim`, by default the first dimension of size 3.
 
@@ -319,7 +319,7 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
     return OPS["linalg.vector_norm"].function(x, p, dim, keepdim, dtype=dtype)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, numpy_names=False)
+@composite(surface=FUNCTION | METHOD | OUT, numpy_names=False, operator="")
 def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.
 

@@ -99,7 +99,7 @@ def _clone_raw(grad):
     return (grad,)
 
 
-@primitive(surface=0)
+@primitive(surface=0, operator="_to_copy(input, dtype=dtype, device=place, memory_format=memory_format)")
 def to_copy(input, dtype, place, memory_format):
     """`input` copied to another dtype, device or memory layout."""
 

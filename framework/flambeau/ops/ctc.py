@@ -107,7 +107,11 @@ def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
     return made
 
 
-@composite(namespace=F, autocast="float32")
+@composite(
+    namespace=F,
+    autocast="float32",
+    operator="ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)",
+)
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """The negative log likelihood of label sequences, summed over all their alignments with the input.
 

@@ -83,7 +83,7 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_cholesky")
 def cholesky(input, *, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`: ``(*, n, n) -> (*, n, n)``.
 

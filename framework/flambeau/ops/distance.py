@@ -77,7 +77,7 @@ def _length_vjp(grad, out, input, p, dim, shared):
     return (input.sgn() * slope * grad.where(out != 0, 0),)
 
 
-@composite(namespace=F, aliases=("pairwise_distance",), numpy_names=True)
+@composite(namespace=F, aliases=("pairwise_distance",), numpy_names=True, operator="pairwise_distance")
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The norm of order `p` of ``x1 - x2 + eps`` along the last dimension: ``(*, D), (*, D) -> (*)``.
 
@@ -139,7 +139,7 @@ def directed(a: Any, p: float, dim: int, eps: float) -> Any:
     return a / length
 
 
-@composite(namespace=F, aliases=("cosine_similarity",), numpy_names=True)
+@composite(namespace=F, aliases=("cosine_similarity",), numpy_names=True, operator="cosine_similarity")
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along `dim`, in [-1, 1]; norms count as at least `eps`.
 

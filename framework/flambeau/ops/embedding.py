@@ -25,7 +25,7 @@ F = "nn.functional"
 # -- reading rows, and adding rows up ------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("weight", "indices"))
+@primitive(surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq)")
 def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
     """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
 

@@ -290,7 +290,7 @@ def _declare(stem: str) -> None:
         fn.__name__ = fn.__qualname__ = name
         fn.__code__ = fn.__code__.replace(co_name=name)
         fn.__doc__ = _doc(what, where, stem, "n" if fn is one else "s")
-        composite(surface=BOTH, namespace="fft")(fn)
+        composite(surface=BOTH, namespace="fft", operator=f"fft_{name}")(fn)
 
 
 for _stem in _RULES:

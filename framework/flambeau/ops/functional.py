@@ -332,7 +332,7 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
         raise kind(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-@composite(namespace=F)
+@composite(namespace=F, operator="dropout(input, p, training)")
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero each element with probability `p` and divide the others by ``1 - p``; outside training `input` itself.
 

@@ -48,7 +48,7 @@ from ._spec import (
     sum_tensor_to,
     view,
 )
-from .shape import restrided
+from .shape import restrided, select, slice_dim, unsqueeze, view_shape
 
 _new = object.__new__
 
@@ -68,6 +68,23 @@ def _basic(a, key):
         raise IndexError(_explain(error, a.shape, key)) from None
     made = made if type(made) is type(a) else a[(*key, ...)]
     return _with_steps(made, a, key) if None in key else made
+
+
+@basic_index.decomposition
+def _basic_parts(input: Tensor, key: Any) -> Tensor:
+    made, d = input, 0
+    for k in key:
+        if k is Ellipsis:
+            d += input.ndim - sum(x is not None and x is not Ellipsis for x in key)
+        elif k is None:
+            made, d = unsqueeze.function(made, d), d + 1
+        elif k.__class__ is slice:
+            if k != slice(None) and d < made.ndim:
+                made = slice_dim.function(made, d, *k.indices(made.shape[d]))
+            d += 1
+        else:
+            made = select.function(made, d, k)
+    return view_shape.function(input, input.shape) if made is input else made
 
 
 def _with_steps(made: Any, a: Any, key: Any) -> Any:

@@ -429,7 +429,7 @@ def atleast_3d(*tensors: Any) -> Any:
     return _each_at_least(tensors, 3)
 
 
-@view(surface=0, several=True)
+@view(surface=0, several=True, operator="split_with_sizes(input, sizes, dim)")
 def split_sizes(input, sizes, dim):
     """`input` cut into pieces of `sizes` along `dim`."""
 

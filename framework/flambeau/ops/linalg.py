@@ -265,6 +265,14 @@ def products(input, mat2):
     """Matrix products ``(*, n, k) @ (*, k, m) -> (*, n, m)`` over several equal leading dimensions, of any strides."""
 
 
+@products.decomposition
+def _product_parts(input: Tensor, mat2: Tensor) -> Tensor:
+    if input.ndim <= 3:
+        return (mm if input.ndim == 2 else bmm).function(input, mat2)
+    made = bmm.function(input.reshape(-1, *input.shape[-2:]), mat2.reshape(-1, *mat2.shape[-2:]))
+    return made.view(*input.shape[:-1], mat2.shape[-1])
+
+
 products.node_class.title = "BmmBackward0"
 products.kernel(product)
 products.fast(_batches_fast(products))

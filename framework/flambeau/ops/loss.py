@@ -64,7 +64,9 @@ def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
 # -- classification: one class per sample --------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("input", "target", "weight"), keeps=True)
+@primitive(
+    surface=0, tensors=("input", "target", "weight"), keeps=True, operator="nll_loss_nd(input, target, weight, reduction, ignore_index)",
+)
 def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
 

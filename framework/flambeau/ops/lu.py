@@ -126,7 +126,7 @@ def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     return packed, pivots
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_lu_factor")
 def lu_factor(A, *, pivot=True):
     """``(LU, pivots)``: L below the diagonal and U above, packed, and with which row each row was exchanged, from 1.
 
@@ -317,7 +317,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     return LdlInfo(made)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_ldl_factor")
 def ldl_factor(input, *, hermitian=False):
     """``(LD, pivots)``: the packed LDL factorization of symmetric (or, with `hermitian`, Hermitian) matrices.
 

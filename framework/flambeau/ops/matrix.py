@@ -73,7 +73,7 @@ def cofactors(A: Tensor) -> Tensor:
     return made * _spread(phase.conj() if phase.is_complex() else phase).conj() if phase.is_complex() else made * _spread(phase)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_det")
 def det(A):
     """The determinant of each square matrix: ``(*, n, n) -> (*)``; see `linalg.slogdet` where it overflows."""
     check_square("linalg.det", A)
@@ -115,7 +115,7 @@ def _slogdet_vjp(grad, A, out0):
     return (_spread(scale) * adjoint(OPS["linalg.inv"].function(A)),)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_slogdet")
 def slogdet(A):
     """``sign, logabsdet``: the determinant is ``sign * exp(logabsdet)``; 0 and -inf for singular matrices.
 

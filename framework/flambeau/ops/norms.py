@@ -233,7 +233,7 @@ def _largest_sum(x: Tensor, order: float, rows: int, columns: int, keepdim: bool
     return OPS["squeeze"].function(made, (rows, columns))
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_norm")
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """The norm `ord` of the matrices in the two dimensions `dim`.
 
@@ -289,7 +289,7 @@ def _norm_of_few(input, ord, dim, keepdim, dtype):
 # -- condition and rank ----------------------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_cond")
 def cond(input, p=None):
     """The condition number: the norm of order `p` of each matrix times that of its inverse: ``(*, n, n) -> (*)``.
 
@@ -316,7 +316,7 @@ def cond(input, p=None):
     return OPS["where"].function(info == 0, made, inf) if singular and p != "nuc" else made
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_rank")
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     """How many singular values exceed ``max(atol, rtol * largest)``: ``(*, m, n) -> (*)``, int64.
 

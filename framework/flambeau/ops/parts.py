@@ -290,7 +290,7 @@ def conj(input):
     return conj_physical(input) if input.is_complex() else input
 
 
-@elementwise(surface=0, vjp={"input": lambda grad: conj(grad)}, title="ConjPhysicalBackward0")
+@elementwise(surface=0, vjp={"input": lambda grad: conj(grad)}, title="ConjPhysicalBackward0", operator="conj_physical(input)")
 def conjugate(input):
     """The complex conjugate."""
     return conj(input)

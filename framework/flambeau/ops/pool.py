@@ -243,7 +243,7 @@ def _planned_mean(
     return Plan(run, lambda a: (run(a), None), lambda made, _, x: window_mean.history(made, None, x, windows, include, divisor))
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.avg_pool1d",))
+@composite(surface=FUNCTION, aliases=("nn.functional.avg_pool1d",), operator="avg_pool1d")
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The mean over windows of the last dimension: ``(N, C, L) -> (N, C, L')``, or without N.
 
@@ -541,7 +541,7 @@ def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | Non
     return Plan(with_places) if indices else Plan(values, with_places, record)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", operator="max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode)")
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The maximum over windows, nan above all: ``(N, C, L) -> (N, C, L')``, or without N.
 
@@ -566,7 +566,7 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     )
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", operator="max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode)")
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The maximum over windows of the last two dimensions: ``(N, C, H, W) -> (N, C, H', W')``, or without N.
 
@@ -577,7 +577,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     )
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", operator="max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)")
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The maximum over windows of the last three dimensions: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
 

@@ -154,7 +154,7 @@ def _is_mean_of_nothing(input: Any, output_size: Any, n: int) -> bool:
     return all(m.__class__ is int and m == 1 for m in sizes)
 
 
-@composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",))
+@composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",), operator="adaptive_avg_pool1d")
 def adaptive_avg_pool1d(input, output_size):
     """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
 
@@ -170,7 +170,7 @@ def adaptive_avg_pool1d(input, output_size):
     return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating", True))
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", operator="adaptive_avg_pool2d")
 def adaptive_avg_pool2d(input, output_size):
     """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -183,7 +183,7 @@ def adaptive_avg_pool2d(input, output_size):
     return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", operator="adaptive_avg_pool3d")
 def adaptive_avg_pool3d(input, output_size):
     """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 

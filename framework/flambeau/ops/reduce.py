@@ -411,7 +411,7 @@ def _check_var(input, dims, correction, keepdim):
         raise RuntimeError(f"std and var only support floating point and complex dtypes, got {input.dtype}")
 
 
-@primitive(surface=0, check=_check_var)
+@primitive(surface=0, check=_check_var, operator="var(input, dims, correction=correction, keepdim=keepdim)")
 def variance(input, dims, correction, keepdim):
     """The variance over `dims` with ``count - correction`` in the denominator."""
 
@@ -529,7 +529,7 @@ def _spread_short(of: Any, root: bool, mean: bool) -> Any:
 var.fast(_spread_short(variance, False, False))
 
 
-@primitive(surface=0, check=_check_var)
+@primitive(surface=0, check=_check_var, operator="std(input, dims, correction=correction, keepdim=keepdim)")
 def deviation(input, dims, correction, keepdim):
     """The root of `variance`."""
 

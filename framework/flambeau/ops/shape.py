@@ -140,7 +140,7 @@ def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 
-@view(surface=0, spread="size")
+@view(surface=0, spread="size", operator="view(self, size)")
 def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
@@ -213,7 +213,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
 Tensor.view = view_method  # type: ignore[attr-defined]
 
 
-@view(surface=0)
+@view(surface=0, operator="view(self, dtype)")
 def view_dtype(self, dtype):
     """The bytes of `self` as another dtype."""
 
@@ -239,7 +239,7 @@ def _view_dtype(a, dtype):
     return a.view(dtype.numpy)
 
 
-@view(spread="shape", surface=0)
+@view(spread="shape", surface=0, operator="expand(self, shape)")
 def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
 
@@ -545,7 +545,7 @@ def _unsqueeze_vjp(grad, dim):
     return (grad.squeeze(dim),)
 
 
-@view(surface=0)
+@view(surface=0, operator="squeeze(input, dims)")
 def squeeze_dims(input, dims):
     """`input` without those of `dims` that have size 1."""
 
@@ -706,7 +706,7 @@ def _select_raw(grad, input_shape, dim, index):
 select.node_class.adds_piece = True
 
 
-@view(surface=0)
+@view(surface=0, operator="slice(input, dim, start, stop, step)")
 def slice_dim(input, dim, start, stop, step):
     """``input[start:stop:step]`` along `dim`, bounds already within the dimension."""
 

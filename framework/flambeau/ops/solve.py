@@ -71,7 +71,7 @@ def _inverse(A: Any) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_inv")
 def inv(A):
     """The inverse of each square matrix: ``(*, n, n) -> (*, n, n)``. Raises: LinAlgError for a singular one.
 
@@ -156,7 +156,7 @@ def _solve(name: str, A: Any, B: Any, left: bool) -> tuple[Tensor, Tensor]:
     return made.squeeze(-1) if vector else made, info
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_solve_ex")
 def solve_ex(A, B, *, left=True, check_errors=False):
     """``(result, info)``: `linalg.solve` without its error.
 
@@ -171,7 +171,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     return SolveInfo(made)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_solve")
 def solve(A, B, *, left=True):
     """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`: ``(*, n, n), (*, n, k) -> (*, n, k)``.
 
@@ -332,7 +332,7 @@ cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True))
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorinv")
 def tensorinv(input, ind=2):
     """The inverse under `tensordot` with respect to the first `ind` dimensions.
 
@@ -350,7 +350,7 @@ def tensorinv(input, ind=2):
     return _inverse(input.reshape(prod(first), prod(last))).reshape(*last, *first)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorsolve")
 def tensorsolve(input, other, dims=None):
     """``X`` with ``tensordot(input, X, dims=X.ndim) == other``; `dims` of `input` are moved to the end first."""
     check_floating("linalg.tensorsolve", input, other)

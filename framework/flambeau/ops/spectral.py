@@ -85,7 +85,7 @@ def _check_uplo(name: str, A: Any, UPLO: str) -> str:
     return uplo
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigh")
 def eigh(input, UPLO="L"):
     """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices: ``(*, n, n) -> (*, n), (*, n, n)``.
 
@@ -120,7 +120,7 @@ def _eigvalsh_shape(A, uplo):
 eigvalsh_of.not_differentiable = "where a derivative may be asked for, the vectors are computed too"
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvalsh")
 def eigvalsh(input, UPLO="L"):
     """Eigenvalues, ascending and real, of Hermitian matrices: ``(*, n, n) -> (*, n)``; see `linalg.eigh` for `UPLO`."""
     uplo = _check_uplo("linalg.eigvalsh", input, UPLO)
@@ -195,7 +195,7 @@ def _eigvals_shape(A):
 eigvals_of.not_differentiable = eigvalsh_of.not_differentiable
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvals")
 def eigvals(input):
     """Eigenvalues of square matrices, always complex, in no particular order."""
     check_square("linalg.eigvals", input)
@@ -273,7 +273,7 @@ def _phase_mended(inner: Tensor, left: Tensor, right: Tensor | None, S: Tensor) 
     return inner + diagonal_matrix(turn - spurious)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_svd")
 def svd(A, full_matrices=True, *, driver=None):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``, singular values descending.
 
@@ -328,7 +328,7 @@ def singular_values(A: Tensor) -> Tensor:
     return svd_of(A, False)[1] if needs_vectors(A) else svdvals_of(A)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_svdvals")
 def svdvals(A, *, driver=None):
     """Singular values, descending: ``(*, m, n) -> (*, min(m, n))``.
 

@@ -27,6 +27,7 @@ def _copy_dtype(op: Any, args: Any) -> Any:
     dtype=_copy_dtype,
     partials={"input": lambda: 0, "source": lambda: 1},
     title="CopyBackwards",
+    operator="copy(input, source)",
 )
 def overwrite(input, source):
     """`source` in the place of `input`: what ``copy_`` stores."""
@@ -84,6 +85,7 @@ def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     check=_check_where,
     title="WhereBackward0",
     vjp={"input": lambda grad, condition: where(condition, grad, 0), "other": lambda grad, condition: where(condition, 0, grad)},
+    operator="where(condition, input, other)",
 )
 def choose(condition, input, other):
     """`input` where `condition` holds, `other` elsewhere."""

@@ -124,7 +124,7 @@ def square(input):
     return input * input
 
 
-@elementwise(surface=0, vjp={"input": lambda grad, input: 2 * grad}, title="MulBackward0")
+@elementwise(surface=0, vjp={"input": lambda grad, input: 2 * grad}, title="MulBackward0", operator="mul(input, 2)")
 def twice(input):
     """``2 * input``, whose derivative counts as a function of `input`, so that it can be differentiated once more, to zeros."""
     return 2 * input
@@ -412,7 +412,7 @@ def bitwise_not(input):
     return ~input
 
 
-@elementwise(surface=METHOD, dtype=common, partials={"input": lambda: 1}, title="CloneBackward0")
+@elementwise(surface=METHOD, dtype=common, partials={"input": lambda: 1}, title="CloneBackward0", operator="clone(input)")
 def identity(input):
     """`input` elementwise, in new memory."""
     return input

@@ -144,7 +144,7 @@ def _fold_pad_vjp(grad, pairs, mode):
     return pad_mode(grad, pairs, mode), None
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", operator="constant_pad_nd(input, pad, value)")
 def pad(input, pad, mode="constant", value=None):
     """`input` with elements around it, in the unit of `input`.
 
@@ -986,7 +986,7 @@ def _positions(extents: Any, kernel: Any, dilation: Any, padding: Any, stride: A
     )
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", operator="im2col(input, kernel_size, dilation, padding, stride)")
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """All windows of an image as columns: ``(N, C, H, W) -> (N, C * KH * KW, L)``, or without N; L windows.
 

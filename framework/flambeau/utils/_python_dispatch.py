@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _state
-from .._interpreters import Interpreter
+from .. import _aten, _state
+from .._interpreters import DECOMPOSE, Interpreter
 from ..ops import _dispatch
 from ..ops._spec import OPS, Op
 from ..tensor import Tensor
@@ -17,18 +17,21 @@ _local = _state.local
 
 
 class OpOverload:
-    """An op as `__torch_dispatch__` is given it: callable, and named as the ATen op. Its overload is always ``default``."""
+    """An op without counterpart among PyTorch's operators, as `__torch_dispatch__` is given it: ``prims.<name>``, callable."""
+
+    namespace = "prims"
 
     def __init__(self, op: Op, inplace: bool, out: bool) -> None:
         self.op, self.inplace, self.out = op, inplace, out
-        self.__name__ = f"{op.name}{'_' if inplace else ''}.{'out' if out else 'default'}"
+        self._opname, self._overloadname = f"{op.name}{'_' if inplace else ''}", "out" if out else "default"
+        self.__name__ = f"{self._opname}.{self._overloadname}"
 
     @property
     def overloadpacket(self) -> OpOverload:
         return self
 
     def name(self) -> str:
-        return f"aten::{self.__name__.partition('.')[0]}"
+        return f"prims::{self._opname}" + (".out" if self.out else "")
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         op = self.op
@@ -37,10 +40,10 @@ class OpOverload:
         return _dispatch.interpret(op, values, values[0] if self.inplace else out, self.inplace)
 
     def __repr__(self) -> str:
-        return f"<OpOverload(op='aten.{self.op.name}', overload='default')>"
+        return f"<OpOverload(op='prims.{self._opname}', overload='{self._overloadname}')>"
 
     def __str__(self) -> str:
-        return f"aten.{self.__name__}"
+        return f"prims.{self.__name__}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpOverload) and (self.op, self.inplace, self.out) == (other.op, other.inplace, other.out)
@@ -57,8 +60,22 @@ def _overload(name: str, inplace: bool, out: bool) -> OpOverload:
     return OpOverload(OPS[name], inplace, out)
 
 
+def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What a mode is given for a call: an operator, its arguments and those by name; None for compositions that are taken apart."""
+    found = _aten.operator_of(op, args, out, inplace)
+    if found is not None:
+        return found
+    if op.kind == "composite":
+        return None, args, {}
+    kwargs = {} if out is None or inplace else {"out": out}
+    return OpOverload(op, inplace, bool(kwargs)), args, kwargs
+
+
 class TorchDispatchMode(Interpreter):
-    """A context in which `__torch_dispatch__` of this object answers every op of the thread, compositions taken apart."""
+    """A context in which `__torch_dispatch__` of this object answers every op of the thread.
+
+    Ops are shown as PyTorch's operators (`torch.ops.aten`). Compositions that PyTorch takes apart are taken apart here too.
+    """
 
     kind = "dispatch"
     sees_backward = True
@@ -83,12 +100,13 @@ class TorchDispatchMode(Interpreter):
     # -- as an interpreter
 
     def run(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        if op.kind == "composite":
+        if op.in_parts is not None and out is None:
+            return DECOMPOSE
+        func, args, kwargs = seen_as(op, args, out, inplace)
+        if func is None:
             return NotImplemented
-        kwargs = {} if out is None or inplace else {"out": out}
-        types = tuple({type(x) for x in args if isinstance(x, Tensor) and type(x) is not Tensor})
-        return self.__torch_dispatch__(OpOverload(op, inplace, bool(kwargs)), types, args, kwargs)
-
+        types = tuple({type(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and type(x) is not Tensor})
+        return self.__torch_dispatch__(func, types, args, kwargs)
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if operator.is_composition:

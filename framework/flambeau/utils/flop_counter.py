@@ -115,27 +115,11 @@ def sdpa_flop(query_shape: Any, key_shape: Any, value_shape: Any, *_: Any, out_s
     return sdpa_flop_count(query_shape, key_shape, value_shape)
 
 
-# -- which operator an op here is ----------------------------------------------------------------------------------------
-
-
-def _product(a: Any, b: Any) -> tuple[Any, tuple[Any, ...]]:
-    return aten.bmm, (a, b)
-
-
 def _linear(x: Any, weight: Any, bias: Any = None) -> tuple[Any, tuple[Any, ...]]:
+    """`linear`, which PyTorch takes apart, as the product that it is."""
     rows = math.prod(x.shape[:-1])
     shapes = (rows, x.shape[-1]), (weight.shape[1], weight.shape[0])
     return (aten.mm, shapes) if bias is None else (aten.addmm, (bias, *shapes))
-
-
-def _convolution(x: Any, weight: Any, bias: Any, *settings: Any) -> tuple[Any, tuple[Any, ...]]:
-    return aten.convolution, (x, weight, bias, *settings)
-
-
-_OPERATORS: dict[str, Callable[..., tuple[Any, tuple[Any, ...]]]] = {
-    "mm": lambda a, b: (aten.mm, (a, b)), "bmm": _product, "products": _product, "linear": _linear, "convolution": _convolution,
-    "attend": lambda q, k, v, *_: (aten.scaled_dot_product_attention, (q, k, v)),
-}  # fmt: skip
 
 
 class FlopCounterMode(TorchDispatchMode):
@@ -217,16 +201,15 @@ class FlopCounterMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        op = getattr(func, "op", None)
-        if op is not None and op.name == "convolution_weight":
+        operator = func.overloadpacket
+        if operator is aten.linear:
+            operator, args = _linear(*args)
+        elif getattr(func, "_opname", "") == "convolution_weight":
             self._count(aten.convolution_backward, conv_flop_count(args[1].shape, result.shape, args[1].shape))
-        elif op is not None and op.name in _OPERATORS:
-            operator, given = _OPERATORS[op.name](*args)
-            count = self.flop_registry[operator](*given, out_val=result)
+        if operator in self.flop_registry:
+            count = self.flop_registry[operator](*args, **(kwargs or {}), out_val=result)
             in_backward = operator is aten.convolution and _state.local.nested
             self._count(aten.convolution_backward if in_backward else operator, count)
-        elif getattr(func, "overloadpacket", None) in self.flop_registry:
-            self._count(func.overloadpacket, self.flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=result))
         return result
 
     def _count(self, operator: Any, count: int) -> None:

@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from ... import _subclass
+from ... import _aten, _subclass
+from ..._interpreters import DECOMPOSE
 from ...nn import Module, Parameter
 from ...ops import _dispatch
 from ...ops._spec import Op
 from ...overrides import TorchFunctionMode
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
-from ...utils._python_dispatch import OpOverload, TorchDispatchMode
+from ...utils._python_dispatch import OpOverload, TorchDispatchMode, seen_as
 from .._symbolic_trace import PH, Tracer, _Patcher
 from ..graph_module import GraphModule
 from ..node import Node
@@ -174,8 +175,10 @@ class _Recorder(TorchDispatchMode):
     def run(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if self.quiet:
             return NotImplemented
+        if op.in_parts is not None and out is None:
+            return DECOMPOSE
         # Ops on captured tensors alone are recorded as well: those may hold other values when the graph runs.
-        if op.kind == "composite":
+        if op.kind == "composite" and _aten.operator_of(op, args, out, inplace) is None:
             return self._composition(op, args, out, inplace)
         return self._recorded(op, args, out, inplace)
 
@@ -189,9 +192,8 @@ class _Recorder(TorchDispatchMode):
         return self.record("call_function", operator.overload, tuple(nodes), by_name, result)
 
     def _recorded(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        kwargs = {} if out is None or inplace else {"out": out}
+        target, args, kwargs = _call_of(op, args, out, inplace)
         nodes, by_name = self.argument(args), self.argument(kwargs)
-        target = _overload(op, inplace, bool(kwargs))
         with self.quietly():
             result = target(*args, **kwargs)
         return self.record("call_function", target, tuple(nodes), by_name, result)
@@ -213,8 +215,7 @@ class _Recorder(TorchDispatchMode):
         if all(_memory(x) in self.nodes or id(x) in self.before for x in tensors):
             return result
         self._forget_since(last)
-        kwargs = {} if out is None or inplace else {"out": out}
-        target = _overload(op, inplace, bool(kwargs))
+        target, args, kwargs = _call_of(op, args, out, inplace)
         return self.record("call_function", target, tuple(self.argument(args)), self.argument(kwargs), result)
 
     def _forget_since(self, last: Node) -> None:
@@ -265,6 +266,15 @@ def _patch_makers(patcher: _Patcher, makers: dict[Any, str]) -> None:
             for key, value in list(vars(module).items()):
                 if id(value) in made:
                     patcher.patch_entry(vars(module), key, made[id(value)])
+
+
+def _call_of(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The target of a node for a call of `op`, and its arguments."""
+    target, given, kwargs = seen_as(op, args, out, inplace)
+    if target is None:                                # a composition that is no operator
+        kwargs = {} if out is None or inplace else {"out": out}
+        return _overload(op, inplace, bool(kwargs)), args, kwargs
+    return target, given, kwargs
 
 
 @functools.cache

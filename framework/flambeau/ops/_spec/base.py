@@ -81,6 +81,10 @@ class Op:
         self.spread: str | None = None  # the parameter that may be given as several arguments
         # Orders of positional arguments that PyTorch's programs of old use; see `by_older_signature`.
         self.older: tuple[tuple[str, ...], ...] = ()
+        # The operator of `torch.ops.aten` it is, where that is not the one of its name: "slice(input, dim, start, stop, step)", and
+        # others after "|"; "" for none. A composition that names one is seen as a whole by dispatch modes.
+        self.operator: str | None = None
+        self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
         self.other_dtype = ""  # what is said of an ``out`` of another dtype, where PyTorch has words for this op; {} is that dtype
         self.cast_error: type[Exception] = RuntimeError  # raised where the result cannot be stored in an ``out`` of its dtype
         self.dtype_of_out = False  # whether the dtype of an ``out`` is what `dtype` stands for
@@ -97,6 +101,11 @@ class Op:
     def fast(self, fn: Any) -> Any:
         """Give the op a short cut: ``fn(*args)`` answers the common small case, or returns None for the general path."""
         self.fast_rule = fn
+        return fn
+
+    def decomposition(self, fn: Any) -> Any:
+        """Say which operators give the same: ``fn(*args)`` calls their public functions."""
+        self.in_parts = fn
         return fn
 
     def short_way(self, given: str, is_tensor: Any) -> list[str]:

@@ -107,6 +107,7 @@ def composite(
     spread: str | None = None,
     numpy_names: bool | None = None,
     overlap: Overlap = None,
+    operator: str | None = None,
 ) -> Callable[[Any], CompositeOp]:
     """Declare an op made of other ops; the decorated function is its definition.
 
@@ -114,6 +115,7 @@ def composite(
         numpy_names: whether numpy's names for parameters are taken too (see `ops/_parameters.py`). None: outside of
             `nn.functional`, most of which PyTorch has in Python.
         overlap: which operands may share memory with what is written, see `Op`.
+        operator: which operator of `torch.ops.aten` it is, see `Op`.
     """
 
     def declare(fn: Any) -> CompositeOp:
@@ -122,6 +124,7 @@ def composite(
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
+        op.operator = operator
         return op
 
     return declare

@@ -653,6 +653,7 @@ def elementwise(
     title: str | None = None,
     small: str | None = None,
     numpy_names: bool | None = None,
+    operator: str | None = None,
 ) -> Callable[[Any], ElementwiseOp]:
     """Declare an elementwise op; the decorated function is its scalar formula.
 
@@ -668,7 +669,7 @@ def elementwise(
         samples: domain that generated tests draw from: (low, high), default (-3, 3).
         title: name autograd nodes show, where it is not made from the op's.
         small: for an op of one operand that no ufunc computes: text of the numpy expression for a small array `a` of dtype `d`.
-        numpy_names: as for `composite`.
+        numpy_names, operator: as for `composite`.
     """
 
     def declare(fn: Any) -> ElementwiseOp:
@@ -677,6 +678,7 @@ def elementwise(
         )
         if numpy_names is not None:
             op.numpy_names = numpy_names
+        op.operator = operator
         return op
 
     return declare

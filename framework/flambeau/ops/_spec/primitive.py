@@ -551,6 +551,7 @@ def primitive(
     index_tensors: str | None = None,
     memory: Any = None,
     ordering: tuple[str, ...] | None = None,
+    operator: str | None = None,
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -562,7 +563,7 @@ def primitive(
         spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
         index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
-        numpy_names, overlap: as for `composite`.
+        numpy_names, overlap, operator: as for `composite`.
         memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`.
         ordering: the tensor parameters whose order it follows; all of them by default.
     """
@@ -576,6 +577,7 @@ def primitive(
             op.numpy_names = numpy_names
         op.index_tensors = index_tensors
         op.memory, op.ordering = memory, op.tensor_params if ordering is None else ordering
+        op.operator = operator
         return op
 
     return declare

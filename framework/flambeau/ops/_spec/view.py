@@ -275,6 +275,7 @@ def view(
     autocast: str | None = None,
     spread: str | None = None,
     several: bool = False,
+    operator: str | None = None,
 ) -> Callable[[Any], ViewOp]:
     """Declare an op that returns a view, or `several`; its kernel maps the array (and the other arguments) to views of it."""
 
@@ -282,6 +283,7 @@ def view(
         op = ViewOp(fn, surface, namespace, aliases, autocast, (fn.__code__.co_varnames[0],), None, None, check)
         op.spread = spread
         op.several = several
+        op.operator = operator
         return op
 
     return declare

@@ -1,0 +1,371 @@
+"""The operators of `torch.ops.aten`: their schemas, the public function that computes each, and which of them an op is.
+
+Names, overloads and schemas are PyTorch's (`aten_index.json`, written by `.ci/make_aten_index.py`). An op is the operator of its
+public name, or the one that its declaration names (`operator=`); the overload follows from the arguments of a call.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import json
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import _missing
+
+__all__ = ["Call", "call", "function_of", "index", "is_composition", "operator_of", "schema"]
+
+_REDUCTIONS = ("none", "mean", "sum")  # as operators number them
+
+
+@functools.cache
+def index() -> dict[str, dict[str, str]]:
+    """By operator and overload the schema less its name, marked as `.ci/make_aten_index.py` says."""
+    with open(os.path.join(os.path.dirname(__file__), "aten_index.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+@functools.cache
+def schema(name: str, overload: str) -> Any:
+    """The schema of an overload, as `flambeau.library` has it. Raises: AttributeError if it has none."""
+    from .library._schema import parse_schema
+
+    text = index().get(name, {}).get(overload, "").lstrip("~#")
+    if not text:
+        raise AttributeError(f"aten.{name}.{overload} has no schema", name="_schema")
+    return parse_schema(f"aten::{name}{'' if overload == 'default' else '.' + overload}{text}")
+
+
+def is_composition(name: str, overload: str) -> bool:
+    """Whether PyTorch takes the overload apart before modes see it."""
+    return index()[name][overload].startswith("~")
+
+
+def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of the operator `name`. Raises: NotImplementedError if no public function computes it."""
+    function = function_of(name)
+    if function is None:
+        raise _missing.not_built(f"ops.aten.{name}", "no public function here computes it")
+    return function(*args, **kwargs)
+
+
+# -- which operator a call of an op is -----------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """A call of an op as that of an operator."""
+
+    overload: Any  # of `torch.ops.aten`
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def operator_of(op: Any, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> Call | None:
+    """The call of an operator that the call of `op` is; None if there is none.
+
+    Args:
+        args: a value for each parameter of the op.
+    """
+    kinds = tuple([_kind(a, op.defaults.get(name, _REQUIRED)) for name, a in zip(op.params, args, strict=True)])
+    found = _found(op, kinds, out is not None and not inplace, inplace)
+    if found is None:
+        return None
+    overload, sources, read = found
+    values = [value if at is None else _as_operators_take(args[at], kind) for at, value, kind in sources]
+    count = len(read.positional)
+    kwargs = {a.name: v for a, v in zip(read.keyword_only, values[count:], strict=False)}
+    given, kwargs = read.without_defaults(tuple(values[:count]), kwargs)
+    if out is not None and not inplace:
+        kwargs |= _named_outs(read, out)
+    return Call(overload, given, kwargs)
+
+
+def _as_operators_take(value: Any, wanted: Any) -> Any:
+    if value.__class__ is str and wanted.kind == "int":
+        return _REDUCTIONS.index(value)
+    if value is not None and wanted.kind == "List" and wanted.size is not None and not isinstance(value, (list, tuple)):
+        return [value] * wanted.size
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _named_outs(read: Any, out: Any) -> dict[str, Any]:
+    names = [a.name for a in read.keyword_only if a.is_write]
+    return dict(zip(names, out if isinstance(out, (tuple, list)) else (out,), strict=False))
+
+
+_REQUIRED = object()
+
+
+def _kind(value: Any, default: Any) -> tuple[Any, bool]:
+    """What decides between overloads: the class, of lists with those of the elements; and whether the value is the default."""
+    if isinstance(value, _tensor_class()):
+        return _tensor_class(), False
+    if isinstance(value, (list, tuple)):
+        return (list, frozenset([_kind(v, _REQUIRED)[0] for v in value])), False
+    if isinstance(value, str) and value in _REDUCTIONS:
+        return "reduction", value == default
+    return type(value), type(value) is type(default) and value == default
+
+
+@functools.cache
+def _tensor_class() -> type:
+    from .tensor import Tensor
+
+    return Tensor
+
+
+_FOUND: dict[Any, Any] = {}
+
+
+def _found(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool) -> Any:
+    key = op, kinds, with_out, inplace
+    if key not in _FOUND:
+        _FOUND[key] = _find(op, kinds, with_out, inplace)
+    return _FOUND[key]
+
+
+def _find(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool) -> Any:
+    """The overload, where each argument of its schema comes from, and the schema; None if no overload takes such arguments."""
+    from ._ops import ops
+
+    for name, template in _names(op, inplace):
+        overloads = index().get(name, {})
+        # Where numbers are taken for tensors their overload comes first, then the one that has no name.
+        for overload in sorted(overloads, key=lambda o: (not overloads[o].startswith("#"), o != "default")):
+            text = overloads[overload]
+            if len(text) < 2 or op.kind == "composite" and op.operator is None and text.startswith("~"):
+                continue
+            read = schema(name, overload)
+            if any(a.is_out for a in read.arguments) != with_out:
+                continue
+            sources = _sources(op, kinds, read, template, text.startswith("#"))
+            if sources is not None:
+                return getattr(getattr(ops.aten, name), overload), sources, read
+    return None
+
+
+def _names(op: Any, inplace: bool) -> list[tuple[str, Any]]:
+    """Names of operators that the op may be, each with the arguments that its declaration gives it, or None."""
+    declared = op.operator
+    if declared is not None:
+        return [_template(op, text.strip(), inplace) for text in declared.split("|") if text.strip()]
+    prefix = f"{op.namespace}_" if op.namespace in ("linalg", "special", "fft") else ""
+    return [(f"{prefix}{op.name}{'_' if inplace else ''}", None)]
+
+
+def _template(op: Any, text: str, inplace: bool) -> tuple[str, Any]:
+    """Of a declaration's ``name(parameter, ..., literal)`` the name, and for each argument a place or a literal."""
+    name, bracket, _ = text.partition("(")
+    name += "_" if inplace else ""
+    if not bracket:
+        return name, None
+    called: Any = ast.parse(text, mode="eval").body
+    places = {p: i for i, p in enumerate(op.params)}
+
+    def source(node: Any) -> tuple[int | None, Any]:
+        return (places[node.id], None) if isinstance(node, ast.Name) else (None, ast.literal_eval(node))
+
+    return name, ([source(a) for a in called.args], {k.arg: source(k.value) for k in called.keywords})
+
+
+def _sources(op: Any, kinds: tuple[Any, ...], read: Any, template: Any, numbers_as_tensors: bool) -> Any:
+    """For each argument of the schema `read` the place of the parameter it is, or None and a value; and its type.
+
+    What the operator does not take has its default in the call; else this is not the operator.
+    """
+    wanted = [a for a in read.arguments if not a.is_out]
+    if template is not None:
+        by_place, by_name = template
+        if len(by_place) > len(read.positional):
+            return None
+        given = {a.name: s for a, s in zip(read.positional, by_place, strict=False)} | by_name
+    else:
+        names = {a.name for a in wanted}
+        renamed = wanted[0].name if wanted and op.params and op.params[0] not in names else None
+        given = {(renamed if i == 0 and renamed else n): (i, None) for i, n in enumerate(op.params)}
+        given = {name: source for name, source in given.items() if name in names}
+    taken = {at for at, _ in given.values()}
+    if any(i not in taken and not kinds[i][1] for i in range(len(op.params))):
+        return None
+    sources = []
+    for argument in wanted:
+        if argument.name not in given and not argument.has_default_value():
+            return None
+        at, value = given.pop(argument.name, (None, argument.default_value))
+        if at is not None and not _fits(argument.type, kinds[at][0], numbers_as_tensors and bool(sources)):
+            if not (kinds[at][1] and argument.has_default_value()):
+                return None
+            at, value = None, argument.default_value
+        kind = argument.type.inner[0] if argument.type.kind == "Optional" else argument.type
+        sources.append((at, value, kind))
+    return None if given else sources
+
+
+_ACCEPTED: dict[str, tuple[type, ...]] = {
+    "int": (int,), "SymInt": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "Scalar": (bool, int, float, complex),
+    "complex": (complex, float, int), "number": (bool, int, float, complex),
+}  # fmt: skip
+
+
+def _fits(wanted: Any, kind: Any, numbers_as_tensors: bool = False) -> bool:
+    """Whether values of `kind` are of the schema's type `wanted`."""
+    if wanted.kind == "Optional":
+        return kind is type(None) or _fits(wanted.inner[0], kind, numbers_as_tensors)
+    if wanted.kind == "List":
+        inner = wanted.inner[0]
+        if isinstance(kind, tuple):
+            return all(_fits(inner, k) for k in kind[1])
+        return wanted.size is not None and inner.kind != "Tensor" and _fits(inner, kind)
+    if wanted.kind == "Tensor":
+        return kind is _tensor_class() or numbers_as_tensors and kind in _ACCEPTED["Scalar"]
+    if kind == "reduction":
+        return wanted.kind in ("int", "str")
+    accepted = _ACCEPTED.get(wanted.kind)
+    return kind in accepted if accepted is not None else isinstance(kind, type) and kind in _classes().get(wanted.kind, ())
+
+
+@functools.cache
+def _classes() -> dict[str, tuple[type, ...]]:
+    import flambeau as fb
+
+    return {"ScalarType": (fb.dtype,), "Device": (fb.device, str), "Layout": (fb.layout,), "MemoryFormat": (fb.memory_format,),
+            "Generator": (fb.Generator,)}  # fmt: skip
+
+
+# -- operators as public functions ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def function_of(name: str) -> Callable[..., Any] | None:
+    """The public function that computes the operator `name`, with the operator's names of arguments; None if there is none."""
+    found = _own().get(name) or _public(name) or _private(name)
+    return None if found is None else _as_operator(found)
+
+
+def _public(name: str) -> Any:
+    import flambeau as fb
+
+    for prefix, home in (("linalg_", fb.linalg), ("special_", fb.special), ("fft_", fb.fft)):
+        if name.startswith(prefix):
+            return _attribute(home, name[len(prefix) :])
+    if name.startswith("__") and name.endswith("__"):
+        return getattr(fb.Tensor, name, None)
+    for home in (fb, fb.nn.functional, fb.Tensor):
+        found = None if name in _KINDS else _attribute(home, name)
+        if callable(found) and not isinstance(found, type):
+            return found
+    return _attribute(fb.Tensor, name) if name in _KINDS else None
+
+
+# Names of dtypes and of other things in the package, which are methods as operators.
+_KINDS = frozenset(("bool", "float", "int", "half", "double", "long", "short", "device", "layout", "dtype"))
+
+
+def _private(name: str) -> Any:
+    """The function of an op that users do not see, declared by the operator's name."""
+    from .ops import _derive
+    from .ops._spec import OPS
+
+    _derive.load_all()
+    found = OPS.get(name)
+    return None if found is None or found.surface else found.function
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """`owner.name` without noting that it is missing."""
+    from .ops import _derive
+
+    if owner.__name__ == "flambeau":
+        return _derive.public("", name)
+    if isinstance(owner, type):
+        return getattr(owner, name) if name in dir(owner) else None
+    return vars(owner).get(name) or _derive.lookup(owner.__name__.partition(".")[2], name)
+
+
+def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` called as operators are: the first argument is `self`, a reduction may be a number."""
+    try:
+        names = [name for name in inspect.signature(function).parameters if name not in ("size_average", "reduce")]
+    except (TypeError, ValueError):
+        return function
+    has_reduction = "reduction" in names
+    first = names[0] if names else "input"
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "self" in kwargs and first != "self":
+            kwargs[first] = kwargs.pop("self")
+        if has_reduction:
+            kwargs.update(zip(names, args, strict=False))
+            args = ()
+            if isinstance(kwargs.get("reduction"), int):
+                kwargs["reduction"] = _REDUCTIONS[kwargs["reduction"]]
+        return function(*args, **kwargs)
+
+    return call
+
+
+@functools.cache
+def _own() -> dict[str, Callable[..., Any]]:
+    """Operators that no public function has, or whose function takes its arguments in another way."""
+    import flambeau as fb
+
+    def slice_(self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+        parts = [slice(None)] * self.dim()
+        parts[dim] = slice(start, end, step)
+        return self[tuple(parts)]
+
+    def to_copy(
+        self: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Any:  # fmt: skip
+        kept = fb.preserve_format if memory_format is None else memory_format
+        return self.to(device=device, dtype=dtype, non_blocking=non_blocking, copy=True, memory_format=kept)
+
+    def index(self: Any, indices: Any) -> Any:
+        return self[tuple(slice(None) if i is None else i for i in indices)]
+
+    def view_sizes(self: Any, size: Any) -> Any:
+        return self.view(size)
+
+    def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
+        return fb.nn.functional.layer_norm(input, normalized_shape, weight, bias, eps)
+
+    def softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
+        return fb.softmax(self, dim, dtype=fb.float32 if half_to_float else None)
+
+    def log_softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
+        return fb.log_softmax(self, dim, dtype=fb.float32 if half_to_float else None)
+
+    def norm_dims(self: Any, dim: Any = None) -> Any:
+        return self.size() if dim is None else self.size(dim)
+
+    def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+        place = None if padding_idx < 0 else padding_idx
+        return fb.nn.functional.embedding(indices, weight, place, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+    def nll_loss(self: Any, target: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100) -> Any:
+        return fb.nn.functional.nll_loss(self, target, weight, ignore_index=ignore_index, reduction=reduction)
+
+    return {
+        "unfold": lambda self, dimension, size, step: self.unfold(dimension, size, step), "im2col": fb.nn.functional.unfold,
+        "log_sigmoid": fb.nn.functional.logsigmoid, "nll_loss": nll_loss, "nll_loss_nd": nll_loss, "nll_loss2d": nll_loss,
+        "slice": slice_, "_to_copy": to_copy, "index": index, "view": view_sizes, "_unsafe_view": view_sizes,
+        "reshape": lambda self, shape: self.reshape(shape), "expand": lambda self, size, *, implicit=False: self.expand(size),
+        "permute": lambda self, dims: self.permute(dims), "repeat": lambda self, repeats: self.repeat(repeats),
+        "alias": lambda self: self.view(self.shape), "detach": lambda self: self.detach(), "lift_fresh": lambda self: self,
+        "lift_fresh_copy": lambda self: self.clone(),
+        "t": lambda self: self.t(), "is_same_size": lambda self, other: self.shape == other.shape,
+        "sym_size": norm_dims, "size": norm_dims, "sym_numel": lambda self: self.numel(), "numel": lambda self: self.numel(),
+        "sym_stride": lambda self, dim=None: self.stride() if dim is None else self.stride(dim),
+        "stride": lambda self, dim=None: self.stride() if dim is None else self.stride(dim),
+        "sym_storage_offset": lambda self: self.storage_offset(), "dim": lambda self: self.dim(),
+        "item": lambda self: self.item(), "_local_scalar_dense": lambda self: self.item(),
+        "_softmax": softmax, "_log_softmax": log_softmax, "layer_norm": layer_norm, "embedding": embedding,
+        "zeros": lambda size, **kw: fb.zeros(size, **kw), "ones": lambda size, **kw: fb.ones(size, **kw),
+        "empty": lambda size, **kw: fb.empty(size, **kw), "rand": lambda size, **kw: fb.rand(size, **kw),
+        "randn": lambda size, **kw: fb.randn(size, **kw), "new_zeros": lambda self, size, **kw: self.new_zeros(size, **kw),
+        "new_ones": lambda self, size, **kw: self.new_ones(size, **kw), "new_empty": lambda self, size, **kw: self.new_empty(size, **kw),
+    }  # fmt: skip
