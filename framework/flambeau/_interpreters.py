@@ -17,11 +17,13 @@ class Interpreter:
     """What may answer ops. `declines` has ops that it has said it never answers.
 
     While one that `sees_backward` is in force, what backward computes are ops on Tensors; else they are kernels.
+    One that `observes` answers nothing: it is the outermost, and is told what in the end runs (`observe`).
     """
 
     kind = ""
     declines: Any = frozenset()
     sees_backward = False
+    observes = False
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """The result of `op`, NotImplemented, or DECOMPOSE; a call in place has its target in `out` too."""
@@ -31,14 +33,23 @@ class Interpreter:
         """The result of an operator that a program has defined (`flambeau.library`), or NotImplemented; arguments are bound."""
         return NotImplemented
 
+    def observe(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool, run: Any) -> Any:
+        """The result of ``run(op, args, out, inplace)``, for one that `observes`."""
+        return run(op, args, out, inplace)
+
+    def observe_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of ``operator.enter(args, kwargs)``, for one that `observes`."""
+        return operator.enter(args, kwargs)
+
     def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The result of a composition that reads values, which a batch does not have; or NotImplemented."""
         return NotImplemented
 
 
 def push(interpreter: Interpreter) -> None:
-    """Put `interpreter` in force in this thread, inside those that are."""
-    _local.calls.interpreters = (*_local.calls.interpreters, interpreter)
+    """Put `interpreter` in force in this thread, inside those that are; around them if it `observes`."""
+    before = _local.calls.interpreters
+    _local.calls.interpreters = (interpreter, *before) if interpreter.observes else (*before, interpreter)
     _state.count_interpreters(1)
 
 

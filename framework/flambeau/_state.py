@@ -95,6 +95,21 @@ def interpreted() -> bool:
     return bool(calls.interpreters or calls.modes)
 
 
+def transformed() -> bool:
+    """Whether this thread has interpreters or modes in force that may answer calls; the profiler only looks on."""
+    if not INTERPRETED:
+        return False
+    calls = local.calls
+    stack = calls.interpreters
+    return bool(calls.modes) or len(stack) > (bool(stack) and stack[0].observes)
+
+
+def observer() -> Any:
+    """The interpreter of this thread that looks on (`Interpreter.observes`), or None."""
+    stack = local.calls.interpreters if INTERPRETED else ()
+    return stack[0] if stack and stack[0].observes else None
+
+
 def grad_enabled() -> bool:
     """Whether operations of this thread are recorded."""
     return GRAD or local.grad

@@ -118,10 +118,11 @@ def install_functions() -> None:
     import flambeau
 
     for name, fn in creation_functions().items():
-        setattr(flambeau, name, _asking_function(fn))
+        setattr(flambeau, name, _asking_function(fn, name not in _QUESTIONS))
 
 
-def _asking_function(fn: Any) -> Any:
+def _asking_function(fn: Any, creates: bool) -> Any:
+    """`fn`, asking first; one that `creates` is also shown to the profiler, if it looks on."""
     from .ops import _dispatch
 
     plain = _dispatch.SINGLE.issuperset
@@ -140,7 +141,8 @@ def _asking_function(fn: Any) -> Any:
             if classes or _local.calls.modes:
                 # Handlers know the function by its public name, which now means this one.
                 return _dispatch.dispatch_torch_function(asking, classes, args, kwargs)
-        return fn(*args, **kwargs)
+        observer = _state.observer() if creates else None
+        return fn(*args, **kwargs) if observer is None else observer.observe_function(fn.__name__, fn, args, kwargs)
 
     asking.__module__, asking.__qualname__ = "flambeau", fn.__name__  # where it is found from here on
     return asking

@@ -185,11 +185,6 @@ def test_variable_is_the_tensor_of_old():
     assert isinstance(made, fb.autograd.Variable)
 
 
-def test_profiling_says_that_it_is_not_built():
-    with pytest.raises(NotImplementedError, match="profiler"):
-        fb.autograd.profiler.profile()
-
-
 def test_overwriting_what_was_saved_names_both_lines():
     x = fb.ones(3, requires_grad=True)
     y = x * 2

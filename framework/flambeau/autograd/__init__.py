@@ -10,7 +10,9 @@ _HOME = {
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "Variable": "variable",
     "NestedIOFunction": "function", "set_multithreading_enabled": "grad_mode", "GradcheckError": "gradcheck",
 }  # fmt: skip
-_SUBMODULES = ("function", "functional", "gradcheck", "grad_mode", "anomaly_mode", "graph", "forward_ad", "variable", "profiler")
+_SUBMODULES = (
+    "function", "functional", "gradcheck", "grad_mode", "anomaly_mode", "graph", "forward_ad", "variable", "profiler", "profiler_util",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

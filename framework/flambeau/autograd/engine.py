@@ -89,12 +89,13 @@ def run_backward(
     if _state.INTERPRETED and not create_graph and any(x.sees_backward for x in local.calls.interpreters):
         as_tensors = True
         roots = [(node, _wrap(grad)) for node, grad in roots]
+    observer = _state.observer() if _state.INTERPRETED else None
     call = _TO_LEAVES[create_graph + as_tensors] if targets is None else _Call(roots, targets, accumulate, create_graph, as_tensors)
     before = local.asked, local.wanted, local.roots, local.nested
     local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1
     quiet = hush()                                    # gradients may be infinite, and sums of them nan
     try:
-        _run(roots, call, keep_graph)
+        _run(roots, call, keep_graph, observer)
     except MemoryError as error:
         raise RuntimeError(f"backward: can't allocate memory for a gradient: {error}") from error
     finally:
@@ -110,9 +111,10 @@ def wanted_parents(node: Node) -> Any:
     return node.parents if wanted is None else [p if p in wanted else None for p in node.parents]
 
 
-def _run(roots: Any, call: _Call, keep_graph: bool) -> None:
+def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
     # Rules on arrays do not care whether operations are recorded; what runs on Tensors switches that itself.
     wanted, places, as_tensors = call.wanted, call.places, call.as_tensors
+    through = None if not as_tensors and observer is None else _by_observed_rule if observer is not None else _by_rule_on_tensors
     pending: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
     owned: set[Node] = set()  # nodes whose pending array was made here
@@ -137,7 +139,11 @@ def _run(roots: Any, call: _Call, keep_graph: bool) -> None:
             if grad is _ENDS:
                 continue
         if kind is Leaf:
+            if observer is not None:
+                observer.begins_node(node)
             accumulate_grad(node, grad, call)  # pyright: ignore[reportArgumentType]  # the kind says that it is one
+            if observer is not None:
+                observer.ends_leaf(node)
             continue
         if node.saved is FREED:
             raise_freed(node)
@@ -146,9 +152,8 @@ def _run(roots: Any, call: _Call, keep_graph: bool) -> None:
             if not keep_graph and node.versions:
                 node.saved = FREED
             continue
-        if as_tensors:
-            _state.set_grad(call.create_graph)
-            grads = node.vjp(grad)
+        if through is not None:
+            grads = through(node, grad, call, observer)
         elif node.has_raw:
             grads = node.raw(grad)
         else:
@@ -166,6 +171,25 @@ def _run(roots: Any, call: _Call, keep_graph: bool) -> None:
                 elif parent not in owned or small.add_(have, arriving) is None:
                     _arrive(pending, heap, owned, parent, arriving, as_tensors)
         grad = grads = arriving = have = None
+
+
+def _by_rule_on_tensors(node: Node, grad: Any, call: _Call, observer: Any) -> Any:
+    _state.set_grad(call.create_graph)
+    return node.vjp(grad)
+
+
+def _by_observed_rule(node: Node, grad: Any, call: _Call, observer: Any) -> Any:
+    """The gradients of the parents of `node` by the rule that plain backward takes, between two words to the profiler."""
+    observer.begins_node(node)
+    grads = None
+    try:
+        if call.as_tensors:
+            grads = _by_rule_on_tensors(node, grad, call, observer)
+        else:
+            grads = node.raw(grad) if node.has_raw else through_tensors(node, grad)
+    finally:
+        observer.ends_node(node, grad, grads)
+    return grads
 
 
 def raise_freed(node: Node) -> None:

@@ -199,7 +199,8 @@ class Operator(_ops.DeclaredOperator):
         """Ask the interpreters, the innermost first, then run the operator; arguments are bound."""
         calls = _local.calls
         stack = calls.interpreters
-        for depth in range(len(stack) - 1, -1, -1):
+        lowest = bool(stack) and stack[0].observes    # the profiler, if there is one, looks on below all others
+        for depth in range(len(stack) - 1, lowest - 1, -1):
             calls.interpreters = stack[:depth]
             try:
                 result = stack[depth].run_operator(self, args, kwargs)
@@ -207,7 +208,7 @@ class Operator(_ops.DeclaredOperator):
                 calls.interpreters = stack
             if result is not NotImplemented:
                 return result
-        return self.enter(args, kwargs)
+        return stack[0].observe_operator(self, args, kwargs) if lowest else self.enter(args, kwargs)
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Autograd, and then the kernel."""

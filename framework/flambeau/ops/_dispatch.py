@@ -61,7 +61,8 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
     calls = _local.calls
     stack = calls.interpreters
     depth = len(stack)
-    while depth:
+    lowest = depth and stack[0].observes              # the profiler, if there is one, looks on below all others
+    while depth > lowest:
         depth -= 1
         interpreter = stack[depth]
         if op in interpreter.declines:
@@ -77,8 +78,12 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
             break
         if result is not NotImplemented:
             return result
-    if stack and op.kind == "composite":
-        return _composed(op, args, out, inplace)
+    run = _composed if op.kind == "composite" and len(stack) > lowest else _enter
+    return stack[0].observe(op, args, out, inplace, run) if lowest else run(op, args, out, inplace)
+
+
+def _enter(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+    """Run `op` itself."""
     if inplace:
         return op.enter_inplace(*args)
     return op.enter(*args) if out is None else op.run_out(out, *args)

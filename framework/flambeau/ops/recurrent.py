@@ -46,7 +46,7 @@ def run_direction(
     else:
         batch_sizes = _checked_sizes(mode, tuple(batch_sizes), input.shape[0])
         _check_layer(mode, input, batch_sizes[0], state, w)
-    if _state.interpreted() and mode != "GRU" and w.w_hr is None:
+    if _state.transformed() and mode != "GRU" and w.w_hr is None:
         # As PyTorch has it: a GRU's state, and so its output, stays in float32.
         input, *lowered = _lowered((input, *state))
         state, w = tuple(lowered), Weights(*_lowered(w))
@@ -57,7 +57,7 @@ def run_direction(
 def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
     """The state after one more `input` (batch, input). Raises: RuntimeError as `run_direction`."""
     _check_layer(mode, input, input.shape[0], state, w)
-    made = None if _state.interpreted() else _as_one_op(mode, input, input.shape[:1], state, w, False)
+    made = None if _state.transformed() else _as_one_op(mode, input, input.shape[:1], state, w, False)
     if made is None:
         return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
     return (made[0], *made[2:])  # the output is the new h
@@ -127,7 +127,7 @@ def _as_one_op(
 def _is_plain(given: Any) -> bool:
     """Whether nothing but autocast is in force for operands like these in this thread."""
     local = _state.local
-    if local.calls.modes or any(x.kind != "autocast" for x in local.calls.interpreters):
+    if local.calls.modes or any(x.kind not in ("autocast", "profiler") for x in local.calls.interpreters):
         return False
     from ._dispatch import overriding_classes
 

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import flambeau as fb
 
+from .. import _state
+from ..autograd._region import record_function
 from ..autograd.tape import RemovableHandle
 
 __all__ = ["Optimizer", "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"]
@@ -61,11 +63,13 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             or self._optimizer_step_post_hooks
             or _global_pre_hooks
             or _global_post_hooks
+            or _state.INTERPRETED
         ):
             return step(self, *args, **kwargs)
         self._in_step = True
         try:
-            return _run_step(step, (self, *args), kwargs)
+            with record_function(f"Optimizer.step#{type(self).__name__}.step"):
+                return _run_step(step, (self, *args), kwargs)
         finally:
             self._in_step = False
 
@@ -240,6 +244,13 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or with `set_to_none=False` fill them with zeros."""
+        if _state.INTERPRETED:
+            with record_function(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
+                self._zero_grad(set_to_none)
+        else:
+            self._zero_grad(set_to_none)
+
+    def _zero_grad(self, set_to_none: bool) -> None:
         if set_to_none:
             for group in self.param_groups:
                 for param in group["params"]:

@@ -54,7 +54,7 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
     Raises: Unfused where plain ops are to compute it, with the reason.
     """
     arrays: Any = [x._a if type(x) in (Tensor, fb.nn.Parameter) else None for x in (query, key, value)]
-    if _state.interpreted():
+    if _state.transformed():
         raise Unfused("a transform, a mode or autocast watches the ops of this call")
     if any(a.__class__ is not ndarray for a in arrays):
         raise Unfused("query, key and value are not all plain tensors on the CPU")

@@ -183,7 +183,7 @@ class Op:
 
     def enter_among_others(self, args: tuple[Any, ...]) -> Any:
         """`enter`; a composition under interpreters is taken apart, so that they see its parts."""
-        return (self.run if self.kind == "composite" and _state.interpreted() else self.enter)(*args)
+        return (self.run if self.kind == "composite" and _state.transformed() else self.enter)(*args)
 
     def run_out(self, out: Any, *args: Any) -> Any:
         """Compute into `out`, which is resized when its shape differs."""

@@ -87,7 +87,7 @@ class CopySlices(Node):
 
     def raw(self, grad: Any) -> Any:
         region, node, through = self.saved
-        if grad.__class__ is not ndarray or not node.has_raw or _state.interpreted():
+        if grad.__class__ is not ndarray or not node.has_raw or _state.transformed():
             return engine.through_tensors(self, grad)
         whole, part = region.in_array(grad)
         with _everything_wanted():

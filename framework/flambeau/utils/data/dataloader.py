@@ -12,6 +12,8 @@ from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
 
 import flambeau as fb
+from flambeau import _state
+from flambeau.autograd._region import record_function
 from flambeau.utils.data._utils import random_states
 from flambeau.utils.data._utils.collate import default_collate, default_convert
 from flambeau.utils.data._utils.fetch import IterableFetcher, MapFetcher
@@ -367,6 +369,8 @@ def _as_context(context: Any, num_workers: int) -> Any:
 class _Iterator:
     """What both iterators share: the pass over the sampler, pinning, and counting what a stream promised."""
 
+    _title = "_BaseDataLoaderIter"  # the name that profiles show, which is PyTorch's
+
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
         self._index_sampler = loader._index_sampler
@@ -442,7 +446,11 @@ class _Iterator:
 
     def __next__(self) -> Any:
         try:
-            batch = self._next_batch()
+            if _state.INTERPRETED:
+                with record_function(f"enumerate(DataLoader)#{self._title}.__next__"):
+                    batch = self._next_batch()
+            else:
+                batch = self._next_batch()
         except StopIteration:
             self._ended = True
             raise
@@ -486,6 +494,8 @@ def _has_gpu() -> bool:
 
 class _LocalIterator(_Iterator):
     """Fetches in this process, one batch at a time."""
+
+    _title = "_SingleProcessDataLoaderIter"
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
@@ -533,6 +543,8 @@ class _WorkerIterator(_Iterator):
 
     Every request has a `place` in the pass. At most ``prefetch_factor * num_workers`` are on their way.
     """
+
+    _title = "_MultiProcessingDataLoaderIter"
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         if not loader.prefetch_factor:

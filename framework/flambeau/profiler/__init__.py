@@ -1,0 +1,39 @@
+"""The profiler: what a program runs, how long, with how much memory, and where; as tables, traces and a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.profiler import KinetoStepTracker as KinetoStepTracker
+from ..autograd.profiler import record_function
+from ..autograd.profiler_util import DeviceType
+from . import itt
+from ._trace_observer import ExecutionTraceObserver
+from .profiler import (
+    ProfilerAction,
+    ProfilerActivity,
+    profile,
+    schedule,
+    supported_activities,
+    tensorboard_trace_handler,
+)
+from .profiler import _ExperimentalConfig as _ExperimentalConfig
+from .profiler import _KinetoProfile as _KinetoProfile
+
+__all__ = [
+    "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "itt", "kineto_available", "profile",
+    "record_function", "schedule", "supported_activities", "tensorboard_trace_handler",
+]  # fmt: skip
+
+
+def kineto_available() -> bool:
+    """True: the features that PyTorch has only with its library Kineto are there."""
+    return True
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_memory_profiler":
+        from importlib import import_module
+
+        return import_module("._memory_profiler", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
