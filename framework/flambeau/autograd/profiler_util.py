@@ -78,7 +78,7 @@ class Interval:
 
 
 class Kernel(NamedTuple):
-    """What ran on a device on behalf of an event; `duration` is in microseconds."""
+    """What ran on a device on behalf of an event: its `name`, the number of the `device`, and `duration` in microseconds."""
 
     name: str
     device: int
