@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from . import _missing
 
-__all__ = ["Call", "call", "function_of", "index", "is_composition", "operator_of", "schema"]
+__all__ = ["Call", "call", "function_of", "index", "is_composition", "name_of", "operator_of", "schema"]
 
 _REDUCTIONS = ("none", "mean", "sum")  # as operators number them
 
@@ -145,6 +145,15 @@ def _find(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool) -> Any
             if sources is not None:
                 return getattr(getattr(ops.aten, name), overload), sources, read
     return None
+
+
+def name_of(op: Any, inplace: bool = False) -> str | None:
+    """The name of the operator that calls of `op` are, whatever their arguments; else that of the public function it works for; or None."""
+    known = index()
+    end = "_" if inplace else ""
+    names = [name for name, _ in _names(op, inplace)]
+    names += [f"{stem.replace('.', '_')}{ending}" for stem in (op.name, op.said) for ending in (end, "")]
+    return next((name for name in names if name in known), None)
 
 
 def _names(op: Any, inplace: bool) -> list[tuple[str, Any]]:

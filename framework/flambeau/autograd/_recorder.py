@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .. import _state, _subclass
+from .. import _aten, _state, _subclass
 from .._arrays import ndarray
 from .._interpreters import Interpreter, pop, push
 from ..tensor import Tensor
@@ -26,9 +26,6 @@ from .tape import Leaf, OutputNode, is_own_file
 FUNCTION, BACKWARD, USER = 0, 1, 7  # scopes, as PyTorch counts them
 _now = time.perf_counter_ns
 _local = _state.local
-
-# ATen's names of ops that have another one here; all others are found by their own.
-_ATEN_NAMES = {"overwrite": "copy_", "choose": "where", "products": "bmm", "cross_entropy": "cross_entropy_loss", "getitem_op": "index"}
 
 
 class Wanted(NamedTuple):
@@ -417,24 +414,14 @@ def name_of(call: Call) -> str:
 @functools.cache
 def aten_name(op: Any, inplace: bool = False) -> str:
     """ATen's name of an op, or ``prims::`` and its own where ATen has none."""
-    from .._ops import _index
-
-    known = _index()
-    own = _ATEN_NAMES.get(op.name, op.name)
-    stems = (own, op.qualified.removeprefix("nn.functional.").replace(".", "_"), op.said.replace(".", "_"))
-    for stem in stems:
-        for name in (f"{stem}_", stem) if inplace else (stem,):
-            if name in known:
-                return f"aten::{name}"
-    return f"prims::{op.name}{'_' if inplace else ''}"
+    name = _aten.name_of(op, inplace)
+    return f"prims::{op.name}{'_' if inplace else ''}" if name is None else f"aten::{name}"
 
 
 @functools.cache
 def _function_name(name: str) -> str:
     """The name of a function that is no op, such as one that makes tensors; names of operators have their namespace already."""
-    from .._ops import _index
-
-    return name if "::" in name else f"{'aten' if name in _index() else 'prims'}::{name}"
+    return name if "::" in name else f"{'aten' if name in _aten.index() else 'prims'}::{name}"
 
 
 # -- operations ----------------------------------------------------------------------------------------------------------
