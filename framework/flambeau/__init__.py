@@ -120,7 +120,8 @@ _HOME = {
     "sym_sum": "_symbolic", "SymInt": "_symbolic", "SymFloat": "_symbolic", "SymBool": "_symbolic", "sym_sqrt": "_symbolic",
     "Event": "_streams", "Stream": "_streams",
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
-    "_register_device_module": "_settings",
+    "_register_device_module": "_settings", "ScriptModule": "_C",
+    "PyTorchFileReader": "_archive_files", "PyTorchFileWriter": "_archive_files",
 }  # fmt: skip
 
 

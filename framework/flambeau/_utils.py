@@ -41,7 +41,10 @@ _REBUILDERS = (
 def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:
     """A tensor over `storage`, whose dtype it takes; offset, size and stride count elements."""
     dtype = getattr(storage, "dtype", fb.get_default_dtype())
-    return fb.empty(0, dtype=dtype).set_(getattr(storage, "_untyped_storage", storage), storage_offset, size, stride)
+    untyped = getattr(storage, "_untyped_storage", storage)
+    if untyped.device.type == "meta":  # there is nothing to look at: the shape is all that such a tensor has
+        return fb.empty_strided(size, stride, dtype=dtype, device="meta")
+    return fb.empty(0, dtype=dtype).set_(untyped, storage_offset, size, stride)
 
 
 def _rebuild_tensor_v2(

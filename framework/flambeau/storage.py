@@ -430,6 +430,11 @@ class TypedStorage:
         d = getattr(cls, "dtype", None) or dtypes.get_default_dtype()
         return TypedStorage._wrap(UntypedStorage._new_shared(size * d.itemsize), d)
 
+    @property
+    def _untyped_storage(self) -> UntypedStorage:
+        """`untyped`, as programs of PyTorch's insides read it."""
+        return self._untyped
+
     def _elements(self) -> Any:
         raw = self._untyped._bytes
         if self._untyped._is_meta:

@@ -806,6 +806,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         return TypedStorage._of(self)
 
+    def _typed_storage(self) -> Any:
+        """`storage`, under the name that warns nobody."""
+        return self.storage()
+
     def storage_type(self) -> Any:
         """The class of storages of this dtype, ``FloatStorage`` and the like."""
         from .storage import storage_class

@@ -198,12 +198,102 @@ for step in range(20):
     print(svi.step(data))
 print(guide.median()["mean"].item())
 """,
+    "accelerate": """
+import tempfile, torch
+from accelerate import Accelerator
+from accelerate.utils import ProfileKwargs, set_seed
+set_seed(0)
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, kwargs_handlers=[ProfileKwargs(activities=["cpu"])])
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
+net, optimizer, loader, schedule = accelerator.prepare(net, optimizer, loader, schedule)
+for _ in range(2):
+    for x, y in loader:
+        with accelerator.accumulate(net):
+            loss = torch.nn.functional.mse_loss(net(x), y)
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+    print(loss.item(), accelerator.gather(loss).item())
+with tempfile.TemporaryDirectory() as folder:
+    accelerator.save_state(folder)
+    before = [p.detach().clone() for p in net.parameters()]
+    with torch.no_grad():
+        [p.zero_() for p in net.parameters()]
+    accelerator.load_state(folder)
+    print(all(torch.equal(p, q) for p, q in zip(net.parameters(), before)) + 0)
+with accelerator.profile() as profile:
+    net(torch.ones(2, 4))
+print(sum(e.name == "aten::linear" for e in profile.events()))
+""",
+    "lightning": """
+import contextlib, io, logging, tempfile, warnings; warnings.simplefilter("ignore")
+import torch, lightning as L
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+class Net(L.LightningModule):
+    def __init__(self, width=8):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.ReLU(), torch.nn.Linear(width, 1))
+    def forward(self, x):
+        return self.net(x)
+    def training_step(self, batch, number):
+        loss = torch.nn.functional.mse_loss(self(batch[0]), batch[1])
+        self.log("loss", loss)
+        return loss
+    def validation_step(self, batch, number):
+        self.log("validation", torch.nn.functional.mse_loss(self(batch[0]), batch[1]))
+    def predict_step(self, batch, number):
+        return self(batch[0])
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1)}
+numbers = []
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), tempfile.TemporaryDirectory() as folder:
+    L.seed_everything(0)
+    x = torch.randn(32, 4)
+    data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+    def loader(shuffle):
+        return torch.utils.data.DataLoader(data, batch_size=8, shuffle=shuffle)
+    quiet = dict(accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False)
+    best = ModelCheckpoint(monitor="validation", dirpath=folder)
+    net = Net()
+    trainer = L.Trainer(max_epochs=2, callbacks=[best, EarlyStopping("validation")], gradient_clip_val=1.0,
+        accumulate_grad_batches=2, profiler="pytorch", **quiet)
+    trainer.fit(net, loader(True), loader(False))
+    numbers += [float(v) for v in trainer.callback_metrics.values()] + [trainer.global_step]
+    trainer = L.Trainer(**quiet)
+    numbers.append(float(torch.cat(trainer.predict(net, loader(False))).sum()))
+    again = Net.load_from_checkpoint(best.best_model_path)
+    numbers.append(float(torch.equal(again.net[0].weight, net.net[0].weight)))
+    trainer = L.Trainer(max_epochs=3, **quiet, enable_checkpointing=False)
+    trainer.fit(net, loader(True), loader(False), ckpt_path=best.best_model_path)
+    numbers += [float(v) for v in trainer.callback_metrics.values()]
+    fabric = L.Fabric(accelerator="cpu")
+    model, optimizer = fabric.setup(net.net, torch.optim.SGD(net.net.parameters(), lr=0.1))
+    fabric.backward(model(x).sum())
+    optimizer.step()
+    fabric.save(folder + "/fabric", {"model": model, "optimizer": optimizer})
+    fabric.load(folder + "/fabric", {"model": model, "optimizer": optimizer})
+    numbers.append(float(model(x).sum()))
+    lazily = L.fabric.utilities.load._lazy_load(folder + "/fabric")
+    lazily = L.fabric.utilities.load._materialize_tensors(lazily)
+    numbers.append(float(lazily["model"]["0.weight"].sum()))
+print(*numbers)
+""",
 }
 
 # Modules that a package imports, without which none of its programs begins.
 IMPORTED = {
     "transformers": ("distributed.tensor", "nn.attention", "library"),
     "pyro": ("multiprocessing",),
+    "lightning": ("profiler",),
 }
 
 

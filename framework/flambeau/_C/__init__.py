@@ -113,6 +113,16 @@ def _dispatch_keys(tensor: Tensor) -> DispatchKeySet:
     return DispatchKeySet(DispatchKey[kind], DispatchKey.ADInplaceOrView, DispatchKey["Autograd" + kind])
 
 
+class ScriptModule:
+    """The compiled half of PyTorch's scripted modules, for `isinstance`; scripts here run as Python and have none.
+
+    Raises: NotImplementedError when one is made.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        raise _missing.not_built("ScriptModule", "use jit.ScriptModule, a module")
+
+
 def _log_api_usage_once(event: str) -> None:
     """Count a use of `event`: nothing is counted."""
 
@@ -177,4 +187,8 @@ def _change_jit_setting(name: str, value: Any) -> Any:
 def __getattr__(name: str) -> Any:
     if name in _jit_settings:
         return functools.partial(_change_jit_setting, name)
+    if name in ("PyTorchFileReader", "PyTorchFileWriter"):
+        from .. import _archive_files
+
+        return getattr(_archive_files, name)
     raise _missing.attribute_error(__name__, name)

@@ -8,6 +8,7 @@ _HOME = {
     "backward": "_api", "grad": "_api", "Function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
     "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode", "inference_mode": "grad_mode",
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "Variable": "variable",
+    "DeviceType": "profiler_util", "_profiler_enabled": "profiler", "_disable_profiler": "profiler", "kineto_available": "profiler",
     "NestedIOFunction": "function", "set_multithreading_enabled": "grad_mode", "GradcheckError": "gradcheck",
 }  # fmt: skip
 _SUBMODULES = (
@@ -19,7 +20,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "__all__":
-        found = sorted({*_HOME, *_SUBMODULES})
+        found = sorted(name for name in {*_HOME, *_SUBMODULES} if name[0] != "_")
     elif name in _HOME:
         found = getattr(import_module(f".{_HOME[name]}", __name__), name)
     elif name in _SUBMODULES:

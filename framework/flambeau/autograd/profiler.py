@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .. import _state
 from ._recorder import Recorder, Wanted
 from ._region import record_function
 from .profiler_util import EventList, FunctionEvent, FunctionEventAvg, MemRecordsAcc
@@ -150,6 +151,24 @@ class profile:  # PyTorch's name
     def self_cpu_time_total(self) -> float:
         """Microseconds that all events took, each counted without those inside."""
         return self.function_events.self_cpu_time_total
+
+
+def _profiler_enabled() -> bool:
+    """Whether a profile of this thread is being recorded."""
+    return _state.observer() is not None
+
+
+def _disable_profiler() -> None:
+    """End the profile that this thread records. Raises: RuntimeError if there is none."""
+    observer = _state.observer()
+    if observer is None:
+        raise RuntimeError("Can't disable profiler when it's not running")
+    observer.stop()
+
+
+def kineto_available() -> bool:
+    """True: the features that PyTorch has only with its library Kineto are there."""
+    return True
 
 
 # -- ranges for other profilers ------------------------------------------------------------------------------------------

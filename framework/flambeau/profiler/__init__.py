@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.profiler import KinetoStepTracker as KinetoStepTracker
-from ..autograd.profiler import record_function
+from ..autograd.profiler import kineto_available, record_function
 from ..autograd.profiler_util import DeviceType
 from . import itt
 from ._trace_observer import ExecutionTraceObserver
@@ -24,11 +24,6 @@ __all__ = [
     "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "itt", "kineto_available", "profile",
     "record_function", "schedule", "supported_activities", "tensorboard_trace_handler",
 ]  # fmt: skip
-
-
-def kineto_available() -> bool:
-    """True: the features that PyTorch has only with its library Kineto are there."""
-    return True
 
 
 def __getattr__(name: str) -> Any:

@@ -99,7 +99,7 @@ def schedule(
     return action
 
 
-def _always(step: int) -> ProfilerAction:
+def _default_schedule_fn(step: int) -> ProfilerAction:
     return ProfilerAction.RECORD
 
 
@@ -302,7 +302,7 @@ class profile(_KinetoProfile):  # PyTorch's name
             with_modules=with_modules, experimental_config=experimental_config, execution_trace_observer=execution_trace_observer,
             acc_events=acc_events, custom_trace_id_callback=custom_trace_id_callback,
         )  # fmt: skip
-        self.schedule = schedule or _always
+        self.schedule = schedule or _default_schedule_fn
         self.record_steps = schedule is not None
         self.on_trace_ready = on_trace_ready
         self.step_num = 0
