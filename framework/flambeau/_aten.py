@@ -83,6 +83,35 @@ def operator_of(op: Any, args: tuple[Any, ...], out: Any = None, inplace: bool =
     return Call(overload, given, kwargs)
 
 
+def call_of(name: str, given: dict[str, Any]) -> Call | None:
+    """The call of the operator `name` with arguments by name, of which those that are None were not given; None if none fits."""
+    from ._ops import ops
+
+    given = {key: value for key, value in given.items() if value is not None}
+    out = given.pop("out", None)
+    kinds = {key: _kind(value, _REQUIRED)[0] for key, value in given.items()}
+    for overload in _in_order(index().get(name, {})):
+        read = schema(name, overload)
+        wanted = [a for a in read.arguments if not a.is_out]
+        known = {a.name for a in wanted}
+        if any(a.is_out for a in read.arguments) != (out is not None) or not given.keys() <= known:
+            continue
+        if not all(_fits(a.type, kinds[a.name]) if a.name in given else a.has_default_value() for a in wanted):
+            continue
+        values = [_as_operators_take(given.get(a.name, a.default_value), a.type) for a in wanted]
+        count = len(read.positional)
+        kwargs = {a.name: v for a, v in zip(read.keyword_only, values[count:], strict=False)}
+        args, kwargs = read.without_defaults(tuple(values[:count]), kwargs)
+        return Call(getattr(getattr(ops.aten, name), overload), args, kwargs if out is None else kwargs | _named_outs(read, out))
+    return None
+
+
+def _in_order(overloads: dict[str, str]) -> list[str]:
+    """Overloads that have a schema: where numbers are taken for tensors theirs comes first, then the one that has no name."""
+    with_schema = [o for o, text in overloads.items() if len(text) > 1]
+    return sorted(with_schema, key=lambda o: (not overloads[o].startswith("#"), o != "default"))
+
+
 def _as_operators_take(value: Any, wanted: Any) -> Any:
     if value.__class__ is str and wanted.kind == "int":
         return _REDUCTIONS.index(value)
@@ -133,10 +162,9 @@ def _find(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool) -> Any
 
     for name, template in _names(op, inplace):
         overloads = index().get(name, {})
-        # Where numbers are taken for tensors their overload comes first, then the one that has no name.
-        for overload in sorted(overloads, key=lambda o: (not overloads[o].startswith("#"), o != "default")):
+        for overload in _in_order(overloads):
             text = overloads[overload]
-            if len(text) < 2 or op.kind == "composite" and op.operator is None and text.startswith("~"):
+            if op.kind == "composite" and op.operator is None and text.startswith("~"):
                 continue
             read = schema(name, overload)
             if any(a.is_out for a in read.arguments) != with_out:

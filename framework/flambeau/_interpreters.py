@@ -24,9 +24,14 @@ class Interpreter:
     declines: Any = frozenset()
     sees_backward = False
     observes = False
+    sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """The result of `op`, NotImplemented, or DECOMPOSE; a call in place has its target in `out` too."""
+        return NotImplemented
+
+    def run_maker(self, call: Any) -> Any:
+        """The result of a call, see `_aten.Call`, that makes a tensor or fills one; or NotImplemented."""
         return NotImplemented
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _state
+from .. import _aten, _state
 from .._interpreters import DECOMPOSE, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
@@ -114,6 +114,49 @@ def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         return result
     check_inplace(op, args[0], result)
     return interpret(OPS["Tensor.overwrite"], (args[0], result), args[0], True)
+
+
+def made(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
+    """The tensor that dispatch modes give for a function that makes or fills one; None if none of them answers.
+
+    Args:
+        name: of the operator.
+        given: its arguments by name; None for those that were not given.
+    """
+    calls = _local.calls
+    stack = calls.interpreters
+    for depth in range(len(stack) - 1, -1, -1):
+        if not stack[depth].sees_makers:
+            continue
+        call = _aten.call_of(name, given)
+        if call is None:
+            return None
+        calls.interpreters = stack[:depth]
+        try:
+            result = stack[depth].run_maker(call)
+        finally:
+            calls.interpreters = stack
+        if result is not NotImplemented:
+            return result.requires_grad_(True) if requires_grad else result
+    return None
+
+
+def is_seen() -> bool:
+    """Whether dispatch modes look at this thread: then all that is computed is ops, whose results are all that rules read."""
+    return any(x.sees_makers for x in _local.calls.interpreters)
+
+
+def made_there(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
+    """`made`, for functions that make tensors on the default device."""
+    if not is_seen():
+        return None
+    place = given["device"]
+    if given.get("out") is None:
+        given["device"] = device(place) if place is not None else _state.default_device() or device("cpu")
+        given["pin_memory"] = bool(given.get("pin_memory"))
+    else:
+        given = {key: value for key, value in given.items() if key not in ("device", "dtype", "layout", "pin_memory")}
+    return made(name, given, requires_grad)
 
 
 def interpret_with(interpreter: Any, op: Op, args: tuple[Any, ...]) -> Any:

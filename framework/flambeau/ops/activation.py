@@ -93,6 +93,7 @@ def leaky_relu(input, slope):
         "weight": lambda grad, input: where(input > 0, 0, grad * input),
     },
     title="PreluKernelBackward0",
+    operator="_prelu_kernel(input, weight)",
 )
 def prelu_kernel(input, weight):
     """`input` where positive, ``weight * input`` elsewhere, `weight` being of a shape that broadcasts."""
@@ -213,7 +214,9 @@ def _gelu_slope(input):
     return ndtr_near(input) + input * (INV_SQRT_TAU * exp(-0.5 * input * input))
 
 
-@elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_slope(input)}, title="GeluBackward0")
+@elementwise(
+    surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_slope(input)}, title="GeluBackward0", operator="gelu(input)",
+)
 def gelu_exact(input):
     """``input`` times the standard normal's cumulative distribution."""
     return input * ndtr(input)
@@ -228,7 +231,10 @@ def _gelu_tanh_slope(input):
     return 0.5 * (1 + t) + input * (0.5 * SQRT_TWO_OVER_PI) * (1 - t * t) * (1 + 0.134145 * input * input)
 
 
-@elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_tanh_slope(input)}, title="GeluBackward0")
+@elementwise(
+    surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_tanh_slope(input)}, title="GeluBackward0",
+    operator="gelu(input, approximate='tanh')",
+)
 def gelu_tanh(input):
     """`gelu` with the normal's cumulative distribution approximated by a tanh."""
     return 0.5 * input * (1 + _gelu_tanh(input))

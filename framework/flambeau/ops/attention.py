@@ -11,7 +11,7 @@ import numpy as np
 from flambeau_kernels.cpu import attention as kernels
 
 from .. import dtypes
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from ._plans import Plan, planned
 from ._spec import composite, describe, primitive, sum_tensor_to
 
@@ -114,8 +114,8 @@ def _weights(query: Tensor, key: Tensor, mask: Any, scale: float, causal: bool) 
     """The whole of ``softmax(scale * query @ key.T + mask)``; a row that sees nothing is zero."""
     scores = (query @ key.transpose(-2, -1)) * scale
     if causal:
-        queries, keys = np.ogrid[: query.shape[-2], : key.shape[-2]]
-        scores = scores.where(wrap(keys <= queries).to(query.device), -math.inf)
+        earlier = query.new_ones((query.shape[-2], key.shape[-2]), dtype=dtypes.bool).tril()
+        scores = scores.where(earlier, -math.inf)
     if mask is not None:
         scores = scores.where(mask, -math.inf) if mask.dtype is dtypes.bool else scores + mask
     if not scores.shape[-1]:
@@ -340,7 +340,7 @@ def _additive(mask: Any, name: str, other: Any, dtype: Any, check_other: bool = 
         warnings.warn(f"Support for mismatched {name} and attn_mask is deprecated. Use same type for both instead.", stacklevel=4)
     if floating:
         return mask
-    return wrap(np.zeros(tuple(mask.shape), dtype.numpy)).where(~mask, -math.inf)
+    return mask.new_zeros(mask.shape, dtype=dtype).where(~mask, -math.inf)
 
 
 def _projected(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Any) -> Any:

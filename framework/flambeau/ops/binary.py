@@ -193,6 +193,7 @@ def floor_divide(input, other):
     scalar_first=True,
     title="DivBackward1",
     partials={"input": lambda: 0, "other": lambda: 0},
+    operator="div(input, other, rounding_mode='floor')",
 )
 def floor_quotient(input, other):
     """`floor_divide` for floating operands, whose derivative is zero almost everywhere."""
@@ -205,6 +206,7 @@ def floor_quotient(input, other):
     scalar_first=True,
     title="DivBackward1",
     partials={"input": lambda: 0, "other": lambda: 0},
+    operator="div(input, other, rounding_mode='trunc')",
 )
 def trunc_quotient(input, other):
     """``trunc(input / other)`` of floating operands."""

@@ -162,7 +162,7 @@ def _check_cross(input, other, dim):
     return input, other, d - max(input.ndim, 1)
 
 
-@primitive(surface=0, tensors=("input", "other"), check=_check_cross)
+@primitive(surface=0, tensors=("input", "other"), check=_check_cross, operator="linalg_cross(input, other, dim)")
 def cross_along(input, other, dim):
     """The vector products of vectors along `dim`, counted from the end."""
 

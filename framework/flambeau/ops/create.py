@@ -21,6 +21,7 @@ from .._warn import warn, warn_once
 from ..devices import device
 from ..dtypes import F4, F8, dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, wrap
+from . import _dispatch
 from ._parameters import input_of
 from ._promote import NUMBERS
 from ._refusal import refusing
@@ -194,6 +195,13 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if INTERPRETED:
+        given = {
+            "size": _sizes(sizes, size), "out": out, "dtype": dtype,
+            "layout": layout, "device": device, "pin_memory": pin_memory, "memory_format": memory_format,
+        }
+        if (made := _dispatch.made_there("empty", given, requires_grad)) is not None:
+            return made
     here = device is None and not PLACED or device.__class__ is str and device == "cpu"
     if here and out is layout is size is names is memory_format is None:
         made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
@@ -225,6 +233,10 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if INTERPRETED:
+        given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
+        if (made := _dispatch.made_there("zeros", given, requires_grad)) is not None:
+            return made
     if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _quickly(np.zeros, sizes, dtype)
         if made is not None:
@@ -251,6 +263,10 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if INTERPRETED:
+        given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
+        if (made := _dispatch.made_there("ones", given, requires_grad)) is not None:
+            return made
     if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _quickly(_ones, sizes, dtype)
         if made is not None:
@@ -269,6 +285,13 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
 
     A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
     """
+    if INTERPRETED:
+        given = {
+            "size": size, "fill_value": fill_value, "out": out,
+            "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
+        }
+        if (made := _dispatch.made_there("full", given, requires_grad)) is not None:
+            return made
     if out is layout is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _filled_quickly(size, fill_value, dtype)
         if made is not None:
@@ -359,6 +382,11 @@ def _like(make: Any) -> Any:
              x1: Any = None) -> Tensor:  # fmt: skip
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
+        if INTERPRETED:
+            given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
+            given["memory_format"] = None if memory_format is _PRESERVE else memory_format
+            if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
+                return seen
         if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted()):
             array = input._a
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
@@ -443,6 +471,11 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         input = input_of("full_like", input, named)
         if fill_value is ...:
             raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
+    if INTERPRETED:
+        given = {"self": input, "fill_value": fill_value, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
+        given["memory_format"] = None if memory_format is _PRESERVE else memory_format
+        if (seen := _dispatch.made("full_like", given, requires_grad)) is not None:
+            return seen
     if (
         memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted())
         and _fits_plainly(fill_value, input._a.dtype if dtype is None else dtype.numpy)
@@ -463,6 +496,11 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
                 return made
         if "size" in options:
             size = (options.pop("size"), *size)
+        if INTERPRETED and make is not None:
+            given = {"self": self, "size": _sizes(size), "dtype": dtype, "layout": options.get("layout"), "device": device}
+            given["pin_memory"] = False
+            if (seen := _dispatch.made(name, given, options.get("requires_grad", False))) is not None:
+                return seen
         return fn(*size, dtype=dtype or self.dtype, device=self.device if device is None else device, **options)
 
     new.__name__ = name
@@ -472,6 +510,10 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
+    if INTERPRETED:
+        given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
+        if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:
+            return seen
     if device is None and not options and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray:
         made = _filled_quickly(size, fill_value, self.dtype if dtype is None else dtype)
         if made is not None:
@@ -489,6 +531,10 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
                   requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory seen with the given size and stride."""
+    if INTERPRETED:
+        given = {"size": size, "stride": stride, "dtype": dtype, "device": device, "pin_memory": pin_memory}
+        if (made := _dispatch.made_there("empty_strided", given, requires_grad)) is not None:
+            return made
     if not isinstance(stride, (tuple, list)):
         raise TypeError(f"empty_strided(): argument 'stride' (position 2) must be tuple of ints, not {type(stride).__name__}")
     shape, steps = _sizes((size,)), tuple(need_int("empty_strided", "stride", s) for s in stride)
@@ -942,6 +988,10 @@ def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """A 0-d tensor of the default dtype holding `s`."""
+    if INTERPRETED:
+        given = {"s": s, "dtype": dtype, "device": device}
+        if (made := _dispatch.made_there("scalar_tensor", given, requires_grad)) is not None:
+            return made
     return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
@@ -983,6 +1033,8 @@ def _written_directly(self: Tensor) -> bool:
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
+    if INTERPRETED and (made := _dispatch.made("fill_", {"self": self, "value": value})) is not None:
+        return made
     a = self._a
     if a.__class__ is ndarray and _fits_plainly(value, a.dtype) and _written_directly(self):
         kernel.refill(a, value)
@@ -1007,6 +1059,8 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
+    if INTERPRETED and (made := _dispatch.made("zero_", {"self": self})) is not None:
+        return made
     if _written_directly(self):
         kernel.refill(self._a, 0)
         bump(self)

@@ -17,9 +17,11 @@ from flambeau_kernels.cpu import random as draws
 from .. import _arrays, dtypes
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
+from . import _dispatch
 from . import activation as act
 from ._spec import FUNCTION, OPS, Op, composite
 from ._spec.writing import cannot_be_cast
+from .create import empty_like
 from .ranges import arange
 
 F = "nn.functional"
@@ -278,10 +280,13 @@ def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
 
 
 def _noise_on_device(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
-    """`_noise` from the generator of a CUDA device, or on meta."""
+    """`_noise` by ops: from the generator of a CUDA device, on meta, or where modes look."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
         raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
-    return input.detach().new_empty(shape).bernoulli_(1 - p)
+    plain = input.detach()
+    # Numbers are drawn in the order of memory, which whole noise has from the input.
+    empty = empty_like(plain) if shape == tuple(input.shape) else plain.new_empty(shape)
+    return empty.bernoulli_(1 - p)
 
 
 def _product(input: Tensor, noise: Any, inplace: bool) -> Tensor:
@@ -294,8 +299,8 @@ def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int,
         return input
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    if input.is_cuda or input.is_meta:
-        noise = _noise_on_device(input, tuple(input.shape) if shape is None else shape, p).mul_(1 / (1 - p))
+    if input.is_cuda or input.is_meta or _dispatch.is_seen():
+        noise = _noise_on_device(input, tuple(input.shape) if shape is None else shape, p).div_(1 - p)
         return input.mul_(noise) if inplace else input * noise
     noise = _noise(input, tuple(input.shape) if shape is None else shape, p)
     kept = cast(np.float32(1) / np.float32(1 - p) if noise.dtype.itemsize < 8 else np.asarray(1 / (1 - p)), noise.dtype)
@@ -313,7 +318,7 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
     whole = tuple(input.shape) if shape is None else shape
-    noise = _noise_on_device(input, whole, p) if input.is_cuda or input.is_meta else wrap(_noise(input, whole, p))
+    noise = _noise_on_device(input, whole, p) if input.is_cuda or input.is_meta or _dispatch.is_seen() else wrap(_noise(input, whole, p))
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
     noise.mul_(scale)

@@ -126,6 +126,7 @@ def _log1p_exp_of_negative(x):
     dtype=only("floating")(common),
     partials={"input": lambda input, other: 1 / (1 + exp(other - input)), "other": lambda input, other: 1 / (1 + exp(input - other))},
     title="LogaddexpBackward0",
+    operator="logaddexp(input, other)",
 )
 def logaddexp_real(input, other):
     """``log(exp(input) + exp(other))``."""

@@ -17,6 +17,7 @@ from .._inference import refuse_saving
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
+from . import _dispatch
 from ._promote import common, only
 from ._spec import composite, constant_along, describe, elementwise, primitive
 
@@ -85,8 +86,10 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
 
 
 @nll.vjp
-def _nll_vjp(grad, input, kept, target, ignore_index, reduction):
-    if input.is_meta:
+def _nll_vjp(grad, input, kept, target, weight, ignore_index, reduction):
+    if _dispatch.is_seen():
+        picked = _picked_by_ops(input, target, weight, ignore_index, reduction)
+    elif input.is_meta:
         picked = input.new_empty(input.shape)
     else:
         on_device = getattr(kept, "picked", None)
@@ -95,6 +98,17 @@ def _nll_vjp(grad, input, kept, target, ignore_index, reduction):
     counts = (target != ignore_index).unsqueeze(1)
     found = (-(grad.unsqueeze(1) if reduction == "none" else grad) * picked).where(counts, 0)
     return constant_along(found, [input]), None, None
+
+
+def _picked_by_ops(input: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str) -> Tensor:
+    """The weight of each element in the loss, shaped like `input`: where modes look, in the place of the kernel's residual."""
+    classes = target.where(target != ignore_index, 0).to(dtypes.int64)
+    weights = input.new_ones(target.shape) if weight is None else weight[classes]
+    weights = weights.where(target != ignore_index, 0)
+    if reduction == "mean":
+        weights = weights / weights.sum()
+    dim = 1 if input.ndim > 1 else 0
+    return input.new_zeros(input.shape).scatter(dim, classes.unsqueeze(dim), weights.unsqueeze(dim))
 
 
 @nll.raw
@@ -551,6 +565,7 @@ def _weighted(loss: Tensor, weight: Any, reduction: str) -> Tensor:
     dtype=floating_common,
     partials={"input": lambda input, target: 2 * (input - target), "target": lambda input, target: 2 * (target - input)},
     title="MseLossBackward0",
+    operator="mse_loss(input, target, 0)",
 )
 def squared_error(input, target):
     """``(input - target) ** 2``."""
@@ -573,7 +588,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _weighted(squared_error.function(input, target), weight, reduction_of(reduction, size_average, reduce))
 
 
-@primitive(surface=0, tensors=("input", "target"))
+@primitive(surface=0, tensors=("input", "target"), operator="mse_loss(input, target)")
 def mean_squared_error(input, target):
     """The mean of ``(input - target) ** 2`` over all elements of two arrays of one shape."""
 
@@ -643,6 +658,7 @@ def _clipped_slope(error, beta):
     },
     title="SmoothL1LossBackward0",
     samples=(0.5, 3.0),
+    operator="smooth_l1_loss(input, target, 0, beta)",
 )
 def smooth_absolute_error(input, target, beta):
     """Quadratic within `beta` of the target, of slope 1 beyond."""
@@ -688,6 +704,7 @@ def _huber_slope(error, delta):
     },
     title="HuberLossBackward0",
     samples=(0.5, 3.0),
+    operator="huber_loss(input, target, 0, delta)",
 )
 def huber_error(input, target, delta):
     """Quadratic within `delta` of the target, of slope `delta` beyond."""
@@ -948,6 +965,7 @@ def binary_cross_entropy_with_logits(
         "target": lambda input, target: -input * sigmoid(-target * input),
     },
     title="SoftMarginLossBackward0",
+    operator="soft_margin_loss(input, target, 0)",
 )
 def soft_margin(input, target):
     """``log(1 + exp(-target * input))``."""

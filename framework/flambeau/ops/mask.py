@@ -58,7 +58,10 @@ def _filled_shape(input, mask, value):
     return broadcast_shapes(masked_fill, (input, mask)), input.dtype
 
 
-@primitive(surface=0, tensors=("input", "mask"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS)
+@primitive(
+    surface=0, tensors=("input", "mask"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS,
+    operator="masked_fill(input, mask, value)",
+)
 def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
 
@@ -123,7 +126,10 @@ def _masked_number_raw(grad, input_shape, mask):
     return (sum_to(made, input_shape), None)
 
 
-@primitive(surface=0, tensors=("input", "mask", "value"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS)
+@primitive(
+    surface=0, tensors=("input", "mask", "value"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS,
+    operator="masked_fill(input, mask, value)",
+)
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""
 

@@ -195,7 +195,7 @@ def _normalize_trailing_raw(
     )
 
 
-@composite(namespace="nn.functional", operator="layer_norm")
+@composite(namespace="nn.functional", operator="layer_norm", whole=True)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Standardize each slice over the last dimensions, then times `weight`, plus `bias`: the shape of `input`.
 
@@ -344,7 +344,7 @@ def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input
     )
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm")
+@composite(surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", whole=True)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """Divide each slice over the last dimensions by its root mean square, then times `weight`.
 
@@ -602,7 +602,8 @@ def _batch_norm(
 
 
 @composite(
-    namespace="nn.functional", operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)",
+    namespace="nn.functional",
+    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)", whole=True,
 )
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
@@ -728,7 +729,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 @composite(
     namespace="nn.functional",
-    operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)",
+    operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)", whole=True,
 )
 def instance_norm(
     input,
@@ -875,7 +876,7 @@ def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_inp
     )
 
 
-@composite(namespace="nn.functional", operator="group_norm")
+@composite(namespace="nn.functional", operator="group_norm", whole=True)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """Standardize each group of channels of each image of ``(N, C, *)``, then times `weight`, plus `bias`.
 

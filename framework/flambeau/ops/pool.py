@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _state, dtypes
 from ..tensor import Tensor, wrap
+from . import _dispatch
 from ._plans import Plan, planned
 from ._spec import CHANNELS, FUNCTION, OUT, composite, describe, primitive
 from .conv import as_ints
@@ -414,7 +415,8 @@ def _window_max_shape(input, windows, keep):
 
 @window_max.vjp
 def _window_max_vjp(grad, input, windows, keep):
-    at = wrap(keep.indices) if keep.indices is not None else window_max_with_indices(input.detach(), windows)[1]
+    kept = None if _dispatch.is_seen() else keep.indices
+    at = wrap(kept) if kept is not None else window_max_with_indices(input.detach(), windows)[1]
     return put_plane(grad, at, input, len(windows))
 
 

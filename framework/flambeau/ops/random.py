@@ -161,6 +161,10 @@ _REAL = frozenset((int, float))
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
+    if INTERPRETED:
+        given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
+        if (made := _dispatch.made("uniform_", given)) is not None:
+            return made
     if from_.__class__ not in _REAL or to.__class__ not in _REAL:
         from_, to = need_number("uniform_", "from", from_), need_number("uniform_", "to", to)
     if from_ == 0 and to == 1 and generator is None and not named and _is_plain(self) and _cpu_kernels().refill(_stream(None), self._a):
@@ -185,6 +189,8 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
+    if INTERPRETED and (made := _dispatch.made("normal_", {"self": self, "mean": mean, "std": std, "generator": generator})) is not None:
+        return made
     if mean.__class__ not in _REAL or std.__class__ not in _REAL:
         mean, std = need_number("normal_", "mean", mean), need_number("normal_", "std", std)
     if mean == 0 and std == 1 and generator is None and _is_plain(self) and _stream(None).refilled(self._a):
@@ -207,6 +213,8 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
         values = {key: need_number(f"{name}_", key, value) for key, value in values.items()}
+        if INTERPRETED and (made := _dispatch.made(f"{name}_", {"self": self, **values, "generator": generator})) is not None:
+            return made
         return fill_in_place(self, name, lambda a: getattr(_kernels(), name)(_stream(generator), a, *values.values()))
 
     fill.__name__, fill.__doc__ = f"{name}_", doc
@@ -215,6 +223,8 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
+    if INTERPRETED and (made := _dispatch.made("exponential_", {"self": self, "lambd": lambd, "generator": generator})) is not None:
+        return made
     if lambd == 1 and generator is None and _is_plain(self) and _cpu_kernels().refill_exponential(_stream(None), self._a):
         bump(self)
         return self
@@ -227,11 +237,15 @@ log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mea
 
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Numbers of trials up to the first success of probability `p`."""
+    if INTERPRETED and (made := _dispatch.made("geometric_", {"self": self, "p": p, "generator": generator})) is not None:
+        return made
     return fill_in_place(self, "geometric", lambda a: _kernels().geometric(_stream(generator), a, p))
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
+    if INTERPRETED and (made := _dispatch.made("bernoulli_", {"self": self, "p": p, "generator": generator})) is not None:
+        return made
     if p.__class__ is float and generator is None and _is_plain(self) and _cpu_kernels().refill_coins(_stream(None), self._a, p):
         bump(self)
         return self
@@ -264,6 +278,8 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
+    if INTERPRETED and (made := _dispatch.made("random_", {"self": self, "from": low, "to": high, "generator": generator})) is not None:
+        return made
     if low is None and high is None:
         return fill_in_place(self, "random", lambda a: _kernels().random_bits(_stream(generator), a))
     low = 0 if low is None else low
@@ -352,6 +368,13 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
+    if INTERPRETED:
+        given = {
+            "size": _sizes(sizes, size), "generator": generator, "out": out,
+            "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
+        }
+        if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
+            return made
     if size is layout is out is names is device is None and not (PLACED or INTERPRETED and interpreted() or pin_memory):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
             whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
@@ -375,6 +398,13 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
     Arguments as for `rand`. Complex numbers have variance 1 in all.
     """
+    if INTERPRETED:
+        given = {
+            "size": _sizes(sizes, size), "generator": generator, "out": out,
+            "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
+        }
+        if (made := _dispatch.made_there("randn", given, requires_grad)) is not None:
+            return made
     if names is not None:
         refuse_names(names)
     if size is layout is out is names is device is None and not (PLACED or INTERPRETED and interpreted() or pin_memory):
@@ -428,6 +458,10 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     high = int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if INTERPRETED:
+        given = {"low": low or None, "high": high, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
+        if (made := _dispatch.made_there("randint", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
+            return made
     d = dtype or (out.dtype if out is not None else dtypes.int64)
     return _make(
         "randint", lambda a: _kernels().randint(_stream(generator), a, low, high),
@@ -461,6 +495,10 @@ _SINGLE = np.empty(0, F4)
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The integers from 0 to ``n - 1`` in random order."""
+    if INTERPRETED:
+        given = {"n": n, "generator": generator, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
+        if (made := _dispatch.made_there("randperm", given, requires_grad)) is not None:
+            return made
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     if isinstance(out, Tensor) and out.is_meta:
@@ -487,9 +525,15 @@ def _uniforms_like(generator: Any, a: ndarray) -> ndarray | None:
 
 def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
     def like(input: Any = ..., *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-             memory_format: Any = devices.preserve_format, generator: Any = None, **named: Any) -> Tensor:  # fmt: skip
+             memory_format: Any = devices.preserve_format, pin_memory: bool = False, generator: Any = None,
+             **named: Any) -> Tensor:  # fmt: skip
         if named or input is ...:
             input = input_of(name, input, named)
+        if INTERPRETED:
+            given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False, "generator": generator}
+            given["memory_format"] = None if memory_format is _PRESERVE else memory_format
+            if (seen := _dispatch.made(name, given, requires_grad)) is not None:
+                return seen
         plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
         if plainly and not (INTERPRETED and interpreted()):
             a = input._a
@@ -513,8 +557,8 @@ rand_like, randn_like = _like_draw("uniform", "rand_like", _uniforms_like), _lik
 
 
 def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
-                 requires_grad: bool = False, memory_format: Any = devices.preserve_format, generator: Any = None,
-                 **named: Any) -> Tensor:  # fmt: skip
+                 requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False,
+                 generator: Any = None, **named: Any) -> Tensor:  # fmt: skip
     """Integers evenly spread over ``[low, high)`` (or ``[0, low)``), shaped like `input`."""
     if named or input is ...:
         input = input_of("randint_like", input, named)
@@ -527,6 +571,11 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     low, high = int(low), int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if INTERPRETED:
+        given = {"self": input, "low": low or None, "high": high, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
+        given |= {"memory_format": None if memory_format is _PRESERVE else memory_format, "generator": generator}
+        if (seen := _dispatch.made("randint_like", given, requires_grad)) is not None:
+            return seen
     plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
     if plainly and not (INTERPRETED and interpreted()):
         a = input._a

@@ -19,11 +19,12 @@ from .._arrays import ndarray
 from .._warn import warn
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
+from . import _dispatch
 from ._refusal import refusing
 from ._spec import need_int, out_of_shape
 from .create import _check_layout, _dtype, _place, made_at
 
-PLACED = _state.PLACED
+INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals())                               # keeps it as it is there
 _FEW = 40                                             # numbers that Python computes sooner than numpy
 _MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
@@ -39,6 +40,11 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     >>> fb.arange(1, 2, 0.5)
     tensor([1.0000, 1.5000])
     """
+    if INTERPRETED:
+        given = {"out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
+        given |= {"end": start} if end is None else {"start": start, "end": end, "step": None if step == 1 and out is None else step}
+        if (made := _dispatch.made_there("arange", given, requires_grad)) is not None:
+            return made
     if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not PLACED:
         made = _counted(start, end, step, dtype)
         if made is not None:
@@ -182,6 +188,10 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`steps` values evenly spaced from `start` to `end`, both included."""
+    if INTERPRETED:
+        given = {"start": start, "end": end, "steps": steps, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
+        if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
+            return made
     if (
         start.__class__ in _REAL and end.__class__ in _REAL and steps.__class__ is int and 1 < steps <= _MOST_KEPT
         and out is None is layout and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or requires_grad)
@@ -358,6 +368,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """An ``(n, m)`` matrix with ones on the diagonal."""
+    if INTERPRETED:
+        given = {"n": n, "m": m, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
+        if (made := _dispatch.made_there("eye", given, requires_grad)) is not None:
+            return made
     n, m = need_int("eye", "n", n), None if m is None else need_int("eye", "m", m)
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")

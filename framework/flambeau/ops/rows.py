@@ -330,7 +330,10 @@ def _check_index_fill(input, dim, index, value):
     return input, d, index, fill_number("index_fill", input, value)
 
 
-@primitive(surface=0, tensors=("input", "index"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",))
+@primitive(
+    surface=0, tensors=("input", "index"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",),
+    operator="index_fill(input, dim, index, value)",
+)
 def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
 
@@ -368,7 +371,8 @@ def _index_fill_vjp(grad, dim, index):
 
 
 @primitive(
-    surface=0, tensors=("input", "index", "value"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",)
+    surface=0, tensors=("input", "index", "value"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",),
+    operator="index_fill(input, dim, index, value)",
 )
 def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""

@@ -239,7 +239,9 @@ def _check_put(input, dim, index, src):
     return input, _check_scatter("scatter", input, dim, index, src), index, src
 
 
-@primitive(surface=0, tensors=("input", "index", "src"), check=_check_put, overlap=(EXACTLY, NEVER))
+@primitive(
+    surface=0, tensors=("input", "index", "src"), check=_check_put, overlap=(EXACTLY, NEVER), operator="scatter(input, dim, index, src)",
+)
 def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
 
@@ -298,7 +300,9 @@ def _check_fill_along(input, dim, index, value):
     return input, _check_along("scatter", input, dim, index), index, value
 
 
-@primitive(surface=0, tensors=("input", "index"), check=_check_fill_along, overlap=(EXACTLY, NEVER))
+@primitive(
+    surface=0, tensors=("input", "index"), check=_check_fill_along, overlap=(EXACTLY, NEVER), operator="scatter(input, dim, index, value)",
+)
 def scatter_value(input, dim, index, value):
     """`input` with `value` stored at the places `index` names along `dim`."""
 

@@ -128,6 +128,7 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
         "end": lambda weight: weight,
         "weight": lambda input, end: end - input,
     },
+    operator="lerp(input, end, weight)",
 )
 def interpolate_between(input, end, weight):
     """`input` where `weight` is 0, `end` where it is 1, and the straight line through both elsewhere."""
@@ -215,6 +216,7 @@ addcdiv.older = (("input", "value", "tensor1", "tensor2"),)
         "min": lambda grad, input, min, max: where((input < min) & (min < max), grad, 0),
         "max": lambda grad, input, min, max: where((input > max) | (max < min), grad, 0),
     },
+    operator="clamp(input, min, max)",
 )  # fmt: skip
 def clamp_both(input, min, max):
     """`input`, not below `min` and not above `max`."""
@@ -227,6 +229,7 @@ def clamp_both(input, min, max):
         "input": lambda grad, input, min: where(input >= min, grad, 0),
         "min": lambda grad, input, min: where(input < min, grad, 0),
     },
+    operator="clamp_min(input, min)",
 )  # fmt: skip
 def clamp_below(input, min):
     """`input`, not below `min`."""
@@ -239,6 +242,7 @@ def clamp_below(input, min):
         "input": lambda grad, input, max: where(input <= max, grad, 0),
         "max": lambda grad, input, max: where(input > max, grad, 0),
     },
+    operator="clamp_max(input, max)",
 )  # fmt: skip
 def clamp_above(input, max):
     """`input`, not above `max`."""
@@ -293,8 +297,10 @@ def clamp_max(input, max):
 clamp_max.in_place(lambda input, max: None if isinstance(max, Tensor) else (clamp_above, (input, max)))
 
 
-@elementwise(surface=0, dtype=like_input, title="NanToNumBackward0",
-             vjp={"input": lambda grad, input: where(isfinite(input), grad, 0)})  # fmt: skip
+@elementwise(
+    surface=0, dtype=like_input, title="NanToNumBackward0",
+             vjp={"input": lambda grad, input: where(isfinite(input), grad, 0)}, operator="nan_to_num(input, nan, posinf, neginf)",
+)  # fmt: skip
 def replace_nonfinite(input, nan, posinf, neginf):
     """`input` with nan and infinities replaced."""
     kept = where(isnan(input), nan, input)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import flambeau as fb
 
-from .. import _arrays
+from .. import _arrays, _state
 from ..tensor import bump
 from ._bucket import Bucket, is_small, ndarray, overlapping, same, state_fits
 from ._rule import on_arrays, on_rows, on_tensors
@@ -120,7 +120,7 @@ class ElementwiseOptimizer(Optimizer):
     def _step_as_before(self, index: int, group: dict[str, Any]) -> bool:
         """Whether the last plan holds and is all buckets, which then are stepped: arrays only, nothing that could be recorded."""
         plan = self.__dict__.get("_plans", {}).get(index)
-        if plan is None or plan.singles:
+        if plan is None or plan.singles or _state.interpreted():
             return False
         params, grads, strided = [], [], fb.strided
         for param in group["params"]:
@@ -179,8 +179,8 @@ class ElementwiseOptimizer(Optimizer):
 
     @staticmethod
     def _one_by_one(group: dict[str, Any]) -> bool:
-        """Whether parameters are stepped one at a time: on request, or because the step is differentiated."""
-        return group.get("foreach") is False or bool(group.get("differentiable"))
+        """Whether parameters are stepped one at a time: on request, or because the step is differentiated or seen by interpreters."""
+        return group.get("foreach") is False or bool(group.get("differentiable")) or _state.interpreted()
 
     def _new_plan(self, group: dict[str, Any], params: list[Any]) -> Plan:
         alike: defaultdict[Any, list[int]] = defaultdict(list)
@@ -230,7 +230,8 @@ class ElementwiseOptimizer(Optimizer):
         tensors = [state[name] for name in names]
         scalars = [state[name] for name in self._scalar_state]
         update = self._update(group, tuple(_value(s) for s in scalars), fresh)
-        if group.get("differentiable") or type(param) not in _PLAIN or type(param._a) is _arrays.MetaArray:
+        seen = _state.interpreted()
+        if seen or group.get("differentiable") or type(param) not in _PLAIN or type(param._a) is _arrays.MetaArray:
             on_tensors(update.formula, param, grad, tensors, update.numbers)
         else:
             numbers = tuple(_number(x) for x in update.numbers)
@@ -283,7 +284,7 @@ class ElementwiseOptimizer(Optimizer):
 def _scalar(value: float) -> Any:
     """A 0-d state tensor on the CPU: float32 unless float64 is the default dtype."""
     double = fb.get_default_dtype() is fb.float64
-    return fb.tensor(value, dtype=fb.float64 if double else fb.float32, device="cpu")
+    return fb.full((), value, dtype=fb.float64 if double else fb.float32, device="cpu")
 
 
 def _value(scalar: Any) -> Any:
@@ -298,6 +299,8 @@ def _store(scalar: Any, value: Any) -> None:
     """Write a new value of the scalar state into its tensor."""
     if isinstance(value, Tensor):
         scalar.copy_(value.reshape(()))
+    elif _state.interpreted():
+        scalar.fill_(float(value))
     else:
         scalar._a[...] = value
         bump(scalar)

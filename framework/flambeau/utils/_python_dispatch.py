@@ -62,13 +62,19 @@ def _overload(name: str, inplace: bool, out: bool) -> OpOverload:
 
 def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """What a mode is given for a call: an operator, its arguments and those by name; None for compositions that are taken apart."""
-    found = _aten.operator_of(op, args, out, inplace)
+    # What a recorded composition saves for backward comes from its parts, which are to be seen then.
+    apart = op.kind == "composite" and not op.whole and _is_recorded(args)
+    found = None if apart else _aten.operator_of(op, args, out, inplace)
     if found is not None:
         return found
     if op.kind == "composite":
         return None, args, {}
     kwargs = {} if out is None or inplace else {"out": out}
     return OpOverload(op, inplace, bool(kwargs)), args, kwargs
+
+
+def _is_recorded(args: tuple[Any, ...]) -> bool:
+    return _state.grad_enabled() and any(isinstance(x, Tensor) and x._n is not None for x in tree_leaves(args))
 
 
 class TorchDispatchMode(Interpreter):
@@ -79,6 +85,7 @@ class TorchDispatchMode(Interpreter):
 
     kind = "dispatch"
     sees_backward = True
+    sees_makers = True
 
     def __init__(self, _dispatch_key: Any = None) -> None:
         pass
@@ -103,8 +110,12 @@ class TorchDispatchMode(Interpreter):
         if op.in_parts is not None and out is None:
             return DECOMPOSE
         func, args, kwargs = seen_as(op, args, out, inplace)
-        if func is None:
-            return NotImplemented
+        return NotImplemented if func is None else self._asked(func, args, kwargs)
+
+    def run_maker(self, call: Any) -> Any:
+        return self._asked(*call)
+
+    def _asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         types = tuple({type(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and type(x) is not Tensor})
         return self.__torch_dispatch__(func, types, args, kwargs)
 

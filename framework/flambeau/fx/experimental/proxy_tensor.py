@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from ... import _aten, _subclass
+from ... import _subclass
 from ..._interpreters import DECOMPOSE
 from ...nn import Module, Parameter
 from ...ops import _dispatch
@@ -76,6 +76,8 @@ class PythonKeyTracer(Tracer):
 
 class _Recorder(TorchDispatchMode):
     """Records ops on tensors that are known, into the graph of `tracer`."""
+
+    sees_makers = False                               # what makes tensors is recorded by its public name
 
     def __init__(self, tracer: PythonKeyTracer) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class _Recorder(TorchDispatchMode):
         if op.in_parts is not None and out is None:
             return DECOMPOSE
         # Ops on captured tensors alone are recorded as well: those may hold other values when the graph runs.
-        if op.kind == "composite" and _aten.operator_of(op, args, out, inplace) is None:
+        if op.kind == "composite" and seen_as(op, args, out, inplace)[0] is None:
             return self._composition(op, args, out, inplace)
         return self._recorded(op, args, out, inplace)
 

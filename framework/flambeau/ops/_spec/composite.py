@@ -108,6 +108,7 @@ def composite(
     numpy_names: bool | None = None,
     overlap: Overlap = None,
     operator: str | None = None,
+    whole: bool = False,
 ) -> Callable[[Any], CompositeOp]:
     """Declare an op made of other ops; the decorated function is its definition.
 
@@ -116,6 +117,8 @@ def composite(
             `nn.functional`, most of which PyTorch has in Python.
         overlap: which operands may share memory with what is written, see `Op`.
         operator: which operator of `torch.ops.aten` it is, see `Op`.
+        whole: whether its rules read its arguments and results alone, so that dispatch modes may see it as one operator also where
+            a history is recorded.
     """
 
     def declare(fn: Any) -> CompositeOp:
@@ -124,7 +127,7 @@ def composite(
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
-        op.operator = operator
+        op.operator, op.whole = operator, whole
         return op
 
     return declare
