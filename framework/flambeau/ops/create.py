@@ -195,7 +195,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {
             "size": _sizes(sizes, size), "out": out, "dtype": dtype,
             "layout": layout, "device": device, "pin_memory": pin_memory, "memory_format": memory_format,
@@ -233,7 +233,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("zeros", given, requires_grad)) is not None:
             return made
@@ -263,7 +263,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("ones", given, requires_grad)) is not None:
             return made
@@ -285,7 +285,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
 
     A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
     """
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {
             "size": size, "fill_value": fill_value, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -382,7 +382,7 @@ def _like(make: Any) -> Any:
              x1: Any = None) -> Tensor:  # fmt: skip
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
-        if INTERPRETED:
+        if INTERPRETED and interpreted():
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
@@ -471,7 +471,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         input = input_of("full_like", input, named)
         if fill_value is ...:
             raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"self": input, "fill_value": fill_value, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given["memory_format"] = None if memory_format is _PRESERVE else memory_format
         if (seen := _dispatch.made("full_like", given, requires_grad)) is not None:
@@ -496,7 +496,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
                 return made
         if "size" in options:
             size = (options.pop("size"), *size)
-        if INTERPRETED and make is not None:
+        if INTERPRETED and interpreted() and make is not None:
             given = {"self": self, "size": _sizes(size), "dtype": dtype, "layout": options.get("layout"), "device": device}
             given["pin_memory"] = False
             if (seen := _dispatch.made(name, given, options.get("requires_grad", False))) is not None:
@@ -510,7 +510,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
         if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:
             return seen
@@ -531,7 +531,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
                   requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory seen with the given size and stride."""
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"size": size, "stride": stride, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("empty_strided", given, requires_grad)) is not None:
             return made
@@ -988,7 +988,7 @@ def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """A 0-d tensor of the default dtype holding `s`."""
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"s": s, "dtype": dtype, "device": device}
         if (made := _dispatch.made_there("scalar_tensor", given, requires_grad)) is not None:
             return made
@@ -1033,7 +1033,7 @@ def _written_directly(self: Tensor) -> bool:
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
-    if INTERPRETED and (made := _dispatch.made("fill_", {"self": self, "value": value})) is not None:
+    if INTERPRETED and interpreted() and (made := _dispatch.made("fill_", {"self": self, "value": value})) is not None:
         return made
     a = self._a
     if a.__class__ is ndarray and _fits_plainly(value, a.dtype) and _written_directly(self):
@@ -1059,7 +1059,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
-    if INTERPRETED and (made := _dispatch.made("zero_", {"self": self})) is not None:
+    if INTERPRETED and interpreted() and (made := _dispatch.made("zero_", {"self": self})) is not None:
         return made
     if _written_directly(self):
         kernel.refill(self._a, 0)

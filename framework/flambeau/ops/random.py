@@ -161,7 +161,7 @@ _REAL = frozenset((int, float))
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
             return made
@@ -189,8 +189,10 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
-    if INTERPRETED and (made := _dispatch.made("normal_", {"self": self, "mean": mean, "std": std, "generator": generator})) is not None:
-        return made
+    if INTERPRETED and interpreted():
+        given = {"self": self, "mean": mean, "std": std, "generator": generator}
+        if (made := _dispatch.made("normal_", given)) is not None:
+            return made
     if mean.__class__ not in _REAL or std.__class__ not in _REAL:
         mean, std = need_number("normal_", "mean", mean), need_number("normal_", "std", std)
     if mean == 0 and std == 1 and generator is None and _is_plain(self) and _stream(None).refilled(self._a):
@@ -213,8 +215,10 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
         values = {key: need_number(f"{name}_", key, value) for key, value in values.items()}
-        if INTERPRETED and (made := _dispatch.made(f"{name}_", {"self": self, **values, "generator": generator})) is not None:
-            return made
+        if INTERPRETED and interpreted():
+            given = {"self": self, **values, "generator": generator}
+            if (made := _dispatch.made(f"{name}_", given)) is not None:
+                return made
         return fill_in_place(self, name, lambda a: getattr(_kernels(), name)(_stream(generator), a, *values.values()))
 
     fill.__name__, fill.__doc__ = f"{name}_", doc
@@ -223,8 +227,10 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
-    if INTERPRETED and (made := _dispatch.made("exponential_", {"self": self, "lambd": lambd, "generator": generator})) is not None:
-        return made
+    if INTERPRETED and interpreted():
+        given = {"self": self, "lambd": lambd, "generator": generator}
+        if (made := _dispatch.made("exponential_", given)) is not None:
+            return made
     if lambd == 1 and generator is None and _is_plain(self) and _cpu_kernels().refill_exponential(_stream(None), self._a):
         bump(self)
         return self
@@ -237,15 +243,19 @@ log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mea
 
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Numbers of trials up to the first success of probability `p`."""
-    if INTERPRETED and (made := _dispatch.made("geometric_", {"self": self, "p": p, "generator": generator})) is not None:
-        return made
+    if INTERPRETED and interpreted():
+        given = {"self": self, "p": p, "generator": generator}
+        if (made := _dispatch.made("geometric_", given)) is not None:
+            return made
     return fill_in_place(self, "geometric", lambda a: _kernels().geometric(_stream(generator), a, p))
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
-    if INTERPRETED and (made := _dispatch.made("bernoulli_", {"self": self, "p": p, "generator": generator})) is not None:
-        return made
+    if INTERPRETED and interpreted():
+        given = {"self": self, "p": p, "generator": generator}
+        if (made := _dispatch.made("bernoulli_", given)) is not None:
+            return made
     if p.__class__ is float and generator is None and _is_plain(self) and _cpu_kernels().refill_coins(_stream(None), self._a, p):
         bump(self)
         return self
@@ -278,8 +288,10 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
-    if INTERPRETED and (made := _dispatch.made("random_", {"self": self, "from": low, "to": high, "generator": generator})) is not None:
-        return made
+    if INTERPRETED and interpreted():
+        given = {"self": self, "from": low, "to": high, "generator": generator}
+        if (made := _dispatch.made("random_", given)) is not None:
+            return made
     if low is None and high is None:
         return fill_in_place(self, "random", lambda a: _kernels().random_bits(_stream(generator), a))
     low = 0 if low is None else low
@@ -368,7 +380,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -398,7 +410,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
     Arguments as for `rand`. Complex numbers have variance 1 in all.
     """
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -458,7 +470,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     high = int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"low": low or None, "high": high, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
         if (made := _dispatch.made_there("randint", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
             return made
@@ -495,7 +507,7 @@ _SINGLE = np.empty(0, F4)
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The integers from 0 to ``n - 1`` in random order."""
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"n": n, "generator": generator, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("randperm", given, requires_grad)) is not None:
             return made
@@ -529,7 +541,7 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
              **named: Any) -> Tensor:  # fmt: skip
         if named or input is ...:
             input = input_of(name, input, named)
-        if INTERPRETED:
+        if INTERPRETED and interpreted():
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False, "generator": generator}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(name, given, requires_grad)) is not None:
@@ -571,7 +583,7 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     low, high = int(low), int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"self": input, "low": low or None, "high": high, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given |= {"memory_format": None if memory_format is _PRESERVE else memory_format, "generator": generator}
         if (seen := _dispatch.made("randint_like", given, requires_grad)) is not None:

@@ -16,6 +16,7 @@ from flambeau_kernels.cpu.twins import twin
 
 from .. import _state, dtypes
 from .._arrays import ndarray
+from .._state import interpreted
 from .._warn import warn
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
@@ -40,7 +41,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     >>> fb.arange(1, 2, 0.5)
     tensor([1.0000, 1.5000])
     """
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         given |= {"end": start} if end is None else {"start": start, "end": end, "step": None if step == 1 and out is None else step}
         if (made := _dispatch.made_there("arange", given, requires_grad)) is not None:
@@ -188,7 +189,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`steps` values evenly spaced from `start` to `end`, both included."""
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"start": start, "end": end, "steps": steps, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
             return made
@@ -368,7 +369,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """An ``(n, m)`` matrix with ones on the diagonal."""
-    if INTERPRETED:
+    if INTERPRETED and interpreted():
         given = {"n": n, "m": m, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("eye", given, requires_grad)) is not None:
             return made
