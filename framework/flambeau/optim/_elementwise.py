@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import flambeau as fb
 
-from .. import _arrays, _state
+from .. import _arrays
+from ..ops._dispatch import is_seen
 from ..tensor import bump
 from ._bucket import Bucket, is_small, ndarray, overlapping, same, state_fits
 from ._rule import on_arrays, on_rows, on_tensors
@@ -120,7 +121,7 @@ class ElementwiseOptimizer(Optimizer):
     def _step_as_before(self, index: int, group: dict[str, Any]) -> bool:
         """Whether the last plan holds and is all buckets, which then are stepped: arrays only, nothing that could be recorded."""
         plan = self.__dict__.get("_plans", {}).get(index)
-        if plan is None or plan.singles or _state.interpreted():
+        if plan is None or plan.singles or is_seen():
             return False
         params, grads, strided = [], [], fb.strided
         for param in group["params"]:
@@ -180,7 +181,7 @@ class ElementwiseOptimizer(Optimizer):
     @staticmethod
     def _one_by_one(group: dict[str, Any]) -> bool:
         """Whether parameters are stepped one at a time: on request, or because the step is differentiated or seen by interpreters."""
-        return group.get("foreach") is False or bool(group.get("differentiable")) or _state.interpreted()
+        return group.get("foreach") is False or bool(group.get("differentiable")) or is_seen()
 
     def _new_plan(self, group: dict[str, Any], params: list[Any]) -> Plan:
         alike: defaultdict[Any, list[int]] = defaultdict(list)
@@ -230,7 +231,7 @@ class ElementwiseOptimizer(Optimizer):
         tensors = [state[name] for name in names]
         scalars = [state[name] for name in self._scalar_state]
         update = self._update(group, tuple(_value(s) for s in scalars), fresh)
-        seen = _state.interpreted()
+        seen = is_seen()
         if seen or group.get("differentiable") or type(param) not in _PLAIN or type(param._a) is _arrays.MetaArray:
             on_tensors(update.formula, param, grad, tensors, update.numbers)
         else:
@@ -299,7 +300,7 @@ def _store(scalar: Any, value: Any) -> None:
     """Write a new value of the scalar state into its tensor."""
     if isinstance(value, Tensor):
         scalar.copy_(value.reshape(()))
-    elif _state.interpreted():
+    elif is_seen():
         scalar.fill_(float(value))
     else:
         scalar._a[...] = value
