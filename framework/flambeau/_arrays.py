@@ -46,6 +46,16 @@ class MetaArray:
         return self.size * self.itemsize
 
 
+class HeldArray(MetaArray):
+    """What a wrapper subclass has for an array: its shape and dtype, and in the place of memory its class and attributes."""
+
+    __slots__ = ("cls", "attributes", "place")
+
+    def __init__(self, shape: Any, dtype: np.dtype, strides: Any, offset: int, cls: type, attributes: dict[str, Any], place: Any) -> None:
+        super().__init__(shape, dtype, strides, offset)
+        self.cls, self.attributes, self.place = cls, attributes, place
+
+
 _meta_dtypes: dict[np.dtype, np.dtype] = {}
 
 

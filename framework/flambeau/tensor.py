@@ -15,7 +15,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from . import _arrays, _inference, _state, _warn, devices, dtypes
-from ._arrays import MetaArray
+from ._arrays import HeldArray, MetaArray
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
 from .devices import CPU, META, Size, device, strided
@@ -72,7 +72,7 @@ class TensorMeta(type):
 
             return legacy_tensor(*args, **kwargs)
         made = cls.__new__(cls, *args, **kwargs)  # pyright: ignore[reportArgumentType, reportCallIssue]  # the arguments rule the other types out
-        if isinstance(made, cls):
+        if issubclass(type(made), cls):  # what only counts as one, such as a marked parameter, was made by its own class
             made.__init__(*args, **kwargs)
         return made
 
@@ -156,6 +156,13 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if require_grad:
             made.requires_grad = True
         return made
+
+    @staticmethod
+    def _make_wrapper_subclass(cls: Any, size: Any, *args: Any, **kwargs: Any) -> Any:  # PyTorch's signature
+        """A `cls` of `size` without memory, whose operations its `__torch_dispatch__` answers; see `_wrappers.make_wrapper_subclass`."""
+        from ._wrappers import make_wrapper_subclass
+
+        return make_wrapper_subclass(cls, size, *args, **kwargs)
 
     def as_subclass(self, cls: Any) -> Any:
         """The same values, memory and history as an instance of `cls`."""
@@ -267,7 +274,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def storage_offset(self) -> int:
         """Where the first element lies in the storage, in elements."""
         a = self._a
-        if type(a) is MetaArray:
+        if isinstance(a, MetaArray):
             return a.offset // a.itemsize
         if type(a) is not ndarray:
             return (a.data.ptr - a.data.mem.ptr) // a.itemsize
@@ -602,6 +609,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
         if type(a) is MetaArray:
             raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        if type(a) is HeldArray:
+            from ._wrappers import item
+
+            return item(self)
         return _plain(a).item()
 
     def tolist(self) -> Any:
@@ -880,6 +891,10 @@ MARKING = MARKED = False                              # kept by `_state.share`
 
 def wrap(array: Any, node: Any = None) -> Tensor:
     """A Tensor over `array`, with history `node`."""
+    if array.__class__ is HeldArray:
+        from ._wrappers import restored
+
+        return restored(array, node)
     made = _new(Tensor)
     made._a = array
     made._n = node
@@ -916,6 +931,8 @@ small.of_class(
 
 def without_history(tensor: Tensor) -> Tensor:
     """A plain Tensor over the same memory that nothing is recorded for."""
+    if tensor._a.__class__ is HeldArray:
+        return wrap(tensor._a)
     made = _new(Tensor)
     made._a, made._n, made._v, made._b = tensor._a, None, tensor._v, None
     return made

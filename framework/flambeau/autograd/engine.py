@@ -17,7 +17,7 @@ from flambeau_kernels import small
 from flambeau_kernels.quiet import hush, unhush
 
 from .. import _state
-from .._arrays import contiguous_strides, is_dense
+from .._arrays import HeldArray, contiguous_strides, is_dense
 from ..dtypes import FLOATING, from_numpy_dtype
 from .tape import Leaf, Node, OutputNode, shown_line
 
@@ -86,7 +86,8 @@ def run_backward(
 
         return in_a_thread(run_backward, roots, keep_graph, create_graph, targets, accumulate)
     as_tensors = create_graph
-    if _state.INTERPRETED and not create_graph and any(x.sees_backward for x in local.calls.interpreters):
+    seen = _state.INTERPRETED and any(x.sees_backward for x in local.calls.interpreters)
+    if not create_graph and (seen or any(grad.__class__ is HeldArray for _, grad in roots)):
         as_tensors = True
         roots = [(node, _wrap(grad)) for node, grad in roots]
     observer = _state.observer() if _state.INTERPRETED else None
@@ -384,7 +385,9 @@ def _copy(grad: Any, like: Any) -> Any:
 
 
 def _laid_out_tensor(grad: Any, like: Any) -> Any:
-    """A copy of the Tensor `grad`, recorded where that is on, laid out as the tensor with the array `like`."""
+    """A copy of the Tensor `grad`, recorded where that is on, laid out as the tensor with the array `like`; of a wrapper itself."""
+    if grad._a.__class__ is HeldArray:
+        return grad
     step = like.itemsize
     strides = like.strides if is_dense(like) else contiguous_strides(like.shape, step)
     made = grad.detach().new_empty_strided(like.shape, tuple(s // step for s in strides))

@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _aten, _state
+from .._arrays import HeldArray
 from .._interpreters import DECOMPOSE, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
-from ..tensor import Tensor, TensorMeta
+from ..tensor import Tensor, TensorMeta, bump, wrap
 from ._spec import OPS, Op, check_inplace
+from ._spec.reduction import wrap_dims
 from ._written import written
 
 _local = _state.local
@@ -78,6 +80,12 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
             break
         if result is not NotImplemented:
             return result
+    for a in args:
+        if a.__class__ not in SINGLE:
+            classes = answering_classes(args if out is None else (*args, out))
+            if classes:
+                return _by_class(classes, op, args, out, inplace)
+            break
     run = _composed if op.kind == "composite" and len(stack) > lowest else _enter
     return stack[0].observe(op, args, out, inplace, run) if lowest else run(op, args, out, inplace)
 
@@ -138,12 +146,17 @@ def made(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
             calls.interpreters = stack
         if result is not NotImplemented:
             return result.requires_grad_(True) if requires_grad else result
-    return None
+    classes = answering_classes(given.values())
+    call = _aten.call_of(name, given) if classes else None
+    if call is None:
+        return None
+    result = ask_classes(classes, *call)
+    return result.requires_grad_(True) if requires_grad else result
 
 
-def is_seen() -> bool:
-    """Whether dispatch modes look at this thread: then all that is computed is ops, whose results are all that rules read."""
-    return any(x.sees_makers for x in _local.calls.interpreters)
+def is_seen(*operands: Any) -> bool:
+    """Whether dispatch modes look at this thread, or one of `operands` is a wrapper: then rules read nothing but results of ops."""
+    return any(x.sees_makers for x in _local.calls.interpreters) or any(getattr(x, "_a", x).__class__ is HeldArray for x in operands)
 
 
 def made_there(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
@@ -157,6 +170,97 @@ def made_there(name: str, given: dict[str, Any], requires_grad: bool = False) ->
     else:
         given = {key: value for key, value in given.items() if key not in ("device", "dtype", "layout", "pin_memory")}
     return made(name, given, requires_grad)
+
+
+# -- __torch_dispatch__ of classes ----------------------------------------------------------------------------------------
+
+
+def answering_classes(args: Any) -> list[type]:
+    """Classes of operands that answer ops by `__torch_dispatch__`, subclasses before the classes they derive from."""
+    found: list[type] = []
+    for a in args:
+        for x in a if isinstance(a, (list, tuple)) else (a,):
+            cls = type(x)
+            if cls in SINGLE or cls in found or not isinstance(cls, TensorMeta) or getattr(cls, "__torch_dispatch__", None) is None:
+                continue
+            at = next((i for i, c in enumerate(found) if issubclass(cls, c)), len(found))
+            found.insert(at, cls)
+    return found
+
+
+def _by_class(classes: list[type], op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+    """The answer of an operand's class to `op`, with its history. Compositions that are recorded, or no operators, are taken apart."""
+    from ..utils._python_dispatch import seen_as
+
+    if op.in_parts is not None and out is None:
+        return op.in_parts(*args)
+    recorded = _state.grad_enabled() and any(isinstance(x, Tensor) and x._n is not None for x in _flat(args))
+    func, given, kwargs = (None, args, {}) if recorded and op.kind == "composite" else seen_as(op, args, out, inplace)
+    if func is None:
+        return _composed(op, args, out, inplace)
+    if recorded and (inplace or out is not None):
+        what = "in place" if inplace else "into an out"
+        raise NotImplementedError(f"{op.said}: storing {what} is not built for recorded operands of {classes[0].__name__}")
+    check = getattr(op, "check", None)
+    if recorded and check is not None and op.kind != "elementwise":
+        args = check(*args) or args
+    result = ask_classes(classes, func, given, kwargs)
+    if inplace:
+        bump(args[0])
+        return args[0]
+    if recorded and out is None:
+        result = _recorded(op, args, result)
+    return result
+
+
+def ask_classes(classes: list[type], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the first of `classes` that answers gives for the operator `func`; nothing is recorded meanwhile.
+
+    Raises: TypeError when all return NotImplemented.
+    """
+    before = _state.set_grad(False)
+    try:
+        for cls in classes:
+            result = cls.__torch_dispatch__(func, tuple(classes), args, kwargs)  # type: ignore[attr-defined]
+            if result is not NotImplemented:
+                return result
+    finally:
+        _state.set_grad(before)
+    names = ", ".join(c.__name__ for c in classes)
+    raise TypeError(
+        f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned NotImplemented: {names}; answer it there, or "
+        "call it with the tensors that are wrapped"
+    )
+
+
+def _flat(args: Any) -> list[Any]:
+    return [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
+
+
+def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """`result` of a class with the history of `op`: nodes as for any other result, whose rules run on Tensors."""
+    several = isinstance(result, (tuple, list))
+    operands = [x for x in _flat(args) if isinstance(x, Tensor)]
+    outs = tuple([_apart(r, operands) for r in (result if several else (result,))])
+    if op.kind == "elementwise":
+        op.record(outs[0], args)
+    elif op.kind == "reduction":
+        op.record(outs[0], args[0], wrap_dims(op.name, args[1], args[0].ndim), bool(args[2]))
+    elif op.kind == "view" and several:
+        for i, made in enumerate(outs):
+            op.part(i).record(made, args)
+    elif op.kind == "view":
+        op.record_view(outs[0], args[0], args[1:])
+    elif op.vjp_rule is not None:
+        op.record(outs, args, several)
+    if not several:
+        return outs[0]
+    return op.named(outs) if getattr(op, "returns", None) else outs
+
+
+def _apart(made: Any, operands: list[Any]) -> Any:
+    """`made`, as another object if it is one of the operands, whose history is theirs."""
+    return wrap(made._a) if any(made is x for x in operands) else made
 
 
 def interpret_with(interpreter: Any, op: Op, args: tuple[Any, ...]) -> Any:

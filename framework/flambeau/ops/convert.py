@@ -401,7 +401,7 @@ def detach_copy(input):
     return input.detach().clone()
 
 
-@composite(surface=FUNCTION, namespace="")
+@composite(surface=FUNCTION, namespace="", whole=True)
 def detach(input):
     """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)

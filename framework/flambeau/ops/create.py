@@ -15,7 +15,7 @@ from flambeau_kernels.cpu import fill as kernel
 from flambeau_kernels.quiet import hush, unhush
 
 from .. import _arrays, _state, devices, dtypes
-from .._arrays import MetaArray, ndarray
+from .._arrays import HeldArray, MetaArray, ndarray
 from .._state import interpreted
 from .._warn import warn, warn_once
 from ..devices import device
@@ -382,7 +382,7 @@ def _like(make: Any) -> Any:
              x1: Any = None) -> Tensor:  # fmt: skip
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
-        if INTERPRETED and interpreted():
+        if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
@@ -471,7 +471,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         input = input_of("full_like", input, named)
         if fill_value is ...:
             raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
         given = {"self": input, "fill_value": fill_value, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given["memory_format"] = None if memory_format is _PRESERVE else memory_format
         if (seen := _dispatch.made("full_like", given, requires_grad)) is not None:
@@ -496,7 +496,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
                 return made
         if "size" in options:
             size = (options.pop("size"), *size)
-        if INTERPRETED and interpreted() and make is not None:
+        if (INTERPRETED and interpreted() or self._a.__class__ is HeldArray) and make is not None:
             given = {"self": self, "size": _sizes(size), "dtype": dtype, "layout": options.get("layout"), "device": device}
             given["pin_memory"] = False
             if (seen := _dispatch.made(name, given, options.get("requires_grad", False))) is not None:
@@ -510,7 +510,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
         if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:
             return seen
@@ -1024,7 +1024,7 @@ def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
     if self._a.__class__ is not ndarray or not self._a.flags.writeable:
         return False
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         return False
     if _state.MARKED and self._v[0].__class__ is not int:
         return False
@@ -1033,8 +1033,10 @@ def _written_directly(self: Tensor) -> bool:
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
-    if INTERPRETED and interpreted() and (made := _dispatch.made("fill_", {"self": self, "value": value})) is not None:
-        return made
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+        made = _dispatch.made("fill_", {"self": self, "value": value})
+        if made is not None:
+            return made
     a = self._a
     if a.__class__ is ndarray and _fits_plainly(value, a.dtype) and _written_directly(self):
         kernel.refill(a, value)
@@ -1059,8 +1061,10 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
-    if INTERPRETED and interpreted() and (made := _dispatch.made("zero_", {"self": self})) is not None:
-        return made
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+        made = _dispatch.made("zero_", {"self": self})
+        if made is not None:
+            return made
     if _written_directly(self):
         kernel.refill(self._a, 0)
         bump(self)

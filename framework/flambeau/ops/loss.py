@@ -87,7 +87,7 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
 
 @nll.vjp
 def _nll_vjp(grad, input, kept, target, weight, ignore_index, reduction):
-    if _dispatch.is_seen():
+    if _dispatch.is_seen(input):
         picked = _picked_by_ops(input, target, weight, ignore_index, reduction)
     elif input.is_meta:
         picked = input.new_empty(input.shape)

@@ -415,7 +415,7 @@ def _window_max_shape(input, windows, keep):
 
 @window_max.vjp
 def _window_max_vjp(grad, input, windows, keep):
-    kept = None if _dispatch.is_seen() else keep.indices
+    kept = None if _dispatch.is_seen(input) else keep.indices
     at = wrap(kept) if kept is not None else window_max_with_indices(input.detach(), windows)[1]
     return put_plane(grad, at, input, len(windows))
 

@@ -11,7 +11,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from .. import _state, devices, dtypes
-from .._arrays import MetaArray, ndarray
+from .._arrays import HeldArray, MetaArray, ndarray
 from .._state import interpreted
 from .._warn import warn
 from ..dtypes import F4, F8
@@ -161,7 +161,7 @@ _REAL = frozenset((int, float))
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
             return made
@@ -189,7 +189,7 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         given = {"self": self, "mean": mean, "std": std, "generator": generator}
         if (made := _dispatch.made("normal_", given)) is not None:
             return made
@@ -215,7 +215,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
         values = {key: need_number(f"{name}_", key, value) for key, value in values.items()}
-        if INTERPRETED and interpreted():
+        if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
             given = {"self": self, **values, "generator": generator}
             if (made := _dispatch.made(f"{name}_", given)) is not None:
                 return made
@@ -227,7 +227,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         given = {"self": self, "lambd": lambd, "generator": generator}
         if (made := _dispatch.made("exponential_", given)) is not None:
             return made
@@ -243,7 +243,7 @@ log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mea
 
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Numbers of trials up to the first success of probability `p`."""
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("geometric_", given)) is not None:
             return made
@@ -252,7 +252,7 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("bernoulli_", given)) is not None:
             return made
@@ -288,7 +288,7 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
         given = {"self": self, "from": low, "to": high, "generator": generator}
         if (made := _dispatch.made("random_", given)) is not None:
             return made
@@ -541,7 +541,7 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
              **named: Any) -> Tensor:  # fmt: skip
         if named or input is ...:
             input = input_of(name, input, named)
-        if INTERPRETED and interpreted():
+        if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False, "generator": generator}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(name, given, requires_grad)) is not None:
@@ -583,7 +583,7 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     low, high = int(low), int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if INTERPRETED and interpreted():
+    if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
         given = {"self": input, "low": low or None, "high": high, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given |= {"memory_format": None if memory_format is _PRESERVE else memory_format, "generator": generator}
         if (seen := _dispatch.made("randint_like", given, requires_grad)) is not None:

@@ -42,7 +42,7 @@ def restrided(a: Any, shape: Any, strides: Any, skip: int = 0) -> Any:
     if a.__class__ is ndarray:
         made = small.restrided(a, shape, strides, skip)
         return _restrided_by_numpy(a, tuple(shape), tuple(strides), skip) if made is None else made
-    if type(a) is MetaArray:
+    if isinstance(a, MetaArray):
         made = MetaArray(tuple(shape), _arrays.plain_dtype(a.dtype), tuple(strides), a.offset + skip)
         made.base = a.base or a
         return made
@@ -207,7 +207,9 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
     if len(size) == 1 and not isinstance(size[0], (int, Tensor, np.integer)):
         size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
-    return view_shape.function(self, size=size) if INTERPRETED and interpreted() else view_shape.of(self, _view(self._a, size), (size,))
+    if INTERPRETED and interpreted() or self._a.__class__ is not ndarray:
+        return view_shape.function(self, size=size)
+    return view_shape.of(self, _view(self._a, size), (size,))
 
 
 Tensor.view = view_method  # type: ignore[attr-defined]

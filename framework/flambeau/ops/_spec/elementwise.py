@@ -23,7 +23,7 @@ from .._promote import NUMBERS, Rule, common
 from .base import EVERYWHERE, OPS, Op
 from .history import check_versions, named_tensors, rebase
 from .overlap import refuse_partly_shared
-from .shapes import broadcast_shapes, common_device, describe, sum_tensor_to, sum_to
+from .shapes import broadcast_shapes, common_device, describe, holds_wrapper, sum_tensor_to, sum_to
 from .writing import (
     OF_ITS_DTYPE,
     cannot_be_cast,
@@ -173,6 +173,8 @@ class ElementwiseOp(Op):
         made = self._run_again(args)
         if made is not None:
             return made
+        if holds_wrapper(args):
+            return self.interpreted(*args)
         given = args
         args, compute, result, shape, place = self.prepare(args)
         arrays = tuple(a._a if isinstance(a, Tensor) else a for a in args)
@@ -324,6 +326,10 @@ class ElementwiseOp(Op):
     stores_what_is_there: Any = None
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+        if target.__class__ is not Tensor and holds_wrapper((target, *args)):
+            from .. import _dispatch
+
+            return _dispatch.interpret(self, (target, *args), target, True)
         check_writable(self, target, self.stores_what_is_there is not None and self.stores_what_is_there(target, args))
         args, compute, result, shape, _ = self.prepare((target, *args))
         if shape != target._a.shape:

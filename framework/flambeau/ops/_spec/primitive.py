@@ -22,7 +22,7 @@ from . import short
 from .base import FUNCTION, Op, Overlap
 from .history import check_versions
 from .memory import LIKE, in_memory_order
-from .shapes import common_device
+from .shapes import common_device, holds_wrapper
 
 _new = object.__new__
 
@@ -267,6 +267,8 @@ class PrimitiveOp(Op):
     def run(self, *args: Any) -> Any:
         plain = self.are_on_cpu(args)
         if not plain:
+            if holds_wrapper(args):
+                return self.interpreted(*args)
             args = self.tensors_of(args)
         if self.check is not None:
             args = self.check(*args) or args

@@ -13,7 +13,7 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import hush, unhush
 
 from ... import _state, dtypes
-from ..._arrays import MetaArray, ndarray
+from ..._arrays import HeldArray, MetaArray, ndarray
 from ..._inference import new_record, refuse_saving, refuse_write
 from ...autograd import engine, tape
 from ...autograd.tape import Node
@@ -163,6 +163,8 @@ class ReductionOp(Op):
         if result.itemsize == 1 and result.category == FLOATING:
             refuse_float8(self.name, result)
         a = input._a
+        if a.__class__ is HeldArray:
+            return self.interpreted(input, dim, keepdim, dtype)
         axes = wrap_dims(self.name, dim, a.ndim)
         if type(a) is MetaArray:
             out: Any = MetaArray(reduced_shape(a.shape, axes, keepdim), result.numpy)

@@ -11,7 +11,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from ... import _state
-from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
+from ..._arrays import HeldArray, MetaArray, contiguous_strides, ndarray, restride
 from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
@@ -117,6 +117,12 @@ class ViewOp(PrimitiveOp):
         elif self.vjp_rule is not None:
             self.record((made,), (source, *rest), False)
 
+    def part(self, index: int) -> _Part:
+        """One of several views as an op of its own."""
+        for i in range(len(self.parts), index + 1):
+            self.parts.append(_Part(self, i))
+        return self.parts[index]
+
     def pieces(self, source: Tensor, arrays: Any, rest: Any) -> tuple[Tensor, ...]:
         """`of` for several views."""
         node = source._n
@@ -144,6 +150,8 @@ class ViewOp(PrimitiveOp):
         return []
 
     def run(self, *args: Any) -> Any:
+        if args[0].__class__ is not Tensor and getattr(args[0], "_a", None).__class__ is HeldArray:
+            return self.interpreted(*args)
         if not isinstance(args[0], Tensor):
             raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(args[0]).__name__}")
         if self.check is not None:
