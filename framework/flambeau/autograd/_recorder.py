@@ -78,7 +78,7 @@ class Block(NamedTuple):
 class Recorder(Interpreter):
     """Records what its thread runs from `start` to `stop`.
 
-    Attributes: `calls` and `blocks` in the order in which they ended; `began` and `ended` in nanoseconds.
+    Attributes: `blocks`, changes of memory in the order in which they were noted; `began` and `ended` in nanoseconds.
     """
 
     kind = "profiler"
@@ -86,7 +86,8 @@ class Recorder(Interpreter):
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.calls: list[Call] = []
+        # The fields of one call after the other: a tuple for each would be one more object that the garbage collector visits.
+        self._fields: list[Any] = []
         self.blocks: list[Block] = []
         self.began = self.ended = 0
         self.thread, self.pid = threading.get_native_id(), os.getpid()
@@ -100,6 +101,12 @@ class Recorder(Interpreter):
         self._module_counts: dict[str, int] = {}
         # Without details a call costs two readings of the clock and a tuple.
         self.observe = self._observe_in_detail if any(wanted) else self._observe
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls, in the order in which they ended."""
+        fields, width = self._fields, len(Call._fields)
+        return [Call(*fields[at : at + width]) for at in range(0, len(fields), width)]
 
     # -- from start to stop
 
@@ -122,7 +129,7 @@ class Recorder(Interpreter):
         self._handles, self._alive = [], {}
         self.pause(True)
         if self._around is not None:
-            self._around.calls += self.calls
+            self._around._fields += self._fields
             self._around.blocks += self.blocks
             push(self._around)
             self._around = None
@@ -140,7 +147,7 @@ class Recorder(Interpreter):
         try:
             result = run(op, args, out, inplace)
         finally:
-            self.calls.append(Call(op, FUNCTION, inplace, began, _now(), _sequence(result)))
+            self._fields += (op, FUNCTION, inplace, began, _now(), _sequence(result), None)
         return result
 
     def _observe_in_detail(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool, run: Any) -> Any:
@@ -156,7 +163,7 @@ class Recorder(Interpreter):
                     self._note_overwritten(args[0], ended)
             if self.wanted.flops and isinstance(result, Tensor):
                 details = details._replace(made=tuple(result.shape))
-            self.calls.append(Call(op, FUNCTION, inplace, began, ended, _sequence(result), details))
+            self._fields += (op, FUNCTION, inplace, began, ended, _sequence(result), details)
         return result
 
     def observe_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -172,7 +179,7 @@ class Recorder(Interpreter):
             ended = _now()
             if self.wanted.memory:
                 self._take(result, "temporary", ended)
-            self.calls.append(Call(_function_name(name), FUNCTION, False, began, ended, _sequence(result), details))
+            self._fields += (_function_name(name), FUNCTION, False, began, ended, _sequence(result), details)
         return result
 
     def begins_node(self, node: Any) -> None:
@@ -199,13 +206,13 @@ class Recorder(Interpreter):
     def _backward_call(self, node: Any, began: int, ended: int, sequence: int, details: Details | None) -> None:
         name = node.name()
         around = details and details._replace(shapes=(), strides=(), types=(), values=())
-        self.calls.append(Call(f"autograd::engine::evaluate_function: {name}", FUNCTION, False, began, ended, sequence, around))
-        self.calls.append(Call(name, BACKWARD, False, began, ended, sequence, details))
+        self._fields += (f"autograd::engine::evaluate_function: {name}", FUNCTION, False, began, ended, sequence, around)
+        self._fields += (name, BACKWARD, False, began, ended, sequence, details)
 
     def region(self, name: str, began: int, args: str | None = None) -> None:
         """The region `name`, which began at that reading of the clock, ends now."""
         details = self._details(() if args is None else (args,)) if any(self.wanted) or args is not None else None
-        self.calls.append(Call(name, USER, False, began, _now(), -1, details))
+        self._fields += (name, USER, False, began, _now(), -1, details)
 
     # -- details
 
@@ -297,15 +304,14 @@ class Recorder(Interpreter):
 
     def events(self) -> EventList:
         """What was recorded, in the order in which it began."""
-        order = sorted(range(len(self.calls)), key=lambda at: (self.calls[at].began, -self.calls[at].ended))
+        calls = sorted(self.calls, key=lambda call: (call.began, -call.ended))
         memory = sorted((b for b in self.blocks if b.size and not b.preexisting), key=lambda b: b.at)
         times, sums = [b.at for b in memory], [0]
         for block in memory:
             sums.append(sums[-1] + block.size)
         inside = [False] * len(memory)
         found = []
-        for number, at in enumerate(order, 1):
-            call = self.calls[at]
+        for number, call in enumerate(calls, 1):
             event = self._event(number, call)
             first, last = bisect.bisect_left(times, call.began), bisect.bisect_right(times, call.ended)
             event.cpu_memory_usage = sums[last] - sums[first]
@@ -362,6 +368,8 @@ def _is_engine(call: Call) -> bool:
 
 def _sequence(result: Any) -> int:
     """The number of the node that recorded a call by its result, or -1."""
+    if result.__class__ is Tensor and result._n is None:
+        return -1
     node = getattr(result, "_n", None)
     if node is None and isinstance(result, tuple) and result:
         node = getattr(result[0], "_n", None)

@@ -239,6 +239,40 @@ class _KinetoProfile:
         """All events, in the order in which they began."""
         return self._started("accessing events").function_events
 
+    def module_table(self) -> str:
+        """Forward times of modules by their path, as text; what PyTorch has not. Raises: ValueError without `with_modules`."""
+        from ._page import by_module, table
+
+        if not (self.with_modules or self.with_stack):
+            raise ValueError("module_table: with_modules=True is needed")
+        return table(by_module(self.events()), "Module")
+
+    def line_table(self) -> str:
+        """Times by the program's lines, with those of their backward, as text; what PyTorch has not.
+
+        Raises: ValueError without `with_stack`.
+        """
+        from ._page import by_line, table
+
+        if not self.with_stack:
+            raise ValueError("line_table: with_stack=True is needed")
+        return table(by_line(self.events()), "Line")
+
+    def export_html(self, path: str, title: str = "Profile") -> None:
+        """Write one page that explains the profile to the file `path`; what PyTorch has not.
+
+        It has advice in sentences, times by name, module and line, a flame graph, a timeline, and memory by category: what was
+        recorded of them. It needs nothing but a browser, and has at most some 700 kB.
+
+        Args:
+            title: the heading of the page.
+        """
+        from ._page import page
+
+        text = page(self._started("exporting a page"), title)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
     def add_metadata(self, key: str, value: str) -> None:
         """Add a text to the trace."""
         self._metadata[key] = value
