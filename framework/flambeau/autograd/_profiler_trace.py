@@ -87,9 +87,9 @@ def _arguments(number: int, call: Call) -> dict[str, Any]:
     if call.sequence >= 0:
         made |= {"Sequence number": call.sequence, "Fwd thread id": int(call.scope == BACKWARD)}
     details = call.details
-    if details is not None and details.types:
-        made |= {"Input Dims": details.shapes, "Input Strides": details.strides}
-        made |= {"Input type": details.types, "Concrete Inputs": details.values}
+    if details is not None and details.given:
+        heads = "Input Dims", "Input Strides", "Input type", "Concrete Inputs"
+        made |= zip(heads, zip(*details.told(), strict=True), strict=True)
     if details is not None and details.stack:
         made["Call stack"] = ";".join(reversed(details.stack))
     if details is not None and details.modules:

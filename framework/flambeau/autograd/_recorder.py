@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from .. import _aten, _state, _subclass
 from .._arrays import ndarray
 from .._interpreters import Interpreter, pop, push
+from ..dtypes import from_numpy_dtype
 from ..tensor import Tensor
 from .profiler_util import MEMORY_EVENT_NAME, EventList, FunctionEvent, _rewrite_name
 from .tape import Leaf, OutputNode, is_own_file
@@ -50,16 +51,25 @@ class Call(NamedTuple):
     details: Details | None = None
 
 
+class Operand(NamedTuple):
+    """What is noted of a tensor; nothing is worked out before somebody asks."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes
+    dtype: Any
+
+
 class Details(NamedTuple):
     """What a call was given, and where in the program it is."""
 
-    shapes: tuple[Any, ...]
-    strides: tuple[Any, ...]
-    types: tuple[str, ...]
-    values: tuple[str, ...]
+    given: tuple[Any, ...]  # as `_noted` tells arguments
     stack: tuple[str, ...]
     modules: tuple[str, ...]
     made: tuple[int, ...] = ()  # the shape of the result, for counts of operations
+
+    def told(self) -> list[tuple[Any, Any, str, str]]:
+        """Shape, strides in elements, type and value of each argument."""
+        return [_told(noted) for noted in self.given]
 
 
 class Block(NamedTuple):
@@ -205,7 +215,7 @@ class Recorder(Interpreter):
 
     def _backward_call(self, node: Any, began: int, ended: int, sequence: int, details: Details | None) -> None:
         name = node.name()
-        around = details and details._replace(shapes=(), strides=(), types=(), values=())
+        around = details and details._replace(given=())
         self._fields += (f"autograd::engine::evaluate_function: {name}", FUNCTION, False, began, ended, sequence, around)
         self._fields += (name, BACKWARD, False, began, ended, sequence, details)
 
@@ -218,13 +228,11 @@ class Recorder(Interpreter):
 
     def _details(self, args: Any) -> Details:
         wanted = self.wanted
-        shapes = strides = types = values = ()
         if wanted.memory:
             for a in args:
                 self._see(a)
-        if wanted.shapes or wanted.flops:
-            shapes, strides, types, values = zip(*map(_described, args), strict=True) if args else ((), (), (), ())
-        return Details(shapes, strides, types, values, _users_stack() if wanted.stack else (), self.modules)
+        given = tuple([_noted(a) for a in args]) if wanted.shapes or wanted.flops else ()
+        return Details(given, _users_stack() if wanted.stack else (), self.modules)
 
     def _see(self, given: Any) -> None:
         if isinstance(given, (list, tuple)):
@@ -338,17 +346,18 @@ class Recorder(Interpreter):
 
     def _event(self, number: int, call: Call) -> FunctionEvent:
         name, details = name_of(call), call.details
+        told = details.told() if details else []
         event = FunctionEvent(
             number, _rewrite_name(name, with_wildcard=True), 1, self.microseconds(call.began), self.microseconds(call.ended),
             overload_name="", trace_name=name, fwd_thread=1 if call.scope == BACKWARD or call.sequence >= 0 and _is_engine(call) else 0,
-            input_shapes=[list(s) for s in details.shapes] if details else [], stack=list(details.stack) if details else [],
+            input_shapes=[list(shape) for shape, _, _, _ in told], stack=list(details.stack) if details else [],
             scope=call.scope, sequence_nr=call.sequence, is_user_annotation=call.scope == USER, flops=0,
-            concrete_inputs=list(details.values) if details else [],
+            concrete_inputs=[value for _, _, _, value in told],
         )  # fmt: skip
         event.result_shape = details.made if details else ()  # type: ignore[attr-defined]
         event.modules = details.modules if details else ()  # type: ignore[attr-defined]
-        event.input_strides = [list(s) for s in details.strides] if details else []  # type: ignore[attr-defined]
-        event.input_types = list(details.types) if details else []  # type: ignore[attr-defined]
+        event.input_strides = [list(strides) for _, strides, _, _ in told]  # type: ignore[attr-defined]
+        event.input_types = [kind for _, _, kind, _ in told]  # type: ignore[attr-defined]
         return event
 
 
@@ -378,16 +387,27 @@ def _sequence(result: Any) -> int:
     return node.parents[0].seq if node.__class__ is OutputNode else node.seq
 
 
-def _described(value: Any) -> tuple[Any, Any, str, str]:
-    """Shape, strides in elements, type and value of an argument; tensors have the first three, numbers the last two."""
-    if isinstance(value, Tensor):
-        return tuple(value.shape), tuple(value.stride()), _TYPES.get(str(value.dtype), str(value.dtype)), ""
-    if value.__class__ is ndarray:
-        step = value.itemsize
-        return value.shape, tuple([s // step for s in value.strides]), _TYPES.get(f"torch.{value.dtype}", str(value.dtype)), ""
-    if isinstance(value, (bool, int, float, complex)):
-        return (), (), "Scalar", str(value)
-    return (), (), "" if value is None else type(value).__name__, "" if value is None else str(value)[:100]
+def _noted(value: Any) -> Any:
+    """What is kept of an argument: an `Operand` of tensors and arrays, numbers themselves, the name of the class of anything else."""
+    array = value._a if isinstance(value, Tensor) else value
+    if array is not value or array.__class__ is ndarray:
+        return Operand(array.shape, array.strides, array.dtype)
+    return value if value is None or value.__class__ in (bool, int, float, complex) else type(value).__name__
+
+
+def _told(noted: Any) -> tuple[Any, Any, str, str]:
+    """Shape, strides in elements, type and value of what `_noted` kept; tensors have the first three, numbers the last two."""
+    if isinstance(noted, Operand):
+        size, kind = noted.dtype.itemsize, str(from_numpy_dtype(noted.dtype))
+        return noted.shape, tuple([step // size for step in noted.strides]), _TYPES.get(kind, kind), ""
+    if noted is None or isinstance(noted, str):
+        return (), (), noted or "", ""
+    return (), (), "Scalar", str(noted)
+
+
+def described(value: Any) -> tuple[Any, Any, str, str]:
+    """Shape, strides in elements, type and value of an argument."""
+    return _told(_noted(value))
 
 
 _TYPES = {

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from .. import _state
-from ..autograd._recorder import FUNCTION, USER, Recorder, Wanted, _described, _sequence, aten_name
+from ..autograd._recorder import FUNCTION, USER, Recorder, Wanted, _sequence, aten_name, described
 from ..tensor import Tensor
 
 __all__ = ["ExecutionTraceObserver"]
@@ -162,7 +162,7 @@ class _Tracer(Recorder):
     def _values(self, args: Any) -> dict[str, list[Any]]:
         values, shapes, types, strides = [], [], [], []
         for a in args:
-            shape, stride, kind, text = _described(a)
+            shape, stride, kind, text = described(a)
             if isinstance(a, Tensor):
                 storage = self._number_of(a._v)
                 values.append([self._number_of(a), storage, a.storage_offset(), a.numel(), a.element_size(), str(a.device)])
