@@ -51,14 +51,6 @@ class Call(NamedTuple):
     details: Details | None = None
 
 
-class Operand(NamedTuple):
-    """What is noted of a tensor; nothing is worked out before somebody asks."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in bytes
-    dtype: Any
-
-
 class Details(NamedTuple):
     """What a call was given, and where in the program it is."""
 
@@ -116,7 +108,8 @@ class Recorder(Interpreter):
     def calls(self) -> list[Call]:
         """The calls, in the order in which they ended."""
         fields, width = self._fields, len(Call._fields)
-        return [Call(*fields[at : at + width]) for at in range(0, len(fields), width)]
+        found = (Call(*fields[at : at + width]) for at in range(0, len(fields), width))
+        return [call if call.details is None else call._replace(details=Details(*call.details)) for call in found]
 
     # -- from start to stop
 
@@ -172,7 +165,7 @@ class Recorder(Interpreter):
                 if inplace:
                     self._note_overwritten(args[0], ended)
             if self.wanted.flops and isinstance(result, Tensor):
-                details = details._replace(made=tuple(result.shape))
+                details = *details[:3], tuple(result.shape)
             self._fields += (op, FUNCTION, inplace, began, ended, _sequence(result), details)
         return result
 
@@ -213,9 +206,9 @@ class Recorder(Interpreter):
         details = self._details((tensor,)) if any(self.wanted) else None
         self._backward_call(node, began, ended, -1, details)
 
-    def _backward_call(self, node: Any, began: int, ended: int, sequence: int, details: Details | None) -> None:
+    def _backward_call(self, node: Any, began: int, ended: int, sequence: int, details: tuple[Any, ...] | None) -> None:
         name = node.name()
-        around = details and details._replace(given=())
+        around = details and ((), *details[1:])
         self._fields += (f"autograd::engine::evaluate_function: {name}", FUNCTION, False, began, ended, sequence, around)
         self._fields += (name, BACKWARD, False, began, ended, sequence, details)
 
@@ -226,13 +219,14 @@ class Recorder(Interpreter):
 
     # -- details
 
-    def _details(self, args: Any) -> Details:
+    def _details(self, args: Any) -> tuple[Any, ...]:
+        """The fields of `Details`; a plain tuple, which the garbage collector need not visit again."""
         wanted = self.wanted
         if wanted.memory:
             for a in args:
                 self._see(a)
         given = tuple([_noted(a) for a in args]) if wanted.shapes or wanted.flops else ()
-        return Details(given, _users_stack() if wanted.stack else (), self.modules)
+        return given, _users_stack() if wanted.stack else (), self.modules, ()
 
     def _see(self, given: Any) -> None:
         if isinstance(given, (list, tuple)):
@@ -388,18 +382,19 @@ def _sequence(result: Any) -> int:
 
 
 def _noted(value: Any) -> Any:
-    """What is kept of an argument: an `Operand` of tensors and arrays, numbers themselves, the name of the class of anything else."""
+    """What is kept of an argument: shape, strides in bytes and dtype of arrays, numbers themselves, of anything else the class's name."""
     array = value._a if isinstance(value, Tensor) else value
     if array is not value or array.__class__ is ndarray:
-        return Operand(array.shape, array.strides, array.dtype)
+        return array.shape, array.strides, array.dtype
     return value if value is None or value.__class__ in (bool, int, float, complex) else type(value).__name__
 
 
 def _told(noted: Any) -> tuple[Any, Any, str, str]:
     """Shape, strides in elements, type and value of what `_noted` kept; tensors have the first three, numbers the last two."""
-    if isinstance(noted, Operand):
-        size, kind = noted.dtype.itemsize, str(from_numpy_dtype(noted.dtype))
-        return noted.shape, tuple([step // size for step in noted.strides]), _TYPES.get(kind, kind), ""
+    if noted.__class__ is tuple:
+        shape, strides, dtype = noted
+        kind = str(from_numpy_dtype(dtype))
+        return shape, tuple([step // dtype.itemsize for step in strides]), _TYPES.get(kind, kind), ""
     if noted is None or isinstance(noted, str):
         return (), (), noted or "", ""
     return (), (), "Scalar", str(noted)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _state
-from ._recorder import Recorder, Wanted
+from ._recorder import Details, Recorder, Wanted
 from ._region import record_function
 from .profiler_util import EventList, FunctionEvent, FunctionEventAvg, MemRecordsAcc
 
@@ -195,7 +195,7 @@ class _Emitting(Recorder):
     def _title(self, name: str, args: Any) -> str:
         if not self.wanted.shapes:
             return name
-        return f"{name}, sizes = {[list(shape) for shape, _, _, _ in self._details(args).told()]}"
+        return f"{name}, sizes = {[list(shape) for shape, _, _, _ in Details(*self._details(args)).told()]}"
 
     def _in_range(self, title: str, run: Any, *args: Any, **kwargs: Any) -> Any:
         self.push_range(title)
