@@ -121,6 +121,8 @@ def test_tables_by_line_count_backward_for_the_line_of_its_forward():
     backward = [e for e in prof.events() if e.name in ("MmBackward0", "MatmulBackward0")]
 
     assert len(backward) == 1
+    assert backward[0].stack[0] == product.name
+    assert product.calls == 2
     assert product.total > backward[0].cpu_time_total
     with pytest.raises(ValueError, match="with_modules=True"):
         profile().module_table()

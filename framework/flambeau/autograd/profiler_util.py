@@ -372,10 +372,10 @@ class EventList(list):
 
     def _set_backward_stacktraces(self) -> None:
         """Give events of backward the stacks of the ops that they are the backward of."""
-        stacks = {e.sequence_nr: e.stack for e in self if e.stack and e.fwd_thread is None and e.sequence_nr >= 0}
+        stacks = {e.sequence_nr: e.stack for e in self if e.stack and not e.fwd_thread and e.sequence_nr >= 0}
         for event in self:
             at: Any = event
-            while at is not None and at.fwd_thread is None:
+            while at is not None and not at.fwd_thread:
                 at = at.cpu_parent
             if at is not None and at.sequence_nr in stacks:
                 event.stack = stacks[at.sequence_nr]
