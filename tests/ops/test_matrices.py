@@ -84,6 +84,54 @@ def test_cholesky_tells_the_order_of_the_minor_that_is_not_positive():
     assert L.cholesky_ex(x).info.item() == 2
 
 
+@pytest.mark.parametrize("n", [4, 40])
+def test_cholesky_of_a_nan_tells_the_order_of_its_minor(n):
+    x = fb.eye(n)
+    x[2, 2] = float("nan")
+
+    with pytest.raises(L.LinAlgError, match="order 3 "):
+        L.cholesky(x)
+    assert L.cholesky_ex(fb.stack([fb.eye(n), x])).info.tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_cholesky_of_large_matrices_reads_one_triangle_and_has_the_bits_of_one_by_one(dtype, upper):
+    x = np.random.default_rng(3).standard_normal((3, 40, 40)).astype(dtype)
+    x = x + (1j * np.tri(40) if dtype in "FD" else 0)
+    a = (x @ x.conj().mT + 40 * np.eye(40)).astype(dtype)
+    half = fb.tensor(np.triu(a) if upper else np.tril(a))
+    made = L.cholesky(half, upper=upper)
+
+    again = made.mH @ made if upper else made @ made.mH
+    np.testing.assert_allclose(again.numpy(), a, rtol=0, atol=2e-4 if dtype in "fF" else 1e-12)
+    assert not (made.tril(-1) if upper else made.triu(1)).any()
+    for one, whole in zip(half, made, strict=True):
+        assert fb.equal(L.cholesky(one, upper=upper), whole)
+        assert fb.equal(L.cholesky(one.mT.contiguous().mT, upper=upper), whole)
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shape", [(2, 40, 40), (2, 50, 33), (2, 33, 50)])
+def test_qr_of_large_matrices_multiplies_back(shape, dtype, mode):
+    x = np.random.default_rng(4).standard_normal(shape).astype(dtype)
+    x = (x + 1j * x[:, ::-1] if dtype in "FD" else x).astype(dtype)
+    (m, n), tolerance = shape[-2:], 5e-5 if dtype in "fF" else 1e-13
+    rows = m if mode == "complete" else min(m, n)
+    q, r = L.qr(fb.tensor(x), mode=mode)
+
+    assert r.shape == (2, rows, n)
+    assert not r.tril(-1).any()
+    if mode == "r":
+        assert q.shape == (0,)
+        assert fb.equal(r, L.qr(fb.tensor(x)).R)
+        return
+    np.testing.assert_allclose((q @ r).numpy(), x, rtol=0, atol=tolerance)
+    np.testing.assert_allclose((q.mH @ q).numpy(), np.broadcast_to(np.eye(rows), (2, rows, rows)), rtol=0, atol=tolerance)
+    assert fb.equal(L.qr(fb.tensor(x[1]), mode=mode).Q, q[1])
+
+
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
 def test_qr_lu_and_svd_multiply_back(shape):
     a = rng.standard_normal((2, *shape)) + 1j * rng.standard_normal((2, *shape))

@@ -168,7 +168,11 @@ def slogdet(a: Any) -> tuple[Any, Any]:
 
 
 def qr(a: Any, mode: Any) -> tuple[Any, Any]:
-    """Q and R, for the modes 'reduced' and 'complete'."""
+    """Q and R, for the modes 'reduced' and 'complete'; for the mode 'r' Q is empty."""
+    if min(a.shape[-2:]) >= LARGE and a.size and a.dtype.char in "fdFD":
+        return _qr_large(a, mode)
+    if mode == "r":
+        return np.zeros(0, a.dtype), np.linalg.qr(a, mode="r")
     raw, reduced, complete = _QR
     if a.ndim != 2 or None in _QR or not a.size or a.dtype.char not in "fdFD":
         return np.linalg.qr(a, mode=mode)
@@ -189,6 +193,31 @@ def qr(a: Any, mode: Any) -> tuple[Any, Any]:
     return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)
 
 
+def _qr_large(a: Any, mode: Any) -> tuple[Any, Any]:
+    """`qr` by LAPACK's blocked routines, in the precision of `a`."""
+    batch, (m, n) = a.shape[:-2], a.shape[-2:]
+    k, columns = (m, m) if mode == "complete" else (min(m, n), min(m, n))
+    factor, orthogonal = routine("geqrf", a), routine("orgqr" if a.dtype.char in "fd" else "ungqr", a)
+    qs, rs = [], []
+    for (x,) in each(a):
+        packed, tau, _, _ = factor(x, lwork=QR_BLOCK * n)
+        r = np.array(packed[:k], order="C")
+        np.putmask(r, _below(k, n), 0)
+        rs.append(r)
+        if mode == "r":
+            continue
+        if columns > n:
+            reflectors = np.zeros((m, columns), a.dtype, order="F")
+            reflectors[:, :n] = packed
+        else:
+            reflectors = packed[:, :columns]
+        qs.append(np.ascontiguousarray(orthogonal(reflectors, tau, lwork=QR_BLOCK * columns, overwrite_a=1)[0]))
+    q = np.zeros(0, a.dtype) if mode == "r" else stacked(qs, batch, (m, columns), a.dtype)
+    return q, stacked(rs, batch, (k, n), a.dtype)
+
+
+QR_BLOCK = 64  # columns of a block of reflectors that LAPACK's workspace has room for
+
 _DOUBLE = {"f": np.float64, "d": np.float64, "F": np.complex128, "D": np.complex128}
 
 
@@ -196,6 +225,9 @@ _DOUBLE = {"f": np.float64, "d": np.float64, "F": np.complex128, "D": np.complex
 def _below(m: int, n: int) -> Any:
     """Where a matrix is below its diagonal."""
     return np.tri(m, n, -1, np.bool_)
+
+
+LARGE = 32  # rows from which a call of LAPACK's own routine is faster than numpy's loop, which copies every matrix twice
 
 
 # -- factorizations ----------------------------------------------------------------------------------------------------------
@@ -239,18 +271,24 @@ def row_order(pivots: Any, rows: int) -> Any:
 
 def cholesky(a: Any, upper: bool) -> tuple[Any, Any]:
     """``(factor, info)``; info is the order of the first leading minor that is not positive, or 0."""
-    made = _tried(_CHOLESKY[upper], a)
-    if made is not None:
-        return made, np.zeros(a.shape[:-2], np.int32)
-    try:
-        return np.linalg.cholesky(a, upper=upper), np.zeros(a.shape[:-2], np.int32)
-    except np.linalg.LinAlgError:
-        factors, infos = [], []
-        for (x,) in each(a):
-            c, info = routine("potrf", a)(x, lower=not upper, clean=1)
-            factors.append(np.triu(c) if upper else np.tril(c))
-            infos.append(info)
-        return stacked(factors, a.shape[:-2], a.shape[-2:], a.dtype), stacked(infos, a.shape[:-2], (), np.int32)
+    made = cholesky_now(a, upper)
+    if made is not None or not a.size:
+        return np.empty_like(a) if made is None else made, np.zeros(a.shape[:-2], np.int32)
+    factors, infos = [], []
+    for (x,) in each(a):
+        c, info = _cholesky_one(x, upper)
+        factors.append(np.triu(c) if upper else np.tril(c))
+        infos.append(info)
+    return stacked(factors, a.shape[:-2], a.shape[-2:], a.dtype), stacked(infos, a.shape[:-2], (), np.int32)
+
+
+def _cholesky_one(x: Any, upper: Any) -> tuple[Any, int]:
+    """`cholesky` of one matrix. LAPACK goes by columns: a matrix is to it its transpose, and has the other triangle."""
+    c, info = routine("potrf", x)(x.T, lower=bool(upper), clean=1)
+    if not info and not cmath.isfinite(c.trace()):       # LAPACK goes on after a nan, which is not positive
+        wrong = np.isnan(c.diagonal())
+        info = int(wrong.argmax()) + 1 if wrong.any() else 0
+    return c.T, info
 
 
 def solve(a: Any, b: Any) -> tuple[Any, Any]:
@@ -407,7 +445,19 @@ def inverse_now(a: Any) -> Any:
 
 
 def cholesky_now(a: Any, upper: Any) -> Any:
-    return _tried(_CHOLESKY[bool(upper)], a)
+    """The factors of positive-definite matrices; None if one is not, or numpy has no loop for that."""
+    n = a.shape[-1]
+    if n < LARGE or not a.size or a.dtype.char not in "fdFD":
+        return _tried(_CHOLESKY[bool(upper)], a)
+    made: Any = None if a.ndim == 2 else np.empty_like(a, order="C", subok=False)
+    for i, (x,) in enumerate(each(a)):
+        c, info = _cholesky_one(x, upper)
+        if info:
+            return None
+        if made is None:
+            return c
+        made.reshape(-1, n, n)[i] = c
+    return made
 
 
 def solve_now(a: Any, b: Any) -> Any:
