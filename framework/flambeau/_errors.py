@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AcceleratorError", "OutOfMemoryError"]
+__all__ = ["AcceleratorError", "OutOfMemoryError", "ShapeDependsOnValues", "ValuesAreMissing"]
 
 
 class OutOfMemoryError(RuntimeError):
@@ -11,3 +11,11 @@ class OutOfMemoryError(RuntimeError):
 
 class AcceleratorError(RuntimeError):
     """A device failed."""
+
+
+class ValuesAreMissing(NotImplementedError):
+    """Values were asked of a tensor that has none, as those of the meta device."""
+
+
+class ShapeDependsOnValues(ValuesAreMissing):
+    """Values that a tensor has not decide the shape of a result."""

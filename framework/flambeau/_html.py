@@ -17,7 +17,7 @@ def tensor_html(tensor: Any) -> str:
     if tensor.requires_grad:
         facts.append("requires grad")
     parts = [f"<b>{type(tensor).__name__}</b> " + " · ".join(map(html.escape, facts))]
-    if not tensor.is_meta and tensor.numel() and not tensor.is_complex():
+    if not tensor._lacks_values and tensor.numel() and not tensor.is_complex():
         parts.append(_numbers(tensor.detach()))
     parts.append(f"<pre>{html.escape(repr(tensor))}</pre>")
     return "<div>" + "<br>".join(parts) + "</div>"

@@ -51,6 +51,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.calls = Calls()
         self.devices: list[Any] = []
+        self.stand_in: Any = None                     # where tensors are made whatever device was asked for
         self.saved_hooks: list[Any] = []
 
 
@@ -161,7 +162,7 @@ def set_inference(mode: bool) -> bool:
 # -- default device ------------------------------------------------------------------------------------------------------
 
 
-_pushed = 0                                           # default devices of threads
+_pushed = 0                                           # default devices and stand-ins of threads
 
 
 def push_default_device(device: Any) -> None:
@@ -172,6 +173,13 @@ def push_default_device(device: Any) -> None:
 def pop_default_device() -> None:
     local.devices.pop()
     _note_devices(-1)
+
+
+def set_stand_in(device: Any) -> Any:
+    """Make all tensors of this thread on `device`, whatever is asked for, until it is None; returns what it was."""
+    before, local.stand_in = local.stand_in, device
+    _note_devices((device is not None) - (before is not None))
+    return before
 
 
 def _note_devices(change: int) -> None:

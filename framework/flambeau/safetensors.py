@@ -303,7 +303,7 @@ def _check_tensor(name: str, tensor: Any) -> None:
             f"save: {name!r} has the layout {tensor.layout}; the format has dense tensors only, use "
             "to_dense()"
         )
-    if tensor.is_meta:
+    if tensor._lacks_values:
         raise NotImplementedError(f"save: {name!r} is on the meta device and has no data")
     if not tensor.is_contiguous():
         raise ValueError(f"save: {name!r} is not contiguous, and the format has no strides; use contiguous()")

@@ -778,7 +778,7 @@ def _ordered_strides(shape: tuple[int, ...], step: int, order: Any) -> tuple[int
 
 def resize(tensor: Tensor, sizes: Any, memory_format: Any = None) -> Tensor:
     """`Tensor.resize_`: elements keep their place in the storage, which grows when it must."""
-    if give_shape(tensor, sizes, memory_format) and not tensor.is_meta:
+    if give_shape(tensor, sizes, memory_format) and not tensor._lacks_values:
         bump(tensor)
     return tensor
 

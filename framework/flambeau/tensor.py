@@ -16,6 +16,7 @@ from flambeau_kernels import small
 
 from . import _arrays, _inference, _state, _warn, devices, dtypes
 from ._arrays import HeldArray, MetaArray
+from ._errors import ValuesAreMissing
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
 from .devices import CPU, META, Size, device, strided
@@ -369,6 +370,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return type(self._a) is MetaArray
 
     @property
+    def _lacks_values(self) -> bool:
+        """Whether there is a shape and a dtype but no memory: on the meta device, or where a fake tensor stands for another."""
+        return type(self._a) is MetaArray
+
+    @property
     def names(self) -> tuple[None, ...]:
         """None for each dimension: names of dimensions are not kept."""
         return (None,) * self._a.ndim
@@ -608,7 +614,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if a.size != 1:
             raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
         if type(a) is MetaArray:
-            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+            raise ValuesAreMissing("Tensor.item() cannot be called on meta tensors")
         if type(a) is HeldArray:
             from ._wrappers import item
 
@@ -618,7 +624,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a plain number for a 0-d tensor."""
         if type(self._a) is MetaArray:
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+            raise ValuesAreMissing("Cannot copy out of meta tensor; no data!")
         return _plain(self._a).tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -1042,7 +1048,7 @@ def _copy_storage(tensor: Tensor, memo: dict[int, Any]) -> Any:
     """Copy the whole storage once per deepcopy, so that tensors that shared memory still do."""
     array = tensor._a
     if type(array) is not ndarray:
-        made = MetaArray(array.shape, _arrays.plain_dtype(array.dtype), array.strides) if tensor.is_meta else array.copy()
+        made = MetaArray(array.shape, _arrays.plain_dtype(array.dtype), array.strides) if tensor._lacks_values else array.copy()
         return made, _inference.new_record()
     memory = storage_buffer(tensor)
     key = ("flambeau storage", id(memory))

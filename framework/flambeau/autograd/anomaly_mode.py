@@ -107,7 +107,7 @@ def _entering(node: Node) -> Any:
 def _checking(node: Node) -> Any:
     def check(grads: Any, outs: Any) -> None:
         for i, g in enumerate(grads):
-            if isinstance(g, Tensor) and (g.is_floating_point() or g.is_complex()) and not g.is_meta and bool((g != g).any()):
+            if isinstance(g, Tensor) and (g.is_floating_point() or g.is_complex()) and not g._lacks_values and bool((g != g).any()):
                 raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
 
     return check

@@ -161,6 +161,10 @@ class BatchedTensor(Tensor):
         return self._value.is_meta
 
     @property
+    def _lacks_values(self) -> bool:
+        return self._value._lacks_values
+
+    @property
     def is_cuda(self) -> bool:
         return self._value.is_cuda
 

@@ -113,7 +113,7 @@ def trunc_normal_(
     inside = (
         math.erf((b - mean) / (std * math.sqrt(2.0))) - math.erf((a - mean) / (std * math.sqrt(2.0)))
     ) / 2.0
-    if tensor.is_meta:
+    if tensor._lacks_values:
         return tensor  # nothing is drawn
     with fb.no_grad():
         if inside >= 0.3:
@@ -186,7 +186,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ValueError(f"dirac_: {out_channels} output channels do not divide into {groups} groups")
     per_group = out_channels // groups
     centre = tuple(k // 2 for k in kernel)
-    if tensor.is_meta:
+    if tensor._lacks_values:
         return tensor  # nothing is written
     with fb.no_grad():
         tensor.zero_()
@@ -322,7 +322,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         raise ValueError(f"sparse_: expected a matrix, got {tensor.dim()} dimension(s)")
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
-    if tensor.is_meta:
+    if tensor._lacks_values:
         return tensor  # nothing is drawn
     with fb.no_grad():
         tensor.normal_(0, std, generator=generator)

@@ -25,7 +25,7 @@ def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
 
 def identity_like(x: Tensor) -> Tensor:
     """Identity matrices of the shape and dtype of `x`."""
-    if x.is_meta:
+    if x._lacks_values:
         return x.detach().new_empty(x.shape)
     return wrap(np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], dtype=x._a.dtype), x.shape).copy())
 

@@ -249,7 +249,7 @@ def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
             f"cov(): expected {label} to have the same numel as there are observations in the input but got "
             f"{weights.numel()} != {x.shape[1]}"
         )
-    if not weights.is_meta and weights.numel() and weights._a.min() < 0:
+    if not weights._lacks_values and weights.numel() and weights._a.min() < 0:
         raise RuntimeError(f"cov(): {label} cannot be negative")
 
 
@@ -276,14 +276,14 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     w = fweights if aweights is None else aweights if fweights is None else fweights * aweights
     w = None if w is None else w.reshape(-1)
     total: Any = x.shape[1] if w is None else w.sum()
-    if w is not None and not w.is_meta and w.numel() and float(total) == 0:
+    if w is not None and not w._lacks_values and w.numel() and float(total) == 0:
         raise RuntimeError("cov(): weights sum to zero, can't be normalized")
     mean = (x if w is None else x * w).sum(1, keepdim=True) / total
     if w is None or not correction or aweights is None:
         free = total - correction
     else:
         free = total - correction * (w * aweights.reshape(-1)).sum() / total
-    if (free.detach().item() if isinstance(free, Tensor) and not free.is_meta else free if not isinstance(free, Tensor) else 1) <= 0:
+    if (free.detach().item() if isinstance(free, Tensor) and not free._lacks_values else free if not isinstance(free, Tensor) else 1) <= 0:
         import warnings
 
         warnings.warn("cov(): degrees of freedom is <= 0. Correction should be less than the number of observations.", stacklevel=3)

@@ -71,7 +71,7 @@ _INTS = frozenset((int,))
 def _check_convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     settings = (stride, padding, dilation, output_padding)
     # Only of ints, because 1 and 1.0 are the same key; and what meta tensors may do, memory may not hold.
-    if not input.is_meta and all(s.__class__ is tuple for s in settings) and _INTS.issuperset(map(type, sum(settings, (groups,)))):
+    if not input._lacks_values and all(s.__class__ is tuple for s in settings) and _INTS.issuperset(map(type, sum(settings, (groups,)))):
         a, w, b = input._a, weight._a, None if bias is None else bias._a
         key = (a.shape, a.dtype, w.shape, w.dtype, None if b is None else (b.shape, b.dtype), settings, transposed, groups)
         settled = _found_right.get(key)
@@ -188,7 +188,7 @@ def _check_extent(
                 f"convolution: Output size is too small: it would have extent {made}, each must be "
                 f"positive\n{describe(**operands)}"
             )
-        check_room("convolution", (input.shape[0], weight.shape[1], *made), input._a.itemsize, input.is_meta)
+        check_room("convolution", (input.shape[0], weight.shape[1], *made), input._a.itemsize, input._lacks_values)
         return
     for n, k, p, d in zip(spatial, kernel, padding, dilation, strict=True):
         if n + 2 * p < d * (k - 1) + 1:
@@ -199,7 +199,7 @@ def _check_extent(
             )
     check_room(
         "convolution", (*input.shape[:2], *(n + 2 * p for n, p in zip(spatial, padding, strict=True))),
-        input._a.itemsize, input.is_meta,
+        input._a.itemsize, input._lacks_values,
     )
 
 

@@ -358,12 +358,12 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
             return _dispatch.dispatch_torch_function(Tensor.copy_, classes, (target, other, non_blocking), {})
     if not isinstance(other, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
-    if other.is_meta is not target.is_meta and _broadcasts(other._a.shape, target._a.shape):
-        if other.is_meta:
+    if other._lacks_values is not target._lacks_values and _broadcasts(other._a.shape, target._a.shape):
+        if other._lacks_values:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         bump(target)
         return target
-    if type(other._a) is not type(target._a) and not target.is_meta:
+    if type(other._a) is not type(target._a) and not target._lacks_values:
         other = to_copy(other, None, target.device, None)
     if _broadcasts(other._a.shape, target._a.shape) is False:
         _raise_uncopied(target, other)

@@ -16,13 +16,14 @@ from flambeau_kernels.cpu.softmax import widen
 
 from .. import _state, dtypes
 from .._arrays import MetaArray
+from .._errors import ShapeDependsOnValues
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, METHOD, OUT, check_room, composite, host_only, primitive, without_derivative
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
     if any(isinstance(t, Tensor) and type(t._a) is MetaArray for t in tensors):
-        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
+        raise ShapeDependsOnValues(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
 # -- distinct elements -------------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None
             )
         if sorter.dtype is not dtypes.int64:
             raise RuntimeError(f"{name}(): sorter must be a tensor of long dtype but got dtype {sorter.dtype}")
-        if sorter.numel() and not sorter.is_meta and (sorter._a.min() < 0 or sorter._a.max() >= sequence.shape[-1]):
+        if sorter.numel() and not sorter._lacks_values and (sorter._a.min() < 0 or sorter._a.max() >= sequence.shape[-1]):
             raise RuntimeError(f"{name}(): sorter index out of range for a sequence of {sequence.shape[-1]}")
 
 
@@ -209,7 +210,7 @@ def _value_tensor(value: Any, like: Tensor) -> Any:
         return value.detach()
     kind = like.dtype if isinstance(value, int) or like.dtype.is_floating_point else dtypes.float32
     made = wrap(np.full((), value, np.float64 if kind.is_floating_point else np.int64))
-    return made.to("meta") if like.is_meta else made
+    return made.to("meta") if like._lacks_values else made
 
 
 @composite(surface=FUNCTION | OUT)

@@ -92,6 +92,8 @@ def made_or_refused(make: Any, shape: tuple[int, ...], d: np.dtype) -> Any:
 
 def _place(place: Any) -> device | None:
     """The device to make a tensor on; None for the CPU."""
+    if PLACED and _state.local.stand_in is not None:
+        return _state.local.stand_in
     if place is None:
         place = _state.default_device()
         if place is None:
@@ -124,7 +126,7 @@ def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False
 
 def made_at(place: Any, shape: tuple[int, ...], d: np.dtype, make: Any, requires_grad: bool = False, out: Any = None) -> Tensor:
     """A leaf over the array ``make()`` of `shape` and dtype `d`, on `place`, or where `out` is; on meta nothing is made."""
-    if place is None and out is not None and out.is_meta or place is not None and place.type == "meta":
+    if place is None and out is not None and out._lacks_values or place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
         return made.requires_grad_(True) if requires_grad else made
     return finish(make(), requires_grad, place)
@@ -212,7 +214,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         refuse_names(names)
     if out is not None:
         out_of_shape("empty", out, _sizes(sizes, size), dtype, device)
-        if _state.FILL_EMPTY and not out.is_meta:
+        if _state.FILL_EMPTY and not out._lacks_values:
             kernel.fill_unset(out._a)
         return out
     if memory_format is devices.preserve_format:
@@ -1055,7 +1057,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     for d, (n, step) in enumerate(zip(self._a.shape, self._a.strides, strict=True)):
         if step == 0 and n > 1:
             once = once.narrow(d, 0, 1)
-    once.copy_(wrap(MetaArray((), kind)) if self.is_meta else wrap(np.full((), _as(value, kind), kind)))
+    once.copy_(wrap(MetaArray((), kind)) if self._lacks_values else wrap(np.full((), _as(value, kind), kind)))
     return self
 
 

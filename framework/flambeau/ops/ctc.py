@@ -65,7 +65,7 @@ def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
     if isinstance(given, Tensor):
         if given.dtype.category != dtypes.INTEGER:
             raise RuntimeError(f"ctc_loss: {name} must be integral, got {given.dtype}")
-        if given.is_meta:
+        if given._lacks_values:
             return np.zeros(given.numel(), np.int64)
         made = given._a.reshape(-1).astype(np.int64)
     else:
@@ -85,7 +85,7 @@ def _whole(name: str, n: Any) -> int:
 
 def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
     """Targets as ``(N, S)``. Raises: RuntimeError where the lengths do not fit."""
-    if targets.is_meta:
+    if targets._lacks_values:
         return np.zeros((lengths.size, 0), np.int64)
     a = targets._a.astype(np.int64)
     most = int(lengths.max()) if lengths.size else 0
@@ -147,7 +147,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
         loss = loss.where(loss != np.inf, 0)
     if single:
         loss = loss.squeeze(0)
-    if reduction == "mean" and loss.is_meta:
+    if reduction == "mean" and loss._lacks_values:
         return loss.mean()
     if reduction == "mean":
         counts = np.maximum(lengths, 1).astype(loss._a.dtype)

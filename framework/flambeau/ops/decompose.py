@@ -70,7 +70,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     """
     check_square("linalg.cholesky", input)
     made = cholesky_of(input, bool(upper))
-    if check_errors and not input.is_meta:
+    if check_errors and not input._lacks_values:
         raise_singular("linalg.cholesky_ex", made[1]._a, NOT_POSITIVE)
     return CholeskyInfo(made)
 
@@ -78,7 +78,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
 def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     check_square(name, input)
     made, info = cholesky_of(input, bool(upper))
-    if not input.is_meta:
+    if not input._lacks_values:
         raise_singular(name, info._a, NOT_POSITIVE)
     return made
 

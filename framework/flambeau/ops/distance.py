@@ -266,7 +266,7 @@ def pdist(input, p=2):
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"pdist only supports floating-point dtypes, got {input.dtype}")
     p = _order("pdist", p)
-    if input.is_meta:
+    if input._lacks_values:
         n = input.shape[0]
         first = second = input.detach().new_empty((n * (n - 1) // 2,), dtype=dtypes.int64)
     else:

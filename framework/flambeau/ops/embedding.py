@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
 from .._arrays import ndarray
+from .._errors import ShapeDependsOnValues
 from ..tensor import Tensor, bump, wrap
 from ._spec import FUNCTION, OPS, composite, describe, host_only, need_int, primitive
 from .index import recorded
@@ -108,7 +109,7 @@ def _bags_of_rows_shape(weight, indices, starts, scale_grad_by_freq):
 
 @bags_of_rows.vjp
 def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
-    if starts.is_meta:
+    if starts._lacks_values:
         bags = starts.new_empty(indices.shape)
     else:
         bags = wrap(np.repeat(np.arange(grad.shape[0]), np.diff(starts._a)))
@@ -315,7 +316,7 @@ def embedding_bag(
     if mode == "max" and sparse:
         raise ValueError("embedding_bag: max mode does not support sparse weights")
     _check_sparse("embedding_bag", sparse, weight)
-    if (weight.is_meta or input.is_meta) and (input.ndim == 2 or input.ndim == 1 and offsets is not None and offsets.ndim == 1):
+    if (weight._lacks_values or input._lacks_values) and (input.ndim == 2 or input.ndim == 1 and offsets is not None and offsets.ndim == 1):
         bags = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
         return bags_of_rows.function(weight, input.reshape(-1), input.new_empty((bags + 1,)), scale_grad_by_freq)
     indices, starts = _bags(input, offsets, include_last_offset)
@@ -470,10 +471,10 @@ def one_hot(tensor, num_classes=-1):
             num_classes = int(tensor.max().item()) + 1
         return tensor.new_zeros((*tensor.shape, num_classes)).scatter(-1, tensor.unsqueeze(-1), 1)
     classes = tensor._a
-    if tensor.is_meta and num_classes > 0:
+    if tensor._lacks_values and num_classes > 0:
         return tensor.new_empty((*tensor.shape, num_classes))
-    if tensor.is_meta:
-        raise RuntimeError("one_hot: the values of the classes decide the shape, and a meta tensor has none; give num_classes")
+    if tensor._lacks_values:
+        raise ShapeDependsOnValues("one_hot: the values of the classes decide the shape, and a meta tensor has none; give num_classes")
     if not tensor.numel():
         if num_classes <= 0:
             raise RuntimeError(f"one_hot: Can not infer total number of classes from empty tensor; give num_classes > 0, got {num_classes}")

@@ -242,7 +242,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         eps: has no effect.
     Source: Jang, Gu and Poole 2016, "Categorical Reparameterization with Gumbel-Softmax".
     """
-    if logits.is_cuda or logits.is_meta:
+    if logits.is_cuda or logits._lacks_values:
         gumbel = -logits.detach().new_empty(logits.shape).exponential_().log()
     else:
         noise = np.empty(tuple(logits.shape), logits.dtype.numpy)
@@ -299,7 +299,7 @@ def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int,
         return input
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    if input.is_cuda or input.is_meta or _dispatch.is_seen():
+    if input.is_cuda or input._lacks_values or _dispatch.is_seen():
         noise = _noise_on_device(input, tuple(input.shape) if shape is None else shape, p).div_(1 - p)
         return input.mul_(noise) if inplace else input * noise
     noise = _noise(input, tuple(input.shape) if shape is None else shape, p)
@@ -318,7 +318,7 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
     whole = tuple(input.shape) if shape is None else shape
-    noise = _noise_on_device(input, whole, p) if input.is_cuda or input.is_meta or _dispatch.is_seen() else wrap(_noise(input, whole, p))
+    noise = _noise_on_device(input, whole, p) if input.is_cuda or input._lacks_values or _dispatch.is_seen() else wrap(_noise(input, whole, p))
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
     noise.mul_(scale)
@@ -487,7 +487,7 @@ def _slopes(input: Tensor, lower: float, upper: float, training: bool) -> Any:
     """What `rrelu` multiplies by: 1 where `input` is positive, elsewhere a slope, which training draws."""
     if not training:
         return None
-    if input.is_meta:
+    if input._lacks_values:
         return input.detach().new_empty(input.shape)
     a = input._a
     flat = np.ones(a.size, a.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from .. import dtypes
+from .._errors import ShapeDependsOnValues
 from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, METHOD, NEVER, OUT, arrays_of, check_room, composite, host_only, need_int
@@ -133,14 +134,16 @@ def _check_repeats(repeats: Tensor) -> None:
         raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; give torch.int64 or int32')
     if repeats.ndim > 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {tuple(repeats.shape)}")
-    if repeats.numel() and not repeats.is_meta and repeats._a.min() < 0:
+    if repeats.numel() and not repeats._lacks_values and repeats._a.min() < 0:
         raise RuntimeError("repeat_interleave: repeats can not be negative")
 
 
 def _needs_total(output_size: Any) -> int:
     """The size of the result where nobody can add the repeats up. Raises: RuntimeError without one."""
     if output_size is None:
-        raise RuntimeError("repeat_interleave: the values of repeats decide the shape, and a meta tensor has none; give output_size")
+        raise ShapeDependsOnValues(
+            "repeat_interleave: the values of repeats decide the shape, and a meta tensor has none; give output_size"
+        )
     return output_size
 
 
@@ -168,7 +171,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
             raise TypeError(f"repeat_interleave(): argument 'repeats' must be Tensor, not {type(counts).__name__}")
         host_only("repeat_interleave", counts)
         _check_repeats(counts)
-        if counts.is_meta:
+        if counts._lacks_values:
             return counts.new_empty((_needs_total(output_size),))
         found = np.repeat(np.arange(counts.numel(), dtype=counts._a.dtype), counts._a.reshape(-1))
         _check_total(found.size, output_size)
@@ -184,14 +187,14 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
                 f"repeat_interleave: repeats must have the same size as input along dim, but got repeats.size(0) = {repeats.numel()} "
                 f"and input.size({d}) = {n}"
             )
-        if repeats.is_meta:
+        if repeats._lacks_values:
             return x.index_select(d, repeats.new_empty((_needs_total(output_size),)))
         counts = repeats._a.reshape(-1)
     else:
         if repeats < 0:
             raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
         counts = np.array([repeats])
-        if x.is_meta:
+        if x._lacks_values:
             _check_total(n * repeats, output_size)
             return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
     if counts.size == 1:

@@ -126,7 +126,8 @@ def _meta_basic(a: MetaArray, key: Any) -> MetaArray:
     except IndexError as error:
         raise IndexError(_explain(error, a.shape, key)) from None
     if shown.size and shown.ndim:
-        return restrided(a, shown.shape, shown.strides, address(shown) - address(stand_in))
+        made = restrided(a, shown.shape, shown.strides, address(shown) - address(stand_in))
+        return _with_steps(made, a, key) if None in key else made
     shape, strides, skip, d = [], [], 0, 0            # numpy forgets where an empty array begins
     for k in key:
         if k is None:
@@ -489,7 +490,7 @@ _recorded_put = partial(Op.run_inplace, index_put)
 
 def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = False) -> Tensor:
     """`index_put_`: straight into memory where nothing is recorded."""
-    if not isinstance(target, Tensor) or not isinstance(values, Tensor) or needs_history(target, values) or target.is_meta:
+    if not isinstance(target, Tensor) or not isinstance(values, Tensor) or needs_history(target, values) or target._lacks_values:
         return _recorded_put(target, indices, values, accumulate)
     check_writable(index_put, target)
     _, places, _, accumulate = _check_put(target, indices, values, accumulate)
@@ -666,7 +667,7 @@ def _count_stored(values: Tensor) -> int:
 
 def _single_value(self: Tensor, value: Tensor) -> Tensor:
     """A tensor of one element that is stored wherever a mask holds: of the dtype of `self`, and in memory of its own."""
-    if value.is_complex() and not self.is_complex() and not value.is_meta and value.item().imag:
+    if value.is_complex() and not self.is_complex() and not value._lacks_values and value.item().imag:
         raise RuntimeError(f"value cannot be converted to type {self.dtype} without overflow: {value.item()} is not real")
     return value.reshape(()).to(self.dtype, copy=one_memory(value, self))
 
@@ -684,7 +685,7 @@ def _number_tensor(self: Tensor, value: Any) -> Tensor:
         if not (info.min if info.min else -info.max) <= value <= info.max:
             raise RuntimeError(f"value {value} cannot be converted to type {self.dtype} without overflow")
     made = np.full((), _as(value, _arrays.plain_dtype(self._a.dtype)), _arrays.plain_dtype(self._a.dtype))
-    return wrap(MetaArray((), made.dtype) if self.is_meta else made)
+    return wrap(MetaArray((), made.dtype) if self._lacks_values else made)
 
 
 def _fit(value: Tensor, shape: Any) -> Tensor:

@@ -89,7 +89,7 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
 def _nll_vjp(grad, input, kept, target, weight, ignore_index, reduction):
     if _dispatch.is_seen(input):
         picked = _picked_by_ops(input, target, weight, ignore_index, reduction)
-    elif input.is_meta:
+    elif input._lacks_values:
         picked = input.new_empty(input.shape)
     else:
         on_device = getattr(kept, "picked", None)

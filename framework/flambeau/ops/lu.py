@@ -76,7 +76,7 @@ def _lu_vjp(grad, out0, out1):
 
 def permutation(pivots: Tensor, rows: int, like: Tensor) -> Tensor:
     """The matrices ``P`` in ``A == P @ L @ U``, for row exchanges `pivots`."""
-    if pivots.is_meta:
+    if pivots._lacks_values:
         return like.detach().new_empty((*pivots.shape[:-1], rows, rows))
     order = _lapack.row_order(pivots._a, rows)
     made = np.zeros((*order.shape, rows), like._a.dtype)
@@ -106,7 +106,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """
     _check_pivot("linalg.lu_factor", A, pivot)
     made = lu_of(A)
-    if check_errors and not A.is_meta:
+    if check_errors and not A._lacks_values:
         raise_singular(
             "torch.linalg.lu_factor_ex", made[2]._a, "U[{0},{0}] is zero and "
             "using it on lu_solve would result in a division by zero."
@@ -117,7 +117,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
 def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     _check_pivot("linalg.lu_factor", A, pivot)
     packed, pivots, info = lu_of(A)
-    if not A.is_meta and info._a.any():
+    if not A._lacks_values and info._a.any():
         bad = int(info._a.reshape(-1)[np.flatnonzero(info._a)[0]])
         raise RuntimeError(
             f"torch.linalg.lu_factor: U[{bad},{bad}] is zero and using it on lu_solve would result in a division by zero. "
@@ -312,7 +312,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     """
     check_square("torch.linalg.ldl_factor_ex", input)
     made = ldl_of(input, bool(hermitian))
-    if check_errors and not input.is_meta:
+    if check_errors and not input._lacks_values:
         raise_singular("torch.linalg.ldl_factor_ex", made[2]._a, "block {} of D is zero")
     return LdlInfo(made)
 
@@ -325,7 +325,7 @@ def ldl_factor(input, *, hermitian=False):
     """
     check_square("torch.linalg.ldl_factor", input)
     packed, pivots, info = ldl_of(input, bool(hermitian))
-    if not input.is_meta:
+    if not input._lacks_values:
         raise_singular("torch.linalg.ldl_factor", info._a, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
     return Ldl((packed, pivots))
 
@@ -406,7 +406,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
             f"got pivots with shape {tuple(pivots.shape)} instead"
         )
     rows = LD.shape[-1]
-    if not pivots.is_meta and pivots.numel() and not (np.abs(pivots._a).max() <= rows and (pivots._a != 0).all()):
+    if not pivots._lacks_values and pivots.numel() and not (np.abs(pivots._a).max() <= rows and (pivots._a != 0).all()):
         raise RuntimeError(f"{name}: Pivots given must all satisfy 1 <= |pivot| <= LD.size(-2) = {rows}: did you pass those of ldl_factor?")
     if B.shape[-2] != LD.shape[-1]:
         raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")

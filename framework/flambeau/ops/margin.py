@@ -145,7 +145,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
             f"{describe(input=input, target=target)}"
         )
     classes = target.reshape(-1)
-    if classes.numel() and not classes.is_meta and (classes._a.min() < 0 or classes._a.max() >= rows.shape[1]):
+    if classes.numel() and not classes._lacks_values and (classes._a.min() < 0 or classes._a.max() >= rows.shape[1]):
         raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
     own = classes[:, None] == arange(rows.shape[1], device=target.device)
     score = rows.where(own, 0).sum(1, keepdim=True)
@@ -198,7 +198,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         raise RuntimeError(f"multilabel_margin_loss: expected scalar type Long for target but found {target.dtype}; use .long()")
     rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
     count = rows.shape[1]
-    if rows.is_meta or target.is_meta:
+    if rows._lacks_values or target._lacks_values:
         loss = (rows + target.reshape(rows.shape)).sum(1)  # what reads all of both; there is nothing to compare
         return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
     labels = target._a.reshape(rows.shape)

@@ -10,6 +10,7 @@ from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
+from .._errors import ShapeDependsOnValues
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._spec import (
@@ -203,7 +204,7 @@ refuse_other_dtype_out(masked_select)
 
 @masked_select.shape
 def _masked_select_shape(input, mask):
-    raise NotImplementedError("masked_select: the shape of the result depends on values, which a meta tensor has none of")
+    raise ShapeDependsOnValues("masked_select: the shape of the result depends on values, which a meta tensor has none of")
 
 
 @masked_select.kernel
@@ -300,7 +301,7 @@ def _masked_scatter_vjp(grad, input_shape, mask, source_shape):
 
 def _no_meta(name: str, input: Tensor) -> None:
     if type(input._a) is MetaArray:
-        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
+        raise ShapeDependsOnValues(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
 @primitive(surface=0)
@@ -361,7 +362,7 @@ def nonzero_static(input, *, size, fill_value=-1):
     """`nonzero` cut or filled with `fill_value` to exactly `size` rows."""
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
-    if input.is_meta:
+    if input._lacks_values:
         return input.new_empty((input.ndim, size), dtype=dtypes.int64).t()
     found = nonzero_rows.function(input)
     made = found.new_full((size, input.ndim), fill_value)

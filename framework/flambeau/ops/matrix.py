@@ -43,7 +43,7 @@ def _det_shape(A):
 @det_of.vjp
 def _det_vjp(grad, A, out):
     scale = (grad * out.conj()) if out.is_complex() else grad * out
-    if A.is_meta or not _singular(A._a, out._a):
+    if A._lacks_values or not _singular(A._a, out._a):
         return (_spread(scale) * adjoint(inverse_of(A)[0]),)
     return (_spread(grad) * cofactors(A),)
 

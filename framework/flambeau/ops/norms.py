@@ -309,7 +309,7 @@ def cond(input, p=None):
     if not input.numel():
         return _matrix_norm(input, "fro", (-2, -1), False, None)
     inverse, info = inverse_of(input)
-    singular = not input.is_meta and bool(info._a.any())
+    singular = not input._lacks_values and bool(info._a.any())
     if singular:
         inverse = OPS["where"].function((info == 0).unsqueeze(-1).unsqueeze(-1), inverse, inf)
     made = _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
@@ -336,7 +336,7 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     values = eigvalsh_of(x, "L").abs() if hermitian and x.numel() else singular_values(x)
     if not values.shape[-1]:
         return values.sum(-1).to(dtypes.int64)
-    if values.is_meta:
+    if values._lacks_values:
         return (values > 0).sum(-1)
     a = values._a
     limit = np.maximum(absolute._a if isinstance(absolute, Tensor) else absolute, np.asarray(relative) * a.max(-1))

@@ -52,7 +52,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
         raise RuntimeError(
             f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}"
         )
-    check_room(op, (*(max(m, 1) for m in input.shape[: input.ndim - n]), *sizes), input._a.itemsize, input.is_meta)
+    check_room(op, (*(max(m, 1) for m in input.shape[: input.ndim - n]), *sizes), input._a.itemsize, input._lacks_values)
     return sizes
 
 

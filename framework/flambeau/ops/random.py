@@ -261,7 +261,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         return self
     if isinstance(p, Tensor):
         refuse(bernoulli, "p", p.expand(self._a.shape), self, self._a.shape, EXACTLY)
-        chance = p._a if p.is_meta else _chances(p._a, self._a.shape)
+        chance = p._a if p._lacks_values else _chances(p._a, self._a.shape)
     else:
         chance = _probability(p)
     return fill_in_place(self, "bernoulli", lambda a: _kernels().bernoulli(_stream(generator), a, chance))
@@ -513,7 +513,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
             return made
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
-    if isinstance(out, Tensor) and out.is_meta:
+    if isinstance(out, Tensor) and out._lacks_values:
         return out_of_shape("randperm", out, (int(n),), dtype, device)
     if out is layout is device is dtype is None and not (PLACED or requires_grad) and n.__class__ is int:
         return small.over(_cpu_kernels().randperm(_stream(generator), n, _I8))
@@ -625,7 +625,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     if isinstance(std, Tensor):
         if std.is_complex():
             raise RuntimeError("normal expects standard deviation to be non-complex")
-        if std.numel() and not std.is_meta and bool((std < 0).any()):
+        if std.numel() and not std._lacks_values and bool((std < 0).any()):
             raise RuntimeError("normal expects all elements of std >= 0.0")
     elif std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
@@ -687,7 +687,7 @@ def bernoulli(input, p=None, *, generator=None):
     if type(input._a) is ndarray:
         made = wrap(np.empty(input._a.shape, input._a.dtype))  # in C order, the order in which PyTorch draws
     else:
-        made = input.new_empty(input.shape) if input.is_meta else input.detach().clone()
+        made = input.new_empty(input.shape) if input._lacks_values else input.detach().clone()
     with_tape = _state.set_grad(False)
     try:
         made.bernoulli_(input.detach() if p is None else p, generator=generator)
@@ -734,7 +734,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     num_samples = need_int("multinomial", "num_samples", num_samples)
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dtypes.scalar_type(input.dtype)}")
-    if input.is_meta:
+    if input._lacks_values:
         return input.new_empty((*input.shape[:-1], num_samples), dtype=dtypes.int64)
     return wrap(_kernels().multinomial(_stream(generator), input._a, num_samples, replacement))
 

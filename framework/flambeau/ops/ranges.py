@@ -210,7 +210,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
 
 @refusing
 def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
-    if any(isinstance(x, Tensor) and x.is_meta for x in (start, end)):
+    if any(isinstance(x, Tensor) and x._lacks_values for x in (start, end)):
         start, end, device = 0, 1, device or "meta"   # nothing but their place is known
     start, end = _endpoints("linspace", start, end)
     _check_steps("linspace", steps)

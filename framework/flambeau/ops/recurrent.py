@@ -117,7 +117,7 @@ def _as_one_op(
     rows = w.w_ih.shape[:1]
     if any(b is not None and b.shape != rows for b in (w.b_ih, w.b_hh)):
         return None                                   # one number for all gates, say
-    if not input.is_meta and not kernels.fits(*[None if t is None else t._a for t in given]):
+    if not input._lacks_values and not kernels.fits(*[None if t is None else t._a for t in given]):
         return None
     keep = _state.grad_enabled() and any(t is not None and t._n is not None for t in given)
     h, c = state if mode == "LSTM" else (*state, None)
@@ -170,7 +170,7 @@ def _layer_shape(input, h, w_ih, w_hh, c, *_):
 @recurrent_layer.vjp
 def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, kept,
                needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
-    if input.is_meta:
+    if input._lacks_values:
         given, wanted = (input, h, w_ih, w_hh, c, b_ih, b_hh), (needs_input, True, needs_w_ih, needs_w_hh, True, needs_b_ih, needs_b_hh)
         return [t.new_empty(t.shape) if t is not None and need else None for t, need in zip(given, wanted, strict=True)]
     if _state.grad_enabled() or _state.INTERPRETED and not _is_plain(grad):

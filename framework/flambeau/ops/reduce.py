@@ -98,7 +98,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 
 def _prod_vjp(grad, out, input, shape, dims, keepdim):
     """Each element's gradient is the product of the others: by division, or, beside zeros, by products from both sides."""
-    if input.is_meta or (input != 0).all():
+    if input._lacks_values or (input != 0).all():
         return spread_dims(grad * out.conj(), shape, dims, keepdim) / input.conj()
     others = _products_of_others(input, dims)
     return spread_dims(grad, shape, dims, keepdim) * others.conj()
@@ -482,7 +482,7 @@ def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, cor
     elif unbiased is not None and not isinstance(unbiased, bool):
         raise TypeError(f"var(): argument 'unbiased' must be bool, not {type(unbiased).__name__}")
     dims, correction = wrap_dims("var", dim, input.ndim), _correction(unbiased, correction)
-    if not input.is_meta and (not input.numel() or count_of(input.shape, dims) <= correction):
+    if not input._lacks_values and (not input.numel() or count_of(input.shape, dims) <= correction):
         warn(
             f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
             "divided by output numel)."

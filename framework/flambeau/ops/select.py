@@ -76,7 +76,7 @@ def fill_number(name: str, input: Tensor, value: Any) -> Any:
         if value.ndim:
             raise RuntimeError(f"{name}_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
         if value.is_complex() and not input.is_complex():
-            if name == "masked_fill" and not value.is_meta and not value.item().imag:
+            if name == "masked_fill" and not value._lacks_values and not value.item().imag:
                 return value.real
             raise RuntimeError(f"{name}: a complex value cannot be stored in a tensor of dtype {input.dtype}")
         return value

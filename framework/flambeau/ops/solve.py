@@ -58,7 +58,7 @@ def inv_ex(A, *, check_errors=False):
     """
     check_square("linalg.inv", A)
     made = inverse_of(A)
-    if check_errors and not A.is_meta:
+    if check_errors and not A._lacks_values:
         raise_singular("linalg.inv_ex", made[1]._a, SINGULAR)
     return InverseInfo(made)
 
@@ -66,7 +66,7 @@ def inv_ex(A, *, check_errors=False):
 def _inverse(A: Any) -> Tensor:
     check_square("linalg.inv", A)
     made, info = inverse_of(A)
-    if not A.is_meta:
+    if not A._lacks_values:
         raise_singular("linalg.inv", info._a, SINGULAR)
     return made
 
@@ -166,7 +166,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     Returns: in `info`, int32, the first zero pivot of a singular matrix, from 1, or 0.
     """
     made = _solve("linalg.solve_ex", A, B, left)
-    if check_errors and not A.is_meta:
+    if check_errors and not A._lacks_values:
         raise_singular("torch.linalg.solve_ex", made[1]._a, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return SolveInfo(made)
 
@@ -182,7 +182,7 @@ def solve(A, B, *, left=True):
     tensor([1., 2.])
     """
     made, info = _solve("linalg.solve", A, B, left)
-    if not A.is_meta:
+    if not A._lacks_values:
         raise_singular("torch.linalg.solve", info._a, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return made
 
@@ -314,7 +314,7 @@ def cholesky_inverse(L, upper=False):
     """The inverse of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`. Raises: LinAlgError for a zero on the diagonal."""
     host_only("cholesky_inverse", L)
     check_square("cholesky_inverse", L, "L")
-    if not L.is_meta:
+    if not L._lacks_values:
         zero = np.diagonal(L._a, axis1=-2, axis2=-1) == 0
         raise_singular("cholesky_inverse", np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0), SINGULAR)
     made = solve_triangle(L, identity_like(L), upper)

@@ -67,7 +67,7 @@ def _gaps(values: Tensor) -> Tensor:
 
 def _check_phase(name: str, what: str, along: Tensor, grad: Tensor) -> None:
     """Complex vectors are given up to a phase; a loss that depends on it has no derivative. Raises: RuntimeError."""
-    if not along.is_complex() or along.is_meta or not along.numel():
+    if not along.is_complex() or along._lacks_values or not along.numel():
         return
     size, off = np.abs(grad._a).max(initial=0.0), np.abs(along._a.imag).max(initial=0.0)
     if off > 1e-2 + 1e-2 * size:

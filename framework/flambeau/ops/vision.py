@@ -521,8 +521,8 @@ def affine_grid(theta, size, align_corners=None):
         raise RuntimeError(
             f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
         )
-    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._a.itemsize, theta.is_meta)
-    if theta.is_meta:
+    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._a.itemsize, theta._lacks_values)
+    if theta._lacks_values:
         points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
     else:
         kind = theta._a.dtype if theta.is_cpu else np.dtype(np.float32)
@@ -777,7 +777,7 @@ def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> 
     """Elements of ``(N, C, size)`` at whole-numbered `places` ``(N, L)``, zero outside: ``(N, C, L)``."""
     from .pool import take_plane
 
-    if planes.is_meta:
+    if planes._lacks_values:
         shape = (*planes.shape[:2], places[0].shape[-1])
         return take_plane(planes, planes.detach().new_empty(shape, dtype=dtypes.int64), 1)
     flat = np.zeros((1,), np.int64)

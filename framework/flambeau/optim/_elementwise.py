@@ -289,8 +289,8 @@ def _scalar(value: float) -> Any:
 
 
 def _value(scalar: Any) -> Any:
-    """A 0-d state tensor as a numpy scalar of its dtype; itself while it is being differentiated."""
-    if scalar.requires_grad:
+    """A 0-d state tensor as a numpy scalar of its dtype; itself while it is being differentiated, and where it has no value."""
+    if scalar.requires_grad or scalar._lacks_values:
         return scalar
     array = scalar._a
     return array[()] if type(array) is ndarray else array.get()[()]
@@ -300,7 +300,7 @@ def _store(scalar: Any, value: Any) -> None:
     """Write a new value of the scalar state into its tensor."""
     if isinstance(value, Tensor):
         scalar.copy_(value.reshape(()))
-    elif is_seen():
+    elif is_seen() or scalar._lacks_values:
         scalar.fill_(float(value))
     else:
         scalar._a[...] = value

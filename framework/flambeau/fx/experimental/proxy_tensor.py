@@ -17,7 +17,15 @@ from types import FunctionType
 from typing import Any
 
 from ... import _subclass
+from ..._arrays import root_of
 from ..._interpreters import DECOMPOSE
+from ..._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+    lack_of_values,
+    unset_fake_temporarily,
+)
 from ...nn import Module, Parameter
 from ...ops import _dispatch
 from ...ops._spec import Op
@@ -79,9 +87,9 @@ class _Recorder(TorchDispatchMode):
 
     sees_makers = False                               # what makes tensors is recorded by its public name
 
-    def __init__(self, tracer: PythonKeyTracer) -> None:
+    def __init__(self, tracer: PythonKeyTracer, fake: bool = False) -> None:
         super().__init__()
-        self.tracer = tracer
+        self.tracer, self.fake = tracer, fake         # whether it records fake tensors
         self.nodes: dict[Any, Node] = {}              # by memory
         self.owners: set[int] = set()                 # arrays whose memory known tensors are in
         self.held: list[Any] = []                     # keeps memory from being given out again
@@ -98,6 +106,8 @@ class _Recorder(TorchDispatchMode):
         self.owners.add(id(_owner(tensor._a)))
         self.held.append((tensor._a, _owner(tensor._a)))
         node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
+        if isinstance(tensor, FakeTensor):
+            node.meta["val"] = tensor
 
     def knows(self, value: Any) -> bool:
         """Whether `value` has a known tensor in it."""
@@ -151,8 +161,8 @@ class _Recorder(TorchDispatchMode):
         if not isinstance(result, Tensor) or any(result is a for a in args):
             return result
         if name in _OF_DATA and not known:
-            with self.quietly():
-                kept = result.detach().clone()
+            with self.quietly(), unset_fake_temporarily():
+                kept = (maker(*args, **kwargs) if self.fake else result).detach().clone()
             return self.record("call_method", "clone", (self.constant(kept),), {}, result)
         return self.record("call_function", public, nodes, by_name, result)
 
@@ -205,14 +215,21 @@ class _Recorder(TorchDispatchMode):
         calls = _dispatch._local.calls
         last = self.tracer.graph._root._prev
         before, calls.interpreters = calls.interpreters, (*calls.interpreters, self)
+        nodes = dict(self.nodes) if self.fake else self.nodes
+        region = lack_of_values()
         try:
-            result = _dispatch._composed(op, args, out, inplace)
+            with region:
+                result = _dispatch._composed(op, args, out, inplace)
         except _Unseen:
             self._forget_since(last)
             calls.interpreters = before
             return self._recorded(op, args, out, inplace)
         finally:
             calls.interpreters = before
+        if region.mattered:                           # with values it is made of other ops
+            self._forget_since(last)
+            self.nodes = nodes
+            return self._recorded(op, args, out, inplace)
         tensors = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
         if all(_memory(x) in self.nodes or id(x) in self.before for x in tensors):
             return result
@@ -287,7 +304,7 @@ def _overload(op: Op, inplace: bool, out: bool) -> OpOverload:
 def _memory(tensor: Tensor) -> Any:
     """Equal for tensors that are the same elements of memory."""
     a = tensor._a
-    place = a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else id(a)
+    place = a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else (id(root_of(a)), getattr(a, "offset", 0))
     return place, a.shape, a.strides, a.dtype
 
 
@@ -316,6 +333,8 @@ def _refusing_method(name: str, method: Any) -> Any:
     def refusing(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         recorder = _active.recorder
         if recorder is not None and not recorder.quiet and recorder.knows(self):
+            if isinstance(self, FakeTensor):
+                raise DataDependentOutputException("aten._local_scalar_dense.default")
             raise RuntimeError(
                 f"It appears that you're trying to get value out of a tracing tensor with Tensor.{name} - erroring out! It's likely "
                 "that this is caused by data-dependent control flow or similar."
@@ -353,11 +372,13 @@ def make_fx(
     Args:
         f: a function or Module.
         decomposition_table: functions by op, each run in the place of the op.
-        tracing_mode: ``real`` runs on the tensors given; ``fake`` and ``symbolic`` are not built.
-        record_module_stack, pre_dispatch, _allow_non_fake_inputs, _allow_fake_constant, _error_on_data_dependent_ops: taken for
-            PyTorch's sake where they ask for nothing that is not so.
-    Raises: RuntimeError if the program asks for values of what it computes; NotImplementedError for the modes that are not built,
-        and where a tensor was made by what cannot be recorded.
+        tracing_mode: ``real`` runs on the tensors given; ``fake`` on fake ones that stand for them, so that nothing is computed;
+            ``symbolic`` is not built.
+        _allow_non_fake_inputs: let the program capture real tensors when the mode is ``fake``.
+        record_module_stack, pre_dispatch, _allow_fake_constant, _error_on_data_dependent_ops: taken for PyTorch's sake where they
+            ask for nothing that is not so.
+    Raises: RuntimeError if the program asks for values of what it computes; NotImplementedError for the mode that is not built,
+        and where a tensor was made by what cannot be recorded; AssertionError for captured tensors where they are not allowed.
 
     Numbers among the arguments are constants of the graph. Captured tensors become its attributes.
 
@@ -368,24 +389,30 @@ def make_fx(
     """
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"tracing_mode must be real/fake/symbolic, got {tracing_mode}")
-    if tracing_mode != "real":
-        raise NotImplementedError(f"make_fx(tracing_mode={tracing_mode!r}) is not built yet: tensors without values are not; use 'real'")
+    if tracing_mode == "symbolic":
+        raise NotImplementedError("make_fx(tracing_mode='symbolic') is not built yet: sizes are numbers; use 'fake'")
     if decomposition_table:
         raise NotImplementedError("make_fx(decomposition_table=...) is not built yet; leave it out")
 
     @functools.wraps(f, updated=())
     def recorded(*args: Any) -> GraphModule:
-        return _record(f, args)
+        if tracing_mode == "real":
+            return _record(f, args, contextlib.nullcontext())
+        given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
+        mode = given[0].fake_mode if given else FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs)
+        fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
+        return _record(f, fakes, mode)
 
     return recorded
 
 
-def _record(f: Callable[..., Any], args: tuple[Any, ...]) -> GraphModule:
+def _record(f: Callable[..., Any], args: tuple[Any, ...], mode: Any) -> GraphModule:
+    """A GraphModule of what `f` runs on `args` in the context `mode`."""
     tracer = PythonKeyTracer()
     leaves, spec = pytree.tree_flatten(args)
 
     def run(*proxies: Any) -> Any:
-        recorder = _Recorder(tracer)
+        recorder = _Recorder(tracer, isinstance(mode, FakeTensorMode))
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
             if isinstance(leaf, Tensor):
                 recorder.know(leaf, proxy.node)
@@ -393,13 +420,14 @@ def _record(f: Callable[..., Any], args: tuple[Any, ...]) -> GraphModule:
             for name in (*_RECORDED, *_OF_VALUES):
                 wrap = _recorded_method if name in _RECORDED else _refusing_method
                 getattr(Tensor, name)
-                if name in Tensor.__dict__:
-                    patcher.patch_method(Tensor, name, wrap(name, Tensor.__dict__[name]))
+                for cls in (Tensor, FakeTensor):
+                    if name in cls.__dict__:
+                        patcher.patch_method(cls, name, wrap(name, cls.__dict__[name]))
             before, _active.recorder = _active.recorder, recorder
             makers = _Makers(recorder)
             _patch_makers(patcher, makers.makers)
             try:
-                with makers, recorder:
+                with mode, makers, recorder:
                     result = f(*pytree.tree_unflatten(leaves, spec))
             finally:
                 _active.recorder = before

@@ -125,7 +125,7 @@ class _Tracer(_interpreters.Interpreter):
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         flat = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
-        if not any(isinstance(a, Tensor) and (id(a) in self.known or a.is_meta) for a in flat):
+        if not any(isinstance(a, Tensor) and (id(a) in self.known or a._lacks_values) for a in flat):
             return NotImplemented                        # between tensors of the program: computed now
         if op.kind == "composite":
             return _interpreters.DECOMPOSE
@@ -149,7 +149,7 @@ class _Tracer(_interpreters.Interpreter):
             return found
         if found is not None or x.ndim:
             raise Untraceable(f"{said} is given a tensor of shape {tuple(x.shape)}, not a scalar")
-        if x.is_meta:
+        if x._lacks_values:
             raise Untraceable(f"{said} is given a tensor that the function creates from one of its arguments")
         return self.load(Part(x, ()))
 
@@ -199,7 +199,7 @@ class _Tracer(_interpreters.Interpreter):
         """``tensor[index, ...]``: an element, or a tensor with fewer dimensions."""
         found = self.known.get(id(input))
         part = found if isinstance(found, Part) else Part(input, (None,) * input.ndim)
-        if isinstance(found, Value) or input.is_meta and found is None:
+        if isinstance(found, Value) or input._lacks_values and found is None:
             raise Untraceable("the function indexes a tensor that it creates from one of its arguments")
         free = [d for d, index in enumerate(part.indices) if index is None]
         filled = list(part.indices)

@@ -111,7 +111,7 @@ class _NormBase(Module):
         key = prefix + "num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
             count = self.num_batches_tracked
-            kept = count is not None and not count.is_meta
+            kept = count is not None and not count._lacks_values
             state_dict[key] = count if kept else fb.tensor(0, dtype=fb.long)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs

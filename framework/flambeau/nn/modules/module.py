@@ -1098,7 +1098,7 @@ class Module:
                     f"size mismatch for {key}: the state_dict has shape {tuple(given.shape)}, "
                     f"the module {tuple(current.shape)}"
                 )
-        if current.is_meta and not given.is_meta and not assign:
+        if current._lacks_values and not given._lacks_values and not assign:
             warnings.warn(
                 f"{key}: copying from a real tensor into a parameter on the meta device does nothing; "
                 "pass assign=True to put the tensor in its place",

@@ -280,7 +280,7 @@ class ElementwiseOp(Op):
             raise TypeError(f"{self.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
         args, compute, result, shape, place = self.prepare(args)
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
-        check_out(self, out, result, device_of(out._a) if place == "cpu" and not out.is_meta else place_of(place), with_grad)
+        check_out(self, out, result, device_of(out._a) if place == "cpu" and not out._lacks_values else place_of(place), with_grad)
         check_writable(self, out, out._a.shape != shape)
         if out.dtype is not result and self.qualified in OF_ITS_DTYPE:
             raise_other_dtype(self, result, out)
