@@ -222,6 +222,15 @@ class FakeTensor(Tensor):
                 Tensor.copy_(self, other, non_blocking)  # type: ignore[attr-defined]
         return self
 
+    def fill_(self, value: Any) -> Any:  # type: ignore[override]
+        """As `Tensor.fill_`; a tensor without dimensions is known to be the number it was filled with."""
+        mode = self.fake_mode
+        with contextlib.nullcontext() if _in_force(mode) else mode:
+            _dispatch._disabled(Tensor.fill_, (), (self, value))  # type: ignore[attr-defined]
+        if not self._a.ndim and not isinstance(value, Tensor):
+            self.constant, self._constant_version = _number(value, self.dtype), self._v[COUNT]
+        return self
+
     # -- what it is
 
     @property
@@ -279,6 +288,14 @@ def _unrecorded() -> Any:
     import flambeau
 
     return flambeau.no_grad()
+
+
+def _number(value: Any, dtype: Any) -> Tensor:
+    """A real tensor of a number."""
+    import flambeau
+
+    with unset_fake_temporarily():
+        return flambeau.full((), value, dtype=dtype)
 
 
 def _in_force(mode: FakeTensorMode) -> bool:
@@ -504,7 +521,10 @@ class FakeTensorMode(TorchDispatchMode):
             place = fakes[0].fake_device if fakes else _state.default_device() or CPU
         if place is not None and "device" in _parameters(func):
             kwargs = {**kwargs, "device": None}
-        return self.adopt(func(*args, **kwargs), _full(place))
+        made = self.adopt(func(*args, **kwargs), _full(place))
+        if name == "full" and isinstance(made, FakeTensor) and not made._a.ndim and not operands:
+            made.fill_(args[1] if len(args) > 1 else kwargs["fill_value"])
+        return made
 
 
 class _Makers(TorchFunctionMode):

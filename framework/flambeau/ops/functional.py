@@ -318,7 +318,8 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
     whole = tuple(input.shape) if shape is None else shape
-    noise = _noise_on_device(input, whole, p) if input.is_cuda or input._lacks_values or _dispatch.is_seen() else wrap(_noise(input, whole, p))
+    on_device = input.is_cuda or input._lacks_values or _dispatch.is_seen()
+    noise = _noise_on_device(input, whole, p) if on_device else wrap(_noise(input, whole, p))
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
     noise.mul_(scale)
