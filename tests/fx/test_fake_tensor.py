@@ -28,18 +28,23 @@ from ops.test_registry import arguments
 
 _derive.load_all()
 # FLAMBEAU_TEST_EVERY_OP=1 records the samples of the whole registry, else of a tenth of it.
-EVERY = [op for op in dict.fromkeys(_spec.OPS.values()) if op.surface & _spec.FUNCTION]
+EVERY = sorted((op for op in {*_spec.OPS.values()} if op.surface & _spec.FUNCTION), key=lambda op: op.qualified)
 OPS = EVERY if os.environ.get("FLAMBEAU_TEST_EVERY_OP") else EVERY[::10]
+TENSORS = {
+    "input", "other", "A", "B", "mat1", "mat2", "vec", "vec1", "vec2", "tensor", "target", "weight", "end", "count", "prob", "x", "y",
+}  # fmt: skip
 
 
 def sample_of(op: Any) -> tuple[Any, ...] | None:
     """Arguments of a call of `op`; None where it takes others than tensors of float32 and defaults."""
-    if hasattr(op, "samples"):
+    if op.kind in ("elementwise", "reduction"):
         return arguments(op, fb.float32)
+    if not TENSORS.issuperset(name for name in op.positional if name not in op.defaults):
+        return None
     args = tuple(op.defaults.get(name, numbers(3, 3, seed=i)) for i, name in enumerate(op.positional))
     try:
         op.function(*[a.clone() if isinstance(a, fb.Tensor) else a for a in args])
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, UserWarning):
         return None
     return args
 
@@ -194,6 +199,18 @@ def test_samples_of_the_registry_recorded_with_fake_tensors_give_the_same(op: An
         return                                        # what depends on values cannot be recorded without them, and says so
     fb.manual_seed(3)
     same(gm(*[t.clone() for t in tensors]), expected)
+
+
+def test_compositions_of_operators_with_several_results_are_recorded() -> None:
+    a = numbers(3, 3) + 3 * fb.eye(3)
+    for mode in ("real", "fake"):
+        same(make_fx(lambda x: fb.inverse(x), tracing_mode=mode)(a)(a), fb.inverse(a))
+
+
+def test_binomial_draws_of_meta_tensors_are_meta_tensors() -> None:
+    made = fb.binomial(fb.ones(2, 1, device="meta"), fb.ones(3, device="meta"))
+
+    assert (tuple(made.shape), made.dtype, made.is_meta) == ((2, 3), fb.float32, True)
 
 
 def test_captured_tensors_are_refused_as_in_pytorch(oracle: Any) -> None:

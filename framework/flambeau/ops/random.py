@@ -715,6 +715,8 @@ def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
 def binomial(count, prob, generator=None):
     """Successes among `count` trials of probability `prob`, elementwise."""
     host_only("binomial", count, prob)
+    if count._lacks_values or prob._lacks_values:
+        return count.new_empty(np.broadcast_shapes(count.shape, prob.shape))
     return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._a, prob._a)))
 
 

@@ -28,7 +28,7 @@ SINGULAR = "The diagonal element {} is zero, the inversion could not be complete
 # -- inverse ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, operator="linalg_inv(A)")
+@primitive(surface=0, operator="linalg_inv_ex(A)")
 def inverse_of(A):
     """The inverses of square matrices, and for each the first zero pivot, or 0."""
 

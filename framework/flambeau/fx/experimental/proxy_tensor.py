@@ -18,6 +18,7 @@ from typing import Any
 
 from ... import _subclass
 from ..._arrays import root_of
+from ..._errors import ValuesAreMissing
 from ..._interpreters import DECOMPOSE
 from ..._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -220,8 +221,9 @@ class _Recorder(TorchDispatchMode):
         try:
             with region:
                 result = _dispatch._composed(op, args, out, inplace)
-        except _Unseen:
+        except (_Unseen, ValuesAreMissing):
             self._forget_since(last)
+            self.nodes = nodes if self.fake else self.nodes
             calls.interpreters = before
             return self._recorded(op, args, out, inplace)
         finally:
