@@ -201,6 +201,8 @@ def test_ranges_of_nvidia_take_a_device():
         pytest.skip("there is a device")
     with pytest.raises(RuntimeError, match="CUDA"):
         profiler.emit_nvtx().__enter__()
+    with pytest.raises(RuntimeError, match="CUDA"), cuda.profiler.profile():
+        pass
 
     assert not fb._state.interpreted()
 
