@@ -29,11 +29,18 @@ def test_placements_are_pytorchs(oracle):
 
 def test_what_is_not_built_says_so():
     for call in (
-        lambda: DTensor(1), lambda: DTensor.from_local(fb.ones(1)), lambda: tensor.distribute_tensor(fb.ones(1)), lambda: tensor.zeros(3),
-        parallel.ColwiseParallel, lambda: parallel.parallelize_module(None), lambda: fsdp.fully_shard(fb.nn.Linear(1, 1)),
-        lambda: fsdp.FullyShardedDataParallel(fb.nn.Linear(1, 1)),
+        lambda: fsdp.fully_shard(fb.nn.Linear(1, 1)), lambda: fsdp.FullyShardedDataParallel(fb.nn.Linear(1, 1)),
     ):  # fmt: skip
         with pytest.raises(NotImplementedError, match="is not built yet"):
+            call()
+
+
+def test_spread_tensors_are_made_on_a_mesh():
+    for call in (
+        lambda: DTensor.from_local(fb.ones(1)), lambda: tensor.distribute_tensor(fb.ones(1)), lambda: tensor.zeros(3),
+        lambda: parallel.parallelize_module(fb.nn.Linear(1, 1)),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="no device mesh is active"):
             call()
     assert not isinstance(fb.ones(1), DTensor)
 

@@ -209,3 +209,9 @@ def init_device_mesh(
         )
     ranks = fb.arange(math.prod(mesh_shape)).reshape(mesh_shape)
     return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)
+
+
+def current() -> DeviceMesh | None:
+    """The innermost mesh whose context this thread is in."""
+    meshes = _open.__dict__.get("meshes")
+    return meshes[-1] if meshes else None

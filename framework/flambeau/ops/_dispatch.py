@@ -243,7 +243,8 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
     operands = [x for x in _flat(args) if isinstance(x, Tensor)]
     outs = tuple([_apart(r, operands) for r in (result if several else (result,))])
     if op.kind == "elementwise":
-        op.record(outs[0], args)
+        if op.differentiable and (outs[0].is_floating_point() or outs[0].is_complex()):
+            op.record(outs[0], args)
     elif op.kind == "reduction":
         op.record(outs[0], args[0], wrap_dims(op.name, args[1], args[0].ndim), bool(args[2]))
     elif op.kind == "view" and several:

@@ -1,0 +1,197 @@
+"""What the ranks of `test_spread.py` run: tensors and networks spread over a mesh, beside whole ones."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+import flambeau as fb
+import flambeau.distributed as dist
+from flambeau import nn
+from flambeau.distributed.device_mesh import init_device_mesh
+from flambeau.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, parallel
+from flambeau.distributed.tensor import zeros as spread_zeros
+
+F = nn.functional
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+# Programs of `x` and `y` (6, 4), `b` (2, 6, 4), `w` (5, 4), `v` (5,), `i` (6,) places in 4 rows.
+OPERATIONS = """
+x + y
+x * 2 + 1
+x * y - x / 3
+x @ y.t()
+x.t() @ y
+b @ y.t()
+F.linear(b, w, v)
+F.linear(x, w)
+x.sum()
+x.sum(0)
+x.sum(1, keepdim=True)
+x.mean()
+x.mean(1)
+x.amax(0)
+x.var(1)
+F.softmax(x, 1)
+F.softmax(x, 0)
+F.log_softmax(x, -1)
+F.gelu(x)
+F.relu(x)
+x.exp()
+x.t()
+b.transpose(0, 1)
+b.permute(2, 0, 1)
+b.reshape(12, 4)
+b.reshape(2, 24)
+x.reshape(2, 3, 4)
+x.unsqueeze(0)
+x[2]
+x[:, 1]
+x[1:5]
+torch.cat([x, y])
+torch.cat([x, y], 1)
+torch.stack([x, y])
+F.layer_norm(x, (4,), y[0], y[1])
+F.embedding(i, x)
+torch.where(x > 0, x, y)
+x.clamp(-0.5, 0.5)
+b.cumsum(1)
+x.std()
+x.norm()
+x.argmax(1)
+x.to(torch.float64)
+F.scaled_dot_product_attention(b[:, None], b[:, None], b[:, None])
+F.cross_entropy(x, i)
+x.sort(0)[0]
+x.tril()
+"""
+
+
+def arrays():
+    numbers = np.random.default_rng(3)
+    shapes = {"x": (6, 4), "y": (6, 4), "b": (2, 6, 4), "w": (5, 4), "v": (5,)}
+    made = {name: fb.from_numpy(numbers.standard_normal(shape).astype(np.float32)) for name, shape in shapes.items()}
+    return made | {"i": fb.from_numpy(numbers.integers(0, 4, 6))}
+
+
+def start(*shape):
+    dist.init_process_group("gloo")
+    return init_device_mesh("cpu", shape or (SIZE,))
+
+
+def layouts(mesh, ndim):
+    if mesh.ndim == 1:
+        return [[Replicate()], *([Shard(d)] for d in range(ndim))]
+    return [[Replicate(), Shard(0)], [Shard(0), Shard(ndim - 1)], [Shard(0), Shard(0)]]
+
+
+def operations():
+    mesh = start(*((2, 2) if SIZE == 4 else ()))
+    failures = []
+    for program in filter(None, map(str.strip, OPERATIONS.splitlines())):
+        for at in range(3):
+            try:
+                operation(mesh, program, at)
+            except Exception as error:  # all are shown together; ranks stay in step
+                failures.append(f"{program}, layout {at}: {type(error).__name__}: {error}")
+    dist.destroy_process_group()
+    assert not failures, "\n".join(failures)
+
+
+def operation(mesh, program, at):
+    """A program on whole and on spread operands: results and gradients."""
+    whole = {k: v.clone().requires_grad_(v.is_floating_point()) for k, v in arrays().items()}
+    spread = {}
+    for name, value in arrays().items():
+        options = layouts(mesh, value.ndim)
+        made = distribute_tensor(value, mesh, options[at % len(options)])
+        spread[name] = made.requires_grad_(value.is_floating_point())
+    expected = eval(program, {"torch": fb, "F": F, **whole})
+    found = eval(program, {"torch": fb, "F": F, **spread})
+    assert isinstance(found, DTensor)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    fb.testing.assert_close(found.full_tensor(), expected, rtol=1e-5, atol=1e-5)
+    if expected.requires_grad:
+        expected.cos().sum().backward()
+        found.cos().sum().backward()
+        for name, value in whole.items():
+            if value.grad is not None:
+                grad = spread[name].grad
+                assert isinstance(grad, DTensor)
+                fb.testing.assert_close(grad.full_tensor(), value.grad, rtol=1e-4, atol=1e-5, msg=f"gradient of {name}")
+
+
+def redistribution():
+    mesh = start(*((2, 2) if SIZE == 4 else ()))
+    whole = fb.arange(7 * 5).reshape(7, 5).float()      # pieces of unequal sizes
+    kinds = [Replicate(), Shard(0), Shard(1)]
+    every = [(p,) for p in kinds] if mesh.ndim == 1 else [(p, q) for p in kinds for q in kinds]
+    for before in every:
+        x = distribute_tensor(whole, mesh, before)
+        assert fb.equal(x.full_tensor(), whole)
+        for after in every:
+            y = x.redistribute(placements=after)
+            z = distribute_tensor(whole, mesh, after)
+            assert y.placements == tuple(after)
+            assert fb.equal(y.to_local(), z.to_local()), (before, after)
+    part = DTensor.from_local(whole.clone(), mesh, [Partial()] * mesh.ndim)
+    assert fb.equal(part.full_tensor(), whole * SIZE)
+    for after in every:
+        assert fb.equal(part.redistribute(placements=after).full_tensor(), whole * SIZE)
+    leaf = whole[:2].clone().requires_grad_(True)
+    spread = DTensor.from_local(leaf, mesh, [Shard(0)] + [Replicate()] * (mesh.ndim - 1))
+    (spread.full_tensor() * 3).sum().backward()
+    assert fb.equal(leaf.grad, fb.full((2, 5), 3.0))
+    assert spread_zeros(5, 3, device_mesh=mesh, placements=[Shard(0)] * mesh.ndim).full_tensor().shape == (5, 3)
+    try:
+        part + whole
+    except RuntimeError as error:
+        assert "got mixed torch.Tensor and DTensor" in str(error)
+    else:
+        raise AssertionError("a plain tensor was taken")
+    dist.destroy_process_group()
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(self.norm(x))))
+
+
+def trained(net, steps=5):
+    optimizer = fb.optim.AdamW(net.parameters(), 0.01)
+    for step in range(steps):
+        x = fb.from_numpy(np.random.default_rng(step).standard_normal((2, 6, 8)).astype(np.float32))
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+    return [p.full_tensor() if isinstance(p, DTensor) else p.detach() for p in net.parameters()]
+
+
+def parallel_training():
+    mesh = start()
+    fb.manual_seed(0)
+    whole = Block()
+    expected = trained(whole)
+    for sequence in (False, True):
+        fb.manual_seed(0)
+        plan = {"up": parallel.ColwiseParallel(), "down": parallel.RowwiseParallel()}
+        if sequence:
+            plan = {
+                "norm": parallel.SequenceParallel(), "up": parallel.ColwiseParallel(input_layouts=Shard(1)),
+                "down": parallel.RowwiseParallel(output_layouts=Replicate()),
+            }
+        net = Block()
+        if sequence:
+            net.register_forward_pre_hook(lambda module, args: (args[0].chunk(SIZE, 1)[RANK],))
+        parallel.parallelize_module(net, mesh, plan)
+        assert net.up.weight.placements == (Shard(0),)
+        assert net.down.weight.to_local().shape == (8, 16 // SIZE)
+        for found, wanted in zip(trained(net), expected, strict=True):
+            fb.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
+    dist.destroy_process_group()

@@ -1,0 +1,19 @@
+"""Tensors spread over a mesh: operations, gradients, redistribution, and layers trained in parallel, equal to those of one process."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_operations_and_gradients_are_those_of_whole_tensors(ranks, size):
+    ranks("spread_programs.operations", size, limit=110)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_pieces_are_redistributed(ranks, size):
+    ranks("spread_programs.redistribution", size)
+
+
+def test_layers_trained_in_parallel_end_where_whole_ones_do(ranks):
+    ranks("spread_programs.parallel_training", 2)
