@@ -226,6 +226,7 @@ def distribute_tensor(
 
     Args:
         tensor: the whole tensor; the same shape on every rank.
+        device_mesh: by default the one whose context this is in.
         placements: one for each dimension of the mesh: Shard or Replicate; whole by default.
         src_data_rank: whose values count; None: everyone's own.
     Raises: RuntimeError if `tensor` is no leaf, or for Partial placements; ValueError if it is spread already in another way.
@@ -264,6 +265,7 @@ def distribute_module(
     """Spread the parameters of `module`: as `partition_fn` does to each of its modules, the others whole on every rank.
 
     Args:
+        device_mesh: by default the one whose context this is in.
         partition_fn: ``fn(name, module, mesh)``, called for the module and those in it.
         input_fn, output_fn: ``fn(module, inputs, mesh)`` and ``fn(module, outputs, mesh)``, around each call of the module.
     Returns: `module`.
@@ -309,7 +311,7 @@ def _maker(name: str, make: Any, what: str, draws: bool = False) -> Any:
         return _made(name, size, make, dtype, requires_grad, device_mesh, placements, draws)
 
     maker.__name__ = maker.__qualname__ = name
-    maker.__doc__ = f"A spread tensor of `size` {what}; `placements` as for `distribute_tensor`."
+    maker.__doc__ = f"A spread tensor of `size` {what}; `device_mesh` and `placements` as for `distribute_tensor`."
     return maker
 
 
@@ -323,7 +325,7 @@ def full(
     size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, requires_grad: bool = False, device_mesh: Any = None,
     placements: Any = None,
 ) -> Any:  # fmt: skip
-    """A spread tensor of `size` filled with `fill_value`; `placements` as for `distribute_tensor`."""
+    """A spread tensor of `size` filled with `fill_value`; `device_mesh` and `placements` as for `distribute_tensor`."""
 
     def make(shape: Any, dtype: Any) -> Any:
         return fb.full(shape, fill_value, dtype=dtype)
