@@ -38,6 +38,10 @@ class Interpreter:
         """The result of an operator that a program has defined (`flambeau.library`), or NotImplemented; arguments are bound."""
         return NotImplemented
 
+    def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
+        """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
+        return NotImplemented
+
     def observe(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool, run: Any) -> Any:
         """The result of ``run(op, args, out, inplace)``, for one that `observes`."""
         return run(op, args, out, inplace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .. import _state
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._trees import are_tensors
@@ -18,7 +19,8 @@ def cond(
     false_fn: Callable[..., Any],
     operands: tuple[Any, ...] | list[Any] = (),
 ) -> Any:
-    """``true_fn(*operands)`` if `pred` holds, else ``false_fn(*operands)``. Only the function that is chosen runs.
+    """``true_fn(*operands)`` if `pred` holds, else ``false_fn(*operands)``. Only the function that is chosen runs;
+    `make_fx` records both.
 
     Args:
         pred: a bool or a tensor of one element.
@@ -41,4 +43,8 @@ def cond(
             "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, but got "
             f"{operands}."
         )
+    for interpreter in reversed(_state.local.calls.interpreters):
+        result = interpreter.run_branches(pred, (true_fn, false_fn), operands)
+        if result is not NotImplemented:
+            return result
     return true_fn(*operands) if bool(pred) else false_fn(*operands)

@@ -457,6 +457,16 @@ class FakeTensorMode(TorchDispatchMode):
             return NotImplemented
         return self._answer(lambda: operator.overload, lambda given, *_: operator.overload(*given[0], **given[1]), (args, kwargs))
 
+    def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
+        """What either branch gives. Raises: RuntimeError if they give tensors of other shapes or dtypes."""
+        if not isinstance(pred, FakeTensor):
+            return NotImplemented
+        results = [f(*operands) for f in branches]
+        shapes = [[(tuple(x.shape), x.dtype) for x in pytree.tree_leaves(r)] for r in results]
+        if shapes[0] != shapes[1]:
+            raise RuntimeError(f"cond: both branches must give the same structure, shapes and dtypes, got {shapes[0]} and {shapes[1]}")
+        return results[0]
+
     @staticmethod
     def _asked_place(op: Op, args: tuple[Any, ...]) -> tuple[int, Device] | None:
         """Where among `args` a device is, and which."""

@@ -61,6 +61,14 @@ class _Unseen(NotImplementedError):
     """A tensor turned up that nothing recorded has made."""
 
 
+class _Closure(Exception):  # no error: it tells which tensor to hand in
+    """A branch uses a recorded tensor that is none of its operands."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+
 class _Active(threading.local):
     recorder: Any = None
 
@@ -88,8 +96,9 @@ class _Recorder(TorchDispatchMode):
 
     sees_makers = False                               # what makes tensors is recorded by its public name
 
-    def __init__(self, tracer: PythonKeyTracer, fake: bool = False) -> None:
+    def __init__(self, tracer: PythonKeyTracer, fake: bool = False, outer: Any = None) -> None:
         super().__init__()
+        self.outer = outer                            # the recorder of the program that a branch is part of
         self.tracer, self.fake = tracer, fake         # whether it records fake tensors
         self.nodes: dict[Any, Node] = {}              # by memory
         self.owners: set[int] = set()                 # arrays whose memory known tensors are in
@@ -122,6 +131,8 @@ class _Recorder(TorchDispatchMode):
         found = self.nodes.get(_memory(tensor))
         if found is not None:
             return found
+        if self.outer is not None and self.outer.reaches(tensor):
+            raise _Closure(tensor)
         if id(tensor) in self.before:
             return self.constant(tensor)
         what = "a view of a recorded tensor" if id(_owner(tensor._a)) in self.owners else "a tensor"
@@ -143,7 +154,65 @@ class _Recorder(TorchDispatchMode):
             self.held.append(tensor)
         return self.tracer.create_node("get_attr", name, (), {})
 
+    def reaches(self, tensor: Tensor) -> bool:
+        """Whether `tensor` is a value of the program recorded here, or of the one that this is part of."""
+        return _memory(tensor) in self.nodes or self.outer is not None and self.outer.reaches(tensor)
+
     # -- what is recorded
+
+    def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
+        """A node for the choice, with the graphs of both branches, if the program computes `pred`."""
+        if self.quiet or not self.knows(pred):
+            return NotImplemented
+        leaves, spec = pytree.tree_flatten(tuple(operands))
+        closures: list[Tensor] = []
+        while True:
+            try:
+                with self.quietly():
+                    graphs, shapes = zip(*[self._branch(f, leaves, spec, closures) for f in branches], strict=True)
+                break
+            except _Closure as found:
+                closures.append(found.tensor)
+        if shapes[0] != shapes[1]:
+            raise RuntimeError(f"cond: both branches must give the same structure, shapes and dtypes, got {shapes[0]} and {shapes[1]}")
+        given = (*leaves, *closures)
+        nodes = self.argument(given)
+        names = [self._submodule(name, graph) for name, graph in zip(("true_graph", "false_graph"), graphs, strict=True)]
+        with self.quietly():
+            chosen = graphs[0] if self.fake or bool(pred) else graphs[1]
+            result = chosen(*given)
+        held = [self.tracer.create_node("get_attr", name, (), {}) for name in names]
+        self.record("call_function", _cond(), (self.argument(pred), *held, tuple(nodes)), {}, result)
+        return pytree.tree_unflatten(list(result), shapes[0][0])
+
+    def _branch(self, f: Any, leaves: list[Any], spec: Any, closures: list[Tensor]) -> tuple[GraphModule, Any]:
+        """The graph of a branch, of operands and of the tensors it closes over, and what it gives. Operands may not be written to."""
+        found: list[Any] = []
+
+        def flat(*given: Any) -> Any:
+            result = f(*pytree.tree_unflatten(list(given[: len(leaves)]), spec))
+            parts, structure = pytree.tree_flatten(result)
+            if not all(isinstance(x, Tensor) for x in parts):
+                kinds = [type(x).__name__ for x in parts]
+                raise RuntimeError(f"cond: branches must give tensors, nested in containers or not, got {kinds}")
+            found.append((structure, [(tuple(x.shape), x.dtype) for x in parts]))
+            # Results are memory of their own, whichever branch is taken.
+            owners = {id(_owner(x._a)) for x in given}
+            return tuple([x.clone() if id(_owner(x._a)) in owners else x for x in parts])
+
+        given = [x.detach().clone() for x in leaves] + closures
+        before = [x._version for x in given]
+        graph = _record(flat, tuple(given), contextlib.nullcontext(), self.fake, self)
+        if [x._version for x in given] != before:
+            raise RuntimeError("cond: one of torch.cond branches might be modifying the input; make a copy of what it writes to")
+        return graph, found[0]
+
+    def _submodule(self, name: str, graph: GraphModule) -> str:
+        number = 0
+        while hasattr(self.tracer.root, f"{name}_{number}"):
+            number += 1
+        setattr(self.tracer.root, f"{name}_{number}", graph)
+        return f"{name}_{number}"
 
     def record(self, kind: str, target: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Make the node of a call that has given `result`, which is returned."""
@@ -399,22 +468,22 @@ def make_fx(
     @functools.wraps(f, updated=())
     def recorded(*args: Any) -> GraphModule:
         if tracing_mode == "real":
-            return _record(f, args, contextlib.nullcontext())
+            return _record(f, args, contextlib.nullcontext(), False)
         given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
         mode = given[0].fake_mode if given else FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs)
         fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
-        return _record(f, fakes, mode)
+        return _record(f, fakes, mode, True)
 
     return recorded
 
 
-def _record(f: Callable[..., Any], args: tuple[Any, ...], mode: Any) -> GraphModule:
-    """A GraphModule of what `f` runs on `args` in the context `mode`."""
+def _record(f: Callable[..., Any], args: tuple[Any, ...], mode: Any, fake: bool, outer: Any = None) -> GraphModule:
+    """A GraphModule of what `f` runs on `args`, `fake` tensors or real ones, in the context `mode`; a branch of what `outer` records."""
     tracer = PythonKeyTracer()
     leaves, spec = pytree.tree_flatten(args)
 
     def run(*proxies: Any) -> Any:
-        recorder = _Recorder(tracer, isinstance(mode, FakeTensorMode))
+        recorder = _Recorder(tracer, fake, outer)
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
             if isinstance(leaf, Tensor):
                 recorder.know(leaf, proxy.node)
@@ -442,6 +511,12 @@ def _record(f: Callable[..., Any], args: tuple[Any, ...], mode: Any) -> GraphMod
         if node.op in ("get_attr", "call_function") and not node.users and (node.op == "get_attr" or _is_getitem(node)):
             graph.erase_node(node)
     return GraphModule(tracer.root, graph, f.__name__ if hasattr(f, "__name__") else type(f).__name__)
+
+
+def _cond() -> Any:
+    from ..._higher_order_ops import cond
+
+    return cond
 
 
 def _is_getitem(node: Node) -> bool:
