@@ -19,7 +19,8 @@ def cond(
     false_fn: Callable[..., Any],
     operands: tuple[Any, ...] | list[Any] = (),
 ) -> Any:
-    """``true_fn(*operands)`` if `pred` holds, else ``false_fn(*operands)``. Only the function that is chosen runs;
+    """``true_fn(*operands)`` if `pred` holds, else ``false_fn(*operands)``. Only one of them runs.
+
     `make_fx` records both.
 
     Args:
