@@ -20,6 +20,7 @@ _LAZY = {
 }
 _MODULES = (
     "algorithms",
+    "autograd",
     "checkpoint",
     "device_mesh",
     "distributed_c10d",
@@ -28,6 +29,7 @@ _MODULES = (
     "launch",
     "nn",
     "optim",
+    "rpc",
     "run",
     "tensor",
     "utils",

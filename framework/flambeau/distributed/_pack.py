@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,23 @@ def allow_pickle(enabled: bool = True) -> bool:
     return before
 
 
-def pack(value: Any) -> bytes:
+class _Writer(list[bytes]):
+    """Pieces of packed data, and what `pack` was told of objects beyond data."""
+
+    describe: Callable[[Any], Any] | None = None
+
+
+def pack(value: Any, describe: Callable[[Any], Any] | None = None) -> bytes:
     """`value` as bytes.
 
+    Args:
+        value: what is packed.
+        describe: asked first about every object that is no plain number, text or container; the data that stands for it, or
+            None where it has nothing to say. `unpack` gets this data back to make the object of.
     Raises: TypeError for what is no data, unless `allow_pickle` was called; ValueError for nesting deeper than 200.
     """
-    out: list[bytes] = []
+    out = _Writer()
+    out.describe = describe
     _write(value, out, 0)
     return b"".join(out)
 
@@ -51,7 +63,7 @@ def _sized(tag: bytes, data: bytes) -> bytes:
     return tag + _U64.pack(len(data)) + data
 
 
-def _write(value: Any, out: list[bytes], depth: int) -> None:
+def _write(value: Any, out: _Writer, depth: int) -> None:
     if depth > _DEEPEST:
         raise ValueError(f"distributed: an object is nested deeper than {_DEEPEST} levels, or contains itself")
     kind = type(value)
@@ -82,11 +94,15 @@ def _write(value: Any, out: list[bytes], depth: int) -> None:
         _write_object(value, out, depth)
 
 
-def _write_object(value: Any, out: list[bytes], depth: int) -> None:
+def _write_object(value: Any, out: _Writer, depth: int) -> None:
     import flambeau as fb
 
     tensor: Any = value
-
+    described = None if out.describe is None else out.describe(value)
+    if described is not None:
+        out.append(b"R")
+        _write(described, out, depth + 1)
+        return
     if (
         isinstance(value, np.ndarray)
         and value.dtype.kind in "biufcV"
@@ -128,7 +144,7 @@ def _is_tensor(value: Any) -> bool:
     return type(value) in (fb.Tensor, fb.nn.Parameter) and value.device.type == "cpu"
 
 
-def _write_array(array: np.ndarray, out: list[bytes], depth: int) -> None:
+def _write_array(array: np.ndarray, out: _Writer, depth: int) -> None:
     import flambeau as fb
 
     name = str(fb.dtypes.from_numpy_dtype(array.dtype)).rpartition(".")[2]
@@ -140,6 +156,7 @@ class _Reader:
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self.data = memoryview(data)
         self.at = 0
+        self.restore: Callable[[Any], Any] | None = None
 
     def take(self, count: int) -> memoryview:
         if count < 0 or self.at + count > len(self.data):
@@ -159,12 +176,16 @@ class _Reader:
         return found
 
 
-def unpack(data: bytes | bytearray | memoryview) -> Any:
+def unpack(data: bytes | bytearray | memoryview, restore: Callable[[Any], Any] | None = None) -> Any:
     """What `pack` made `data` of.
 
+    Args:
+        data: the bytes.
+        restore: makes an object of what `describe` said of it.
     Raises: ValueError for bytes that `pack` does not make; TypeError for pickled objects without `allow_pickle`.
     """
     reader = _Reader(data)
+    reader.restore = restore
     value = _read(reader, 0)
     if reader.at != len(reader.data):
         raise ValueError(f"distributed: {len(reader.data) - reader.at} bytes are left after a packed object")
@@ -221,6 +242,8 @@ def _read_object(tag: bytes, reader: _Reader, depth: int) -> Any:
         return fb.Size(_read(reader, depth + 1))
     if tag == b"V":
         return fb.device(_read(reader, depth + 1))
+    if tag == b"R" and reader.restore is not None:
+        return reader.restore(_read(reader, depth + 1))
     if tag == b"O":
         if not _allowed:
             raise TypeError(
