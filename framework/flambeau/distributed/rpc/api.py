@@ -209,7 +209,11 @@ def rpc_sync(to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = 
 
 
 def rpc_async(to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = -1.0) -> Future[Any]:
-    """The future of what `rpc_sync` returns or raises. The arguments are copied before this returns."""
+    """The future of what `rpc_sync` returns or raises.
+
+    Args:
+        to, func, args, kwargs, timeout: as of `rpc_sync`; the arguments are copied before this returns.
+    """
     _check_callable(func)
     return _ask(CALL, to, func, args, kwargs, timeout)
 
