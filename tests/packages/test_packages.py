@@ -287,6 +287,37 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     numbers.append(float(lazily["model"]["0.weight"].sum()))
 print(*numbers)
 """,
+    "torch_geometric": """
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv, global_mean_pool
+torch.manual_seed(0)
+def graph(nodes):
+    pairs = torch.randint(0, nodes, (2, 3 * nodes))
+    return Data(x=torch.randn(nodes, 5), edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=torch.randint(0, 3, (1,)))
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([GCNConv(5, 8), SAGEConv(8, 8), GATConv(8, 8, heads=2, concat=False)])
+        self.head = torch.nn.Linear(8, 3)
+    def forward(self, x, edge_index, batch):
+        for layer in self.layers:
+            x = layer(x, edge_index).relu()
+        return self.head(global_mean_pool(x, batch))
+graphs = [graph(6 + i) for i in range(8)]
+net = Net()
+optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+for _ in range(3):
+    for batch in DataLoader(graphs, batch_size=4):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(batch.x, batch.edge_index, batch.batch), batch.y)
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+net.eval()
+print(*net(graphs[0].x, graphs[0].edge_index, None).flatten().tolist())
+""",
 }
 
 # Modules that a package imports, without which none of its programs begins.
@@ -294,6 +325,7 @@ IMPORTED = {
     "transformers": ("distributed.tensor", "nn.attention", "library"),
     "pyro": ("multiprocessing",),
     "lightning": ("profiler",),
+    "torch_geometric": ("distributed.rpc",),
 }
 
 
