@@ -84,7 +84,7 @@ def test_cholesky_tells_the_order_of_the_minor_that_is_not_positive():
     assert L.cholesky_ex(x).info.item() == 2
 
 
-@pytest.mark.parametrize("n", [4, 40])
+@pytest.mark.parametrize("n", [4, 100])
 def test_cholesky_of_a_nan_tells_the_order_of_its_minor(n):
     x = fb.eye(n)
     x[2, 2] = float("nan")
@@ -97,14 +97,14 @@ def test_cholesky_of_a_nan_tells_the_order_of_its_minor(n):
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 def test_cholesky_of_large_matrices_reads_one_triangle_and_has_the_bits_of_one_by_one(dtype, upper):
-    x = np.random.default_rng(3).standard_normal((3, 40, 40)).astype(dtype)
-    x = x + (1j * np.tri(40) if dtype in "FD" else 0)
-    a = (x @ x.conj().mT + 40 * np.eye(40)).astype(dtype)
+    x = np.random.default_rng(3).standard_normal((3, 100, 100)).astype(dtype)
+    x = x + (1j * np.tri(100) if dtype in "FD" else 0)
+    a = (x @ x.conj().mT + 100 * np.eye(100)).astype(dtype)
     half = fb.tensor(np.triu(a) if upper else np.tril(a))
     made = L.cholesky(half, upper=upper)
 
     again = made.mH @ made if upper else made @ made.mH
-    np.testing.assert_allclose(again.numpy(), a, rtol=0, atol=2e-4 if dtype in "fF" else 1e-12)
+    np.testing.assert_allclose(again.numpy(), a, rtol=0, atol=1e-3 if dtype in "fF" else 1e-11)
     assert not (made.tril(-1) if upper else made.triu(1)).any()
     for one, whole in zip(half, made, strict=True):
         assert fb.equal(L.cholesky(one, upper=upper), whole)
@@ -113,7 +113,7 @@ def test_cholesky_of_large_matrices_reads_one_triangle_and_has_the_bits_of_one_b
 
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("shape", [(2, 40, 40), (2, 50, 33), (2, 33, 50)])
+@pytest.mark.parametrize("shape", [(2, 96, 96), (2, 110, 97), (2, 97, 110)])
 def test_qr_of_large_matrices_multiplies_back(shape, dtype, mode):
     x = np.random.default_rng(4).standard_normal(shape).astype(dtype)
     x = (x + 1j * x[:, ::-1] if dtype in "FD" else x).astype(dtype)

@@ -227,7 +227,7 @@ def _below(m: int, n: int) -> Any:
     return np.tri(m, n, -1, np.bool_)
 
 
-LARGE = 32  # rows from which a call of LAPACK's own routine is faster than numpy's loop, which copies every matrix twice
+LARGE = 96  # rows from which LAPACK's own routines are faster than numpy's loops, which copy each matrix twice and make Q in double
 
 
 # -- factorizations ----------------------------------------------------------------------------------------------------------
