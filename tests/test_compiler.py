@@ -16,6 +16,19 @@ def _nothing_asked_before(monkeypatch):
     monkeypatch.setattr(_missing, "_asked", {})
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["BackendCompilerFailed", "CondOpArgsMismatchError", "FailOnRecompileLimitHit", "ShortenTraceback", "UncapturedHigherOrderOpError",
+     "Unsupported"],
+)  # fmt: skip
+def test_errors_of_compiling_are_caught_as_in_pytorch(oracle, name):
+    import importlib
+
+    theirs = getattr(importlib.import_module("torch._dynamo.exc"), name)
+
+    assert [c.__name__ for c in getattr(_dynamo.exc, name).__mro__] == [c.__name__ for c in theirs.__mro__]
+
+
 def test_a_compiled_function_gives_the_results_of_the_function():
     @fb.compile(fullgraph=True, mode="max-autotune")
     def square(x):

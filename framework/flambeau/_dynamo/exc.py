@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
-    "BackendCompilerFailed", "InternalTorchDynamoError", "InvalidBackend", "RecompileError", "ResetRequired",
-    "TorchDynamoException", "TorchRuntimeError", "Unsupported", "UserError",
+    "BackendCompilerFailed", "CondOpArgsMismatchError", "FailOnRecompileLimitHit", "InternalTorchDynamoError", "InvalidBackend",
+    "RecompileError", "RecompileLimitExceeded", "ResetRequired", "ShortenTraceback", "TorchDynamoException", "TorchRuntimeError",
+    "UncapturedHigherOrderOpError", "Unsupported", "UserError",
 ]  # fmt: skip
 
 
@@ -24,7 +25,11 @@ class RecompileError(TorchDynamoException):
     """A function would be compiled once more than allowed."""
 
 
-class BackendCompilerFailed(TorchDynamoException):
+class ShortenTraceback(TorchDynamoException):
+    """Compiling failed, and the traceback is cut to the program's part."""
+
+
+class BackendCompilerFailed(ShortenTraceback):
     """A backend failed on a graph."""
 
 
@@ -34,6 +39,22 @@ class TorchRuntimeError(TorchDynamoException):
 
 class Unsupported(TorchDynamoException):
     """The program does what cannot be compiled."""
+
+
+class RecompileLimitExceeded(Unsupported):
+    """A function was compiled as often as allowed, and the whole of it had to be one graph."""
+
+
+class FailOnRecompileLimitHit(Exception):
+    """A function was compiled as often as allowed, and `config.fail_on_recompile_limit_hit` says that this is an error."""
+
+
+class UncapturedHigherOrderOpError(TorchDynamoException):
+    """A function that is an argument of an operator could not be recorded."""
+
+
+class CondOpArgsMismatchError(TorchDynamoException):
+    """The branches of `cond` have other parameters or results."""
 
 
 class UserError(Unsupported):
