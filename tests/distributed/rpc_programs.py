@@ -274,8 +274,29 @@ def training():
         save("training", *losses, *[value for part in parts for value in part.rpc_sync().values()])
 
 
+def modules():
+    """A module of another worker, trained together with one of this."""
+    if RANK == 0:
+        kind = importlib.import_module(f"{NAME}.distributed.nn.api.remote_module").RemoteModule
+        T.manual_seed(4)
+        x, head = T.randn(5, 4), T.nn.Linear(2, 1)
+        part = kind("worker1/cpu", Part, args=(7, 4, 2))
+        told(part.parameters, ValueError)
+        params = [*part.remote_parameters(), *map(rpc.RRef, head.parameters())]
+        optimizer = optim.DistributedOptimizer(T.optim.Adam, params, lr=0.1)
+        losses = []
+        for _ in range(3):
+            with dist_autograd.context() as context_id:
+                loss = (head(part(x)) - head(part.forward_async(2 * x).wait())).square().sum()
+                losses.append(loss.detach())
+                dist_autograd.backward(context_id, [loss])
+                optimizer.step(context_id)
+        save("modules", *losses, part(x), *part.get_module_rref().rpc_sync().values())
+
+
 def programs():
     start()
+    modules()
     calls()
     gradients()
     training()

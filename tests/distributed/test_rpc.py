@@ -10,7 +10,7 @@ def test_programs_over_workers_end_as_under_pytorch(ranks, tmp_path, oracle):
     ranks("rpc_programs.programs", 3)
     ranks("rpc_programs.programs", 3, limit=120, UNDER="torch")
 
-    for what in ("calls", "gradients", "training"):
+    for what in ("calls", "gradients", "training", "modules"):
         ours, theirs = np.load(tmp_path / f"flambeau.{what}.npy"), np.load(tmp_path / f"torch.{what}.npy")
         assert np.abs(ours - theirs).max() < 1e-5, what
 

@@ -1,5 +1,6 @@
-"""Collectives with gradients."""
+"""Collectives with gradients, and modules of other workers."""
 
+from .api.remote_module import RemoteModule
 from .functional import (
     all_gather,
     all_reduce,
@@ -13,5 +14,6 @@ from .functional import (
 )
 
 __all__ = [
-    "all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter",
+    "RemoteModule", "all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter",
+    "scatter",
 ]  # fmt: skip
