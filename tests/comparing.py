@@ -30,7 +30,14 @@ def outcome(lib: Any, program: str) -> Any:
                 return None
             return described(lib, eval(compile(ast.Expression(last.value), "<program>", "eval"), scope))
         except Exception as error:  # PyTorch raises these of every kind
-            return Raised(type(error).__name__, f"{error}"[:200])
+            return Raised(_public_name(type(error)), f"{error}"[:200])
+
+
+def _public_name(kind: type) -> str:
+    """The name that users know a type of error by: of what it derives from, where it is one of ours alone."""
+    if kind.__module__ != "flambeau._errors" or hasattr(fb, kind.__name__):
+        return kind.__name__
+    return "NotImplementedError" if issubclass(kind, NotImplementedError) else _public_name(kind.__mro__[1])
 
 
 class Raised:

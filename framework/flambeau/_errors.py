@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["AcceleratorError", "OutOfMemoryError", "ShapeDependsOnValues", "ValuesAreMissing"]
+__all__ = [
+    "AcceleratorError", "OutOfMemoryError", "ShapeCannotBeKnown", "ShapeDependsOnValues", "ValuesAreMissing", "ValuesCannotBeRead",
+]  # fmt: skip
 
 
 class OutOfMemoryError(RuntimeError):
@@ -13,9 +15,17 @@ class AcceleratorError(RuntimeError):
     """A device failed."""
 
 
-class ValuesAreMissing(NotImplementedError):
+class ValuesAreMissing(RuntimeError):
     """Values were asked of a tensor that has none, as those of the meta device."""
+
+
+class ValuesCannotBeRead(ValuesAreMissing, NotImplementedError):
+    """`ValuesAreMissing`, where PyTorch says that this is not implemented."""
 
 
 class ShapeDependsOnValues(ValuesAreMissing):
     """Values that a tensor has not decide the shape of a result."""
+
+
+class ShapeCannotBeKnown(ShapeDependsOnValues, NotImplementedError):
+    """`ShapeDependsOnValues`, where PyTorch says that this is not implemented."""

@@ -16,7 +16,7 @@ from flambeau_kernels import small
 
 from . import _arrays, _inference, _state, _warn, devices, dtypes
 from ._arrays import HeldArray, MetaArray
-from ._errors import ValuesAreMissing
+from ._errors import ValuesAreMissing, ValuesCannotBeRead
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
 from .devices import CPU, META, Size, device, strided
@@ -624,7 +624,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a plain number for a 0-d tensor."""
         if type(self._a) is MetaArray:
-            raise ValuesAreMissing("Cannot copy out of meta tensor; no data!")
+            raise ValuesCannotBeRead("Cannot copy out of meta tensor; no data!")
         return _plain(self._a).tolist()
 
     def numpy(self, *, force: bool = False) -> Any:

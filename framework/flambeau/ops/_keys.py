@@ -10,7 +10,7 @@ from flambeau_kernels.cpu import scatter
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
-from .._errors import ShapeDependsOnValues
+from .._errors import ShapeCannotBeKnown
 from .._warn import warn
 from ..tensor import Tensor, wrap
 
@@ -197,7 +197,7 @@ def tensors_at(k: Tensor, shape: Any, d: int, count: int | None = None) -> list[
     if type(k._a) is MetaArray:
         if count is not None:
             return [wrap(MetaArray((count,), np.dtype(np.int64))) for _ in range(k.ndim)]
-        raise ShapeDependsOnValues("indexing with a mask on the meta device: the shape of the result depends on its values")
+        raise ShapeCannotBeKnown("indexing with a mask on the meta device: the shape of the result depends on its values")
     for i, n in enumerate(k._a.shape):
         if shape[d + i] != n:
             raise IndexError(

@@ -13,7 +13,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
-from .._errors import ValuesAreMissing
+from .._errors import ValuesCannotBeRead
 from ..tensor import Tensor, wrap
 from ._spec import FUNCTION, METHOD, OUT, composite, primitive
 
@@ -113,7 +113,7 @@ def equal(input, other):
     if input.device != other.device:
         raise RuntimeError(f"equal: Cannot compare two tensors on different devices. Got: {input.device} and {other.device}")
     if type(input._a) is MetaArray:
-        raise ValuesAreMissing("equal: meta tensors have no elements to compare")
+        raise ValuesCannotBeRead("equal: meta tensors have no elements to compare")
     if input._a.shape != other._a.shape:
         return False
     if input._a.dtype == other._a.dtype and type(input._a) is np.ndarray:

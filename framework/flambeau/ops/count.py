@@ -16,14 +16,14 @@ from flambeau_kernels.cpu.softmax import widen
 
 from .. import _state, dtypes
 from .._arrays import MetaArray
-from .._errors import ShapeDependsOnValues
+from .._errors import ShapeCannotBeKnown
 from ..tensor import Tensor, wrap, wrap_dim
 from ._spec import FUNCTION, METHOD, OUT, check_room, composite, host_only, primitive, without_derivative
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
     if any(isinstance(t, Tensor) and type(t._a) is MetaArray for t in tensors):
-        raise ShapeDependsOnValues(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
+        raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
 # -- distinct elements -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
-from .._errors import ShapeDependsOnValues
+from .._errors import ShapeCannotBeKnown
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._spec import (
@@ -204,7 +204,7 @@ refuse_other_dtype_out(masked_select)
 
 @masked_select.shape
 def _masked_select_shape(input, mask):
-    raise ShapeDependsOnValues("masked_select: the shape of the result depends on values, which a meta tensor has none of")
+    raise ShapeCannotBeKnown("masked_select: the shape of the result depends on values, which a meta tensor has none of")
 
 
 @masked_select.kernel
@@ -301,7 +301,7 @@ def _masked_scatter_vjp(grad, input_shape, mask, source_shape):
 
 def _no_meta(name: str, input: Tensor) -> None:
     if type(input._a) is MetaArray:
-        raise ShapeDependsOnValues(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
+        raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
 @primitive(surface=0)
