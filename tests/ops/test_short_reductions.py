@@ -145,3 +145,15 @@ def test_nothing_is_recorded_without_grad_mode(monkeypatch):
             with_leaf = eval(text, {"fb": fb, "F": F, "x": x, "d": 0}) if not isinstance(found[0], type) else ()
         assert not any(t.requires_grad for t in (with_leaf if isinstance(with_leaf, tuple) else (with_leaf,)))
     along._forget()
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin", "prod"])
+@pytest.mark.parametrize("dim", [(1,), [0], (-1,), (0, 1), 0, -1, None])
+def test_a_transposed_matrix_is_reduced_along_the_same_dimensions_however_often(name, dim):
+    x = fb.arange(12.0).reshape(3, 4).t()
+    reduce = getattr(x, name)
+    first = reduce() if dim is None else reduce(dim)
+    for _ in range(400):  # a native way takes over some time
+        again = reduce() if dim is None else reduce(dim)
+        assert again.shape == first.shape
+        assert fb.equal(again, first)

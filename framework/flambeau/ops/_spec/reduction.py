@@ -29,6 +29,13 @@ _FLOATS = (dtypes.float32, dtypes.float64)
 _OF_MATRIX = (-2, -1, 0, 1)
 
 
+def _of_transposed(dim: Any) -> Any:
+    """The dimensions of the transposed matrix that `dim` of a matrix are; what is none of them stays, to be refused."""
+    if dim.__class__ is tuple or dim.__class__ is list:
+        return tuple([_of_transposed(d) for d in dim])
+    return 1 - dim % 2 if dim in _OF_MATRIX else dim
+
+
 class ReductionNode(Node):
     __slots__ = ()
     has_raw = True
@@ -125,7 +132,7 @@ class ReductionOp(Op):
                 out = along.learn(a, dim, keepdim)
                 if out is None and a.__class__ is ndarray and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
                     # A transposed matrix, which numpy adds up in the order of its memory too.
-                    out = along.call(a.T, 1 - dim % 2 if dim in _OF_MATRIX else dim, keepdim)
+                    out = along.call(a.T, _of_transposed(dim), keepdim)
                 if out is None:
                     return None
             made = _new(Tensor)
