@@ -40,7 +40,7 @@ _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 # Called when another backend is chosen, by those who keep what `planned` returned.
 plans_kept_elsewhere: list[Any] = []
 
-_chosen = os.environ.get("FLAMBEAU_BACKEND", "numba")
+_chosen = os.environ.get("FLAMBEAU_BACKEND", "llvm")
 # A formula that is one cheap ufunc reads and writes memory just as numpy does, until threads share the work.
 UFUNC_COMPILED_FROM = 32768
 _CHEAP_UFUNCS = frozenset((np.add, np.subtract, np.multiply, np.true_divide, np.negative))
@@ -49,20 +49,21 @@ _compiled: Any = None  # the engine's launch, once something large enough has as
 
 
 def backend() -> str:
-    """The name of the backend that was chosen: 'numba' (the compiled tiers of CPU and CUDA), 'numpy', 'cuda' or a plug-in's."""
+    """The name of the backend that was chosen: 'llvm' (the compiled tiers of CPU and CUDA), 'numpy', 'cuda' or a plug-in's."""
     return _chosen
 
 
 def cpu_backend() -> str:
-    """The name of the backend whose kernels compute arrays of the CPU: under 'cuda' that is 'numba'."""
+    """The name of the backend whose kernels compute arrays of the CPU: under 'cuda' that is 'llvm'."""
     return _backend
 
 
 def set_backend(name: str) -> None:
     """Choose the backend for later calls.
 
-    'cuda' is 'numba' where there is a CUDA device.
-    Raises: ValueError for a name nobody provides; RuntimeError, saying what is missing, for 'cuda' without a device.
+    'cuda' is 'llvm' where there is a CUDA device.
+    Raises: ValueError for a name nobody provides; RuntimeError, saying what is missing, for 'cuda' without a device;
+    NotImplementedError for 'numba', whose engine is not built.
     """
     global _chosen, _backend, _compiled
     _backend, _compiled = _checked_name(name), None
@@ -79,7 +80,7 @@ def forget_plans() -> None:
 
 def _checked_name(name: str) -> str:
     """What `cpu_backend` is under the backend `name`. Refuses one that is not there, before anything is changed."""
-    if name in ("numba", "numpy") or name in plugin_names():
+    if name in ("llvm", "numpy") or name in plugin_names():
         return name
     if name == "cuda":
         from .cuda import device
@@ -89,8 +90,12 @@ def _checked_name(name: str) -> str:
                 f"FLAMBEAU_BACKEND=cuda: there is no CUDA device: {device.why_none()}. It takes an NVIDIA driver and the extra "
                 "flambeau[cuda]; FLAMBEAU_CUDA_SIMULATOR=1 stands in for a device in tests"
             )
-        return "numba"
-    raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are numba, numpy, cuda {plugin_names()}")
+        return "llvm"
+    if name == "numba":
+        raise NotImplementedError(
+            "FLAMBEAU_BACKEND=numba: the engine that compiles kernels by numba is not built; choose llvm, the compiled kernels, or numpy"
+        )
+    raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are llvm, numpy, cuda {plugin_names()}")
 
 
 def plugin_names() -> list[str]:
@@ -112,7 +117,7 @@ def _load_compiled() -> Any:
 
         memory.keep_freed()
         _compiled = _not_taken
-    elif _backend == "numba":
+    elif _backend == "llvm":
         from .engine import launch as engine_launch
 
         _compiled = engine_launch
@@ -165,7 +170,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 def _is_numpys(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> bool:
     """Whether the engine would leave the launch to numpy, as far as can be said without loading it, which takes 40 ms."""
     return (
-        _backend == "numba"
+        _backend == "llvm"
         and formula.ufunc in _CHEAP_UFUNCS
         and outs[0].size < UFUNC_COMPILED_FROM
         and compute.isbuiltin == 1

@@ -30,7 +30,7 @@ def run(n: int) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("name", ["numpy", "numba"])
+@pytest.mark.parametrize("name", ["numpy", "llvm"])
 @pytest.mark.parametrize("n", [0, 1, 100, 100_000])
 def test_every_backend_computes_the_formula(name: str, n: int) -> None:
     kernels.set_backend(name)
@@ -41,9 +41,24 @@ def test_every_backend_computes_the_formula(name: str, n: int) -> None:
 def test_a_name_nobody_provides_is_refused_and_nothing_changes() -> None:
     before = kernels.backend()
 
-    with pytest.raises(ValueError, match=r"no backend named 'abacus'.*numba, numpy"):
+    with pytest.raises(ValueError, match=r"no backend named 'abacus'.*llvm, numpy"):
         kernels.set_backend("abacus")
     assert kernels.backend() == before
+
+
+def test_numba_is_not_another_name_of_the_llvm_backend(fresh_python: Any) -> None:
+    before = kernels.backend()
+
+    with pytest.raises(NotImplementedError, match=r"FLAMBEAU_BACKEND=numba.*not built; choose llvm"):
+        kernels.set_backend("numba")
+    assert kernels.backend() == before
+    program = """
+try:
+    import flambeau
+except NotImplementedError as error:
+    print(error)
+"""
+    assert fresh_python("-c", program, FLAMBEAU_BACKEND="numba").startswith("FLAMBEAU_BACKEND=numba: the engine")
 
 
 def test_what_is_not_there_is_refused_at_import(fresh_python: Any) -> None:
@@ -110,7 +125,7 @@ def test_a_plug_in_is_found_by_its_entry_point_and_may_decline(monkeypatch: pyte
     assert asked == [50_000, 50_001]
 
 
-@pytest.mark.parametrize("name", ["numpy", "numba"])
+@pytest.mark.parametrize("name", ["numpy", "llvm"])
 def test_the_environment_variable_chooses(name: str, fresh_python: Any) -> None:
     program = "import flambeau as fb, flambeau_kernels as k; print(k.backend(), (fb.ones(5000) * 2).sum().item())"
 

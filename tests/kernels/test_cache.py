@@ -436,7 +436,7 @@ print(launchers.load(compile=False), before is not None, launchers._object_code(
 
 
 def test_an_object_that_has_not_the_launchers_is_a_miss(folder, fresh_python):
-    told = fresh_python("-c", _PLANT_LAUNCHERS, FLAMBEAU_CACHE=str(folder), FLAMBEAU_BACKEND="numba")
+    told = fresh_python("-c", _PLANT_LAUNCHERS, FLAMBEAU_CACHE=str(folder), FLAMBEAU_BACKEND="llvm")
 
     assert told.split() == ["{}", "True", "None"]
 

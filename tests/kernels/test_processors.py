@@ -41,7 +41,7 @@ def samples(tmp_path_factory):
     """The results of `processor_sample.py` by processor, and those of numpy's expressions."""
     folder = tmp_path_factory.mktemp("samples")
     script = Path(processor_sample.__file__)
-    compiled = {"FLAMBEAU_BACKEND": "numba", "FLAMBEAU_CACHE": str(folder / "cache")}
+    compiled = {"FLAMBEAU_BACKEND": "llvm", "FLAMBEAU_CACHE": str(folder / "cache")}
     runs = {name: started(script, folder / f"{name}.npz", FLAMBEAU_CPU=name, **compiled) for name in LEVELS}
     runs["numpy"] = started(script, folder / "numpy.npz", FLAMBEAU_BACKEND="numpy")
     for run in runs.values():
@@ -172,4 +172,4 @@ assert np.isnan(narrowed[np.isnan(values)]).all()
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_halves_are_converted_as_numpy_does_also_without_instructions_for_it(name):
-    said(started("-c", _HALVES, FLAMBEAU_BACKEND="numba", FLAMBEAU_CPU=name))
+    said(started("-c", _HALVES, FLAMBEAU_BACKEND="llvm", FLAMBEAU_CPU=name))

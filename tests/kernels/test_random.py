@@ -466,7 +466,7 @@ def on_both_tiers():
     """Calls a function of a stream under the compiled and the numpy tier: both results and both final states."""
     def call(draw):
         told = []
-        for name in ("numba", "numpy"):
+        for name in ("llvm", "numpy"):
             kernels.set_backend(name)
             stream = MT19937Stream(0)
             stream.random32(100)

@@ -82,7 +82,7 @@ class Along:
 
     def _teach(self, dtype: np.dtype, compile: bool) -> None:
         """Let the builtin answer for `dtype` if its kernel is in the cache, or may be compiled now."""
-        if kernels._backend != "numba" or not dtype.isnative:
+        if kernels._backend != "llvm" or not dtype.isnative:
             return
         with _learning:
             if self._counts.get(dtype, 0) < 0:  # another thread did

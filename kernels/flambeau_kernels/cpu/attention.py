@@ -28,7 +28,7 @@ TILE_KEYS = 256
 
 
 def _compiled(q: np.ndarray, v: np.ndarray) -> bool:
-    return attention_tiles.fits(q, v) and cpu_backend() == "numba" and llvm_missing() is None
+    return attention_tiles.fits(q, v) and cpu_backend() == "llvm" and llvm_missing() is None
 
 
 def attend(

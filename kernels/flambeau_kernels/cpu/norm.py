@@ -45,7 +45,7 @@ def _compiler_missing() -> bool:
 
 def _compiled(x: Any) -> bool:
     """Whether `x` goes to the compiled loops."""
-    return x.size >= COMPILED_FROM and cpu_backend() == "numba" and not _compiler_missing()
+    return x.size >= COMPILED_FROM and cpu_backend() == "llvm" and not _compiler_missing()
 
 
 def _few(size: int, dtype: np.dtype) -> bool:
@@ -187,7 +187,7 @@ def planned_rows(
         from . import norm_few
 
         return norm_few.planned(n, d, dtype, shape, eps, centred, weighted, biased)
-    if n * d < COMPILED_FROM or cpu_backend() != "numba" or _compiler_missing() or dtype.kind not in "fV":
+    if n * d < COMPILED_FROM or cpu_backend() != "llvm" or _compiler_missing() or dtype.kind not in "fV":
         return None
     from . import norm_rows
 

@@ -48,7 +48,7 @@ class Plans:
 
     def find(self, a: np.ndarray, *options: Any) -> Any:
         """The callable for `a`, or None. Which of them is told by layout and settings, never by values."""
-        if a.size <= NUMPY_UP_TO or kernels._backend != "numba" or a.__class__ is not ndarray:
+        if a.size <= NUMPY_UP_TO or kernels._backend != "llvm" or a.__class__ is not ndarray:
             return None
         key = (a.shape, a.strides, a.dtype, options)
         found = self.made.get(key)

@@ -43,7 +43,7 @@ def compiled_module(name: str) -> Any:
 
 def _compiled(a: np.ndarray) -> Any:
     """The compiled loops, where they take `a`."""
-    if a.size < COMPILED_FROM or cpu_backend() != "numba" or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
+    if a.size < COMPILED_FROM or cpu_backend() != "llvm" or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
         return None
     return compiled_module("softmax_loops")
 

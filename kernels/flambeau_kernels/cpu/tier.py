@@ -11,8 +11,8 @@ __all__ = ["compiles"]
 
 
 def compiles() -> bool:
-    """Whether kernels written in the kernel language can run: the numba backend, where llvmlite works."""
-    return kernels._backend == "numba" and _works()
+    """Whether kernels written in the kernel language can run: the llvm backend, where llvmlite works."""
+    return kernels._backend == "llvm" and _works()
 
 
 @functools.cache

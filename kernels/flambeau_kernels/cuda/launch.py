@@ -174,7 +174,7 @@ def width(dims: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
 def refuse_to_compile(what: str) -> None:
     """Raise NotImplementedError under the numpy backend, which compiles nothing, for `what` cupy has no expression."""
     if flambeau_kernels.backend() == "numpy":
-        raise NotImplementedError(f"{what}: CUDA tensors have no expression of it under FLAMBEAU_BACKEND=numpy; choose numba")
+        raise NotImplementedError(f"{what}: CUDA tensors have no expression of it under FLAMBEAU_BACKEND=numpy; choose llvm")
 
 
 class Kernel:
