@@ -418,10 +418,17 @@ class Agent:
                 return unpack(found)
             if time.monotonic() >= end:
                 raise RuntimeError(f"rpc.shutdown: {self.workers[peer]} has not called shutdown() in time")
-            try:
-                self._link(peer)  # a worker that died refuses, or has closed the connection
-            except DistNetworkError as error:
-                raise RuntimeError(f"rpc.shutdown: {self.workers[peer]} ended without shutdown(): {error}") from error
+            why = self.has_gone(peer)
+            if why:
+                raise RuntimeError(f"rpc.shutdown: {self.workers[peer]} ended without shutdown(): {why}")
+
+    def has_gone(self, peer: int) -> str:
+        """Why the worker cannot be reached any more; nothing if it can."""
+        try:
+            self._link(peer)  # a worker that died refuses, or has closed the connection
+        except DistNetworkError as error:
+            return str(error)
+        return ""
 
     def close(self) -> None:
         """End all connections and threads; calls that wait for answers fail."""

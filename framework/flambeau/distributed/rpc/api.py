@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import itertools
@@ -13,6 +14,7 @@ from typing import Any
 
 from ...futures import Future
 from .. import distributed_c10d
+from .._errors import DistNetworkError
 from .._stores import PrefixStore
 from . import _agent, _names, _rref, constants
 from ._agent import Request, WorkerInfo
@@ -113,11 +115,13 @@ def shutdown(graceful: bool = True, timeout: float = constants.DEFAULT_SHUTDOWN_
     agent, refs = _agent.agent(), _rref.references()
     try:
         if graceful:
-            agent.drain()
-            agent.settle(timeout)
-            # The program's calls have ended everywhere, so nobody needs references any more.
-            refs.delete_users()
-            _leave(agent, timeout)
+            try:
+                agent.drain()
+                agent.settle(timeout)
+                # The program's calls have ended everywhere, so nobody needs references any more.
+                refs.delete_users()
+            finally:
+                _leave(agent, timeout)
     finally:
         refs.close()
         agent.close()
@@ -131,11 +135,15 @@ def shutdown(graceful: bool = True, timeout: float = constants.DEFAULT_SHUTDOWN_
 
 
 def _leave(agent: _agent.Agent, timeout: float) -> None:
-    """The worker that may serve the store stays until the others have read what they want."""
-    agent.store.add("left", 1)
-    end = time.monotonic() + (timeout or agent.timeout or constants.DEFAULT_RPC_TIMEOUT_SEC)
-    while agent.me.id == 0 and agent.store.add("left", 0) < len(agent.workers) and time.monotonic() < end:
-        time.sleep(0.002)
+    """The worker that may serve the store stays until the others have read what they want, or have ended without it."""
+    if agent.me.id == 0:
+        end = time.monotonic() + (timeout or agent.timeout or constants.DEFAULT_RPC_TIMEOUT_SEC)
+        for peer in range(1, len(agent.workers)):
+            while agent.store._await(0.1, "get", f"left/{peer}") is None and not agent.has_gone(peer) and time.monotonic() < end:
+                pass
+    else:
+        with contextlib.suppress(DistNetworkError):  # worker 0 has ended, so the store that it served is not read any more
+            agent.store.set(f"left/{agent.me.id}", b"")
 
 
 def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
