@@ -29,6 +29,7 @@ _MODULES = (
     "launch",
     "nn",
     "optim",
+    "pipelining",
     "rpc",
     "run",
     "tensor",
