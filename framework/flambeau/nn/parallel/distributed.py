@@ -337,10 +337,16 @@ class _ShadowIteration(JoinHook):
         if ddp.broadcast_buffers and ddp._buffers_to_sync:
             ddp._give(ddp._buffers_to_sync, 0)
         futures = [ddp._send(at, fb.zeros(bucket.size, dtype=bucket.dtype)) for at, bucket in enumerate(ddp._buckets)]
+        used = None
         if ddp.find_unused_parameters:
-            ddp.process_group.all_reduce([fb.zeros(len(ddp._named), dtype=fb.uint8)], c10d.ReduceOp.MAX, False)
-        for future in futures:
-            future.wait()
+            flags = fb.zeros(len(ddp._named), dtype=fb.uint8)
+            ddp.process_group.all_reduce([flags], c10d.ReduceOp.MAX, False)
+            used = dict(zip((id(p) for _, p in ddp._named), flags.tolist(), strict=True))
+        # An optimizer that divides parameters among ranks steps those of this one too, by the gradients of the others.
+        with fb.no_grad():
+            for bucket, future in zip(ddp._buckets, futures, strict=True):
+                reduced = future.wait()
+                ddp._store(bucket, reduced[0] if isinstance(reduced, list | tuple) else reduced, used)
 
     def post_hook(self, is_last_joiner: bool) -> None:
         ddp = self.ddp

@@ -1,0 +1,1 @@
+"""Averages of models that train apart."""
