@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import time
@@ -21,6 +22,9 @@ from flambeau.distributed.pipelining import (
     ScheduleInterleavedZeroBubble,
     ScheduleLoopedBFS,
     ScheduleZBVZeroBubble,
+    SplitPoint,
+    pipe_split,
+    pipeline,
 )
 from flambeau.distributed.pipelining._utils import PipeliningShapeError
 from flambeau.distributed.pipelining.schedules import PipelineScheduleMulti
@@ -181,6 +185,60 @@ def with_data_parallel():
         schedule = kind(stages, 4, loss_fn=mean_square)
         schedule.step(*([x[half]] if place == 0 else []), target=y[half])
         same_gradients(stages, model)
+    dist.destroy_process_group()
+
+
+class Blocks(nn.Module):
+    """A model that nobody has cut: values that skip stages, a mask for all of them, sizes, a weight of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(10, WIDTH)
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4)])
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.head = nn.Parameter(fb.ones(WIDTH, 3))
+
+    def forward(self, ids, mask=None, scale=1.0, flag=None):
+        first = x = self.emb(ids)
+        for at, layer in enumerate(self.layers):
+            x = layer(x)
+            if at == 1:
+                pipe_split()
+            if mask is not None:
+                x = x * mask
+        x = self.norm(x + first)
+        return (x.reshape(ids.shape[0], x.size(1)) * scale) @ self.head
+
+
+def by_graph():
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    fb.manual_seed(4)
+    model = Blocks()
+    for p in model.parameters():
+        dist.broadcast(p.detach(), 0)
+    ids, mask = fb.arange(16) % 10, (fb.arange(16.0) % 3).reshape(16, 1)
+    target = fb.ones(16, 3)
+    whole = copy.deepcopy(model)
+    outputs = []
+    for part, shadow in zip(ids.split(4), mask.split(4), strict=True):
+        outputs.append(whole(part, shadow, 2.0))
+        (mean_square(outputs[-1], fb.ones(4, 3)) / 4).backward()
+    spec = {"layers.1": SplitPoint.BEGINNING, "norm": SplitPoint.BEGINNING}
+    pipe = pipeline(model, (ids[:4],), {"mask": mask[:4], "scale": 2.0}, split_spec=spec)
+    assert pipe.num_stages == 4
+    stages = [pipe.build_stage(at, "cpu") for at in (RANK, RANK + SIZE)]
+    schedule = ScheduleInterleaved1F1B(stages, 4, loss_fn=mean_square)
+    out = schedule.step(*([ids] if RANK == 0 else []), target=target, **({"mask": mask} if RANK == 0 else {}))
+    assert (out is None) == (RANK == 0)
+    assert out is None or fb.allclose(out, fb.cat(outputs), atol=1e-5)
+    expected = dict(whole.named_parameters())
+    names = [name for stage in stages for name, _ in stage.submod.named_parameters()]
+    assert names and len(names) < len(expected)
+    for stage in stages:
+        for name, parameter in stage.submod.named_parameters():
+            assert fb.allclose(parameter.grad, expected[name].grad, atol=1e-6), name
+        for name, buffer in stage.submod.named_buffers():
+            assert fb.allclose(buffer, dict(whole.named_buffers())[name]), name
     dist.destroy_process_group()
 
 

@@ -8,7 +8,15 @@ import pytest
 import flambeau as fb
 import flambeau.distributed as dist
 from flambeau.distributed._fake import FakeStore
-from flambeau.distributed.pipelining import PipelineStage, ScheduleGPipe, ScheduleInterleaved1F1B, _orders
+from flambeau.distributed.pipelining import (
+    PipelineStage,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    SplitPoint,
+    _orders,
+    pipe_split,
+    pipeline,
+)
 from flambeau.distributed.pipelining.microbatch import (
     TensorChunkSpec,
     merge_chunks,
@@ -28,6 +36,10 @@ def test_stages_exchange_several_tensors_and_take_keywords(ranks):
 
 def test_stages_may_be_data_parallel(ranks):
     ranks("pipeline_programs.with_data_parallel", 4)
+
+
+def test_a_model_split_by_its_graph_trains_as_the_whole(ranks):
+    ranks("pipeline_programs.by_graph", 2)
 
 
 def test_a_stage_that_fails_is_named_on_all_ranks_and_nobody_hangs(ranks):
@@ -182,3 +194,89 @@ def test_stages_and_schedules_refuse_what_cannot_be(two_of):
         get_schedule_class("nope")
     with pytest.raises(ValueError, match="n_microbatches must be"):
         ScheduleGPipe(two_of(0, 2), 0)
+
+
+class Layer(fb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = fb.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.lin(x)
+
+
+class Model(fb.nn.Module):
+    def __init__(self, mark=False):
+        super().__init__()
+        self.emb, self.layers, self.mark = fb.nn.Embedding(10, 3), fb.nn.ModuleList(Layer() for _ in range(2)), mark
+
+    def forward(self, x):
+        x = self.emb(x)
+        for layer in self.layers:
+            x = layer(x)
+            if self.mark:
+                pipe_split()
+        return x.relu()
+
+
+def test_a_model_is_cut_where_it_is_told_to_and_parts_keep_their_names():
+    model, x = Model(), fb.tensor([1, 2, 4, 5])
+
+    pipe = pipeline(model, (x,), split_spec={"layers.1": SplitPoint.BEGINNING})
+
+    assert pipe.num_stages == pipe.info().num_stages == 2
+    assert [name for name, _ in pipe.get_stage_module(0).named_parameters()] == [
+        "emb.weight", "layers.0.lin.weight", "layers.0.lin.bias",
+    ]  # fmt: skip
+    assert pipe.get_stage_module(1).get_submodule("layers.1.lin") is model.layers[1].lin
+    assert fb.equal(pipe(x)[0], model(x))
+    assert "submod_1 = self.submod_1(submod_0)" in str(pipe)
+    # The model is not marked for good, and marks in its code count as well.
+    assert pipeline(model, (x,)).num_stages == 1
+    assert pipeline(model, (x,), split_spec={"layers.0": SplitPoint.END, "layers.1": SplitPoint.END}).num_stages == 3
+    assert pipeline(Model(mark=True), (x,)).num_stages == 3
+
+
+def test_a_split_policy_puts_the_marks_into_the_graph():
+    def after_embedding(traced):
+        node = next(node for node in traced.graph.nodes if node.target == "emb")
+        with traced.graph.inserting_after(node):
+            traced.graph.call_function(pipe_split)
+        traced.recompile()
+        return traced
+
+    model, x = Model(), fb.tensor([1, 2])
+
+    pipe = pipeline(model, (x,), split_policy=after_embedding)
+
+    assert [name for name, _ in pipe.get_stage_module(0).named_parameters()] == ["emb.weight"]
+    assert fb.equal(pipe(x)[0], model(x))
+
+
+def test_parts_of_a_model_keep_their_modes():
+    model = fb.nn.Sequential(fb.nn.Linear(2, 2), fb.nn.BatchNorm1d(2), fb.nn.Dropout(0.5))
+    model[1].eval()
+
+    pipe = pipeline(model, (fb.ones(2, 2),), split_spec={"1": SplitPoint.BEGINNING})
+
+    assert not model[1].training
+    assert model[2].training
+    assert pipe.get_stage_module(1).training
+
+
+def test_models_that_cannot_be_cut_are_refused():
+    x = fb.tensor([1, 2])
+    with pytest.raises(AttributeError, match="nope"):
+        pipeline(Model(), (x,), split_spec={"nope": SplitPoint.END})
+    with pytest.raises(ValueError, match="only one of them"):
+        pipeline(Model(), (x,), split_spec={"emb": SplitPoint.END}, split_policy=lambda traced: traced)
+    with pytest.raises(ValueError, match="Invalid stage index 7"):
+        pipeline(Model(), (x,)).get_stage_module(7)
+    with pytest.raises(TypeError, match="missing a required argument"):
+        pipeline(Model(), ())
+    with pytest.raises(TypeError, match=r"SplitPoint.BEGINNING or"):
+        pipeline(Model(), (x,), split_spec={"emb": 1})
+    tied = Model()
+    tied.layers[1] = tied.layers[0]
+    with pytest.warns(UserWarning, match=r"lin.* is used by the stages \[1, 2\]"):
+        pipeline(tied, (x,), split_spec={"emb": SplitPoint.END, "layers.0": SplitPoint.END})

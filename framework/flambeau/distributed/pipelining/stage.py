@@ -80,6 +80,8 @@ class PipelineStage:
         self.dw_builder = dw_builder
         self.stage_index_to_group_rank = {at: at % self.group_size for at in range(num_stages)}
         self._channel = channel_of(self.group)
+        # A stage cut out of a graph takes from the one before it what the program gave as keywords.
+        self._takes_keywords = True
         # What the program says, and what was seen with and without backward, of one microbatch.
         self._promised = {"input": _promised(input_args), "output": _promised(output_args)}
         self._seen: dict[tuple[str, bool], list[TensorMeta]] = {}
@@ -131,7 +133,7 @@ class PipelineStage:
         if self.is_first:
             tensors = [value for value in inputs if isinstance(value, fb.Tensor)]
             self._agree("input", metas_of(f"{self.name}: input", tensors), microbatch, grads=False)
-        output = self._computed(inputs, kwargs)
+        output = self._computed(inputs, kwargs if self._takes_keywords or self.is_first else {})
         outputs = _tuple(output)
         if not self.is_last:
             metas = metas_of(f"{self.name}: output", outputs)
@@ -289,7 +291,7 @@ def _dtype(name: str) -> Any:
 
 
 def build_stage(stage_module: nn.Module, stage_index: int, pipe_info: PipeInfo, device: Any, group: Any = None) -> PipelineStage:
-    """The stage that runs `stage_module`, a part of a `Pipe` or something around it.
+    """The stage that runs `stage_module`, a part of a `Pipe` or something around it. Keyword arguments go to the first stage.
 
     Args:
         stage_module: the module.
@@ -298,6 +300,8 @@ def build_stage(stage_module: nn.Module, stage_index: int, pipe_info: PipeInfo, 
         device: where it computes.
         group: the ranks of the pipeline; None for all.
     """
-    return PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
+    stage = PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
+    stage._takes_keywords = False
+    return stage
 
 
