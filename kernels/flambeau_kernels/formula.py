@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from . import vocabulary
@@ -78,8 +78,10 @@ class Formula:
         return self._key
 
 
-def rebind(fn: Callable[..., Any], words: Mapping[str, Any], done: dict[int, Any]) -> Callable[..., Any]:
+def rebind(fn: Any, words: Mapping[str, Any], done: dict[int, Any]) -> Any:
     """Copy `fn` so that every word, in it or in the functions it calls, comes from `words`."""
+    if isinstance(fn, ModuleType) and vars(fn).get("where") is vocabulary.where:
+        return SimpleNamespace(**words)               # a module of words, whose names are written out: words.exp(x)
     if not isinstance(fn, FunctionType):
         return fn
     if id(fn) in done:

@@ -174,6 +174,8 @@ def _classes_of(op: Any) -> tuple[str | None, str | None, int | None]:
     """The classes of `op` on the CPU and on CUDA, and where its argument `dtype` is."""
     name = op.qualified.removeprefix("nn.functional.").replace(".", "_")
     of_cpu = "lower" if name in _CPU_LOWER else "float32" if name in _CPU_FLOAT32 else "widest" if name in _CPU_WIDEST else None
+    if not op.public:                                 # an op that a program has made says it of all devices
+        of_cpu = op.autocast
     found = _CLASSES[op] = of_cpu, op.autocast, op.params.index("dtype") if "dtype" in op.params else None
     return found
 

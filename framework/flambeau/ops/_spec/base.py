@@ -60,6 +60,8 @@ class Op:
     """
 
     kind = "op"
+    # Whether it is found by its public name. Ops that programs make are reached by their function alone.
+    public = True
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: str | None) -> None:
         code: CodeType = fn.__code__
@@ -97,7 +99,8 @@ class Op:
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
         self._method: Any = None
-        register(self)
+        if self.public:
+            register(self)
 
     def fast(self, fn: Any) -> Any:
         """Give the op a short cut: ``fn(*args)`` answers the common small case, or returns None for the general path."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -39,12 +40,12 @@ _new = object.__new__
 
 def forget_plans() -> None:
     """Plan every call anew."""
-    for op in OPS.values():
-        if isinstance(op, ElementwiseOp):
-            op._plans.clear()
+    for op in _all:
+        op._plans.clear()
 
 
 kernels.plans_kept_elsewhere.append(forget_plans)
+_all: weakref.WeakSet[ElementwiseOp] = weakref.WeakSet()
 MOST_PLANS = 512                                      # an op keeps; shapes that change every step must not pile up
 
 
@@ -128,6 +129,7 @@ class ElementwiseOp(Op):
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
         self.differentiable = partials is not None or bool(vjps)
+        _all.add(self)
 
     def has_gradient(self, name: str) -> bool:
         """Whether a derivative with respect to parameter `name` is declared."""
@@ -575,9 +577,11 @@ def _times_partial(partial: Any, arity: int) -> Any:
         return lambda grad, a, b: grad * conj(partial(a, b))
     if arity == 3:
         return lambda grad, a, b, c: grad * conj(partial(a, b, c))
-    if arity == 4:
-        return lambda grad, a, b, c, d: grad * conj(partial(a, b, c, d))
-    return lambda grad, a, b, c, d, e: grad * conj(partial(a, b, c, d, e))
+    # A formula has a parameter for each operand, so there is one text for each count of them.
+    given = ", ".join(f"a{k}" for k in range(arity))
+    scope = {"conj": conj, "partial": partial, "__name__": __name__}
+    exec(f"def times_partial(grad, {given}):\n    return grad * conj(partial({given}))\n", scope)  # text of our own
+    return scope["times_partial"]
 
 
 def conj(x: Any) -> Any:

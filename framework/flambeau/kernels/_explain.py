@@ -7,7 +7,7 @@ from typing import Any
 
 import flambeau_kernels as _kernels
 
-from .tensor import Tensor
+from ..tensor import Tensor
 
 __all__ = ["backend", "cache_folder", "explain", "set_backend", "warmup"]
 
@@ -68,7 +68,7 @@ def _say(value: Any) -> str:
 
 
 def _in_chunks(chunks: int) -> str:
-    from . import _settings
+    from .. import _settings
 
     if chunks <= 1:
         return "in one piece"
@@ -98,7 +98,7 @@ def _product(run: Any) -> str:
 
 def _explain_formula(function: Callable[..., Any], args: Any) -> str | None:
     """The engine's own account of an elementwise op; None if `function` is none, or is not called plainly."""
-    from .ops._spec import ElementwiseOp
+    from ..ops._spec import ElementwiseOp
 
     op = getattr(function, "flambeau_op", None)
     if not isinstance(op, ElementwiseOp) or not args or not all(isinstance(a, (Tensor, int, float)) for a in args):
@@ -129,6 +129,6 @@ def cache_folder() -> str | None:
 
 def warmup(dtypes: Sequence[str] = ("float32",)) -> None:
     """Compile the kernels most programs use into the cache, as ``python -m flambeau.warmup`` does."""
-    from .warmup import fill
+    from ..warmup import fill
 
     fill(dtypes)
