@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import io
 import pickle
+import tracemalloc
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 import flambeau as fb
 
-__all__ = ["disagreements", "outcome"]
+__all__ = ["disagreements", "outcome", "peak_of"]
+
+
+@contextlib.contextmanager
+def peak_of() -> Iterator[Callable[[], int]]:
+    """A context that gives a function, which tells how many bytes the arrays made inside took at most at one time."""
+    found: list[int] = []
+    tracemalloc.start()
+    try:
+        yield lambda: found[0]
+        found.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
 
 
 def outcome(lib: Any, program: str) -> Any:

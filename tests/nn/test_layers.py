@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 from flambeau import nn
 
 pytestmark = pytest.mark.oracle
@@ -254,3 +255,15 @@ def test_attention_takes_batches_without_sequences(layer: str, oracle: Any) -> N
         shapes.append([tuple(t.shape) for t in (*made, x.grad)])
 
     assert shapes[0] == shapes[1]
+
+
+def test_cross_map_normalization_refuses_integers_first(oracle: Any) -> None:
+    programs = """
+    torch.nn.CrossMapLRN2d(3)(torch.ones(1, 3, 2, 2, dtype=torch.int16))
+    torch.nn.CrossMapLRN2d(3, beta=None)(torch.ones(1, 3, 2, 2, dtype=torch.int16))
+    torch.nn.CrossMapLRN2d(3, beta=None)(torch.ones(1, 3, 2, 2))
+    torch.nn.CrossMapLRN2d(3)(torch.ones(1, 3, 2, 2, dtype=torch.bool))
+    torch.nn.CrossMapLRN2d(3)(torch.ones(1, 3, 2, 2, dtype=torch.float16))
+    """
+
+    assert not disagreements(oracle, programs)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 from flambeau import nn
 
 
@@ -150,3 +152,15 @@ def test_attention_says_what_is_wrong_with_replaced_parameters_and_inputs():
         layer(x, x, x)
     with pytest.raises(TypeError, match="'value' must be Tensor, not int"):
         layer(x, x, 3)
+
+
+def test_uninitialized_parameters_take_the_conversions_of_pytorch(oracle: Any) -> None:
+    casts = ("half()", "float()", "double()", "bfloat16()", "char()", "long()", "byte()", "bool()", "cfloat()", "type(torch.float16)",
+             "type()", "cpu()", "to(torch.int8)", "to(torch.bfloat16)", "clone()")  # fmt: skip
+    programs = [f"torch.nn.LazyLinear(1).weight.{cast}.dtype" for cast in casts]
+    casts = ("half()", "bfloat16()", "to(torch.bfloat16)", "type(torch.half)")
+    programs += [f"torch.nn.LazyLinear(1).{cast}.weight.dtype" for cast in casts]
+    programs += ["torch.nn.LazyBatchNorm2d().bfloat16()", "torch.nn.LazyLinear(1).bfloat16()(torch.tensor(1.))"]
+    programs += ["torch.nn.LazyLinear(1).to_empty(device='cpu')", "torch.nn.LazyLinear(1).cpu().double()(torch.ones(3).double()).dtype"]
+
+    assert not disagreements(oracle, "\n".join(programs))

@@ -10,6 +10,7 @@ from scipy import ndimage
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from comparing import disagreements
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 8, 9))
@@ -254,3 +255,38 @@ def test_no_ranges_along_one_axis_take_no_time_along_another(name: str) -> None:
         values, places = pooled(fb.ones(3, 2, 5, 5), (0, 1 << 33), return_indices=True)
         assert values.shape == places.shape == (3, 2, 0, 1 << 33)
         assert places.dtype is fb.int64
+
+
+def test_windows_over_three_dimensions_are_no_larger_than_the_input(oracle: Any) -> None:
+    programs = """
+    F.avg_pool3d(torch.ones(1, 1, 2, 2, 2), 3, ceil_mode=True)
+    F.avg_pool3d(torch.ones(1, 1, 2, 4, 4), 3, ceil_mode=True)
+    F.avg_pool3d(torch.ones(1, 1, 2, 2, 2), 3, padding=1)
+    F.avg_pool3d(torch.ones(1, 1, 3, 3, 3), 3, padding=1)
+    F.avg_pool3d(torch.ones(0, 1, 2, 2, 2), 3, ceil_mode=True)
+    F.avg_pool3d(torch.ones(1, 1, 2, 4, 4, device='meta'), 3, ceil_mode=True)
+    F.avg_pool2d(torch.ones(1, 1, 2, 2), 3, ceil_mode=True)
+    F.lp_pool3d(torch.ones(1, 1, 2, 4, 4), 2, (3, 1, 1), ceil_mode=True)
+    F.lp_pool2d(torch.ones(1, 1, 2, 2), 2, 3, ceil_mode=True)
+    F.max_pool3d(torch.ones(1, 1, 2, 2, 2), 3, ceil_mode=True)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_norms_of_order_zero_are_pooled_as_in_pytorch(oracle: Any) -> None:
+    programs = """
+    F.lp_pool1d(torch.ones(1, 1, 4) * 2, 0, 2)
+    F.lp_pool1d(torch.ones(1, 1, 4) * 2, 0., 2)
+    F.lp_pool1d(torch.ones(1, 1, 4) * 2, False, 2)
+    F.lp_pool1d(torch.ones(1, 1, 4) * 2, 0j, 2)
+    F.lp_pool1d(torch.ones(1, 1, 4) * 2, np.float64(0), 2)
+    F.lp_pool2d(torch.ones(1, 1, 4, 4) * 2, torch.tensor(0.), 2)
+    F.lp_pool2d(torch.ones(1, 1, 4, 4) * 2, torch.tensor([2., 3., 2., 3.]), 1)
+    F.lp_pool1d(torch.ones(1, 1, 4, dtype=torch.int32) * 2, 2., 2)
+    F.lp_pool1d(torch.ones(1, 1, 4, dtype=torch.int32) * 2, 2, 2)
+    F.lp_pool1d(torch.ones(1, 1, 4, dtype=torch.bool), 2, 2)
+    torch.nn.LPPool3d(0, 2)(torch.ones(1, 1, 4, 4, 4))
+    """
+
+    assert not disagreements(oracle, programs)

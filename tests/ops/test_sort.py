@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 import flambeau as fb
+from comparing import peak_of
 
 nan = math.nan
 
@@ -112,3 +114,13 @@ def test_unique_slices_with_nan_are_all_kept_and_equal_ones_without_are_merged(r
     assert len(found) == with_nan.sum() + len({*map(tuple, values[~with_nan])})
     np.testing.assert_array_equal(found[inverse].numpy(), values)
     assert counts.tolist() == np.bincount(inverse.numpy()).tolist()
+
+
+def test_bins_without_elements_take_the_memory_of_the_result(oracle: Any) -> None:
+    values = [0.0, 0.5, 3.25, 7.0, float("nan"), 10.0, 9.999]
+    with peak_of() as peak:
+        counts = fb.histc(fb.tensor(values), 3 << 20, 0, 10)
+
+    assert peak() < 1.5 * counts.nbytes
+    assert counts.nonzero().flatten().tolist() == oracle.histc(oracle.tensor(values), 3 << 20, 0, 10).nonzero().flatten().tolist()
+    assert fb.equal(fb.histc(fb.tensor(values), 5000, 0, 10), fb.histc(fb.tensor(values * 2000), 5000, 0, 10) / 2000)

@@ -9,6 +9,7 @@ import pytest
 import scipy.special as sc
 
 import flambeau as fb
+from comparing import peak_of
 
 POINTS = np.array([0.1, 0.5, 1.0, 2.5, 4.0, 7.5])
 PROBABILITIES = np.array([0.01, 0.2, 0.5, 0.8, 0.99])
@@ -152,3 +153,13 @@ def test_nan_to_num_of_complex_numbers_replaces_either_part():
     made = fb.nan_to_num(x, 5.0, neginf=-7.0)
 
     assert made[:, 1].tolist() == [5 + 1j, -7 + 5j, 2 - 3j]
+
+
+def test_many_terms_of_the_multivariate_gamma_function_take_less_memory_than_their_number() -> None:
+    p = 1 << 22
+    with peak_of() as peak:
+        value = fb.mvlgamma(fb.tensor([1e9], dtype=fb.float64), p)
+
+    terms = np.arange(p)
+    assert peak() < 8 * p
+    assert value.item() == pytest.approx(sc.gammaln(1e9 - terms / 2).sum() + p * (p - 1) / 4 * np.log(np.pi), rel=1e-12)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.signal.windows as sw
 
 import flambeau as fb
+from comparing import disagreements, peak_of
 
 W = fb.signal.windows
 OF_SCIPY = {
@@ -81,3 +84,20 @@ def test_the_gradient_of_istft_is_its_adjoint():
     (g,) = fb.autograd.grad(out, x, cotangent)
 
     assert (way.conj() * g).sum().numpy().real == pytest.approx((fb.istft(way, 8, window=fb.ones(8)) * cotangent).sum().item())
+
+
+def test_lengths_of_windows_beyond_all_memory_are_refused(oracle: Any) -> None:
+    names = ("hann_window", "hamming_window", "kaiser_window", "bartlett_window", "blackman_window", "signal.windows.gaussian")
+    programs = [f"torch.{name}({length})" for name in names for length in ("1 << 62", "1 << 63", "1 << 64")]
+    programs += ["torch.hann_window(torch.tensor(4))"]
+    programs += [f"torch.hann_window({length}, device='meta')" for length in ("1 << 62", "1 << 63")]
+
+    assert not disagreements(oracle, "\n".join(programs))
+
+
+def test_long_windows_take_the_memory_of_their_results() -> None:
+    with peak_of() as peak:
+        window = fb.hann_window(3 << 20)
+
+    assert peak() < 1.5 * window.nbytes
+    assert fb.equal(window[1 << 16 :: 1 << 16], fb.hann_window(3 << 20, dtype=fb.float64).float()[1 << 16 :: 1 << 16])

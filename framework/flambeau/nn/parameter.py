@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NoReturn
 
 import flambeau as fb
 
 from ..ops import _derive
+from ..ops._dispatch import _disabled
 
 Tensor = fb.Tensor
 
@@ -136,6 +137,7 @@ _ALLOWED_UNINITIALIZED = frozenset(
         "cuda",
         "cpu",
         "to",
+        "to_copy",                                    # which the others come to
         "get_device",
         "_has_compatible_shallow_copy_type",
         "__get__",
@@ -191,12 +193,28 @@ class UninitializedTensorMixin:
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") not in _ALLOWED_UNINITIALIZED:
-            raise ValueError(
-                f"Attempted to use an uninitialized parameter in {getattr(func, '__name__', func)}. This error happens when you are "
-                f"using a `LazyModule` or explicitly manipulating `torch.nn.parameter.{cls.__name__}` objects. When using LazyModules "
-                "Call `forward` with a dummy batch to initialize the parameters before calling torch functions"
-            )
-        return Tensor.__torch_function__(func, types, args, {} if kwargs is None else kwargs)
+            raise_uninitialized(cls, getattr(func, "__name__", func))
+        return _disabled(func, types, args, kwargs)
+
+
+def raise_uninitialized(cls: type, name: Any) -> NoReturn:
+    raise ValueError(
+        f"Attempted to use an uninitialized parameter in {name}. This error happens when you are using a `LazyModule` or explicitly "
+        f"manipulating `torch.nn.parameter.{cls.__name__}` objects. When using LazyModules Call `forward` with a dummy batch to "
+        "initialize the parameters before calling torch functions"
+    )
+
+
+def _refused_cast(name: str) -> Any:
+    def cast(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise_uninitialized(type(self), name)
+
+    cast.__name__, cast.__doc__ = name, "Raises ValueError: there is nothing to convert yet, and PyTorch's module of this name says so too."
+    return cast
+
+
+for _name in ("bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "type"):
+    setattr(UninitializedTensorMixin, _name, _refused_cast(_name))
 
 
 def is_lazy(param: Any) -> bool:

@@ -428,12 +428,12 @@ def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return at
 
 
-def _check_bins(name: str, bins: Any, dim: int = 0) -> None:
+def _check_bins(name: str, bins: Any, dim: int = 0, itemsize: int = 8) -> None:
     if bins >= 1 << 63:
         raise ValueError(f"{name}(): Overflow when unpacking long long: bins is 2**63 or more, got {bins} for dimension {dim}")
     if bins <= 0:
         raise RuntimeError(f"{name}(): bins must be > 0, but got {bins} for dimension {dim}")
-    check_room(name, (bins + 1,), 8)
+    check_room(name, (bins + 1,), itemsize)
 
 
 def _check_histc(input, bins, min, max):
@@ -441,7 +441,7 @@ def _check_histc(input, bins, min, max):
         raise TypeError(f"histc(): argument 'bins' (position 2) must be int, not {type(bins).__name__}")
     if not input.is_floating_point():
         raise NotImplementedError(f'"histc" not implemented for {input.dtype}; convert it with .float()')
-    _check_bins("torch.histc", bins)
+    _check_bins("torch.histc", bins, itemsize=input._a.itemsize)
     low, high = (float(v) for v in (min, max))
     if not np.isfinite([low, high]).all():
         raise RuntimeError(f"torch.histc: range of [{low}, {high}] is not finite")
@@ -466,9 +466,9 @@ def _histc_short(input, bins, min, max):
     if bins.__class__ is not int or not isinstance(input, Tensor) or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
         return None
     a = input._a
-    if not (bins > 0 and -math.inf < min < max < math.inf) or a.__class__ is not np.ndarray or _state.default_device() is not None:
+    if not (0 < bins <= _MOST_KEPT and -math.inf < min < max < math.inf) or _state.default_device() is not None:
         return None
-    if a.dtype.char not in "fd":
+    if a.__class__ is not np.ndarray or a.dtype.char not in "fd":
         return None
     found = _BINS(a, None, False, _known_edges(float(min), float(max), bins, a.dtype))
     return None if found is None else wrap(np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype))
@@ -481,8 +481,27 @@ histc.not_differentiable = "counts are constant almost everywhere"
 @histc.kernel
 def _histc(a, bins, low, high):
     low, high = _bounds("torch.histc", widen(a), low, high, low != high)
-    edges = (_known_edges if _state.default_device() is None else _edges)(low, high, bins, widen(a[:0] if a.ndim else a).dtype)
+    wide = widen(a[:0] if a.ndim else a).dtype
+    if bins > max(_MOST_KEPT, _SPARSE * a.size):
+        return _histc_of_few(widen(a).reshape(-1), bins, low, high, a.dtype)
+    edges = (_known_edges if _state.default_device() is None else _edges)(low, high, bins, wide)
     return kernel.count_bins(a, edges).astype(a.dtype)
+
+
+_SPARSE = 8                                           # bins for each element, from which on most of them stay 0
+
+
+def _histc_of_few(x: np.ndarray, bins: int, low: float, high: float, dtype: np.dtype) -> np.ndarray:
+    """`histc` in no more memory than that of its result: edges are computed at the elements alone."""
+    from .ranges import spaced_at
+
+    def edges(at: np.ndarray) -> np.ndarray:
+        return spaced_at(at.astype(np.float64), low, high, bins + 1, dtypes.from_numpy_dtype(x.dtype))
+
+    made = np.zeros(bins, dtype)
+    places, counts = np.unique(kernel.places_in_bins(x, edges, bins), return_counts=True)
+    made[places] = counts
+    return made
 
 
 @histc.shape

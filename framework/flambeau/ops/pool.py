@@ -23,9 +23,8 @@ Windows = Any  # a tuple of flambeau_kernels.cpu.pool.Window, one for each poole
 # -- windows -------------------------------------------------------------------------------------------------
 
 
-def check_input(op: str, input: Any, n: int, what: str, channels_free: bool = False) -> None:
-    """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with
-    order or means."""
+def check_rank(op: str, input: Any, n: int) -> None:
+    """Raise unless `input` is a Tensor of `n` dimensions to pool, channels, and perhaps a batch."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{op}(): argument 'input' must be Tensor, not {type(input).__name__}")
     if input.ndim not in (n + 1, n + 2):
@@ -33,6 +32,12 @@ def check_input(op: str, input: Any, n: int, what: str, channels_free: bool = Fa
             f"{op}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, "
             f"but got:{list(input.shape)}\n{describe(input=input)}"
         )
+
+
+def check_input(op: str, input: Any, n: int, what: str, channels_free: bool = False) -> None:
+    """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with
+    order or means."""
+    check_rank(op, input, n)
     needed = input.shape[-n - 1 :] if (what == "order" or input.ndim == n + 2) and not channels_free else input.shape[-n:]
     if 0 in needed:
         raise RuntimeError(
@@ -224,8 +229,20 @@ def _avg_pool(
     check_input(op, input, n, "mean")
     if divisor is not None and divisor == 0:
         raise RuntimeError(f"{op}: divisor must be not zero")
-    windows = _windows(op, input, kernel_size, stride, padding, 1, ceil_mode, n)
+    windows = _mean_windows(op, input, kernel_size, stride, padding, ceil_mode, n)
     return window_mean(input, windows, bool(count_include_pad), divisor)
+
+
+def _mean_windows(op: str, input: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, n: int) -> Windows:
+    """`_windows` of means: over three dimensions a window is no larger than the input, however much padding there is."""
+    windows = _windows(op, input, kernel, stride, padding, 1, ceil_mode, n)
+    sizes, kernels = [w.size for w in windows], [w.whole[0] if w.whole else w.kernel for w in windows]
+    if n == 3 and any(k > size for k, size in zip(kernels, sizes, strict=True)):
+        raise RuntimeError(
+            f"input image (T: {sizes[0]} H: {sizes[1]} W: {sizes[2]}) smaller than kernel size (kT: {kernels[0]} kH: {kernels[1]} "
+            f"kW: {kernels[2]}): {op} takes windows that fit into the input\n{describe(input=input)}"
+        )
+    return windows
 
 
 def _planned_mean(
@@ -237,7 +254,7 @@ def _planned_mean(
     check_input(op, input, n, "mean")
     if divisor == 0:
         return None
-    windows, include = _windows(op, input, kernel, stride, padding, 1, ceil_mode, n), bool(include)
+    windows, include = _mean_windows(op, input, kernel, stride, padding, ceil_mode, n), bool(include)
     run = planned_means(as_planes(input._a, n), windows, include, divisor, _pooled_shape(input, windows))
     if run is None:
         return None
@@ -320,11 +337,13 @@ def _lp_pool(
     """``(sum of x ** p) ** (1 / p)`` over windows; the gradient is 0 where the sum is not positive."""
     from .activation import relu
 
-    check_input(op, input, n, "mean")
+    check_rank(op, input, n)
+    powers = input**norm_type
+    check_input(op, powers, n, "mean")
     kernel = as_ints(op, "kernel_size", kernel_size, n)
-    windows = _windows(op, input, kernel, stride, 0, 1, ceil_mode, n)
-    total = window_mean(input**norm_type, windows, True, None)
-    if not norm_type:
+    total = window_mean(powers, _mean_windows(op, powers, kernel, stride, 0, ceil_mode, n), True, None)
+    # A Tensor or a number of numpy's may be 0: their root is of infinite order.
+    if isinstance(norm_type, (int, float)) and not isinstance(norm_type, np.number) and norm_type == 0:
         raise ZeroDivisionError(f"{op}: norm_type is {norm_type}, and the root of that order is taken")
     return (total.sign() * relu(total.abs()) * prod(kernel)) ** (1.0 / norm_type)
 

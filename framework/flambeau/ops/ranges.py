@@ -311,15 +311,15 @@ def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
     """Counted from the nearer end, so that both ends come out exact."""
     if steps == 1:
         return np.array([start]).astype(d.numpy)
-    work = np.complex128 if d.is_complex else np.float64
     if d.category == dtypes.INTEGER:
         start, end = int(start), int(end)
-    at = np.arange(steps, dtype=np.float64)
-    if d.name == "float32":
-        work = np.float32
     made = kernel.spaced(steps, start, end, d.numpy) if d.is_floating_point else None
-    if made is not None:
-        return made
+    return spaced_at(np.arange(steps, dtype=np.float64), start, end, steps, d) if made is None else made
+
+
+def spaced_at(at: ndarray, start: Any, end: Any, steps: int, d: dtype) -> ndarray:
+    """Those of `steps` > 1 values evenly spaced from `start` to `end` that are at the places `at`, float64."""
+    work = np.complex128 if d.is_complex else np.float32 if d.name == "float32" else np.float64
     step = (work(end) - work(start)) / work(max(steps - 1, 1))
     if d.name == "float32":
         # The product of two float32 is exact in float64, so each number is rounded once.

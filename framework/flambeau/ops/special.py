@@ -248,6 +248,7 @@ composite(surface=METHOD | INPLACE, namespace="Tensor")(_method)
 
 
 _FEW_TERMS = 64                                       # added up one by one
+_TERMS_AT_ONCE = 1 << 20                              # the others, so that memory for many takes no more than PyTorch's
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",))
@@ -274,8 +275,9 @@ def mvlgamma(input, p):
     else:
         from .ranges import arange
 
-        halves = 0.5 * arange(1, p, dtype=wide.dtype, device=wide.device)
-        total = total + (wide.unsqueeze(-1) - halves).lgamma().sum(-1)
+        for j in range(1, p, _TERMS_AT_ONCE):
+            halves = 0.5 * arange(j, min(j + _TERMS_AT_ONCE, p), dtype=wide.dtype, device=wide.device)
+            total = total + (wide.unsqueeze(-1) - halves).lgamma().sum(-1)
     return (total + p * (p - 1) / 4 * float(np.log(pi))).to(x.dtype)
 
 

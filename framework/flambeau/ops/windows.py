@@ -11,6 +11,7 @@ from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor
 from ._spec import FUNCTION, METHOD, OPS, composite, describe, primitive
+from ._spec.shapes import check_room, need_int
 
 BLACKMAN = (0.42, 0.5, 0.08)
 # Nuttall 1981, "Some windows with very good sidelobe behavior", IEEE Trans. ASSP 29(1), table II.
@@ -35,17 +36,31 @@ def _bartlett(k: Any, span: int) -> Any:
     return 1 - np.abs(2 * k / span - 1)
 
 
-def _made(values: Any, n: int, sym: bool, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
-    """A tensor of the window whose value at ``k`` of a span is ``values(k, span)``; a window of length 1 is 1."""
-    from .create import _place, array_of, made_at
+_BLOCK = 1 << 16                                      # values computed at once, so that long windows take the memory of their results
 
-    span, d = n - 1 if sym else n, dtype or dtypes.get_default_dtype()
+
+def _length(name: str, n: int) -> int:
+    if not -(1 << 63) <= n < 1 << 63:
+        raise ValueError(f"{name}(): Overflow when unpacking long long: the window length is {n}, and lengths are below 2**63")
+    return n
+
+
+def _made(name: str, values: Any, n: int, sym: bool, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    """A tensor of the window whose value at ``k`` of a span is ``values(k, span)``; a window of length 1 is 1."""
+    from .create import _place, made_at
+
+    span, d, place = n - 1 if sym else n, dtype or dtypes.get_default_dtype(), _place(device)
 
     def window() -> Any:
-        made = np.ones(n) if n == 1 else values(np.arange(n, dtype=np.float64), max(span, 1))
-        return array_of(np.asarray(made, np.float64), d)
+        made = np.ones(n, d.numpy)
+        if n > 1:
+            for at in range(0, n, _BLOCK):
+                end = min(at + _BLOCK, n)
+                made[at:end] = values(np.arange(at, end, dtype=np.float64), span)
+        return made
 
-    return made_at(_place(device), (n,), d.numpy, window, requires_grad)
+    check_room(name, (n,), d.numpy.itemsize, place is not None and place.type == "meta")
+    return made_at(place, (n,), d.numpy, window, requires_grad)
 
 
 # -- signal.windows --------------------------------------------------------------------------------------------------------
@@ -56,14 +71,14 @@ def _signal(name: str, values: Any, M: Any, sym: bool, dtype: Any, layout: Any, 
 
     if not isinstance(M, int):
         raise TypeError(f"{name}: the window length must be an int, got {type(M).__name__}")
-    if M < 0:
+    if _length(name, M) < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     if layout is not None and layout is not strided:
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
     d = dtype or dtypes.get_default_dtype()
     if d not in (dtypes.float32, dtypes.float64):
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {d}")
-    return _made(values, M, sym, d, device, requires_grad)
+    return _made(name, values, M, sym, d, device, requires_grad)
 
 
 def _positive(what: str, value: Any) -> None:
@@ -215,14 +230,13 @@ composite(namespace="signal.windows")(_exponential)
 
 
 def _old(name: str, values: Any, n: Any, periodic: bool, dtype: Any, layout: Any, device: Any, requires_grad: bool) -> Tensor:
-    if not isinstance(n, int) or isinstance(n, bool):
-        raise TypeError(f"{name}(): argument 'window_length' (position 1) must be int, not {type(n).__name__}")
+    n = _length(name, need_int(name, "window_length", n))
     if n < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={n}")
     d = dtype or dtypes.get_default_dtype()
     if d.category != dtypes.FLOATING:
         raise RuntimeError(f"{name} expects floating point dtypes, got: {d}")
-    return _made(values, n, not periodic, d, device, requires_grad)
+    return _made(name, values, n, not periodic, d, device, requires_grad)
 
 
 @composite()

@@ -6,6 +6,7 @@ where the dtype has a sort key; numpy does it for the rest, for little and where
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from .tier import compiles
 
 __all__ = [
     "argsort", "bisect", "count_bins", "count_values", "distinct", "extent", "first_of_runs", "kth", "median", "mode",
-    "order_rows", "runs", "sort", "topk",
+    "order_rows", "places_in_bins", "runs", "sort", "topk",
 ]  # fmt: skip
 
 
@@ -214,14 +215,19 @@ def count_bins(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
         from .counting import histogram
 
         return histogram(np.ascontiguousarray(a), edges)
-    x, bins = widen(a).reshape(-1), len(edges) - 1
-    inside = (x >= edges[0]) & (x <= edges[-1])
+    bins = len(edges) - 1
+    return np.bincount(places_in_bins(widen(a).reshape(-1), edges.__getitem__, bins), minlength=bins)
+
+
+def places_in_bins(x: np.ndarray, edges: Callable[[np.ndarray], np.ndarray], bins: int) -> np.ndarray:
+    """The bins of those elements of the vector `x` that lie in one of the equal `bins`; ``edges(i)`` are the edges numbered `i`."""
+    first, last = edges(np.array([0, bins]))
+    x = x[(x >= first) & (x <= last)]
     # Estimated by division, then put right by the edges.
-    scaled = np.where(inside, x - edges[0], 0) * (bins / (edges[-1] - edges[0]))
-    at = np.minimum(scaled.astype(np.int64), bins - 1)
-    at -= x < edges[at]
-    at += (x >= edges[np.minimum(at + 1, bins)]) & (at < bins - 1)
-    return np.bincount(at[inside], minlength=bins)
+    at = np.minimum(((x - first) * (bins / (last - first))).astype(np.int64), bins - 1)
+    at -= x < edges(at)
+    at += (x >= edges(np.minimum(at + 1, bins))) & (at < bins - 1)
+    return at
 
 
 def bisect(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:

@@ -15,7 +15,7 @@ from flambeau.__future__ import (
 )
 
 from ...autograd.tape import RemovableHandle
-from ..parameter import Buffer, Parameter, is_lazy
+from ..parameter import Buffer, Parameter, is_lazy, raise_uninitialized
 from ._hooks import BackwardGates, add_hook
 from ._trail import note_module
 
@@ -863,7 +863,7 @@ class Module:
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Module:
         """Move to `device` without copying: all values are uninitialised afterwards. Returns self."""
-        return self._apply(lambda t: fb.empty_like(t, device=device), recurse=recurse)
+        return self._apply(lambda t: _empty_like(t, device), recurse=recurse)
 
     def type(self, dst_type: Any) -> Module:
         """Cast all parameters and buffers to `dst_type`, in place. Returns self."""
@@ -886,7 +886,7 @@ class Module:
 
     def bfloat16(self) -> Module:
         """Cast all floating parameters and buffers to bfloat16, in place. Returns self."""
-        return self._cast(fb.bfloat16)
+        return self._apply(lambda t: t.bfloat16() if t.is_floating_point() else t)
 
     def cpu(self) -> Module:
         """Move all parameters and buffers to the CPU, in place. Returns self."""
@@ -1271,10 +1271,16 @@ def _swapped(param: Parameter, new: Tensor, grad: Tensor | None, fn: Callable[[T
     return param
 
 
+def _empty_like(t: Tensor, device: Any) -> Tensor:
+    if is_lazy(t):
+        raise_uninitialized(type(t), "empty_like")
+    return fb.empty_like(t, device=device)
+
+
 def _apply_to_lazy(tensor: Any, fn: Callable[[Tensor], Tensor]) -> Any:
-    """A tensor without a shape keeps its dtype and device in empty data, which `fn` changes."""
+    """A tensor without a shape keeps its dtype and device in empty data, which `fn` changes; most functions refuse it."""
     with fb.no_grad():
-        tensor.data = fn(fb.empty(0, dtype=tensor.dtype, device=tensor.device))
+        tensor.data = fn(tensor)
     return tensor
 
 

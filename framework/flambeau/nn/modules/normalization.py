@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as fb
 
+from ...ops._spec.writing import cannot_be_cast
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter
@@ -53,6 +54,10 @@ class _CrossMapLRN(fb.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: fb.Tensor, size: int, alpha: float, beta: float, k: float) -> fb.Tensor:
+        if not (input.is_floating_point() or input.is_complex()):
+            raise RuntimeError(
+                f"{cannot_be_cast(fb.float32, input.dtype)}: CrossMapLRN2d takes floating input, convert it with .float() first"
+            )
         reach = (size - 1) // 2
         square = input * input
         total = _window_sums(square, reach, reach)
