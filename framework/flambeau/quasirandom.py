@@ -8,6 +8,7 @@ import numpy as np
 
 import flambeau as fb
 from flambeau import Tensor
+from flambeau_kernels.loading import scipy_module
 
 __all__ = ["SobolEngine"]
 
@@ -37,11 +38,9 @@ class SobolEngine:
     def __init__(self, dimension: int, scramble: bool = False, seed: int | None = None) -> None:
         if not 1 <= dimension <= self.MAXDIM:
             raise ValueError(f"Supported range of dimensionality for SobolEngine is [1, {self.MAXDIM}]")
-        from scipy.stats import qmc
-
         self.seed, self.scramble, self.dimension = seed, scramble, dimension
         self.num_generated = 0
-        self._points = qmc.Sobol(dimension, scramble=False, bits=self.MAXBIT)
+        self._points = scipy_module("stats.qmc").Sobol(dimension, scramble=False, bits=self.MAXBIT)
         if scramble:
             self._shift, self._rows = self._scrambling()
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .loading import scipy_module
+
 
 def _keep_dtype(value: Any, args: tuple[Any, ...]) -> Any:
     """scipy widens some float32 results; the vocabulary's words keep their argument's dtype."""
@@ -19,9 +21,7 @@ def _keep_dtype(value: Any, args: tuple[Any, ...]) -> Any:
 
 def _scipy(name: str) -> Callable[..., Any]:
     def word(*args: Any) -> Any:
-        import scipy.special
-
-        return _keep_dtype(getattr(scipy.special, name)(*args), args)
+        return _keep_dtype(getattr(scipy_module("special"), name)(*args), args)
 
     return word
 
@@ -32,17 +32,13 @@ def _lgamma(x: Any) -> Any:
 
 
 def _airy_ai(x: Any) -> Any:
-    import scipy.special
-
     # scipy gives nan for magnitudes it cannot reduce, where the function has long been 0.
-    made = np.where((np.abs(x) > 1e20) & (np.abs(x) < np.inf), 0, scipy.special.airy(x)[0])
+    made = np.where((np.abs(x) > 1e20) & (np.abs(x) < np.inf), 0, scipy_module("special").airy(x)[0])
     return _keep_dtype(made, (x,))
 
 
 def _spherical_j0(x: Any) -> Any:
-    import scipy.special
-
-    return _keep_dtype(scipy.special.spherical_jn(0, x), (x,))
+    return _keep_dtype(scipy_module("special").spherical_jn(0, x), (x,))
 
 
 def _sigmoid(x: Any) -> Any:

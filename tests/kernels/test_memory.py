@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -170,3 +172,28 @@ def test_a_forked_child_goes_on_with_what_it_inherited():
         os._exit(0 if good else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+LITTLE_ROOM = """
+import mmap, resource
+from pathlib import Path
+import flambeau as fb
+used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+resource.setrlimit(resource.RLIMIT_AS, (used + {room}, resource.RLIM_INFINITY))
+for call in (lambda: fb.linalg.lu_factor(fb.ones(2, 1, 1)), lambda: fb.special.zeta(fb.tensor(3.0), fb.tensor(2.0))):
+    try:
+        call()
+    except RuntimeError as error:
+        print(error)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(fb.linalg.lu_factor(fb.ones(2, 1, 1)).LU.tolist())
+"""
+
+
+@pytest.mark.parametrize("room", [70 * MB, 130 * MB])
+def test_a_process_without_room_for_lapack_goes_on(room):
+    program = subprocess.run([sys.executable, "-c", LITTLE_ROOM.format(room=room)], capture_output=True, text=True, check=False)
+
+    assert program.returncode == 0, program.stderr
+    assert "can't allocate memory" in program.stdout
+    assert program.stdout.endswith("[[[1.0]], [[1.0]]]\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.quiet import hush, unhush
 
 from .. import dtypes
@@ -108,9 +109,7 @@ def routine(name: str, a: Any) -> Any:
 
 @functools.cache
 def _routine(name: str, char: str) -> Any:
-    from scipy.linalg import get_lapack_funcs
-
-    return get_lapack_funcs((name,), (np.empty(0, char),))[0]
+    return scipy_module("linalg").get_lapack_funcs((name,), (np.empty(0, char),))[0]
 
 
 # -- numpy's loops -----------------------------------------------------------------------------------------------------------
@@ -326,10 +325,8 @@ def _solve_one(x: Any, y: Any, upper: bool, unit: bool) -> Any:
     made, info = routine("trtrs", x)(x, y, lower=not upper, unitdiag=bool(unit))
     if info == 0:
         return made
-    from scipy.linalg import get_blas_funcs
-
     # A zero on the diagonal: BLAS divides by it, where LAPACK would stop.
-    return get_blas_funcs(("trsm",), (x, y))[0](1.0, x, y, lower=not upper, diag=unit)
+    return scipy_module("linalg").get_blas_funcs(("trsm",), (x, y))[0](1.0, x, y, lower=not upper, diag=unit)
 
 
 def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:

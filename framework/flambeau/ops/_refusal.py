@@ -74,8 +74,8 @@ def fell(error: Exception) -> bool:
     file = code.co_filename
     if not tape.is_own_file(file) and not file.startswith(_BELOW[2]):
         return file.startswith(_BELOW) or "/scipy/" in file
-    # What an attribute of a module says that is missing, a line of ours raises too.
-    return isinstance(error, AttributeError) or dis.opname[code.co_code[step.tb_lasti]] != "RAISE_VARARGS"
+    # What an attribute of a module says that is missing, a line of ours raises too; and kernels do not know the op that lacks memory.
+    return isinstance(error, (AttributeError, MemoryError)) or dis.opname[code.co_code[step.tb_lasti]] != "RAISE_VARARGS"
 
 
 # -- which argument --------------------------------------------------------------------------------------------------------

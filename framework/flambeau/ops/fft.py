@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.loading import scipy_module
+
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._refusal import refusing
@@ -50,11 +52,9 @@ def _transform(a, dims, scale, inverse):
 
     if fourier.takes(a, dims):
         return fourier.transform(a, dims, scale, inverse)
-    import scipy.fft
-
     if not a.size or not dims:
         return _scaled(a.copy(), scale, a.dtype)
-    rule = scipy.fft.ifftn if inverse else scipy.fft.fftn
+    rule = scipy_module("fft").ifftn if inverse else scipy_module("fft").fftn
     return _scaled(rule(a, axes=dims, norm="forward" if inverse else "backward"), scale, a.dtype)
 
 
@@ -82,12 +82,10 @@ def _real_transform(a, dims, scale):
 
     if fourier.takes_real(a, dims):
         return fourier.real_transform(a, scale)
-    import scipy.fft
-
     shape = _half_shape(a.shape, dims[-1])
     if not a.size:
         return np.zeros(shape, _complex_of(a.dtype))
-    return _scaled(scipy.fft.rfftn(a, axes=dims), scale, _complex_of(a.dtype))
+    return _scaled(scipy_module("fft").rfftn(a, axes=dims), scale, _complex_of(a.dtype))
 
 
 def _half_shape(shape: Any, d: int) -> tuple[int, ...]:
@@ -116,13 +114,11 @@ inverse_to_real.node_class.title = "FftC2RBackward0"
 
 @inverse_to_real.kernel
 def _inverse_to_real(a, dims, n, scale):
-    import scipy.fft
-
     shape = [*a.shape]
     shape[dims[-1]] = n
     if not a.size:
         return np.zeros(shape, _real_of(a.dtype))
-    made = scipy.fft.irfftn(a, s=[shape[d] for d in dims], axes=dims, norm="forward")
+    made = scipy_module("fft").irfftn(a, s=[shape[d] for d in dims], axes=dims, norm="forward")
     return _scaled(made, scale, _real_of(a.dtype))
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.loading import scipy_module
+
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _lapack
@@ -217,12 +219,10 @@ matrix_exp.node_class.title = "LinalgMatrixExpBackward0"
 
 @matrix_exp.kernel
 def _matrix_exp(a):
-    import scipy.linalg
-
     if not a.size:
         return a.copy()
     wide = a.astype(np.float32) if a.dtype.itemsize == 2 else a
-    return np.asarray(scipy.linalg.expm(wide)).astype(a.dtype, copy=False)
+    return np.asarray(scipy_module("linalg").expm(wide)).astype(a.dtype, copy=False)
 
 
 @matrix_exp.shape

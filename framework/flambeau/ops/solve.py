@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.loading import scipy_module
+
 from .. import dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, wrap
@@ -501,8 +503,6 @@ def _least_squares_shape(A, B, rcond, driver):
 
 def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
     """What scipy's `lstsq` returns. LAPACK has no answer where something is not finite, and says so on the terminal."""
-    import scipy.linalg
-
     if np.isnan(x).any() or np.isnan(y).any():
         raise LinAlgError("torch.linalg.lstsq: the input must not contain NaNs")
     if not np.isfinite(x).all():
@@ -513,7 +513,7 @@ def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
             )
         return np.zeros((x.shape[1], y.shape[1]), x.dtype), None, 0, None
     finite = np.isfinite(y).all()
-    made = scipy.linalg.lstsq(
+    made = scipy_module("linalg").lstsq(
         x, y if finite else np.zeros_like(y), cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False
     )
     return made if finite else (np.full_like(made[0], np.nan), *made[1:])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.loading import scipy_module
+
 from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor
@@ -27,8 +29,7 @@ def _cosines(k: Any, span: int, a: Any) -> Any:
 
 
 def _kaiser(k: Any, span: int, beta: float) -> Any:
-    from scipy.special import i0
-
+    i0 = scipy_module("special").i0
     return i0(beta * np.sqrt(np.maximum(0.0, 1 - (2 * k / span - 1) ** 2))) / i0(beta)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..loading import scipy_module
+
 __all__ = ["beta_slope", "gamma_slope"]
 
 _TINY = 1e-17  # terms this small against the sum change nothing
@@ -18,8 +20,7 @@ _TINY = 1e-17  # terms this small against the sum change nothing
 
 def gamma_slope(alpha: np.ndarray, z: np.ndarray) -> np.ndarray:
     """``dz/dalpha`` of gamma numbers `z` of shape parameter `alpha` and scale 1, in their shape; float64."""
-    from scipy.special import digamma
-
+    digamma = scipy_module("special").digamma
     a, x = (np.ravel(v).astype(np.float64) for v in np.broadcast_arrays(alpha, z))
     made = np.empty_like(a)
     below = x < a + 1
@@ -59,8 +60,7 @@ def _gamma_above(a: np.ndarray, x: np.ndarray, digamma: Any) -> np.ndarray:
 
 def beta_slope(x: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """``dx/dalpha`` of beta numbers `x`, in the shape that all three broadcast to; float64."""
-    from scipy.special import digamma
-
+    digamma = scipy_module("special").digamma
     shape = np.broadcast_shapes(x.shape, alpha.shape, beta.shape)
     x, a, b = (np.ravel(v).astype(np.float64) for v in np.broadcast_arrays(x, alpha, beta))
     made = np.empty_like(a)

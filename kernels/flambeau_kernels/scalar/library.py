@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
+from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.scalar.symbols import F64, Symbol, Unsupported
 
 # By the name that machine code calls: see `llvm.Machine.load`. Filled when a formula is first compiled.
@@ -32,7 +33,7 @@ def call(name: str, cost: int, *args: Symbol) -> Symbol:
 @functools.cache
 def _address(name: str, arguments: int) -> int:
     try:
-        from scipy.special import cython_special
+        cython_special = scipy_module("special.cython_special")
     except ImportError as error:
         raise Unsupported(f"{name} without scipy") from error
     capsule = getattr(cython_special, "__pyx_capi__", {}).get(name)
