@@ -359,7 +359,7 @@ def killed():
         assert "worker1" in told(lambda: rpc.rpc_sync("worker1", add, (1,)), seconds=1)
         assert rpc.rpc_sync("worker2", add, (1,)) == 2
     if RANK == 2:
-        time.sleep(1)  # worker 0 serves the store, and knows by then who is gone
+        time.sleep(4)  # worker 0 serves the store, and knows by then who is gone
     text = told(rpc.shutdown, seconds=20)
     assert "worker1" in text and "ended" in text, text
 
