@@ -42,6 +42,9 @@ class Interpreter:
         """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
         return NotImplemented
 
+    def settle(self) -> None:
+        """Do what was put off; see `_state.settle`."""
+
     def observe(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool, run: Any) -> Any:
         """The result of ``run(op, args, out, inplace)``, for one that `observes`."""
         return run(op, args, out, inplace)

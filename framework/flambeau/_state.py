@@ -105,6 +105,13 @@ def transformed() -> bool:
     return bool(calls.modes) or len(stack) > (bool(stack) and stack[0].observes)
 
 
+def settle() -> None:
+    """Let this thread's interpreters do what they have put off: what no operation shows is about to be read, written or drawn."""
+    if INTERPRETED:
+        for interpreter in local.calls.interpreters:
+            interpreter.settle()
+
+
 def observer() -> Any:
     """The interpreter of this thread that looks on (`Interpreter.observes`), or None."""
     stack = local.calls.interpreters if INTERPRETED else ()

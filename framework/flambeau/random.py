@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _state
 from .devices import CPU, device
 from .tensor import Tensor, wrap
 
@@ -47,6 +48,7 @@ class Generator:
             raise TypeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         if not -(2**63) <= seed < 2**64:
             raise RuntimeError(f"Overflow when unpacking long: seed {seed} must lie in [-2**63, 2**64 - 1]")
+        _state.settle()
         self._stream.manual_seed(int(seed))
         return self
 
@@ -56,16 +58,19 @@ class Generator:
 
     def seed(self) -> int:
         """Start a stream from the system's randomness; returns the seed."""
+        _state.settle()
         return self._stream.seed()
 
     def get_state(self) -> Tensor:
         """The whole state as a uint8 tensor, in PyTorch's layout."""
+        _state.settle()
         return wrap(np.array(self._stream.get_state()))
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Continue from a state of `get_state`. Raises: TypeError, RuntimeError for anything else."""
         if not isinstance(new_state, Tensor) or new_state.dtype.name != "uint8":
             raise TypeError(f"expected a torch.ByteTensor, but got {getattr(new_state, 'dtype', type(new_state).__name__)}")
+        _state.settle()
         try:
             self._stream.set_state(np.ascontiguousarray(new_state._a))
         except ValueError as error:
@@ -162,6 +167,7 @@ def thread_safe_generator() -> None:
 
 def stream_of(generator: Generator | None) -> Any:
     """The number stream behind `generator`, the default one for None."""
+    _state.settle()
     if generator is None:
         return default_generator._stream
     if not isinstance(generator, Generator):

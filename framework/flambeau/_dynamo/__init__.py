@@ -1,4 +1,4 @@
-"""Private names of PyTorch's compiler that programs use. Nothing is compiled, so marks and questions are all they are."""
+"""Private names of PyTorch's compiler that programs use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from .. import _missing
 from ..compiler import (
     _check_settings,
+    _functions,
     allow_in_graph,
     assume_constant_result,
     disable,
@@ -17,20 +18,21 @@ from ..compiler import (
     set_stance,
     substitute_in_graph,
 )
-from . import config, eval_frame, exc
+from . import backends, config, eval_frame, exc
+from ._explain import explain
 from .eval_frame import OptimizedModule
 
 __all__ = [
-    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "eval_frame", "exc",
-    "explain", "export", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported",
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "backends", "config", "disable", "disallow_in_graph", "eval_frame",
+    "exc",    "explain", "export", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported",
     "list_backends", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize",
     "optimize_assert", "reset", "run", "set_stance", "skip_frame", "substitute_in_graph",
 ]  # fmt: skip
 
 
 def is_dynamo_supported() -> bool:
-    """Whether functions can be compiled: no."""
-    return False
+    """Whether functions can be compiled: yes."""
+    return True
 
 
 def is_inductor_supported() -> bool:
@@ -90,7 +92,8 @@ def nonstrict_trace(traceable_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def graph_break(msg: str = "") -> None:
-    """End the graph here: there is none."""
+    """End the graph here: what is pending is computed."""
+    _functions.break_here(f"graph_break({msg!r})")
 
 
 def skip_frame(msg: str = "") -> None:
@@ -103,20 +106,14 @@ def run(fn: Any = None) -> Any:
 
 
 def optimize(backend: Any = "inductor", *, nopython: bool = False, guard_export_fn: Any = None, **settings: Any) -> Any:
-    """A decorator as `compile`'s: functions run eagerly."""
-    _check_settings(backend, None, None)
-    _missing.note_eager("_dynamo.optimize")
-    return eval_frame.optimized
+    """A decorator as `compile`'s; `nopython` is its `fullgraph`."""
+    chosen = _check_settings(backend, None, None)
+    return lambda fn: eval_frame.optimized(fn, chosen, nopython)
 
 
 def optimize_assert(backend: Any, **settings: Any) -> Any:
     """As `optimize`, for one whole graph."""
-    return optimize(backend, **settings)
-
-
-def explain(f: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("_dynamo.explain", "functions run eagerly, there are no graphs to tell of")
+    return optimize(backend, **{**settings, "nopython": True})
 
 
 def export(f: Any, *args: Any, **kwargs: Any) -> NoReturn:

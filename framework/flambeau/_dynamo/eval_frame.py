@@ -1,10 +1,11 @@
-"""The wrappers that `compile` returns: they look as PyTorch's and run the original eagerly."""
+"""The wrappers that `compile` returns: they look as PyTorch's."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
+from ..compiler import _backends, _functions
 from ..nn.modules.module import Module
 
 __all__ = ["OptimizedModule", "optimized"]
@@ -19,10 +20,15 @@ class OptimizedModule(Module):
     def __init__(self, mod: Module, dynamo_ctx: Any = None) -> None:
         super().__init__()
         self._modules["_orig_mod"] = mod
+        self.__dict__["dynamo_ctx"] = dynamo_ctx      # attributes are the original's
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original gives."""
-        return self._modules["_orig_mod"](*args, **kwargs)  # type: ignore[misc]
+        compiled = self.__dict__.get("_compiled")
+        if compiled is None:
+            backend, fullgraph = self.__dict__.get("dynamo_ctx") or (_backends.chosen("inductor", None, None), False)
+            compiled = self.__dict__["_compiled"] = _functions.Function(self._modules["_orig_mod"], backend, fullgraph)
+        return compiled(args, kwargs)
 
     @property
     def training(self) -> bool:  # type: ignore[override]  # an attribute of Module, here of the original
@@ -56,16 +62,18 @@ class OptimizedModule(Module):
         return OptimizedModule, (self._modules["_orig_mod"],)
 
 
-def optimized(fn: Any) -> Any:
+def optimized(fn: Any, backend: _backends.Backend, fullgraph: bool) -> Any:
     """`fn`, a module or function, in its wrapper; a class as it is."""
     if isinstance(fn, Module):
-        return OptimizedModule(fn)
+        return OptimizedModule(fn, (backend, fullgraph))
     if isinstance(fn, type):
         return fn
+    fn = getattr(fn, "_torchdynamo_orig_callable", fn)  # what was compiled before, or shall not be
+    function = _functions.Function(fn, backend, fullgraph)
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        return function(args, kwargs)
 
     wrapper._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
     wrapper._torchdynamo_inline = fn  # type: ignore[attr-defined]

@@ -135,6 +135,7 @@ def _run(roots: Any, keep: bool, create_graph: bool, targets: Any = None, accumu
     """`engine.run_backward`, watched in anomaly mode."""
     if not _state.interpreted():
         return engine.run_backward(roots, keep, create_graph, targets, accumulate)
+    _state.settle()
     from .anomaly_mode import watching
 
     with watching(roots):

@@ -1,4 +1,8 @@
-"""`compile` and what programs ask of a compiler. Compiling is not built yet: functions run eagerly, with the same results."""
+"""`compile` and what programs ask of a compiler.
+
+Python runs in every call of a compiled function; operations in it are recorded, and computed when something asks for them, see
+`_recorder`. So results, side effects and exceptions are those of the function, and results have the same bits.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from .. import _missing
-from . import config
+from .. import _missing, _state
+from . import _backends, config
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable", "is_compiling",
@@ -16,8 +20,6 @@ __all__ = [
 ]  # fmt: skip
 
 _MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
-# Each of them is run eagerly. The first computes with eager's own kernels in PyTorch too.
-_BACKENDS = ("eager", "aot_eager", "cudagraphs", "inductor", "onnxrt", "openxla", "tvm")
 _STANCES = (
     "default", "eager_then_compile", "aot_eager_then_compile", "force_eager", "eager_on_recompile", "fail_on_recompile",
 )  # fmt: skip
@@ -33,54 +35,58 @@ def compile(  # PyTorch's name
     options: dict[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """`model`, a function or module, behind a wrapper as PyTorch's: calls run eagerly, with the same results.
+    """`model`, a function or module, behind a wrapper as PyTorch's. Calls give what the function gives, to the bit.
+
+    Without a history of gradients, chains of elementwise operations on large tensors run as one kernel from the third call of a path
+    on; all else is computed as without `compile`. A `backend` of the program's own is given a graph of what was recorded, and what it
+    returns computes the results.
 
     A module comes back as `flambeau._dynamo.OptimizedModule`, which shares the module's parameters and keeps the module
     as `_orig_mod`. Without `model` the result is a decorator.
 
     Args:
         model: what to compile, or None.
-        fullgraph, dynamic: accepted; there is no graph to break and no shape to specialise on.
-        backend: the name of a backend; see `list_backends`. A function would get a graph, and graphs are not recorded yet.
-        mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
+        fullgraph: raise `torch._dynamo.exc.Unsupported` when Python asks for a value, as `item()` and ``if x > 0`` do; with a backend
+            of this package at the first call.
+        dynamic: accepted; a program belongs to its shapes, and another shape costs no more than recording.
+        backend: the name of a backend, see `list_backends`, or a function: ``backend(graph_module, example_inputs)`` returns a
+            function of tensors like the example inputs, which returns the graph's results. Functions get `options` as a keyword.
+        mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"; all compile alike.
         options: settings of the backend by name, instead of `mode`.
         disable: return `model` as it is.
     Raises: RuntimeError for an unknown mode or backend, or both of `mode` and `options`; AssertionError if `model` cannot
-        be called; NotImplementedError for a function as `backend`.
+        be called.
     """
     if model is None:
         settings: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode}
         return lambda found: compile(found, options=options, disable=disable, **settings)
-    _check_settings(backend, mode, options)
+    chosen = _check_settings(backend, mode, options)
     if disable:
         return model
     from .._dynamo import eval_frame
 
     assert callable(model), f"compile: model must be a function or Module, got {type(model).__name__}"
-    _missing.note_eager("compile")
-    return eval_frame.optimized(model)
+    return eval_frame.optimized(model, chosen, fullgraph)
 
 
-def _check_settings(backend: Any, mode: Any, options: Any) -> None:
+def _check_settings(backend: Any, mode: Any, options: Any) -> _backends.Backend:
     if mode is not None and options is not None:
         raise RuntimeError("compile: either mode or options can be given, not both")
     if mode is not None and mode not in _MODES:
         raise RuntimeError(f"compile: unknown mode {mode!r}, it is one of {', '.join(_MODES)}")
-    if callable(backend):
-        raise _missing.not_built("compile(backend=function)", "name a backend, such as 'eager'; graphs are not recorded")
-    if backend not in _BACKENDS:
-        from .._dynamo.exc import InvalidBackend
-
-        raise InvalidBackend(str(backend))
+    return _backends.chosen(backend, mode, options)
 
 
 def reset() -> None:
-    """Forget what was compiled: nothing is."""
+    """Forget what was compiled and recorded."""
+    from . import _functions
+
+    _functions.reset_all()
 
 
 def list_backends(exclude_tags: Iterable[str] | None = ("debug", "experimental")) -> list[str]:
-    """The names of backends that compile, without those of the excluded tags; "eager" (tagged "debug") runs eagerly."""
-    return [] if "debug" in (exclude_tags or ()) else ["eager"]
+    """The names of backends, sorted, without those of the excluded tags."""
+    return _backends.names(frozenset(exclude_tags or ()))
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -120,9 +126,10 @@ def substitute_in_graph(
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """`fn` behind a wrapper: it is left out of compiling. Without `fn`, a decorator.
+    """`fn` behind a wrapper: within compiled functions it runs as it is, and nothing in it is recorded. Without `fn`, a decorator.
 
-    `recursive` says that what `fn` calls is left out too, `reason` why. A module is returned as it is, after its `forward` was marked.
+    `recursive` says that what `fn` calls is left out too, which it is anyway; `reason` why.
+    A module is returned as it is, after its `forward` was marked.
     """
     if fn is None:
         return lambda found: disable(found, recursive, reason=reason)
@@ -131,7 +138,10 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        from . import _functions
+
+        with _functions.not_recorded():
+            return fn(*args, **kwargs)
 
     wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
     wrapper._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
@@ -144,41 +154,43 @@ def nested_compile_region(fn: Any = None, **settings: Any) -> Any:
 
 
 class set_stance:  # PyTorch's name
-    """Say what compiled functions do: a call, a context or a decorator; all stances run eagerly here.
+    """Say what compiled functions do: a call, a context or a decorator.
 
     Args:
-        stance: "default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile" or
-            "aot_eager_then_compile".
+        stance: "default"; "force_eager" runs functions as they are; where a backend of the program's own would be given another graph,
+            "eager_on_recompile" computes without it, and "fail_on_recompile" raises RuntimeError. "eager_then_compile" and
+            "aot_eager_then_compile" do what the default does: the first calls of a path are computed by eager's kernels.
         force_backend: the backend for all compiled functions, only with the stance "default".
         skip_guard_eval_unsafe: accepted; there are no guards.
     Raises: RuntimeError for another stance, or `force_backend` with one that is not "default".
     """
 
     _stance = "default"
+    _backend: _backends.Backend | None = None
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> None:
         if stance not in _STANCES:
             raise RuntimeError(f"set_stance: unknown stance {stance!r}, it is one of {', '.join(_STANCES)}")
         if force_backend is not None and stance != "default":
             raise RuntimeError(f"set_stance: force_backend goes with the stance 'default' alone, not with {stance!r}")
-        if force_backend is not None:
-            _check_settings(force_backend, None, None)
         self.stance = stance
-        self._before = set_stance._stance
-        set_stance._stance = stance
+        self.backend = None if force_backend is None else _check_settings(force_backend, None, None)
+        self._before = set_stance._stance, set_stance._backend
+        self.__enter__()
 
     def __enter__(self) -> None:
-        set_stance._stance = self.stance
+        set_stance._stance, set_stance._backend = self.stance, self.backend
 
     def __exit__(self, *error: Any) -> None:
-        set_stance._stance = self._before
+        set_stance._stance, set_stance._backend = self._before
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        set_stance._stance = self._before
+        self.__exit__()
 
         @functools.wraps(fn)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with set_stance(self.stance):
+            self._before = set_stance._stance, set_stance._backend
+            with self:
                 return fn(*args, **kwargs)
 
         return wrapper
@@ -189,13 +201,13 @@ def cudagraph_mark_step_begin() -> None:
 
 
 def is_compiling() -> bool:
-    """Whether this code is being compiled or exported: never, functions run eagerly."""
-    return False
+    """Whether this thread is in a compiled function."""
+    return getattr(_state.local, "compiling", False)
 
 
 def is_dynamo_compiling() -> bool:
-    """Whether this code is being compiled: never, functions run eagerly."""
-    return False
+    """Whether this thread is in a compiled function."""
+    return is_compiling()
 
 
 def is_exporting() -> bool:

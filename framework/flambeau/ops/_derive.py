@@ -234,7 +234,9 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     body += _look_closer(op, f"return call(OP, {args}, {out})", f"return interpret(OP, {args})", refuse, with_out)
     short = _answer_shortly(op, _is_tensor)
     if not isinstance(op, ElementwiseOp) and short and refuse:
-        # Most of the time nothing is missing, and a `try` costs nothing.
+        # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
+        if any(name not in op.defaults for name in op.keyword_only):
+            short = [*refuse, *short]
         short = ["try:", *_indented(short), "except TypeError:", *_indented(refuse), "    raise"]
     body += [*short, *refuse]
     if isinstance(op, _spec.CompositeOp):

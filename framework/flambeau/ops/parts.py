@@ -349,9 +349,10 @@ def _set_part(index: int) -> Any:
 
 def _reversed(self: Tensor) -> Tensor:
     """A view with all dimensions in reverse order; meant for two."""
-    a = self._a
-    if not (INTERPRETED and interpreted()) and a.__class__ is ndarray and a.ndim == 2:
-        return permute.of(self, a.T, ((1, 0),))
+    if not (INTERPRETED and interpreted()):
+        a = self._a
+        if a.__class__ is ndarray and a.ndim == 2:
+            return permute.of(self, a.T, ((1, 0),))
     if self.ndim == 0:
         warn_once("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")
     elif self.ndim != 2:

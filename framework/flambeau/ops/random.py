@@ -90,6 +90,8 @@ _default: Any = None
 
 
 def _stream(generator: Any) -> Any:
+    if INTERPRETED:
+        _state.settle()                               # what draws too and was put off comes first
     return (_default or _default_generator())._stream if generator is None else _streams()(generator)
 
 

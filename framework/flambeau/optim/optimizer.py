@@ -79,6 +79,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def _run_step(step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     self = args[0]
+    _state.settle()
     for hook in [*_global_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()]:
         replaced = hook(self, args, kwargs)
         if replaced is None:

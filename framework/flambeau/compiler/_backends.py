@@ -1,0 +1,82 @@
+"""Backends of `compile`, by name: this package's own, those that programs register, and entry points `torch_dynamo_backends`."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+__all__ = ["Backend", "chosen", "lookup_backend", "names", "register_backend"]
+
+
+class Backend(NamedTuple):
+    """A backend: `maker` makes a function of a GraphModule and example inputs; None for what this package computes itself."""
+
+    name: str
+    maker: Callable[..., Any] | None
+
+
+def _eager(gm: Any, example_inputs: Any, **settings: Any) -> Any:
+    return gm.forward
+
+
+# By name, the function and the tags. The ones without a function fuse what they can and compute the rest as always.
+_found: dict[str, tuple[Callable[..., Any] | None, tuple[str, ...]]] = {
+    "eager": (_eager, ("debug",)), "aot_eager": (None, ("debug",)), "cudagraphs": (None, ()), "inductor": (None, ()),
+    "onnxrt": (None, ("experimental",)), "openxla": (None, ("experimental",)), "tvm": (None, ("experimental",)),
+}  # fmt: skip
+_GROUP = "torch_dynamo_backends"
+
+
+def names(without: frozenset[str] = frozenset()) -> list[str]:
+    """Names of the backends that have none of the tags `without`."""
+    entries = {entry.name for entry in importlib.metadata.entry_points(group=_GROUP)}
+    return sorted(entries | {name for name, (_, tags) in _found.items() if not without.intersection(tags)})
+
+
+def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Iterable[str] = ()) -> Any:
+    """Let `compile` find a function ``(graph_module, example_inputs)`` under `name`, its own by default. A decorator without it.
+
+    Raises: AssertionError if it cannot be called, or the name is taken.
+    """
+    if compiler_fn is None:
+        return functools.partial(register_backend, name=name, tags=tags)
+    assert callable(compiler_fn), f"register_backend: compiler_fn must be a function, got {type(compiler_fn).__name__}"
+    name = name or compiler_fn.__name__
+    assert name not in _found, f"register_backend: there is a backend {name!r} already"
+    _found[name] = compiler_fn, tuple(tags)
+    return compiler_fn
+
+
+def lookup_backend(compiler_fn: Any) -> Any:
+    """The function of a backend, by name; a function as it is.
+
+    Raises: InvalidBackend for a name that nothing goes by.
+    """
+    if not isinstance(compiler_fn, str):
+        return compiler_fn
+    if compiler_fn not in _found:
+        entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=_GROUP)}
+        if compiler_fn not in entries:
+            from .._dynamo.exc import InvalidBackend
+
+            raise InvalidBackend(compiler_fn)
+        _found[compiler_fn] = entries[compiler_fn].load(), ()
+    return _found[compiler_fn][0]
+
+
+def chosen(backend: Any, mode: Any, options: Any) -> Backend:
+    """The backend that `compile` was asked for; one that is a function is given the mode or options, where they were given."""
+    if isinstance(backend, Backend):
+        return backend
+    maker = lookup_backend(backend)
+    if isinstance(backend, str) and backend in ("eager", "aot_eager"):
+        return Backend(backend, None)                 # graphs that are run as they are compute what the function does
+    if maker is not None and not isinstance(backend, str):
+        if options:
+            maker = functools.partial(maker, options=options)
+        elif mode not in (None, "default"):
+            maker = functools.partial(maker, mode=mode)
+    name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
+    return Backend(name, maker)

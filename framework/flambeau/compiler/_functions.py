@@ -1,0 +1,205 @@
+"""Compiled functions: what a call does, and what is kept between calls."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .. import _state
+from .._interpreters import pop, push
+from ..tensor import Tensor
+from ._backends import Backend
+from ._programs import Program
+from ._recorder import Deferred, Recorder, Step
+
+_local = _state.local
+_MOST_SIGNATURES = 256                                # of calls, that a function remembers
+
+
+class Function:
+    """A function or module that `compile` was given, and its recordings.
+
+    Args:
+        fn: what is called.
+        backend: a `Backend`; where it has no function, chains of elementwise operations are fused here.
+        fullgraph: raise Unsupported when Python asks for a value.
+    """
+
+    def __init__(self, fn: Any, backend: Backend, fullgraph: bool = False) -> None:
+        self.fn, self.backend, self.fullgraph = fn, backend, fullgraph
+        self.reset()
+        _functions.add(self)
+
+    def reset(self) -> None:
+        """Forget all recordings."""
+        self.root = Step(None, [], (), None)
+        self.plain: set[Any] = set()                  # signatures of calls that nothing is gained for
+        self.compiled = 0
+        self.breaks: list[str] = []                   # why the graphs of the last call end
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of ``fn(*args, **kwargs)``."""
+        calls = _local.calls
+        from . import set_stance
+
+        stance = set_stance._stance
+        if calls.interpreters or calls.modes or stance == "force_eager" or not _dynamo_is_on():
+            return self.fn(*args, **kwargs)
+        before, _local.compiling = getattr(_local, "compiling", False), True
+        try:
+            backend = set_stance._backend or self.backend
+            if backend.maker is not None:
+                return self._through(backend, stance, args, kwargs)
+            signature = (_local.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
+            if signature in self.plain:
+                return self.fn(*args, **kwargs)
+            return self._fused(signature, args, kwargs)
+        finally:
+            _local.compiling = before
+
+    def _fused(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result with chains of elementwise operations fused. Calls without one are plain from then on."""
+        whole = self.fullgraph
+        recorder = Recorder(Step(None, [], (), None) if whole else self.root, _program(not whole), whole, _refuse if whole else None)
+        result = _recorded(recorder, self.fn, args, kwargs)
+        if whole:
+            self.fullgraph = False                    # of the first call; the next ones fuse
+        elif not any(program.chains for program in recorder.ran):
+            if len(self.plain) >= _MOST_SIGNATURES:
+                self.plain.clear()
+            self.plain.add(signature)
+        return result
+
+    def _through(self, backend: Backend, stance: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result computed by what `backend` makes of the recorded graphs."""
+        from . import _graphs
+
+        names = _Names(self.fn, args, kwargs)
+
+        def program(step: Step, wanted: tuple[int, ...], inputs: list[Tensor]) -> Any:
+            from .._dynamo import config, exc
+
+            if stance == "fail_on_recompile" and self.compiled:
+                raise RuntimeError(f"Detected recompile of {_title(self.fn)} while the stance is 'fail_on_recompile'")
+            if stance == "eager_on_recompile" and self.compiled:
+                return Program(step, wanted, False)
+            if self.compiled >= config.recompile_limit:
+                text = f"{_title(self.fn)} was compiled {self.compiled} times, torch._dynamo.config.recompile_limit"
+                if config.fail_on_recompile_limit_hit:
+                    raise exc.FailOnRecompileLimitHit(text)
+                if self.fullgraph:
+                    raise exc.RecompileLimitExceeded(text)
+                return Program(step, wanted, False)
+            self.compiled += 1
+            return _graphs.compiled(step, wanted, inputs, names, backend)
+
+        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None)
+        self.breaks = recorder.breaks
+        return _recorded(recorder, self.fn, args, kwargs)
+
+
+_functions: weakref.WeakSet[Function] = weakref.WeakSet()
+
+
+def reset_all() -> None:
+    """Forget the recordings of all compiled functions."""
+    for function in list(_functions):
+        function.reset()
+
+
+def break_here(why: str) -> None:
+    """Compute what is pending in this thread."""
+    for interpreter in _local.calls.interpreters:
+        if isinstance(interpreter, Recorder):
+            interpreter.flush(why)
+
+
+class not_recorded:  # a context manager
+    """Nothing is recorded by the compiled function around; what is pending is computed first."""
+
+    def __enter__(self) -> None:
+        break_here("a function that compiling leaves out")
+        calls = _local.calls
+        self.before, self.compiling = calls.interpreters, getattr(_local, "compiling", False)
+        calls.interpreters = tuple([x for x in self.before if not isinstance(x, Recorder)])
+        _local.compiling = False
+
+    def __exit__(self, *_: object) -> None:
+        _local.calls.interpreters, _local.compiling = self.before, self.compiling
+
+
+def _dynamo_is_on() -> bool:
+    from .._dynamo import config
+
+    return not config.disable
+
+
+def _program(fuse: bool) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
+    return lambda step, wanted, inputs: Program(step, wanted, fuse)
+
+
+def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    push(recorder)
+    try:
+        result = fn(*args, **kwargs)
+    finally:
+        pop(recorder)
+        recorder.flush("the end of the function")
+    return result
+
+
+def _refuse(why: str) -> None:
+    from .._dynamo import exc
+
+    raise exc.Unsupported(
+        f"fullgraph=True: {why} where the function is one graph, as by item(), bool(), print() or numpy(); leave the value in a tensor, "
+        "or compile with fullgraph=False"
+    )
+
+
+def _looks(a: Any) -> Any:
+    """What decides whether a call is like an earlier one: a matter of speed alone."""
+    if isinstance(a, Tensor):
+        return a.shape, a.dtype, a.requires_grad
+    return a if a.__class__ in (bool, int, str, type(None)) else a.__class__
+
+
+def _title(fn: Any) -> str:
+    return getattr(fn, "__qualname__", type(fn).__name__)
+
+
+class _Names:
+    """Names of a graph's inputs, for people: parameters of the function, and of its module."""
+
+    def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.known: dict[int, str] | None = None
+
+    def of(self, tensor: Tensor) -> str | None:
+        """The name of `tensor`, or None."""
+        if self.known is None:
+            self.known = {id(value): name for name, value in self._all()}
+        return self.known.get(id(tensor))
+
+    def _all(self) -> list[tuple[str, Any]]:
+        from ..nn import Module
+
+        target = self.fn.forward if isinstance(self.fn, Module) else self.fn
+        owner = getattr(target, "__self__", None)
+        try:
+            given = inspect.signature(target).bind(*self.args, **self.kwargs).arguments
+        except (TypeError, ValueError):               # a builtin without a signature
+            given = dict(enumerate(self.args)) | self.kwargs
+        found = [(f"l_{name}_", value) for name, value in given.items()]
+        for name, value in given.items():
+            if isinstance(value, (list, tuple)):
+                found += [(f"l_{name}_{i}_", one) for i, one in enumerate(value)]
+        if isinstance(owner, Module):
+            found += [(f"l_self_parameters_{name.replace('.', '_')}_", value) for name, value in owner.named_parameters()]
+            found += [(f"l_self_buffers_{name.replace('.', '_')}_", value) for name, value in owner.named_buffers()]
+        return found
+
+
+__all__ = ["Deferred", "Function", "break_here", "not_recorded", "reset_all"]

@@ -1,0 +1,570 @@
+"""What `compile` records while a function runs, and when it computes that.
+
+Python runs in every call. A `Recorder`, an interpreter (see `_interpreters`), answers operations without computing them: their
+results are `Deferred` tensors, whose shape and dtype are known. What has been recorded is a path in a tree (`Step`), in which each
+step is found by the operation, its operands' places, their shapes and dtypes, and constants. So following the tree is what checks
+that a program of an earlier call is right for this one, and there is nothing else to check.
+
+Whatever asks for more of a Deferred than its shape and dtype, every operation that is not recorded, and the end of the function
+`flush` what is pending: the program of the path computes those results that are still alive, and the Deferreds become the tensors
+they stand for, the same objects. Side effects, branches on values, exceptions and globals are right because Python does them.
+
+A program that writes to the memory of an operand without any operation, through an array of numpy that it made earlier, is not seen.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import _state, _warn, dtypes
+from .._arrays import MetaArray, ndarray
+from .._interpreters import Interpreter, below
+from .._subclass import _OPERATORS, _is_plain_method
+from ..autograd import tape
+from ..devices import CPU, Size, device, layout, memory_format
+from ..dtypes import dtype
+from ..nn.parameter import Parameter
+from ..ops import _dispatch
+from ..tensor import Tensor, wrap
+
+_local = _state.local
+_new = object.__new__
+_PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
+_SLOTS = {name: Tensor.__dict__[name] for name in ("_a", "_n", "_v", "_b", "_g")}
+_MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
+_SMALL = 4096                                         # elements; with fewer, computing at once costs less than recording
+
+
+class Step:
+    """One recorded operation, and those that have followed it.
+
+    `refs` are its arguments: ints for tensors, the value of that number or, below zero, input ``-1 - ref``; other arguments are in
+    a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `twins` its results on the meta device.
+    A step whose `same` is a ref returned that operand.
+    """
+
+    __slots__ = ("op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs")
+
+    def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
+        self.op, self.refs, self.looks, self.parent = op, refs, looks, parent
+        self.first = 0 if parent is None else parent.first + len(parent.twins)
+        self.twins: tuple[Any, ...] = ()
+        self.several: Any = None
+        self.same: int | None = None
+        self.after: dict[Any, Step | None] = {}       # None: an operation that is not recorded
+        self.programs: dict[Any, Any] = {}            # by the values that are asked for
+
+    def path(self) -> list[Step]:
+        """The steps from the first one to this one."""
+        found, step = [], self
+        while step.parent is not None:
+            found.append(step)
+            step = step.parent
+        return found[::-1]
+
+
+class Constant:
+    """An argument that is no tensor."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Deferred(Tensor):
+    """A result that is recorded and not computed yet. It becomes a Tensor, the same object, when more than its looks is asked for."""
+
+    __slots__ = ()
+    _plain_operand = True
+
+
+def _pending(self: Tensor) -> tuple[Recorder, int, Tensor]:
+    return self.__dict__["_pending"]
+
+
+def settle(self: Deferred) -> None:
+    """Make the Deferred the tensor it stands for."""
+    pending = self.__dict__.get("_pending")
+    if pending is not None:                           # another thread may have been faster
+        pending[0].flush("a value was asked for", asked=True)
+
+
+def _slot(name: str) -> property:
+    slot = _SLOTS[name]
+
+    def read(self: Any) -> Any:
+        settle(self)
+        return slot.__get__(self)
+
+    def write(self: Any, value: Any) -> None:
+        settle(self)
+        slot.__set__(self, value)
+
+    return property(read, write)
+
+
+def _by_twin(name: str) -> Any:
+    """A property or method of Tensor, answered by the meta tensor of the same looks."""
+    attribute = Tensor.__dict__[name]
+    if isinstance(attribute, property):
+        return property(lambda self: getattr(_pending(self)[2], name), doc=attribute.__doc__)
+    return lambda self, *args, **kwargs: attribute(_pending(self)[2], *args, **kwargs)
+
+
+def _settling(name: str, attribute: Any) -> Any:
+    """A property or method of Tensor that is no operation: it meets the tensor itself."""
+    if isinstance(attribute, property):
+
+        def read(self: Any) -> Any:
+            settle(self)
+            return getattr(self, name)
+
+        def write(self: Any, value: Any) -> None:
+            settle(self)
+            setattr(self, name, value)
+
+        return property(read, write, doc=attribute.__doc__)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        settle(self)
+        return getattr(self, name)(*args, **kwargs)
+
+    return method
+
+
+_LOOKS = (
+    "shape", "dtype", "ndim", "itemsize", "nbytes", "requires_grad", "dim", "ndimension", "size", "stride", "numel", "nelement",
+    "element_size", "is_contiguous", "is_floating_point", "is_complex", "is_signed",
+)  # fmt: skip
+_ALWAYS = {"device": CPU, "is_cpu": True, "is_cuda": False, "is_meta": False, "_lacks_values": False}
+# Functions of operations; what they read of a tensor beside its looks, they find by its slots.
+_BY_OPERATIONS = (
+    "__getitem__", "__iter__", "__div__", "__rdiv__", "T", "H", "mT", "mH", "real", "imag", "view", "where", "to", "bfloat16", "bool",
+    "byte", "cdouble", "cfloat", "chalf", "char", "double", "float", "half", "int", "long", "short", "new_zeros", "new_ones", "new_full",
+    "new_empty", "detach",
+)  # fmt: skip
+_KEPT = frozenset((
+    "__new__", "__init__", "__init_subclass__", "__class__", "__torch_function__", "__getattr__", "__dict__", "__weakref__", "__slots__",
+    "__module__", "__doc__", "__annotations__", "__hash__", "__getattribute__", "__setattr__", "__delattr__", "__qualname__",
+    "__array_priority__", "__static_attributes__", "__firstlineno__", "_plain_operand", "_asks", *_SLOTS, *_BY_OPERATIONS, *_OPERATORS,
+))  # fmt: skip
+
+
+def _complete() -> None:
+    """Give `Deferred` all that Tensor has beside operations."""
+    from ..ops import _derive
+
+    _derive.load_all()
+    for name, attribute in list(Tensor.__dict__.items()):
+        if name in _KEPT:
+            continue
+        if name in _LOOKS:
+            made = _by_twin(name)
+        elif name in _ALWAYS:
+            made = property(lambda self, value=_ALWAYS[name]: value)
+        elif isinstance(attribute, property) or _is_plain_method(attribute):
+            made = _settling(name, attribute)
+        else:
+            continue                                  # operations, which come to the recorder, and plain values
+        setattr(Deferred, name, made)
+    for name in _SLOTS:
+        setattr(Deferred, name, _slot(name))
+    Deferred.__len__ = lambda self: len(_pending(self)[2])  # type: ignore[method-assign]
+    _dispatch.take_for_plain(Deferred)
+
+
+_complete()
+
+
+def become(made: Any, result: Tensor) -> None:
+    """Make the Deferred `made` what `result` is, whose place it takes wherever the tape knows it."""
+    made.__dict__.pop("_pending", None)
+    for name, slot in _SLOTS.items():
+        slot.__set__(made, getattr(result, name, None))
+    made.__class__ = Tensor
+    views = result._v[tape.VIEWS]
+    if views:
+        for at, ref in enumerate(views):
+            if ref() is result:
+                views[at] = weakref.ref(made)
+
+
+def _ambient() -> tuple[Any, ...]:
+    """What decides, beside its arguments, what an operation gives."""
+    return (_local.asked, _local.inference, dtypes.get_default_dtype())
+
+
+class _as_before:  # a context manager
+    """What decides over results is `ambient`."""
+
+    def __init__(self, ambient: tuple[Any, ...]) -> None:
+        self.ambient = ambient
+
+    def __enter__(self) -> None:
+        self.now = _ambient()
+        if self.now != self.ambient:
+            self._set(self.ambient)
+
+    def __exit__(self, *_: object) -> None:
+        if self.now != self.ambient:
+            self._set(self.now)
+
+    def _set(self, ambient: tuple[Any, ...]) -> None:
+        _state.set_grad(ambient[0])
+        _state.set_inference(ambient[1])
+        dtypes.set_default_dtype(ambient[2])
+
+
+class Recorder(Interpreter):
+    """Records the operations of one call.
+
+    Args:
+        root: the tree to follow, a step without operation.
+        program: ``(step, wanted, inputs) -> program`` makes what computes the values `wanted` of a path; ``program(inputs, made)``
+            is given the Deferreds of these, and makes them tensors by `become`.
+        whole: record every operation that has no side effect; else only those that fuse, none of which can fail.
+        on_ask: called with the reason when Python asks for a value.
+    """
+
+    kind = "compile"
+
+    def __init__(self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None) -> None:
+        self.root = root
+        self.program, self.whole, self.on_ask = program, whole, on_ask
+        self.breaks: list[str] = []                   # why each flush was
+        self.ran: list[Any] = []                      # the programs of all of them
+        self._lock = threading.RLock()
+        self._restart()
+
+    def _restart(self) -> None:
+        self.step: Step = self.root
+        self.inputs: list[Tensor] = []
+        self._counts: list[int] = []                  # of writes to inputs
+        self._numbers: dict[int, int] = {}            # id of an input -> its number
+        self._made: list[Any] = []                    # weak references to the Deferreds, by value
+        self._ambient: Any = None
+
+    # -- operations
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        if out is None and not _local.saved_hooks:    # hooks of what is saved are told of one operation after the other
+            kind = op.kind
+            if self.whole or kind == "elementwise" or kind == "view":
+                found = self._deferred(op, args)
+                if found is not NotImplemented:
+                    return found
+                if not self.whole and not any(a.__class__ is Deferred for a in args):
+                    return NotImplemented             # it reads tensors that are there, and writes to none
+            elif kind == "composite" and _is_elementwise(op, args):
+                return NotImplemented                 # its parts come here in turn
+        self.flush(op.said)
+        # Compositions run as they do without a recorder.
+        if inplace:
+            return op.enter_inplace(*args)
+        return op.enter(*args) if out is None else op.run_out(out, *args)
+
+    def settle(self) -> None:
+        self.flush("memory or random numbers were used by something else than an operation")
+
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.flush(str(operator))
+        return NotImplemented
+
+    def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
+        self.flush("cond")
+        return NotImplemented
+
+    def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
+        self.flush(op.said)
+        return NotImplemented
+
+    def _deferred(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded."""
+        ambient = _ambient()
+        if ambient != self._ambient:
+            if self._ambient is not None:
+                self.flush("the mode of recording gradients, or another setting, has changed")
+            self._ambient = ambient
+        refs: list[Any] = []
+        key: list[Any] = [op]
+        mark = len(self.inputs)
+        largest = self._read(args, refs, key)
+        if largest < (0 if self.whole else _SMALL):
+            self._forget(mark)
+            return NotImplemented
+        step = self.step
+        name = tuple(key)
+        try:
+            known = name in step.after
+        except TypeError:                             # a constant without a hash
+            self._forget(mark)
+            return NotImplemented
+        if not known:
+            if len(step.after) >= _MOST_BRANCHES:
+                self._forget(mark)
+                return NotImplemented
+            step.after[name] = self._recorded(op, refs, args)
+        found = step.after[name]
+        if found is None:
+            self._forget(mark)
+            return NotImplemented
+        if found.same is not None:
+            return self._value(found.same)
+        self.step = found
+        made = []
+        for twin in found.twins:
+            one: Any = _new(Deferred)
+            for slot in _SLOTS.values():
+                slot.__set__(one, None)
+            one.__dict__["_pending"] = (self, len(self._made), twin)
+            self._made.append(weakref.ref(one))
+            made.append(one)
+        if found.several is None:
+            return made[0]
+        return found.several(made)
+
+    def _forget(self, mark: int) -> None:
+        """Drop the inputs from number `mark` on."""
+        for tensor in self.inputs[mark:]:
+            del self._numbers[id(tensor)]
+        del self.inputs[mark:], self._counts[mark:]
+
+    def _read(self, args: Any, refs: list[Any], key: list[Any]) -> int:
+        """Put `args` into `refs` and `key`. Returns: elements of the largest tensor; -1 for an operand that is not recorded."""
+        largest = 0
+        for a in args:
+            kind = a.__class__
+            if kind is Deferred:
+                recorder, at, twin = a.__dict__["_pending"]
+                if recorder is not self:
+                    return -1
+                refs.append(at)
+                key.append(at)
+                largest = max(largest, twin._a.size)
+            elif kind is Tensor or kind is Parameter:
+                number = self._numbers.get(id(a))
+                if number is None:
+                    array = a._a
+                    if array.__class__ is not ndarray:
+                        return -1
+                    number = self._numbers[id(a)] = len(self.inputs)
+                    self.inputs.append(a)
+                    self._counts.append(a._v[tape.COUNT])
+                    key.append((number, array.shape, array.strides, array.dtype, a.requires_grad))
+                else:
+                    key.append(-1 - number)
+                refs.append(-1 - number)
+                largest = max(largest, a._a.size)
+            elif kind is float:
+                refs.append(Constant(a))
+                key.append((kind, a if a else math.copysign(1.0, a), not a))
+            elif kind in _PLAIN:
+                refs.append(Constant(a))
+                key.append((kind, a))
+            elif kind is slice:
+                bounds = (a.start, a.stop, a.step)
+                if not all(n is None or n.__class__ is int for n in bounds):
+                    return -1
+                refs.append(Constant(a))
+                key.append((kind, *bounds))
+            elif kind is list or kind is tuple:
+                within: list[Any] = []
+                key.append((kind, len(a)))
+                size = self._read(a, within, key)
+                if size < 0:
+                    return -1
+                refs.append(within if kind is list else tuple(within))
+                largest = max(largest, size)
+            else:
+                return -1
+        return largest
+
+    def _value(self, ref: int) -> Any:
+        return self.inputs[-1 - ref] if ref < 0 else self._made[ref]()
+
+    def _recorded(self, op: Any, refs: list[Any], args: tuple[Any, ...]) -> Step | None:
+        """A new step of the tree; None if `op` shall not be recorded on these operands."""
+        twins: dict[int, Tensor] = {}
+
+        def twin(a: Any, ref: Any) -> Any:
+            if isinstance(ref, Constant):
+                return ref.value
+            if isinstance(ref, (list, tuple)):
+                return type(ref)([twin(x, r) for x, r in zip(a, ref, strict=True)])
+            if ref not in twins:
+                looks = _pending(a)[2] if a.__class__ is Deferred else a
+                twins[ref] = _meta(looks)
+            return twins[ref]
+
+        operands = tuple([twin(a, ref) for a, ref in zip(args, refs, strict=True)])
+        counts = {ref: found._v[tape.COUNT] for ref, found in twins.items()}
+        try:
+            with _looking(_no_draws):
+                result = op.enter(*operands)
+        except Exception:  # whatever is wrong, or needs values, is said or done by the operation itself, which now runs at once
+            return None
+        if any(found._v[tape.COUNT] != counts[ref] for ref, found in twins.items()):
+            return None                               # it writes to an operand
+        step = Step(op, refs, operands, self.step)
+        several = isinstance(result, (tuple, list))
+        results = tuple(result) if several else (result,)
+        if not all(r.__class__ is Tensor and r._a.__class__ is MetaArray for r in results):
+            return None
+        if not several:
+            step.same = next((ref for ref, found in twins.items() if found is result), None)
+        elif any(r is found for r in results for found in twins.values()):
+            return None
+        if not self.whole and any(r._n is not None for r in results):
+            return None                               # what has a history is computed as always
+        step.twins = results
+        if several:
+            kind: Any = type(result)
+            step.several = getattr(kind, "_make", kind)
+        return step
+
+    # -- computing
+
+    def flush(self, why: str, asked: bool = False) -> None:
+        """Compute what is pending. Args: why; whether Python `asked` for a value."""
+        with self._lock:
+            step, made, inputs, ambient = self.step, self._made, self.inputs, self._ambient
+            if step is self.root:
+                if inputs:
+                    self._restart()
+                return
+            self.breaks.append(why)
+            alive = [one for ref in made if (one := ref()) is not None]
+            written = [x for x, count in zip(inputs, self._counts, strict=True) if x._v[tape.COUNT] != count]
+            self._restart()
+            if written:
+                raise RuntimeError(
+                    f"compile: a tensor of shape {tuple(written[0].shape)} was written to by no operation while results that read it "
+                    "were pending; call torch._dynamo.graph_break() before that"
+                )
+            wanted = tuple([_pending(one)[1] for one in alive])
+            with below(self), _as_before(ambient):
+                program = step.programs.get(wanted)
+                if program is None:
+                    program = step.programs[wanted] = self.program(step, wanted, inputs)
+                program(inputs, dict(zip(wanted, alive, strict=True)))
+            self.ran.append(program)
+        if asked and self.on_ask is not None:
+            self.on_ask(why)
+
+
+class _Kinds(Interpreter):
+    """Notes whether all that it sees is elementwise, or a view."""
+
+    kind = "compile"
+
+    def __init__(self) -> None:
+        self.elementwise = True
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        if out is not None or op.kind not in ("elementwise", "view", "composite"):
+            self.elementwise = False
+        return NotImplemented
+
+
+_elementwise: dict[Any, bool] = {}                    # of compositions, by dtypes of operands and by constants
+_MOST_COMPOSITIONS = 4096
+
+
+def _is_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the composition is made of elementwise operations and views alone, so that it is the same taken apart."""
+    name = (op, *[_kind_of(a) for a in args])
+    if None in name:
+        return False
+    found = _elementwise.get(name)
+    if found is None:
+        if len(_elementwise) >= _MOST_COMPOSITIONS:
+            _elementwise.clear()
+        found = _elementwise[name] = _made_of_elementwise(op, args)
+    return found
+
+
+def _kind_of(a: Any) -> Any:
+    """Of an argument, what a composition is chosen by; None if that cannot be said."""
+    kind = a.__class__
+    if isinstance(a, Tensor):
+        return (a.dtype, a.ndim, a.requires_grad) if kind is Deferred or a._a.__class__ is ndarray else None
+    if kind is slice:
+        return kind, a.start.__class__, a.stop.__class__, a.step.__class__
+    if kind is list or kind is tuple:
+        within = tuple([_kind_of(x) for x in a])
+        return None if None in within else (kind, within)
+    return (kind, a) if kind is float or kind in _PLAIN else None
+
+
+def _made_of_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
+    kinds = _Kinds()
+    twins = [_twin_of(a) for a in args]
+    try:
+        with _looking(_no_draws, kinds):
+            _dispatch._composed(op, tuple(twins), None, False)
+    except Exception:  # it reads values, or the operands are wrong, which it says itself
+        return False
+    return kinds.elementwise
+
+
+def _twin_of(a: Any) -> Any:
+    """An argument with meta tensors in the place of tensors."""
+    if isinstance(a, Tensor):
+        return _meta(_pending(a)[2] if a.__class__ is Deferred else a)
+    return type(a)([_twin_of(x) for x in a]) if a.__class__ in (list, tuple) else a
+
+
+class _looking:  # a context manager
+    """Only looks of results are worked out: by `interpreters`, and without warnings.
+
+    Raises: RuntimeError at the end if there was one, which the operation itself will give.
+    """
+
+    def __init__(self, *interpreters: Interpreter) -> None:
+        self.interpreters = interpreters
+
+    def __enter__(self) -> None:
+        self.before, _local.calls.interpreters = _local.calls.interpreters, self.interpreters
+        self.given = set(_warn._given)
+        self.held = warnings.catch_warnings(record=True)
+        self.warned: Any = self.held.__enter__()
+        warnings.simplefilter("always")
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        self.held.__exit__(kind, *rest)
+        _local.calls.interpreters = self.before
+        if self.warned:
+            _warn._given &= self.given
+            if kind is None:
+                raise RuntimeError("an operation that warns is not recorded")
+
+
+class _NoDraws(Interpreter):
+    """In force while the looks of a result are worked out: random numbers are not used up by that."""
+
+    kind = "compile"
+
+    def settle(self) -> None:
+        raise RuntimeError("an operation that draws random numbers to know the looks of its result is not recorded")
+
+
+_no_draws = _NoDraws()
+
+
+def _meta(looks: Tensor) -> Tensor:
+    """A tensor of the meta device with shape, strides, dtype and `requires_grad` of `looks`."""
+    array = looks._a
+    made = wrap(MetaArray(array.shape, np.dtype(looks.dtype.numpy), array.strides))
+    if looks.requires_grad:
+        made.requires_grad_(True)
+        if looks._n is not None and not looks.is_leaf:
+            made = made.view(made.shape)              # a result, which may be written in place
+    return made

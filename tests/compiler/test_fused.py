@@ -1,0 +1,125 @@
+"""Chains of elementwise operations as one kernel: the bits of the operations one after the other."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from flambeau.compiler import _programs
+from flambeau.compiler._functions import Function
+
+UNARY = ["sin", "exp", "tanh", "abs", "neg", "sigmoid", "square", "relu", "sign", "floor", "erf", "expm1", "atan", "rsqrt", "log1p"]
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "atan2"]
+
+
+def kernels_of(compiled: Any) -> list[Any]:
+    """The chains of all paths of a compiled function."""
+    function: Function = next(c.cell_contents for c in compiled.__closure__ if isinstance(c.cell_contents, Function))
+    found, steps = [], [function.root]
+    while steps:
+        step = steps.pop()
+        found += [chain for program in step.programs.values() for chain in program.chains]
+        steps += [after for after in step.after.values() if after is not None]
+    return found
+
+
+def same(a: fb.Tensor, b: fb.Tensor) -> bool:
+    """Whether two tensors have the same bits; what is no number has any sign."""
+    a, b = a.nan_to_num(nan=12345.0, posinf=fb.inf, neginf=-fb.inf), b.nan_to_num(nan=12345.0, posinf=fb.inf, neginf=-fb.inf)
+    return a.numpy().tobytes() == b.numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_random_chain_has_the_bits_of_its_operations(seed: int, dtype: str) -> None:
+    choose = random.Random(seed)
+    plan = [(choose.choice(UNARY), choose.choice(BINARY), choose.randrange(4), choose.choice([0.1, 2, -0.3, None])) for _ in range(5)]
+
+    def f(*inputs: fb.Tensor) -> list[fb.Tensor]:
+        values = list(inputs)
+        for unary, binary, at, number in plan:
+            other = number if number is not None and binary in ("add", "sub", "mul", "div") else values[at]
+            values.append(getattr(fb, binary)(getattr(values[-1], unary)(), other))
+        return [values[-1], values[-2]]
+
+    fb.manual_seed(seed)
+    inputs = [fb.randn(40, 1024, dtype=getattr(fb, dtype)) for _ in range(3)] + [fb.randn(1024, dtype=getattr(fb, dtype))]
+    compiled = fb.compile(f)
+    expected = f(*inputs)
+    results = [compiled(*inputs) for _ in range(_programs.FUSED_AFTER + 2)]
+
+    for result in results:
+        assert all(same(a, b) for a, b in zip(result, expected, strict=True))
+    assert kernels_of(compiled)
+
+
+def test_ten_operations_on_a_large_tensor_are_one_kernel() -> None:
+    def f(x):
+        for _ in range(5):
+            x = x * 1.5 + 0.25
+        return x
+
+    compiled = fb.compile(f)
+    x = fb.randn(1 << 16)
+    for _ in range(_programs.FUSED_AFTER + 1):
+        result = compiled(x)
+
+    (chain,) = kernels_of(compiled)
+    assert len(chain.steps) == 10
+    assert same(result, f(x))
+
+
+def test_small_tensors_and_training_are_left_alone() -> None:
+    compiled = fb.compile(lambda x: (x * 2 + 1).relu())
+
+    compiled(fb.ones(10))
+    compiled(fb.ones(1 << 16, requires_grad=True)).sum().backward()
+
+    assert not kernels_of(compiled)
+
+
+def test_integers_and_halves_keep_their_roundings() -> None:
+    def f(x):
+        return (x.half() * 3 + 1) * 0.1, (x * 10).int() * 3 // 2, x.double() * 0.1 + x
+
+    compiled, x = fb.compile(f), fb.randn(1 << 16)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        result = compiled(x)
+
+    for a, b in zip(result, f(x), strict=True):
+        assert a.dtype is b.dtype
+        assert fb.equal(a, b)
+
+
+def test_a_chain_of_transposed_operands_keeps_their_order() -> None:
+    def f(x, y):
+        return (x.t() * 2 + y.t()).exp() - y
+
+    x, y = fb.randn(300, 300), fb.randn(300, 300)
+    compiled = fb.compile(f)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        result = compiled(x, y)
+
+    assert result.stride() == f(x, y).stride()
+    assert same(result, f(x, y))
+
+
+def test_the_same_bits_at_every_number_of_threads() -> None:
+    f = fb.compile(lambda x: (x.sin() * 2 + x.exp()).tanh())
+    x = fb.randn(1 << 17)
+    for _ in range(_programs.FUSED_AFTER + 1):
+        f(x)
+    before = fb.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3):
+            fb.set_num_threads(threads)
+            results.append(f(x))
+    finally:
+        fb.set_num_threads(before)
+
+    assert same(results[0], results[1])
+    assert same(results[0], results[2])
