@@ -7,6 +7,7 @@ import pytest
 import flambeau as fb
 from flambeau import nn
 from flambeau.autograd._halves import backward_to_inputs
+from flambeau.utils.checkpoint import checkpoint
 
 
 class Odd(nn.Module):
@@ -81,3 +82,79 @@ def test_outputs_that_do_not_depend_on_the_inputs_wait_for_the_second_half():
     rest.run()
 
     assert fb.equal(layer.weight.grad, fb.ones(2, 2))
+
+
+class Cube(fb.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x**3 * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return 3 * x**2 * weight * grad, (x**3 * grad).sum(0)
+
+
+class Hooked(nn.Module):
+    """Layers whose gradients hooks change, and a custom function."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Parameter(fb.rand(4))
+        self.calls = calls
+
+    def forward(self, x):
+        h = self.a(x)
+        h.register_hook(lambda grad: self.calls.append("tensor") or grad * 3)
+        h = self.b(h.tanh())
+        h.grad_fn.register_prehook(lambda grads: (grads[0] * 2,))
+        return (Cube.apply(h, self.c),)
+
+
+class Saved(nn.Module):
+    """Layers whose saved tensors are packed, and layers that are computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    def forward(self, x):
+        with fb.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lambda a: fb.from_numpy(a)):
+            h = self.a(x).sigmoid()
+        h = checkpoint(self.b, h, use_reentrant=False)
+        return (checkpoint(self.b, h * 2, use_reentrant=False),)
+
+
+class Usual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        self.conv, self.norm = nn.Conv1d(5, 5, 3, padding=1), nn.BatchNorm1d(5)
+        self.gru = nn.GRU(4, 4)
+
+    def forward(self, x):
+        h = self.norm(self.conv(self.layer(x.reshape(1, 5, 4))))
+        return self.gru(h)[0].reshape(5, 4), self.norm.weight * h.mean()
+
+
+@pytest.mark.parametrize("make", [lambda: Hooked([]), Saved, Usual], ids=["hooks", "saved", "layers"])
+def test_two_halves_see_hooks_and_packed_values(make):
+    fb.manual_seed(5)
+    model, x = make(), fb.randn(5, 4)
+    grads = [fb.randn(out.shape) for out in model(x)]
+
+    found, halves, expected, whole, _ = both(model, x, grads)
+
+    assert fb.allclose(found, expected, atol=1e-5)
+    for mine, theirs in zip(halves, whole, strict=True):
+        assert fb.allclose(mine, theirs, atol=1e-5)
+
+
+def test_hooks_are_called_once():
+    model, x = Hooked([]), fb.randn(5, 4).requires_grad_()
+
+    _, rest = backward_to_inputs(model(x), [fb.ones(5, 4)], [x])
+    rest.run()
+
+    assert model.calls == ["tensor"]

@@ -2,6 +2,7 @@
 
 The first half goes along the nodes that lead to the inputs. Where such a node has a parent that does not, a weight for example,
 the gradient that arrived at the node is kept, and the second half begins there. So no gradient is computed twice.
+Hooks are called in the first half, but those of weights, which get their gradient in the second.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from .. import _state
 from ..tensor import Tensor, wrap
 from .engine import nodes_leading_to, run_backward, through_tensors
-from .tape import Node
+from .graph import _put_away, _restore
+from .tape import Node, OutputNode, add_hook
 
 __all__ = ["SecondHalf", "backward_to_inputs"]
 
@@ -43,16 +45,23 @@ class SecondHalf:
 
 
 def _through(node: Node, grad: Any, wanted: set[Node]) -> Any:
-    """The gradients of the parents of `node`, of which only those in `wanted` are needed."""
+    """The gradients of the parents of `node`, of which only those in `wanted` are needed, by the engine's rules."""
     local = _state.local
     before, recording = local.wanted, _state.set_grad(False)
     local.wanted = wanted
+    is_packed = "unpacked_from" in node.__dict__
+    if is_packed:
+        _restore(node)
     try:
-        if any(isinstance(g, Tensor) for g in (grad if type(grad) is list else [grad])):
+        tensors = grad if type(grad) is list else [grad]
+        if not all(g is None or type(g._a) is np.ndarray for g in tensors):
             return node.vjp(grad)
-        arrays = all(g is None or type(g) is np.ndarray for g in (grad if type(grad) is list else [grad]))
-        return node.raw(grad) if node.has_raw and arrays else through_tensors(node, grad)
+        arrays = [None if g is None else g._a for g in tensors]
+        given = arrays if type(grad) is list else arrays[0]
+        return node.raw(given) if node.has_raw else through_tensors(node, given)
     finally:
+        if is_packed:
+            _put_away(node)
         local.wanted = before
         _state.set_grad(recording)
 
@@ -79,17 +88,30 @@ def backward_to_inputs(
         for node in leading
         if isinstance(node, Node) and node not in places and any(p is not None and p not in leading for p in node.parents)
     ]
-    for node in boundary:
-        places[node] = len(places)
     aside = [(node, grad) for node, grad in roots if node not in leading]
     towards = [(node, grad) for node, grad in roots if node in leading]
-    found = run_backward(towards, True, False, places, accumulate=False) if towards else [None] * len(places)
-    kept = [(node, found[places[node]]) for node in boundary if found[places[node]] is not None]
+    with_slots = {node.parents[0] for node in leading if type(node) is OutputNode}
+    kept: list[tuple[Node, Any]] = []
+    # What arrives at a node is taken as its hooks leave it.
+    handles = [add_hook(node, "pre", _keeper(kept, node, node in with_slots)) for node in boundary]
+    try:
+        found = run_backward(towards, True, False, places, accumulate=False) if towards else [None] * len(places)
+    finally:
+        for handle in handles:
+            handle.remove()
     results = [found[places[node]] for node in sought]
     given: list[Tensor | None] = [
         None if grad is None else grad if isinstance(grad, Tensor) else wrap(grad) for grad in results
     ]
     return given, SecondHalf(leading, aside, kept)
+
+
+def _keeper(kept: list[tuple[Node, Any]], node: Node, has_slots: bool) -> Any:
+    def keep(grads: Any) -> None:
+        missing = node.shape - len(grads) if has_slots else 0
+        kept.append((node, [*grads, *[None] * missing] if has_slots else grads[0]))
+
+    return keep
 
 
 def _node(tensor: Tensor) -> Node:
