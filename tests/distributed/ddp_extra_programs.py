@@ -307,25 +307,28 @@ def overlap(part):
 
 
 def uneven():
-    model = DistributedDataParallel(network(fb))
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), fb.optim.SGD, lr=0.1)
-    with Join([model, optimizer]):
-        for step in range(3 + RANK):
+    for whole in (True, False):
+        model = DistributedDataParallel(network(fb))
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), fb.optim.SGD, lr=0.1)
+        with Join([model, optimizer], divide_by_initial_world_size=whole):
+            for step in range(3 + RANK):
+                x, y = (fb.tensor(array) for array in batch(step))
+                optimizer.zero_grad()
+                ((model(x) - y) ** 2).mean().backward()
+                optimizer.step()
+        # The mean counts the ranks that have run out with zeros, or not at all.
+        alone = network(fb)
+        plain = fb.optim.SGD(alone.parameters(), lr=0.1)
+        for step in range(3 + SIZE - 1):
+            share = sum(step < 3 + rank for rank in range(SIZE)) / SIZE if whole else 1.0
             x, y = (fb.tensor(array) for array in batch(step))
-            optimizer.zero_grad()
-            ((model(x) - y) ** 2).mean().backward()
-            optimizer.step()
-    # The ranks that go on count for their share, the others for nothing.
-    alone = network(fb)
-    plain = fb.optim.SGD(alone.parameters(), lr=0.1)
-    for step in range(3 + SIZE - 1):
-        share = sum(step < 3 + rank for rank in range(SIZE)) / SIZE
-        x, y = (fb.tensor(array) for array in batch(step))
-        plain.zero_grad()
-        (((alone(x) - y) ** 2).mean() * share).backward()
-        plain.step()
-    assert np.abs(flat(model) - flat(alone)).max() < 1e-6
-    same_everywhere(flat(model))
+            plain.zero_grad()
+            (((alone(x) - y) ** 2).mean() * share).backward()
+            plain.step()
+        assert np.abs(flat(model) - flat(alone)).max() < 1e-6, whole
+        same_everywhere(flat(model))
+        model(x).sum().backward()
+        assert model._divisor == SIZE
 
 
 def oracle():

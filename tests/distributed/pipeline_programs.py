@@ -304,6 +304,21 @@ def failures():
     assert "rank 1" in text, text
 
 
+def silent():
+    """A rank that does not come is named when the timeout ends."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+    done = os.path.join(os.environ["FOLDER"], "told")
+    if RANK == 1:
+        while not os.path.exists(done):
+            time.sleep(0.05)
+        return
+    x, _ = batch(fb)
+    schedule = Schedule1F1B(PipelineStage(filled(fb, 0), 0, 2, "cpu"), 4, loss_fn=mean_square)
+    text = told(lambda: schedule.step(x), seconds=50)
+    open(done, "w").close()
+    assert "no message for 2 s" in text and "rank 1" in text, text
+
+
 def oracle():
     import torch
     from torch.distributed.pipelining import PipelineStage as TheirStage

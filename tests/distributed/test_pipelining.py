@@ -48,6 +48,10 @@ def test_a_stage_that_fails_is_named_on_all_ranks_and_nobody_hangs(ranks):
     assert ended.codes == [0, -9, 0], ended.out
 
 
+def test_a_stage_that_does_not_come_is_named_when_the_timeout_ends(ranks):
+    ranks("pipeline_programs.silent", 2)
+
+
 def test_a_pipeline_trains_as_pytorch_does(ranks, tmp_path, oracle):
     ranks("pipeline_programs.ours", 2)
     ranks("pipeline_programs.oracle", 2)

@@ -182,6 +182,11 @@ def gradients():
     assert fb.allclose(found, fb.full((2,), total * (RANK + 1)))
     found.sum().backward()
     assert fb.allclose(x.grad, fb.full((2,), total))
+    x.grad = None
+    largest = collective.reduce_scatter(fb.empty(2), [x * (at + 1) for at in range(SIZE)], dist.ReduceOp.MAX)
+    assert fb.allclose(largest, fb.full((2,), SIZE * (RANK + 1.0)))
+    (largest * (RANK + 1)).sum().backward()
+    assert fb.allclose(x.grad, fb.full((2,), sum((at + 1.0) ** 2 for at in range(SIZE))))
     y = fb.arange(float(SIZE)).requires_grad_()
     (collective.all_to_all_single(fb.empty(SIZE), y) * (RANK + 1)).sum().backward()
     assert fb.allclose(y.grad, fb.arange(1.0, SIZE + 1))

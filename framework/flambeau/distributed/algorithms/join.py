@@ -83,8 +83,10 @@ class Join:
             return
         last = True
         rounds = 0
-        while self._active():
+        while active := self._active():
             last = False
+            for joinable in self._joinables:
+                joinable._join_config["active"] = active
             if self._throw:
                 self._tell_to_throw()
             for hook in self._hooks:

@@ -69,6 +69,20 @@ class _AllToAll(fb.autograd.Function):
         return None, None, *_AllToAll.apply(ctx.group, ctx.shapes, *grads)
 
 
+class _ReduceScatter(fb.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, group: Any, op: Any, shape: Any, *tensors: Any) -> Any:
+        ctx.group = group
+        out = fb.empty(shape, dtype=tensors[0].dtype)
+        group.reduce_scatter(out, [tensor.detach().contiguous() for tensor in tensors], op, False)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        size = ctx.group.size()
+        return None, None, None, *_AllToAll.apply(ctx.group, [grad.shape] * size, *[grad] * size)
+
+
 def all_reduce(tensor: Any, op: Any = c10d.ReduceOp.SUM, group: Any = None) -> Any:
     """The `tensor` of all ranks combined; the gradient is combined in the same way.
 
@@ -138,18 +152,11 @@ def reduce_scatter(output: Any, input_list: Any, op: Any = c10d.ReduceOp.SUM, gr
     Args:
         output: a tensor of the shape of the result.
         input_list, op, group: as for `flambeau.distributed.reduce_scatter`.
-    Raises: NotImplementedError for another `op` than SUM.
+
+    Each item gets the gradient of the result that it went into, as for a sum, whatever `op` is; PyTorch does the same.
     """
-    if op != c10d.ReduceOp.SUM:
-        raise NotImplementedError(
-            f"distributed.nn.functional.reduce_scatter: gradients of {op} are not built yet; use ReduceOp.SUM"
-        )
     found = _resolve(group)
-    parts = _AllToAll.apply(found, [output.shape] * found.size(), *input_list)
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return _ReduceScatter.apply(found, op, output.shape, *input_list)
 
 
 def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None) -> Any:

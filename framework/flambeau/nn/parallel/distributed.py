@@ -158,6 +158,7 @@ class DistributedDataParallel(Module, Joinable):
         self._used: Any = None
         self._next_bucket = 0
         self._divisor = self.process_group.size()
+        self._divides_by_all = True
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
@@ -171,7 +172,7 @@ class DistributedDataParallel(Module, Joinable):
         syncs = fb.is_grad_enabled() and self.require_backward_grad_sync
         if syncs:
             self._check_finished()
-            Join.notify_join_context(self)
+            self._divisor = self._ranks_with_inputs(Join.notify_join_context(self))
         if self.require_forward_param_sync and self.broadcast_buffers and self._buffers_to_sync:
             self._give(self._buffers_to_sync, 0)
         output = self.module(*inputs, **kwargs)
@@ -180,6 +181,13 @@ class DistributedDataParallel(Module, Joinable):
         # After no_sync the buffers are those of rank 0 until gradients are exchanged again.
         self.require_forward_param_sync = syncs or not fb.is_grad_enabled() and self.require_forward_param_sync
         return output
+
+    def _ranks_with_inputs(self, told: Any) -> int:
+        """How many ranks the mean counts; `told` is the `Work` by which all said whether they have inputs."""
+        if told is None or self._divides_by_all:
+            return self.process_group.size()
+        told.wait()
+        return int(told.result()[0])
 
     def _check_finished(self) -> None:
         if not self._waiting:
@@ -312,7 +320,8 @@ class DistributedDataParallel(Module, Joinable):
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """What a process without batches does for the others; `divide_by_initial_world_size` as for `join`."""
-        return _ShadowIteration(self, kwargs.get("divide_by_initial_world_size", True))
+        self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
+        return _ShadowIteration(self)
 
     @property
     def join_device(self) -> Any:
@@ -328,12 +337,12 @@ class DistributedDataParallel(Module, Joinable):
 class _ShadowIteration(JoinHook):
     """The collectives of an iteration with nothing to give."""
 
-    def __init__(self, ddp: DistributedDataParallel, whole: bool) -> None:
+    def __init__(self, ddp: DistributedDataParallel) -> None:
         self.ddp = ddp
-        self.whole = whole
 
     def main_hook(self) -> None:
         ddp = self.ddp
+        ddp._divisor = ddp.process_group.size() if ddp._divides_by_all else ddp._join_config["active"]
         if ddp.broadcast_buffers and ddp._buffers_to_sync:
             ddp._give(ddp._buffers_to_sync, 0)
         futures = [ddp._send(at, fb.zeros(bucket.size, dtype=bucket.dtype)) for at, bucket in enumerate(ddp._buckets)]
