@@ -147,9 +147,9 @@ def elementwise(
     return make if fn is None else make(fn)
 
 
-def _checked_parameters(what: str, function: Any) -> tuple[str, ...]:
+def _checked_parameters(what: str, function: Any, by_lambda: bool = False) -> tuple[str, ...]:
     """The positional parameters of `function`, which is one that can be a formula. Raises: TypeError if it is not."""
-    if not isinstance(function, FunctionType) or not function.__name__.isidentifier():
+    if not isinstance(function, FunctionType) or not (by_lambda or function.__name__.isidentifier()):
         raise TypeError(f"{what}: a kernel is a function defined by def, got {function!r}")
     signature = inspect.signature(function).parameters
     for name, p in signature.items():
@@ -184,14 +184,22 @@ def _is_truth(x: Any) -> bool:
 
 def _rule(formula: Formula, results: tuple[Any, ...], dtype: str | None, derived: bool) -> Any:
     """The dtype rule of `formula`."""
-    nodes = below(results)
     if dtype is None:
-        numbers = [o for x in nodes for o in (*x.operands, *results)]
-        whole = all(x.word in _WHOLE for x in nodes) and not any(isinstance(o, float) and not o.is_integer() for o in numbers)
-        dtype = "bool" if _is_truth(results[0]) else "common" if whole else "floating"
+        dtype = "bool" if _is_truth(results[0]) else "common" if _is_whole(results) else "floating"
     rules = {"common": common, "floating": floating, "bool": to_bool}
     if dtype not in rules:
         raise ValueError(f"kernels.elementwise: dtype is 'common', 'floating' or 'bool', got {dtype!r}")
     rule = rules[dtype]
     # The derivative of what is not holomorphic takes more than one number.
-    return refuse("complex")(rule) if derived and any(x.word not in _HOLOMORPHIC for x in nodes) else rule
+    return rule if not derived or _is_holomorphic(results) else refuse("complex")(rule)
+
+
+def _is_whole(results: tuple[Any, ...]) -> bool:
+    """Whether `results` of whole numbers are whole numbers."""
+    nodes = below(results)
+    numbers = [o for x in nodes for o in (*x.operands, *results)]
+    return all(x.word in _WHOLE for x in nodes) and not any(isinstance(o, float) and not o.is_integer() for o in numbers)
+
+
+def _is_holomorphic(results: tuple[Any, ...]) -> bool:
+    return all(x.word in _HOLOMORPHIC for x in below(results))

@@ -6,7 +6,6 @@ does not go (complex numbers, unusual strides, few elements, another backend) by
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -67,23 +66,23 @@ class Reduction:
 
     Args:
         combine: 'add', 'mul', 'max', 'min', 'and' or 'or'.
-        term: formula of an element, or None; a function defined by `def`, so that kernels can contain it.
-        finish: ``finish(total, count)``, by `def` too: of arrays, and of numbers in a kernel.
+        term: formula of an element, or None; a `Formula`, or a function defined by `def`, so that kernels can contain it.
+        finish: ``finish(total, count)``, likewise: of arrays, and of numbers in a kernel.
         costly: whether the term takes some tens of instructions, so that a kernel better has it once.
     Raises: TypeError for a lambda, whose source a kernel cannot find.
     """
 
     __slots__ = ("_finish", "_term", "combine", "costly", "finish", "name", "plans", "term", "ufunc")
 
-    def __init__(self, name: str, combine: str, term: Callable[..., Any] | None = None, finish: Any = None,
+    def __init__(self, name: str, combine: str, term: Any = None, finish: Any = None,
                  costly: bool = False) -> None:  # fmt: skip
         for fn in (term, finish):
-            if fn is not None and fn.__name__ == "<lambda>":
+            if getattr(fn, "__name__", "") == "<lambda>":
                 raise TypeError(f"{name}: a kernel cannot contain a lambda; define its term and finish by def")
         self.name, self.combine, self.term, self.finish = name, combine, term, finish
         self.ufunc, self.costly = _UFUNC[combine], costly
-        self._term = None if term is None else Formula(term, f"{name}_term")
-        self._finish = None if finish is None else Formula(finish, f"{name}_finish")
+        self._term = term if term is None or isinstance(term, Formula) else Formula(term, f"{name}_term")
+        self._finish = finish if finish is None or isinstance(finish, Formula) else Formula(finish, f"{name}_finish")
         self.plans = Plans("reduce_loops")
 
     def mapped(self, a: np.ndarray) -> np.ndarray:

@@ -1,0 +1,168 @@
+"""`loop`: a function of the kernel language over the memory of tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.engine.language import Kernel
+
+from .. import _state
+from .._arrays import MetaArray, ndarray
+from ..tensor import Tensor, bump
+
+__all__ = ["Loop", "loop"]
+
+
+class Loop:
+    """A kernel over the memory of tensors; see `loop`."""
+
+    def __init__(self, function: FunctionType, mutates_args: tuple[str, ...], aliased: bool) -> None:
+        parameters = inspect.signature(function).parameters
+        self.kernel = Kernel(function, aliased)
+        self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
+        self.names = [name for name, p in parameters.items() if p.kind != p.KEYWORD_ONLY][1:]
+        self.constants = [name for name, p in parameters.items() if p.kind == p.KEYWORD_ONLY]
+        self.defaults = dict(function.__kwdefaults__ or {})
+        self.written = frozenset(mutates_args)
+        if self.written - set(self.names):
+            raise ValueError(
+                f"kernels.loop: mutates_args has {sorted(self.written - set(self.names))}, which are no parameters of {self.__name__}, "
+                f"whose tensors and numbers are {self.names}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<kernels.loop {self.__name__}({', '.join(self.names)})>"
+
+    def __call__(self, chunks: int, *args: Any, **constants: Any) -> None:
+        """Run chunks ``0 ... chunks - 1`` on the threads, in any order, and wait for them.
+
+        Args:
+            chunks: how many; each is told its number.
+            args: a tensor, int or float for each parameter but the first. Tensors that are read may lie in any way and are copied
+                where they are not contiguous.
+            constants: what the kernel takes by keyword.
+        Raises: TypeError for other arguments, and for what the kernel language does not have; RuntimeError for tensors that require
+            grad while gradients are recorded, that are written and not contiguous, or that share memory with one that is written;
+            NotImplementedError for tensors of other devices than the CPU.
+        """
+        if len(args) != len(self.names):
+            raise TypeError(f"{self.__name__}: takes the number of chunks and {', '.join(self.names)}; got {len(args)} of these")
+        unknown = [name for name in constants if name not in self.constants]
+        if unknown:
+            raise TypeError(f"{self.__name__}: no keyword {unknown[0]!r}; its constants are {self.constants}")
+        chunks = _counted(self.__name__, chunks)
+        given = dict(zip(self.names, args, strict=True))
+        if any(isinstance(a, Tensor) and a._a.__class__ is MetaArray for a in args):
+            return                                    # shapes without values: there is nothing to write
+        arrays = {name: self._array(name, a) for name, a in given.items()}
+        self._check_apart(arrays)
+        if chunks:
+            constants = {**self.defaults, **constants}
+            if tier.compiles():
+                self.kernel.run(chunks, *arrays.values(), release=True, **constants)
+            else:
+                from flambeau_kernels.engine import interpret
+
+                interpret.run(self.kernel.function, chunks, arrays, constants)
+        for name in self.written:
+            bump(given[name])
+
+    def _array(self, name: str, a: Any) -> Any:
+        """The argument of parameter `name` as the kernel takes it."""
+        if isinstance(a, Tensor):
+            if a._n is not None and _state.grad_enabled():
+                raise RuntimeError(
+                    f"{self.__name__}: argument {name!r} requires grad, and a loop records no derivative; give {name}.detach(), or make "
+                    "the function that calls the loop an operator by library.custom_op, with a derivative by register_autograd"
+                )
+            array = a._a
+            if array.__class__ is not ndarray:
+                raise NotImplementedError(
+                    f"{self.__name__}: argument {name!r} is a {type(a).__name__} on {a.device}; loops run on plain tensors of the CPU"
+                )
+            if array.flags.c_contiguous:
+                return array
+            if name in self.written:
+                raise RuntimeError(
+                    f"{self.__name__}: argument {name!r} is written and not contiguous: shape {tuple(a.shape)}, strides {a.stride()}; "
+                    "write a contiguous tensor and copy it"
+                )
+            return np.ascontiguousarray(array)
+        if name in self.written:
+            raise TypeError(f"{self.__name__}: argument {name!r} is written, so it must be Tensor, not {type(a).__name__}")
+        if isinstance(a, (bool, int, np.integer, np.bool_)):
+            return int(a)
+        if isinstance(a, (float, np.floating)):
+            return float(a)
+        raise TypeError(f"{self.__name__}: argument {name!r} must be Tensor, int or float, not {type(a).__name__}")
+
+    def _check_apart(self, arrays: dict[str, Any]) -> None:
+        if self.kernel.aliased:
+            return
+        for name in self.written:
+            for other, a in arrays.items():
+                if other != name and isinstance(a, ndarray) and np.may_share_memory(a, arrays[name]):
+                    raise RuntimeError(
+                        f"{self.__name__}: {name!r}, which is written, shares memory with {other!r}; give a clone, or declare the loop "
+                        "with aliased=True"
+                    )
+
+
+def _counted(name: str, chunks: Any) -> int:
+    if not isinstance(chunks, (int, np.integer)) or isinstance(chunks, bool):
+        raise TypeError(f"{name}: the number of chunks must be int, not {type(chunks).__name__}")
+    if chunks < 0:
+        raise ValueError(f"{name}: the number of chunks is at least 0, got {chunks}")
+    return int(chunks)
+
+
+def loop(fn: Callable[..., None] | None = None, /, *, mutates_args: str | Iterable[str], aliased: bool = False) -> Any:
+    """Make a function of loops a compiled kernel over the memory of tensors, which runs in chunks on all threads.
+
+    The first parameter is the number of the chunk. Tensors arrive as pointers to their first element, in the order of their
+    memory: ``x[i]`` is element `i` of the flat tensor, ``x + n`` the pointer `n` elements on; ints and floats arrive as they are, and
+    parameters after ``*`` are constants, for each of whose values the kernel is compiled. **No index is checked** when compiled:
+    with ``FLAMBEAU_BACKEND=numpy`` Python runs the kernel and says where an index leaves its tensor.
+
+    Args:
+        fn: a function of arithmetic, comparisons, ``if``, ``while`` and ``for`` over ranges, without a result; a decorator where it is
+            left out. Half types are float32 inside. It may call the words of `flambeau.kernels.words` and functions like itself.
+        mutates_args: the parameters whose tensors it writes. No two chunks may write one element.
+        aliased: whether tensors that it writes may share memory with others, which costs speed.
+    Returns: a `Loop`, called with the number of chunks and the arguments.
+    Raises: ValueError for names in `mutates_args` that are no parameters; TypeError for what is no function defined by def; OSError for
+        one whose source is not to be found.
+
+    >>> @fb.kernels.loop(mutates_args=("out",))
+    ... def running_maximum(row, x, out, n):
+    ...     best = x[row * n]
+    ...     for i in range(row * n, row * n + n):
+    ...         best = max(best, x[i])
+    ...         out[i] = best
+    >>> x = fb.tensor([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]])
+    >>> out = fb.empty_like(x)
+    >>> running_maximum(2, x, out, 3)
+    >>> out.tolist()
+    [[1.0, 3.0, 3.0], [5.0, 5.0, 6.0]]
+    """
+
+    def make(function: Any) -> Loop:
+        if not isinstance(function, FunctionType) or not function.__name__.isidentifier():
+            raise TypeError(f"kernels.loop: a kernel is a function defined by def, got {function!r}")
+        if not function.__code__.co_argcount:
+            raise TypeError(f"kernels.loop: {function.__name__} has no parameters; the first one is the number of the chunk")
+        try:
+            inspect.getsource(function)
+        except OSError:
+            raise OSError(
+                f"kernels.loop: {function.__name__} has no source to compile; write it in a file or a notebook, not in exec or python -c"
+            ) from None
+        return Loop(function, (mutates_args,) if isinstance(mutates_args, str) else tuple(mutates_args), aliased)
+
+    return make if fn is None else make(fn)
