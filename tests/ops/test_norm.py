@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from flambeau.utils.flop_counter import FlopCounterMode
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(2.0, 3.0, size=(4, 6, 5))
@@ -186,3 +187,20 @@ def test_rows_that_lie_across_memory(norm: Any, size: tuple[int, ...]) -> None:
 
     assert fb.allclose(found[0][0], found[1][0])
     assert fb.allclose(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4), (2, 3, 5, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64], ids=str)
+def test_batch_norm_by_running_statistics_has_the_same_bits_however_it_is_called(shape: tuple[int, ...], dtype: Any) -> None:
+    fb.manual_seed(3)
+    x, mean, variance = fb.randn(shape, dtype=dtype) + 7, fb.randn(3, dtype=dtype) + 7, fb.rand(3, dtype=dtype) + 0.1
+    x[0, 0] = mean[0]                                 # a difference of 0, whose sign the weight decides
+    for weight, bias in ((fb.tensor([-1.5, 0.3, 1.7], dtype=dtype), fb.randn(3, dtype=dtype)), (None, None)):
+        usual = F.batch_norm(x, mean, variance, weight, bias)
+        in_order = fb.batch_norm(x, weight, bias, mean, variance, False, 0.1, 1e-5, False)
+        turned = F.batch_norm(x.transpose(0, -1).contiguous().transpose(0, -1), mean, variance, weight, bias)
+        with FlopCounterMode(display=False):
+            counted = F.batch_norm(x, mean, variance, weight, bias)
+
+        for other in (in_order, turned, counted):
+            assert other.contiguous().numpy().tobytes() == usual.numpy().tobytes()

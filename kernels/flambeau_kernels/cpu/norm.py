@@ -389,7 +389,7 @@ def _normalize_columns(columns: Any, mean: Any, inverse: Any, weight: Any, bias:
     kind = inverse.dtype
     mean = mean.astype(kind, copy=False)
     scale = inverse if weight is None else inverse * _parameter(weight, kind)
-    shift = np.zeros(inverse.shape, kind) if bias is None else _parameter(bias, kind)
+    shift = np.full(inverse.shape, -0.0, kind) if bias is None else _parameter(bias, kind)
     if _compiled(columns):
         from . import norm_planes
 
@@ -479,7 +479,7 @@ def normalize(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:
     kind, c = inverse.dtype, x.shape[1]
     scale = _spread(inverse, c)
     scale = scale if weight is None else scale * _parameter(weight, kind)
-    shift = np.zeros((1, c), kind) if bias is None else _parameter(bias, kind)
+    shift = np.full((1, c), -0.0, kind) if bias is None else _parameter(bias, kind)
     centre = _spread(mean.astype(kind, copy=False), c)
     out = np.empty(x.shape, x.dtype)
     for part in (slice(None),) if _compiled(x) else _image_blocks(x):

@@ -106,19 +106,13 @@ def by_given(x: np.ndarray, mean: np.ndarray, variance: np.ndarray, weight: Any,
     np.divide(1, scale, scale)
     if weight is not None:
         scale *= weight
-    if x.ndim == 2:
-        out = x - mean
-        out *= scale
-        if bias is not None:
-            out += bias
-        return out
-    shift = mean * scale
-    np.negative(shift, shift)
+    if x.ndim > 2:
+        across = (-1, *(1,) * (x.ndim - 2))
+        mean, scale, bias = mean.reshape(across), scale.reshape(across), None if bias is None else bias.reshape(across)
+    out = x - mean
+    out *= scale
     if bias is not None:
-        shift += bias
-    across = (-1, *(1,) * (x.ndim - 2))
-    out = x * scale.reshape(across)
-    out += shift.reshape(across)
+        out += bias
     return out
 
 
