@@ -170,3 +170,15 @@ def test_gradients_on_meta_have_the_shapes_of_real_ones(loss: Any) -> None:
 
     assert x.grad is not None
     assert (x.grad.shape, x.grad.dtype, x.grad.is_meta) == (x.shape, x.dtype, True)
+
+
+def test_counts_and_running_products_have_gradients_on_meta_and_a_loss_that_reads_variances_says_it_cannot(oracle: Any) -> None:
+    programs = """
+    x = torch.ones(2, 3, device='meta', requires_grad=True); torch.poisson(x).sum().backward(); x.grad
+    x = torch.ones(2, 3, device='meta', requires_grad=True); x.cumprod(1).sum().backward(); x.grad
+    x = torch.ones(2, 3, device='meta', requires_grad=True); torch.autograd.grad(x.cumprod(0).sum(), x, create_graph=True)[0].requires_grad
+    x = torch.ones(2, 3, device='meta'); F.gaussian_nll_loss(x, x, 0.5)
+    x = torch.ones(2, 3, device='meta'); F.gaussian_nll_loss(x, x, x)
+    """
+
+    assert not disagreements(oracle, programs)

@@ -814,7 +814,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
         var = input.new_full(input.shape, var)
-    elif (var._a < 0).any():
+    elif (var < 0).any().item():
         raise ValueError("gaussian_nll_loss: var has negative entry/entries")
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):

@@ -660,7 +660,7 @@ def _constant_in(x: Any, made: Tensor) -> Tensor:
 def _from_chances(name: str, doc: str) -> Any:
     def draw(input, generator=None):
         if type(input._a) is MetaArray:
-            return wrap(MetaArray(tuple(input.shape), input.dtype.numpy))
+            return _constant_in(input, wrap(MetaArray(tuple(input.shape), input.dtype.numpy)))
         if type(input._a) is not np.ndarray:
             raise NotImplementedError(f"{name}: not drawn on device cuda yet. Draw on the CPU and move the result: .cuda()")
         return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._a)))

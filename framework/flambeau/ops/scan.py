@@ -130,7 +130,7 @@ def _cumprod_vjp(grad, out, input, dim, dtype):
     x = input if input.dtype is grad.dtype else input.to(grad.dtype)
     if not x.ndim:
         made = grad
-    elif (x._a != 0).all():
+    elif x._lacks_values or (x._a != 0).all():
         made = reverse_cumsum(grad * out.conj(), dim) / x.conj()
     elif _state.grad_enabled():
         made = _cumprod_grad_exact(grad, x, dim)
