@@ -591,3 +591,13 @@ def test_reversed_gives_a_tensor() -> None:
     assert back.tolist() == [[3.0, 4.0, 5.0], [0.0, 1.0, 2.0]]
     assert x.grad.tolist() == [[2.0] * 3, [1.0] * 3]
     assert reversed(fb.tensor(3)).item() == 3
+
+
+def test_a_tensor_of_the_cpu_has_no_cuda_array_interface():
+    class Memory:
+        __cuda_array_interface__ = {"version": 3}
+
+    x = fb.ones(2)
+    assert not hasattr(x, "__cuda_array_interface__")
+    x._a = Memory()
+    assert x.__cuda_array_interface__ == {"version": 3}

@@ -652,6 +652,20 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         # A view, because a caller may set the shape or the flags of what is his.
         return self._a.view()
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Where the memory is on a CUDA device, for cupy, numba.cuda and others to use without a copy.
+
+        Raises: AttributeError for a tensor that is not on one; RuntimeError for one that requires grad.
+        """
+        if not hasattr(self._a, "__cuda_array_interface__"):
+            raise AttributeError(
+                f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} Use tensor.cuda() to move it to a device first"
+            )
+        if self._n is not None:
+            raise RuntimeError("Can't get __cuda_array_interface__ on a tensor that requires grad; use tensor.detach() first")
+        return self._a.__cuda_array_interface__
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:

@@ -12,9 +12,9 @@ import numpy as np
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.engine.language import Kernel
 
-from .. import _state
-from .._arrays import MetaArray, ndarray
+from .._arrays import ndarray
 from ..tensor import Tensor, bump
+from ._memory import lack_values, memory_of
 
 __all__ = ["Loop", "loop"]
 
@@ -58,7 +58,7 @@ class Loop:
             raise TypeError(f"{self.__name__}: no keyword {unknown[0]!r}; its constants are {self.constants}")
         chunks = _counted(self.__name__, chunks)
         given = dict(zip(self.names, args, strict=True))
-        if any(isinstance(a, Tensor) and a._a.__class__ is MetaArray for a in args):
+        if lack_values(args):
             return                                    # shapes without values: there is nothing to write
         arrays = {name: self._array(name, a) for name, a in given.items()}
         self._check_apart(arrays)
@@ -76,16 +76,7 @@ class Loop:
     def _array(self, name: str, a: Any) -> Any:
         """The argument of parameter `name` as the kernel takes it."""
         if isinstance(a, Tensor):
-            if a._n is not None and _state.grad_enabled():
-                raise RuntimeError(
-                    f"{self.__name__}: argument {name!r} requires grad, and a loop records no derivative; give {name}.detach(), or make "
-                    "the function that calls the loop an operator by library.custom_op, with a derivative by register_autograd"
-                )
-            array = a._a
-            if array.__class__ is not ndarray:
-                raise NotImplementedError(
-                    f"{self.__name__}: argument {name!r} is a {type(a).__name__} on {a.device}; loops run on plain tensors of the CPU"
-                )
+            array = memory_of(self.__name__, name, a)
             if array.flags.c_contiguous:
                 return array
             if name in self.written:
