@@ -35,8 +35,21 @@ from flambeau.nn.parallel import DistributedDataParallel
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def begin():
+def two():
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    zero()
+    power_sgd()
+    averages()
+    dist.destroy_process_group()
+
+
+def four():
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    hierarchy()
+    groups()
+    more_ranks_than_parameters()
+    uneven()
+    dist.destroy_process_group()
 
 
 def flat(model):
@@ -77,7 +90,6 @@ def descend(lib, model, steps, part, lr=0.1):
 
 
 def power_sgd():
-    begin()
     part = slice(RANK * 4 // SIZE, (RANK + 1) * 4 // SIZE)
     expected = descend(fb, wide(fb), 6, slice(None))
     # Four rows make matrices of rank four, which products of four columns hold whole.
@@ -117,7 +129,6 @@ def power_sgd():
     register_ddp_comm_hook(DDPCommHookType.POWER_SGD_RANK2, plain)
     assert np.abs(descend(fb, plain, 2, part) - descend(fb, wide(fb), 2, slice(None))).max() < 1e-6
     best_of_two_columns(part)
-    dist.destroy_process_group()
 
 
 def best_of_two_columns(part):
@@ -158,24 +169,15 @@ def local_sgd(lib, hook, state, optimizer, averager, wrap, here, alone):
 
 
 def averages():
-    begin()
-    alone, _ = dist.new_subgroups(1)
-    found = local_sgd(
-        fb, post_localSGD_hook, PostLocalSGDState, PostLocalSGDOptimizer, PeriodicModelAverager, DistributedDataParallel,
-        my_part(), alone,
-    )  # fmt: skip
-    np.save(os.path.join(os.environ["FOLDER"], f"ours{RANK}.npy"), found)
     model = network(fb)
     optimizer = PostLocalSGDOptimizer(fb.optim.SGD(model.parameters(), lr=0.1), PeriodicModelAverager(2))
     optimizer.averager.step = 7
     other = PostLocalSGDOptimizer(fb.optim.SGD(model.parameters(), lr=0.3), PeriodicModelAverager(2))
     other.load_state_dict(optimizer.state_dict())
     assert other.averager.step == 7 and other.param_groups[0]["lr"] == 0.1
-    dist.destroy_process_group()
 
 
 def hierarchy():
-    begin()
     layer = nn.Linear(1, 1, bias=False)
     averager = HierarchicalModelAverager(OrderedDict([(2, 2), (4, 4)]), warmup_steps=3)
     found = []
@@ -187,7 +189,6 @@ def hierarchy():
         found.append(layer.weight.item())
     pair = (RANK // 2) * 2 + 0.5
     assert found == [RANK, RANK, RANK, RANK, 1.5, RANK, pair, RANK, 1.5], found
-    dist.destroy_process_group()
 
 
 # Divided optimizers
@@ -205,7 +206,6 @@ def learn(model, optimizer, steps, part, first=0, scheduler=None):
 
 
 def zero():
-    begin()
     part = my_part()
     for kind, kwargs in ((fb.optim.SGD, {"lr": 0.1, "momentum": 0.9}), (fb.optim.AdamW, {"lr": 0.01})):
         for view in (False, True):
@@ -235,11 +235,7 @@ def zero():
             resumed = ZeroRedundancyOptimizer(again.parameters(), kind, **kwargs)
             resumed.load_state_dict(copy.deepcopy(whole.state_dict()))
             assert (learn(again, resumed, 3, part, 5) == learn(plain, whole, 3, part, 5)).all()
-    groups()
-    more_ranks_than_parameters()
     overlap(part)
-    uneven()
-    dist.destroy_process_group()
 
 
 def same_states(found, expected):
@@ -331,16 +327,16 @@ def uneven():
         assert model._divisor == SIZE
 
 
-def oracle():
-    import torch
-    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as post
-    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager as Averager
-    from torch.distributed.optim import PostLocalSGDOptimizer as Stepping
+def beside(lib):
+    """Parameters after each step of local SGD, by Flambeau or PyTorch."""
+    if lib is fb:
+        alone, _ = dist.new_subgroups(1)
+        kinds = post_localSGD_hook, PostLocalSGDState, PostLocalSGDOptimizer, PeriodicModelAverager, DistributedDataParallel
+    else:
+        from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as post
+        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager as Averager
+        from torch.distributed.optim import PostLocalSGDOptimizer as Stepping
 
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
-    wrap = torch.nn.parallel.DistributedDataParallel
-    alone, _ = torch.distributed.new_subgroups(1)
-    found = local_sgd(torch, post.post_localSGD_hook, post.PostLocalSGDState, Stepping, Averager, wrap, my_part(), alone)
-    np.save(os.path.join(os.environ["FOLDER"], f"theirs{RANK}.npy"), found)
-    torch.distributed.destroy_process_group()
+        alone, _ = lib.distributed.new_subgroups(1)
+        kinds = post.post_localSGD_hook, post.PostLocalSGDState, Stepping, Averager, lib.nn.parallel.DistributedDataParallel
+    return local_sgd(lib, *kinds, my_part(), alone)

@@ -89,8 +89,22 @@ def same_gradients(stages, model, times=1.0):
             assert gap < 1e-6, (stage.stage_index, gap)
 
 
-def schedules():
+def two():
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    schedules()
+    by_graph()
+    dist.destroy_process_group()
+
+
+def four():
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    schedules()
+    several_tensors()
+    with_data_parallel()
+    dist.destroy_process_group()
+
+
+def schedules():
     x, y = batch(fb)
     for kind, places in SCHEDULES.items():
         layers = SIZE * len(places)
@@ -114,7 +128,6 @@ def schedules():
             assert schedule.step(*([x] if first else []), target=y, return_outputs=False) is None
         else:
             schedule.step(*([x] if first else []))
-    dist.destroy_process_group()
 
 
 class Two(nn.Module):
@@ -143,7 +156,6 @@ class Backwards(PipelineScheduleMulti):
 
 
 def several_tensors():
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     x, y = batch(fb)
     scale = fb.arange(1.0, ROWS + 1).reshape(ROWS, 1)
     models = [Two(at) for at in range(SIZE)]
@@ -161,14 +173,12 @@ def several_tensors():
             assert fb.allclose(out, values[0], atol=1e-5)
         for p, q in zip(mine.parameters(), models[RANK].parameters(), strict=True):
             assert fb.allclose(p.grad, q.grad, atol=1e-4), (p.grad - q.grad).abs().max()
-    dist.destroy_process_group()
 
 
 def with_data_parallel():
     """Two pipelines of two stages, each stage trained on both halves of the batch."""
     from flambeau.nn.parallel import DistributedDataParallel
 
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     across = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     along = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     pipeline, place = RANK // 2, RANK % 2
@@ -185,7 +195,6 @@ def with_data_parallel():
         schedule = kind(stages, 4, loss_fn=mean_square)
         schedule.step(*([x[half]] if place == 0 else []), target=y[half])
         same_gradients(stages, model)
-    dist.destroy_process_group()
 
 
 class Blocks(nn.Module):
@@ -211,7 +220,6 @@ class Blocks(nn.Module):
 
 
 def by_graph():
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     fb.manual_seed(4)
     model = Blocks()
     for p in model.parameters():
@@ -239,7 +247,6 @@ def by_graph():
             assert fb.allclose(parameter.grad, expected[name].grad, atol=1e-6), name
         for name, buffer in stage.submod.named_buffers():
             assert fb.allclose(buffer, dict(whole.named_buffers())[name]), name
-    dist.destroy_process_group()
 
 
 def told(call, kind=RuntimeError, seconds=30):
@@ -319,30 +326,19 @@ def silent():
     assert "no message for 2 s" in text and "rank 1" in text, text
 
 
-def oracle():
-    import torch
-    from torch.distributed.pipelining import PipelineStage as TheirStage
-    from torch.distributed.pipelining import Schedule1F1B as TheirSchedule
+def beside(lib):
+    """Gradients and losses of two stages, by Flambeau or PyTorch."""
+    if lib is fb:
+        kinds = PipelineStage, Schedule1F1B
+    else:
+        from torch.distributed.pipelining import PipelineStage as TheirStage
+        from torch.distributed.pipelining import Schedule1F1B as TheirSchedule
 
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
-    x, y = batch(torch)
-    stage = TheirStage(filled(torch, RANK), RANK, SIZE, torch.device("cpu"))
-    schedule = TheirSchedule(stage, MICROBATCHES, loss_fn=mean_square)
+        kinds = TheirStage, TheirSchedule
+    x, y = batch(lib)
+    stage = kinds[0](filled(lib, RANK), RANK, SIZE, lib.device("cpu"))
+    schedule = kinds[1](stage, MICROBATCHES, loss_fn=mean_square)
     losses = []
     schedule.step(*([x] if RANK == 0 else []), target=y, losses=losses)
-    grads = np.concatenate([p.grad.numpy().reshape(-1) for p in stage.submod.parameters()])
-    np.savez(os.path.join(os.environ["FOLDER"], f"theirs{RANK}.npz"), grads=grads, losses=[float(v.detach()) for v in losses])
-    torch.distributed.destroy_process_group()
-
-
-def ours():
-    dist.init_process_group("gloo")
-    x, y = batch(fb)
-    stage = PipelineStage(filled(fb, RANK), RANK, SIZE, fb.device("cpu"))
-    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=mean_square)
-    losses = []
-    schedule.step(*([x] if RANK == 0 else []), target=y, losses=losses)
-    grads = np.concatenate([p.grad.numpy().reshape(-1) for p in stage.submod.parameters()])
-    np.savez(os.path.join(os.environ["FOLDER"], f"ours{RANK}.npz"), grads=grads, losses=[float(v.detach()) for v in losses])
-    dist.destroy_process_group()
+    grads = [p.grad.numpy().reshape(-1) for p in stage.submod.parameters()]
+    return np.concatenate([*grads, np.array([float(value.detach()) for value in losses], np.float32)])

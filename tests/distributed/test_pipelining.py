@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import flambeau as fb
@@ -25,21 +24,12 @@ from flambeau.distributed.pipelining.microbatch import (
 from flambeau.distributed.pipelining.schedules import get_schedule_class
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_every_schedule_gives_the_losses_and_gradients_of_one_process(ranks, size):
-    ranks("pipeline_programs.schedules", size)
+def test_two_processes_give_the_gradients_of_one_by_every_schedule_and_cut_by_graph(ranks):
+    ranks("pipeline_programs.two", 2)
 
 
-def test_stages_exchange_several_tensors_and_take_keywords(ranks):
-    ranks("pipeline_programs.several_tensors", 3)
-
-
-def test_stages_may_be_data_parallel(ranks):
-    ranks("pipeline_programs.with_data_parallel", 4)
-
-
-def test_a_model_split_by_its_graph_trains_as_the_whole(ranks):
-    ranks("pipeline_programs.by_graph", 2)
+def test_four_processes_give_the_gradients_of_one_by_every_schedule_and_data_parallel(ranks):
+    ranks("pipeline_programs.four", 4)
 
 
 def test_a_stage_that_fails_is_named_on_all_ranks_and_nobody_hangs(ranks):
@@ -50,16 +40,6 @@ def test_a_stage_that_fails_is_named_on_all_ranks_and_nobody_hangs(ranks):
 
 def test_a_stage_that_does_not_come_is_named_when_the_timeout_ends(ranks):
     ranks("pipeline_programs.silent", 2)
-
-
-def test_a_pipeline_trains_as_pytorch_does(ranks, tmp_path, oracle):
-    ranks("pipeline_programs.ours", 2)
-    ranks("pipeline_programs.oracle", 2)
-
-    for rank in range(2):
-        ours, theirs = np.load(tmp_path / f"ours{rank}.npz"), np.load(tmp_path / f"theirs{rank}.npz")
-        assert np.abs(ours["grads"] - theirs["grads"]).max() < 1e-6
-        assert np.allclose(ours["losses"], theirs["losses"], atol=1e-6)
 
 
 ORDERS = {
@@ -94,14 +74,14 @@ def test_schedules_order_their_actions_as_pytorch_does(name, oracle):
         return their_class(name)(stages, count, loss_fn=lambda a, b: a).pipeline_order
 
     in_v = name in ("ZBVZeroBubble", "DualPipeV")
-    for ranks in (1, 2, 4, 5):
+    for ranks in (2, 5):
         theirs.init_process_group("fake", store=TheirStore(), rank=0, world_size=ranks)
         for local in (2,) if in_v else (1, 2, 3):
             places = [0, 2 * ranks - 1] if in_v else [ranks * at for at in range(local)]
             stages = [
                 TheirStage(oracle.nn.Linear(2, 2), at, ranks * local, oracle.device("cpu")) for at in places
             ]
-            for count in (1, 3, 4, 8, 9, 12):
+            for count in (1, 4, 9, 10):
                 expected = _order_or_error(theirs_of, stages, count)
                 assert _order_or_error(_ours, name, ranks, local, count) == expected, (ranks, local, count)
         theirs.destroy_process_group()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 
-def test_data_parallel_training_equals_that_of_one_process_and_of_pytorch(ranks, tmp_path, oracle):
+def test_training_on_two_processes_equals_that_of_one_process_and_of_pytorch(ranks, tmp_path, oracle):
     ranks("training_programs.everything", 2)
     ranks("training_programs.oracle", 2)
 
     ours, theirs = np.load(tmp_path / "ours.npy"), np.load(tmp_path / "theirs.npy")
 
     assert np.abs(ours - theirs).max() < 1e-6
+    for what in ("averages0", "averages1", "stages0", "stages1"):
+        ours, theirs = np.load(tmp_path / f"ours_{what}.npy"), np.load(tmp_path / f"theirs_{what}.npy")
+        assert np.abs(ours - theirs).max() < 1e-6, what

@@ -72,6 +72,7 @@ def everything():
     uneven()
     gradients()
     synchronized()
+    beside(fb, "ours")
     dist.destroy_process_group()
 
 
@@ -217,6 +218,15 @@ def synchronized():
     )
 
 
+def beside(lib, name):
+    """What else is compared with PyTorch in the same processes."""
+    import ddp_extra_programs
+    import pipeline_programs
+
+    for what, program in (("averages", ddp_extra_programs), ("stages", pipeline_programs)):
+        np.save(os.path.join(os.environ["FOLDER"], f"{name}_{what}{RANK}.npy"), program.beside(lib))
+
+
 def oracle():
     import torch
 
@@ -226,4 +236,5 @@ def oracle():
     found = train(torch, model, my_part())
     if RANK == 0:
         np.save(os.path.join(os.environ["FOLDER"], "theirs.npy"), found)
+    beside(torch, "theirs")
     torch.distributed.destroy_process_group()
