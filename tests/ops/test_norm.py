@@ -204,3 +204,36 @@ def test_batch_norm_by_running_statistics_has_the_same_bits_however_it_is_called
 
         for other in (in_order, turned, counted):
             assert other.contiguous().numpy().tobytes() == usual.numpy().tobytes()
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (300, 16), (2, 8, 24, 24)], ids=str)
+@pytest.mark.parametrize("step", [0, 2], ids=["expanded", "every second"])
+def test_batch_norm_by_statistics_that_are_not_contiguous_reads_only_them(shape: tuple[int, ...], step: int) -> None:
+    fb.manual_seed(1)
+    c = shape[1]
+    x = fb.randn(shape)
+    x = x.to(memory_format=fb.channels_last) if x.ndim == 4 else x
+    parts = [fb.full((2 * c,), 1e9).as_strided((c,), (step,)) for _ in range(4)]
+    for part in parts:
+        own = part[:1] if step == 0 else part
+        own[:] = fb.rand(len(own)) + 0.5
+    made = []
+    for mean, variance, weight, bias in (parts, [p.contiguous() for p in parts]):
+        operands = [p.detach().requires_grad_() for p in (x, weight, bias)]
+        y = F.batch_norm(operands[0], mean, variance, *operands[1:])
+        made.append([y, *fb.autograd.grad(y, operands, y.detach())])
+
+    for of_strided, of_contiguous in zip(*made, strict=True):
+        assert of_strided.equal(of_contiguous)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4, 1000), (40, 200), (2, 4, 6, 6)], ids=str)
+@pytest.mark.parametrize("call", [F.normalize, F.cosine_similarity], ids=["normalize", "cosine_similarity"])
+def test_directions_along_rows_have_the_same_bits_whether_they_are_recorded_or_not(shape: tuple[int, ...], call: Any) -> None:
+    fb.manual_seed(2)
+    x = fb.randn(shape)
+    others = () if call is F.normalize else (fb.randn(shape),)
+
+    recorded = call(x.clone().requires_grad_(), *others, dim=-1).detach()
+
+    assert call(x, *others, dim=-1).numpy().tobytes() == recorded.numpy().tobytes()

@@ -116,22 +116,11 @@ def _few_distances(a, b, p, eps, keepdim):
 
 def cosines(a: Any, b: Any, dim: int, eps: float) -> Any:
     """`cosine_similarity` of arrays of one shape and at least two dimensions."""
-    if dim in (-1, a.ndim - 1):
-        return np.vecdot(directed(a, 2, dim, eps), directed(b, 2, dim, eps))
     return _total(directed(a, 2, dim, eps) * directed(b, 2, dim, eps), dim)
-
-
-def _row_lengths(a: Any, eps: float) -> Any:
-    """The Euclidean lengths of the rows of real `a`, `eps` at least."""
-    length = np.vecdot(a, a)
-    np.sqrt(length, length)
-    return np.maximum(length, eps, out=length)
 
 
 def directed(a: Any, p: float, dim: int, eps: float) -> Any:
     """An array over its norms of order 1 or 2 along `dim`, or over `eps` where that is larger."""
-    if p == 2 and dim in (-1, a.ndim - 1):
-        return a / _row_lengths(a, eps)[..., None]
     length = _total(a * a if p == 2 else np.abs(a), dim, None, None, True)
     if p == 2:
         np.sqrt(length, length)
@@ -161,7 +150,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return (_directed(x1, at, eps) * _directed(x2, at, eps)).sum(at if shape else None)
 
 
-@few(cosine_similarity, "x1", "x2", most=8192)
+@few(cosine_similarity, "x1", "x2", most=4096)      # up to which sums are added up in numpy's order
 def _few_cosines(a, b, dim, eps):
     return cosines(a, b, dim, eps) if a.shape == b.shape and a.ndim > 1 and -a.ndim <= dim < a.ndim else None
 

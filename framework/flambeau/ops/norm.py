@@ -1008,7 +1008,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
     return input / length.clamp_min(eps).expand_as(input)
 
 
-@few(normalize, "input", most=8192)
+@few(normalize, "input", most=4096)                  # up to which lengths are added up in numpy's order
 def _few_directed(a, p, dim, eps):
     from .distance import directed
 

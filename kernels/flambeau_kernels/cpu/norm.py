@@ -393,7 +393,7 @@ def _normalize_columns(columns: Any, mean: Any, inverse: Any, weight: Any, bias:
     if _compiled(columns):
         from . import norm_planes
 
-        return norm_planes.normalize_columns(columns, mean, scale, np.ascontiguousarray(shift))
+        return norm_planes.normalize_columns(columns, mean, scale, shift)
     out = np.empty(columns.shape, columns.dtype)
     launch(_CENTRED, (columns, mean, scale, shift), (out,), kind)
     return out

@@ -308,7 +308,7 @@ def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.n
     per = max(1, min(rows, CHUNK // columns))
     blocks = -(-rows // per)
     totals, alongs = np.empty((2, blocks, columns))
-    column_block_sums.run(blocks, grad, x, mean, totals, alongs, rows, columns, per, KIND=KINDS[mean.dtype.name])
+    column_block_sums.run(blocks, grad, x, _contiguous(mean), totals, alongs, rows, columns, per, KIND=KINDS[mean.dtype.name])
     total, along = (np.add.reduce(sums, axis=0, keepdims=True) for sums in (totals, alongs))
     return total.astype(mean.dtype, copy=False), along.astype(mean.dtype, copy=False)
 
@@ -318,7 +318,8 @@ def normalize_columns(x: np.ndarray, mean: np.ndarray, scale: np.ndarray, shift:
     rows, columns = x.shape
     out = np.empty(x.shape, x.dtype)
     per = max(1, CHUNK // columns)
-    normalize_column_rows.run(-(-rows // per), x, mean, scale, shift, out, rows, columns, per)
+    numbers = (_contiguous(p) for p in (mean, scale, shift))
+    normalize_column_rows.run(-(-rows // per), x, *numbers, out, rows, columns, per)
     return out
 
 
@@ -329,5 +330,6 @@ def normalize_columns_grad(
     rows, columns = x.shape
     out = np.empty(x.shape, x.dtype)
     per = max(1, CHUNK // columns)
-    normalize_column_rows_grad.run(-(-rows // per), grad, x, mean, scale, slope, level, out, rows, columns, per)
+    numbers = (_contiguous(p) for p in (mean, scale, slope, level))
+    normalize_column_rows_grad.run(-(-rows // per), grad, x, *numbers, out, rows, columns, per)
     return out
