@@ -46,7 +46,7 @@ def test_a_random_chain_has_the_bits_of_its_operations(seed: int, dtype: str) ->
         return [values[-1], values[-2]]
 
     fb.manual_seed(seed)
-    inputs = [fb.randn(40, 1024, dtype=getattr(fb, dtype)) for _ in range(3)] + [fb.randn(1024, dtype=getattr(fb, dtype))]
+    inputs = [fb.randn(130, 1024, dtype=getattr(fb, dtype)) for _ in range(3)] + [fb.randn(1024, dtype=getattr(fb, dtype))]
     compiled = fb.compile(f)
     expected = f(*inputs)
     results = [compiled(*inputs) for _ in range(_programs.FUSED_AFTER + 2)]
@@ -63,7 +63,7 @@ def test_ten_operations_on_a_large_tensor_are_one_kernel() -> None:
         return x
 
     compiled = fb.compile(f)
-    x = fb.randn(1 << 16)
+    x = fb.randn(1 << 18)
     for _ in range(_programs.FUSED_AFTER + 1):
         result = compiled(x)
 
@@ -76,7 +76,7 @@ def test_small_tensors_and_training_are_left_alone() -> None:
     compiled = fb.compile(lambda x: (x * 2 + 1).relu())
 
     compiled(fb.ones(10))
-    compiled(fb.ones(1 << 16, requires_grad=True)).sum().backward()
+    compiled(fb.ones(1 << 18, requires_grad=True)).sum().backward()
 
     assert not kernels_of(compiled)
 
@@ -85,7 +85,7 @@ def test_integers_and_halves_keep_their_roundings() -> None:
     def f(x):
         return (x.half() * 3 + 1) * 0.1, (x * 10).int() * 3 // 2, x.double() * 0.1 + x
 
-    compiled, x = fb.compile(f), fb.randn(1 << 16)
+    compiled, x = fb.compile(f), fb.randn(1 << 18)
     for _ in range(_programs.FUSED_AFTER + 2):
         result = compiled(x)
 
@@ -98,7 +98,7 @@ def test_a_chain_of_transposed_operands_keeps_their_order() -> None:
     def f(x, y):
         return (x.t() * 2 + y.t()).exp() - y
 
-    x, y = fb.randn(300, 300), fb.randn(300, 300)
+    x, y = fb.randn(400, 400), fb.randn(400, 400)
     compiled = fb.compile(f)
     for _ in range(_programs.FUSED_AFTER + 2):
         result = compiled(x, y)
@@ -109,7 +109,7 @@ def test_a_chain_of_transposed_operands_keeps_their_order() -> None:
 
 def test_the_same_bits_at_every_number_of_threads() -> None:
     f = fb.compile(lambda x: (x.sin() * 2 + x.exp()).tanh())
-    x = fb.randn(1 << 17)
+    x = fb.randn(1 << 18)
     for _ in range(_programs.FUSED_AFTER + 1):
         f(x)
     before = fb.get_num_threads()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -29,10 +28,16 @@ _found: dict[str, tuple[Callable[..., Any] | None, tuple[str, ...]]] = {
 _GROUP = "torch_dynamo_backends"
 
 
+def _installed() -> dict[str, Any]:
+    """The entry points of installed packages, by name."""
+    from importlib.metadata import entry_points  # takes 10 ms to import
+
+    return {entry.name: entry for entry in entry_points(group=_GROUP)}
+
+
 def names(without: frozenset[str] = frozenset()) -> list[str]:
     """Names of the backends that have none of the tags `without`."""
-    entries = {entry.name for entry in importlib.metadata.entry_points(group=_GROUP)}
-    return sorted(entries | {name for name, (_, tags) in _found.items() if not without.intersection(tags)})
+    return sorted(set(_installed()) | {name for name, (_, tags) in _found.items() if not without.intersection(tags)})
 
 
 def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Iterable[str] = ()) -> Any:
@@ -57,7 +62,7 @@ def lookup_backend(compiler_fn: Any) -> Any:
     if not isinstance(compiler_fn, str):
         return compiler_fn
     if compiler_fn not in _found:
-        entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=_GROUP)}
+        entries = _installed()
         if compiler_fn not in entries:
             from .._dynamo.exc import InvalidBackend
 

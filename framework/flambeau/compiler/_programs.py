@@ -16,9 +16,9 @@ from flambeau_kernels.formula import Formula
 
 from .._arrays import is_c_contiguous
 from ..tensor import Tensor, wrap
-from ._recorder import Constant, Step, become
+from ._recorder import SMALL, Constant, Step, become
 
-FUSED_FROM = kernels.UFUNC_COMPILED_FROM              # elements; of fewer a chain is computed as fast one by one, some by numpy
+FUSED_FROM = SMALL                                    # elements; a chain of fewer is computed as fast one by one
 FUSED_AFTER = 2                                       # calls of a path, for a kernel takes some 20 ms to compile
 _MOST_FUSED = 32                                      # operations of a chain, and half as many operands
 
@@ -166,11 +166,16 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
     scope: dict[str, Any] = {}
     lines: list[str] = []
 
-    def name_of(ref: Any) -> str:
+    def name_of(ref: Any, exact: bool) -> str:
         if ref.__class__ is int and ref in own:
             return f"t{ref}"
-        key = ref if ref.__class__ is int else (ref.value.__class__, repr(ref.value))
-        if key not in names:
+        constant = ref.__class__ is Constant
+        if constant and exact:                        # part of the kernel, which is half as fast again when it is handed in
+            name = f"c{len(scope)}"
+            scope[name] = ref.value
+            return name
+        key = (ref.value.__class__, repr(ref.value)) if constant else ref
+        if key not in names:                          # functions of a constant may be worked out in another way
             names[key] = f"a{len(operands)}"
             operands.append(ref)
         return names[key]
@@ -181,7 +186,7 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
         usual = all(ref.__class__ is Constant and ref.value == d for ref, d in zip(refs[count:], op.keyword_defaults, strict=True))
         formula, refs = (op.short, refs[:count]) if op.short is not None and usual else (op.formula, refs)
         scope[f"f{at}"] = formula.fn
-        lines.append(f"    t{step.first} = f{at}({', '.join([name_of(ref) for ref in refs])})")
+        lines.append(f"    t{step.first} = f{at}({', '.join([name_of(ref, formula.exact) for ref in refs])})")
     lines.append(f"    return {', '.join([f't{value}' for value in values])}")
     text = "\n".join([f"def fused({', '.join(names.values())}):", *lines])
     exec(compile(text, "<flambeau fused>", "exec"), scope)  # the text is made of names of this function's own

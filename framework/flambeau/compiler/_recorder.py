@@ -38,8 +38,9 @@ _local = _state.local
 _new = object.__new__
 _PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_a", "_n", "_v", "_b", "_g")}
+_set_a, _set_n, _set_v, _set_b, _set_g = [slot.__set__ for slot in _SLOTS.values()]
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
-_SMALL = 4096                                         # elements; with fewer, computing at once costs less than recording
+SMALL = 1 << 17                                       # elements; with fewer, computing at once costs less than recording
 
 
 class Step:
@@ -250,7 +251,7 @@ class Recorder(Interpreter):
         self._counts: list[int] = []                  # of writes to inputs
         self._numbers: dict[int, int] = {}            # id of an input -> its number
         self._made: list[Any] = []                    # weak references to the Deferreds, by value
-        self._ambient: Any = None
+        self._ambient: Any = None                     # see `_ambient`
 
     # -- operations
 
@@ -288,7 +289,7 @@ class Recorder(Interpreter):
 
     def _deferred(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded."""
-        ambient = _ambient()
+        ambient = (_local.asked, _local.inference, dtypes._default)
         if ambient != self._ambient:
             if self._ambient is not None:
                 self.flush("the mode of recording gradients, or another setting, has changed")
@@ -297,7 +298,7 @@ class Recorder(Interpreter):
         key: list[Any] = [op]
         mark = len(self.inputs)
         largest = self._read(args, refs, key)
-        if largest < (0 if self.whole else _SMALL):
+        if largest < (0 if self.whole else SMALL):
             self._forget(mark)
             return NotImplemented
         step = self.step
@@ -322,8 +323,11 @@ class Recorder(Interpreter):
         made = []
         for twin in found.twins:
             one: Any = _new(Deferred)
-            for slot in _SLOTS.values():
-                slot.__set__(one, None)
+            _set_a(one, None)
+            _set_n(one, None)
+            _set_v(one, None)
+            _set_b(one, None)
+            _set_g(one, None)
             one.__dict__["_pending"] = (self, len(self._made), twin)
             self._made.append(weakref.ref(one))
             made.append(one)
