@@ -278,7 +278,7 @@ def _classes() -> dict[str, tuple[type, ...]]:
 @functools.cache
 def function_of(name: str) -> Callable[..., Any] | None:
     """The public function that computes the operator `name`, with the operator's names of arguments; None if there is none."""
-    found = _own().get(name) or _public(name) or _private(name)
+    found = _own().get(name) or _public(name) or _private(name) or _copying(name)
     return None if found is None else _as_operator(found)
 
 
@@ -309,6 +309,19 @@ def _private(name: str) -> Any:
     _derive.load_all()
     found = OPS.get(name)
     return None if found is None or found.surface else found.function
+
+
+def _copying(name: str) -> Any:
+    """What operators compute that PyTorch has for graphs without writes and views: they fill a copy at random, or copy a view."""
+    import flambeau as fb
+
+    from .utils._pytree import tree_map
+
+    view = function_of(name.removesuffix("_copy")) if name.endswith("_copy") else None
+    if view is not None:
+        return lambda self, *args, **kwargs: tree_map(lambda x: x.clone(), view(self, *args, **kwargs))
+    method = _attribute(fb.Tensor, f"{name.removesuffix('_functional')}_")
+    return None if method is None else lambda self, *args, **kwargs: method(self.clone(), *args, **kwargs)
 
 
 def _attribute(owner: Any, name: str) -> Any:

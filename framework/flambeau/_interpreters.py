@@ -42,6 +42,10 @@ class Interpreter:
         """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
         return NotImplemented
 
+    def run_functional(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], views: bool) -> Any:
+        """What `f` gives, without operations that write, see `func.functionalize`; or NotImplemented."""
+        return NotImplemented
+
     def settle(self) -> None:
         """Do what was put off; see `_state.settle`."""
 

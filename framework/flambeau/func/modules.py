@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+from .. import _state
 from ..ops._spec import OPS
 from ..tensor import Tensor
 from .batching import BatchedTensor
@@ -71,11 +73,33 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
-    """Not built: rewriting in-place changes of `func` into results needs tracing. Raises: NotImplementedError, always."""
-    raise NotImplementedError(
-        f"func.functionalize(remove={remove!r}) is not built yet: it needs tracing; write {getattr(func, '__name__', 'the function')} "
-        "without in-place operations"
-    )
+    """`func`, of which `make_fx` records operations without writes, and what it writes to its arguments as copies in the end.
+
+    Args:
+        func: a function of tensors.
+        remove: ``mutations``, or ``mutations_and_views``, which has views recorded as operators that copy.
+    Raises: RuntimeError for another `remove`; NotImplementedError while recording, for writes that no operator without writes
+        stands for.
+
+    Where nothing is recorded, `func` itself runs, as nothing can tell the difference.
+
+    >>> from flambeau.fx.experimental.proxy_tensor import make_fx
+    >>> gm = make_fx(fb.func.functionalize(lambda x: x.clone().add_(1)))(fb.ones(2))
+    >>> [n.name for n in gm.graph.nodes]
+    ['x_1', 'clone', 'add', 'output']
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(f"functionalize(f, remove='mutations'|'mutations_and_views'): received invalid argument for remove={remove}")
+
+    @functools.wraps(func, updated=())
+    def functional(*args: Any, **kwargs: Any) -> Any:
+        for interpreter in reversed(_state.local.calls.interpreters):
+            result = interpreter.run_functional(func, args, kwargs, remove == "mutations_and_views")
+            if result is not NotImplemented:
+                return result
+        return func(*args, **kwargs)
+
+    return functional
 
 
 def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:

@@ -1022,6 +1022,18 @@ def fill(input, value):
     return input.clone().fill_(value)
 
 
+@composite(surface=0, operator="copy(input, src)")
+def copy(input, src):
+    """The values of `src` in a tensor like `input`, which is only asked for its shape, dtype and strides."""
+    return input.clone().copy_(src)
+
+
+@composite(surface=0, operator="zero(input)")
+def zero(input):
+    """Zeros in a tensor like `input`."""
+    return input.clone().zero_()
+
+
 def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
     if self._a.__class__ is not ndarray or not self._a.flags.writeable:

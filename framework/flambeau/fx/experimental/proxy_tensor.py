@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import operator
 import sys
 import threading
@@ -31,12 +32,14 @@ from ...nn import Module, Parameter
 from ...ops import _dispatch
 from ...ops._spec import Op
 from ...overrides import TorchFunctionMode
+from ...random import fork_rng
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
 from ...utils._python_dispatch import OpOverload, TorchDispatchMode, seen_as
 from .._symbolic_trace import PH, Tracer, _Patcher
 from ..graph_module import GraphModule
 from ..node import Node
+from ..passes.functionalize import functionalize_graph
 from ..passes.shape_prop import _extract_tensor_metadata
 
 __all__ = [
@@ -96,8 +99,12 @@ class _Recorder(TorchDispatchMode):
 
     sees_makers = False                               # what makes tensors is recorded by its public name
 
-    def __init__(self, tracer: PythonKeyTracer, fake: bool = False, outer: Any = None) -> None:
+    def __init__(
+        self, tracer: PythonKeyTracer, fake: bool = False, outer: Any = None, table: Any = None, kept: list[Any] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self.table = table or {}                      # functions that are recorded in the place of operators
+        self.kept = kept                              # captured tensors as they were, for a recording that is to have no effects
         self.outer = outer                            # the recorder of the program that a branch is part of
         self.tracer, self.fake = tracer, fake         # whether it records fake tensors
         self.nodes: dict[Any, Node] = {}              # by memory
@@ -145,6 +152,9 @@ class _Recorder(TorchDispatchMode):
         """The node of a tensor that the program captures."""
         name = self.constants.get(id(tensor))
         if name is None:
+            if self.kept is not None and not isinstance(tensor, FakeTensor):
+                with self.quietly():
+                    self.kept.append((tensor, tensor._version, tensor.detach().clone()))
             kind = "_param_constant" if isinstance(tensor, Parameter) else "_tensor_constant"
             name = self.constants[id(tensor)] = self.tracer.get_fresh_qualname(kind)
             if isinstance(tensor, Parameter):
@@ -202,10 +212,46 @@ class _Recorder(TorchDispatchMode):
 
         given = [x.detach().clone() for x in leaves] + closures
         before = [x._version for x in given]
-        graph = _record(flat, tuple(given), contextlib.nullcontext(), self.fake, self)
+        graph = _record(flat, tuple(given), contextlib.nullcontext(), self.fake, self, self.table)
         if [x._version for x in given] != before:
             raise RuntimeError("cond: one of torch.cond branches might be modifying the input; make a copy of what it writes to")
         return graph, found[0]
+
+    def run_functional(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], views: bool) -> Any:
+        """What `f` gives, recorded without in-place operations; what it writes to its arguments is copied there in the end."""
+        if self.quiet:
+            return NotImplemented
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
+        found: list[Any] = []
+
+        def flat(*given: Any) -> Any:
+            all_ = list(leaves)
+            for i, x in zip(places, given, strict=False):
+                all_[i] = x
+            args, kwargs = pytree.tree_unflatten(all_, spec)
+            parts, structure = pytree.tree_flatten(f(*args, **kwargs))
+            found[:] = [structure]
+            return tuple(parts)
+
+        _refuse_shared(leaves)
+        closures: list[Tensor] = []
+        kept: list[Any] = []
+        with self.quietly(), fork_rng():
+            while True:
+                copies = [leaves[i].detach().clone().requires_grad_(leaves[i].requires_grad) for i in places]
+                kept += [(x, x._version, x.detach().clone()) for x in closures]
+                try:
+                    graph = _record(flat, (*copies, *closures), contextlib.nullcontext(), self.fake, self, self.table, kept)
+                    break
+                except _Closure as one:
+                    closures.append(one.tensor)
+                finally:
+                    _put_back(kept)
+            graph = functionalize_graph(graph, tuple([x.detach().clone() for x in (*[leaves[i] for i in places], *closures)]), views=views)
+        self.before.update({id(x): x for x in vars(graph)["_buffers"].values()})
+        result = graph(*[leaves[i] for i in places], *closures)
+        return pytree.tree_unflatten(list(result), found[0])
 
     def _submodule(self, name: str, graph: GraphModule) -> str:
         number = 0
@@ -275,10 +321,23 @@ class _Recorder(TorchDispatchMode):
 
     def _recorded(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         target, args, kwargs = _call_of(op, args, out, inplace)
+        if target in self.table:
+            result = self._decomposed(self.table[target], args, kwargs)
+            if result is not NotImplemented:
+                return result
         nodes, by_name = self.argument(args), self.argument(kwargs)
         with self.quietly():
             result = target(*args, **kwargs)
         return self.record("call_function", target, tuple(nodes), by_name, result)
+
+    def _decomposed(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `f` makes of the arguments of an operator, recorded."""
+        calls = _dispatch._local.calls
+        before, calls.interpreters = calls.interpreters, (*calls.interpreters, self)
+        try:
+            return f(*args, **kwargs)
+        finally:
+            calls.interpreters = before
 
     def _composition(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """What the composition is made of is recorded; if its results come from elsewhere, the composition itself."""
@@ -379,6 +438,21 @@ def _memory(tensor: Tensor) -> Any:
     return place, a.shape, a.strides, a.dtype
 
 
+def _put_back(kept: list[Any]) -> None:
+    """Give captured tensors the values they had."""
+    for tensor, version, values in kept:
+        if tensor._version != version:
+            tensor.detach().copy_(values)
+    kept.clear()
+
+
+def _refuse_shared(leaves: list[Any]) -> None:
+    """Raises: NotImplementedError if arguments look at the same memory, as what is written to one would be missed in the other."""
+    seen = [id(_owner(x._a)) for x in leaves if isinstance(x, Tensor)]
+    if len(set(seen)) < len({id(x) for x in leaves if isinstance(x, Tensor)}):
+        raise NotImplementedError("functionalize: arguments that share memory are not built; give copies")
+
+
 def _owner(a: Any) -> Any:
     while getattr(a, "base", None) is not None and hasattr(a.base, "dtype"):
         a = a.base
@@ -417,6 +491,7 @@ def _refusing_method(name: str, method: Any) -> Any:
 
 def _wrapper_of(f: Callable[..., Any], count: int, run: Callable[..., Any]) -> Callable[..., Any]:
     """A function with the parameters of `f` that calls `run`; ``arg0``, ``arg1`` ... for what is no function of Python."""
+    f = inspect.unwrap(f) if isinstance(f, FunctionType) else f
     if isinstance(f, FunctionType) and f.__code__.co_argcount == count and not f.__code__.co_flags & 0x0C:
         names = f.__code__.co_varnames[:count]
     else:
@@ -442,7 +517,8 @@ def make_fx(
 
     Args:
         f: a function or Module.
-        decomposition_table: functions by op, each run in the place of the op.
+        decomposition_table: functions by operator, each run in the place of the operator, on its arguments; see
+            `flambeau._decomp.get_decompositions`. One that returns NotImplemented leaves the operator as it is.
         tracing_mode: ``real`` runs on the tensors given; ``fake`` on fake ones that stand for them, so that nothing is computed;
             ``symbolic`` is not built.
         _allow_non_fake_inputs: let the program capture real tensors when the mode is ``fake``.
@@ -462,28 +538,31 @@ def make_fx(
         raise AssertionError(f"tracing_mode must be real/fake/symbolic, got {tracing_mode}")
     if tracing_mode == "symbolic":
         raise NotImplementedError("make_fx(tracing_mode='symbolic') is not built yet: sizes are numbers; use 'fake'")
-    if decomposition_table:
-        raise NotImplementedError("make_fx(decomposition_table=...) is not built yet; leave it out")
 
     @functools.wraps(f, updated=())
     def recorded(*args: Any) -> GraphModule:
         if tracing_mode == "real":
-            return _record(f, args, contextlib.nullcontext(), False)
+            return _record(f, args, contextlib.nullcontext(), False, None, decomposition_table)
         given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
         mode = given[0].fake_mode if given else FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs)
         fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
-        return _record(f, fakes, mode, True)
+        return _record(f, fakes, mode, True, None, decomposition_table)
 
     return recorded
 
 
-def _record(f: Callable[..., Any], args: tuple[Any, ...], mode: Any, fake: bool, outer: Any = None) -> GraphModule:
-    """A GraphModule of what `f` runs on `args`, `fake` tensors or real ones, in the context `mode`; a branch of what `outer` records."""
+def _record(
+    f: Callable[..., Any], args: tuple[Any, ...], mode: Any, fake: bool, outer: Any = None, table: Any = None, kept: Any = None
+) -> GraphModule:
+    """A GraphModule of what `f` runs on `args`, `fake` tensors or real ones, in the context `mode`; a branch of what `outer` records.
+
+    Functions of `table` are run in the place of operators. `kept` takes captured tensors as they were.
+    """
     tracer = PythonKeyTracer()
     leaves, spec = pytree.tree_flatten(args)
 
     def run(*proxies: Any) -> Any:
-        recorder = _Recorder(tracer, fake, outer)
+        recorder = _Recorder(tracer, fake, outer, table, kept)
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
             if isinstance(leaf, Tensor):
                 recorder.know(leaf, proxy.node)

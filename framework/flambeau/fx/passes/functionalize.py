@@ -1,0 +1,343 @@
+"""A graph without writes: each in-place operation becomes one that gives a new tensor, which later reads take in its place."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from ... import _ops
+from ...tensor import Tensor
+from ...utils._python_dispatch import OpOverload as Primitive
+from ..graph import Graph
+from ..graph_module import GraphModule
+from ..node import Node, map_arg
+from .shape_prop import _extract_tensor_metadata
+
+__all__ = ["functionalize_graph"]
+
+# Methods that graphs of `make_fx` show by name, and the operators that are the same. Methods that only read stand for themselves.
+_METHODS = {
+    name: name for name in ("bernoulli_", "cauchy_", "copy_", "exponential_", "geometric_", "log_normal_", "random_", "uniform_", "zero_")
+}  # fmt: skip
+_OUT_OF_REACH = ("apply_", "map_", "map2_", "resize_", "resize_as_", "set_")
+# Operators whose inverse is a view of the shape that the source has.
+_RESHAPED = ("view", "_unsafe_view", "reshape", "squeeze", "unflatten", "flatten", "view_as", "reshape_as", "_reshape_alias")
+
+
+def functionalize_graph(gm: GraphModule, args: tuple[Any, ...], *, views: bool = False) -> GraphModule:
+    """`gm`, a graph of `make_fx`, without in-place operations; what it writes to its inputs and attributes is copied there in the end.
+
+    Args:
+        args: values to run the graph on, leaf by leaf, by which shapes and dtypes are found. They are not written to.
+        views: replace views as well, by operators that copy.
+    Raises: NotImplementedError for writes that no operator without writes stands for.
+    """
+    return _Functional(gm, views).run(args)
+
+
+class _Memory:
+    """What views share: the node of its value, and how often it has been written to."""
+
+    def __init__(self, node: Node) -> None:
+        self.node, self.writes = node, 0
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A view of the tensor before it; of the part `index` where the operator gives several."""
+
+    target: Any
+    args: tuple[Any, ...]                             # without the source, which is the first
+    kwargs: dict[str, Any]
+    index: int | None = None
+
+
+class _Place:
+    """A tensor of the program: the memory it looks at, by which views, and the node that has had its value."""
+
+    def __init__(self, memory: _Memory, steps: tuple[_Step, ...] = (), node: Node | None = None) -> None:
+        self.memory, self.steps = memory, steps
+        self.node, self.at = node, memory.writes if node is not None else -1
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Several views of `source` by one operator, before one of them is taken."""
+
+    source: _Place
+    step: _Step
+
+
+class _Functional:
+    def __init__(self, gm: GraphModule, views: bool) -> None:
+        self.gm, self.views = gm, views
+        self.graph = Graph()
+        self.values: dict[Node, Any] = {}
+        self.env: dict[Node, Any] = {}
+        self.held: list[tuple[Node, _Place]] = []      # inputs and attributes
+
+    def run(self, args: tuple[Any, ...]) -> GraphModule:
+        given = iter(args)
+        for node in self.gm.graph.nodes:
+            if node.op == "output":
+                result = self._argument(node.args[0])
+                for held, place in self.held:
+                    if place.memory.writes:
+                        self._emit("call_function", _aten("copy_", "default"), (held, self._current(place)), {}, compute=False)
+                self.graph.output(result)
+                break
+            self.env[node] = self._held(node, given) if node.op in ("placeholder", "get_attr") else self._called(node)
+        made = GraphModule(self.gm, self.graph, type(self.gm).__name__)
+        made.graph._codegen = self.gm.graph._codegen
+        made.recompile()
+        return made
+
+    def _held(self, node: Node, given: Any) -> Any:
+        copied = self.graph.node_copy(node)
+        value = next(given) if node.op == "placeholder" else _attribute(self.gm, node.target)
+        self.values[copied] = value
+        if not isinstance(value, Tensor):
+            return copied
+        place = _Place(_Memory(copied), (), copied)
+        self.held.append((copied, place))
+        return place
+
+    # -- nodes of the new graph
+
+    def _emit(self, op: str, target: Any, args: Any, kwargs: Any, compute: bool = True) -> Node:
+        node = self.graph.create_node(op, target, tuple(args), dict(kwargs))
+        if compute:
+            args, kwargs = map_arg((tuple(args), dict(kwargs)), self.values.__getitem__)  # type: ignore[arg-type]
+            value = getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
+            self.values[node] = value
+            if isinstance(value, Tensor):
+                node.meta["tensor_meta"] = _extract_tensor_metadata(value)
+                if hasattr(value, "fake_mode"):
+                    node.meta["val"] = value
+        return node
+
+    def _argument(self, value: Any) -> Any:
+        return map_arg(value, lambda n: self._current(self.env[n]))
+
+    def _current(self, found: Any) -> Any:
+        """The node that has the present value of a tensor."""
+        if isinstance(found, _Parts):
+            raise NotImplementedError(f"functionalize: the result of {found.step.target} is used as a whole; take its parts by index")
+        if not isinstance(found, _Place):
+            return found
+        if found.node is None or found.at != found.memory.writes:
+            found.node = self._sources(found)[-1]
+            found.at = found.memory.writes
+        return found.node
+
+    def _sources(self, place: _Place) -> list[Node]:
+        """Nodes of the memory's value and of each view on the way to `place`."""
+        nodes = [place.memory.node]
+        for step in place.steps:
+            nodes.append(self._viewed(step, nodes[-1]))
+        return nodes
+
+    def _viewed(self, step: _Step, source: Node) -> Node:
+        target = _copying(step.target) if self.views else step.target
+        made = self._emit("call_function", target, (source, *step.args), step.kwargs)
+        return made if step.index is None else self._emit("call_function", operator.getitem, (made, step.index), {})
+
+    # -- nodes of the old one
+
+    def _called(self, node: Node) -> Any:
+        target = node.target
+        if node.op == "call_method":
+            if target in _OUT_OF_REACH:
+                raise NotImplementedError(f"functionalize: Tensor.{target} is not built without writing; leave it out")
+            if target == "fill_":
+                kind = "Tensor" if isinstance(node.args[1], Node) else "Scalar"
+                return self._written(node, _aten("fill_", kind), node.args, node.kwargs)
+            if target == "normal_":
+                return self._written(node, _aten("normal_", "default"), node.args, node.kwargs)
+            if target in _METHODS:
+                overload = "p" if target == "bernoulli_" and not _is_tensor(node) else "Tensor" if target == "bernoulli_" else None
+                return self._written(node, _aten(_METHODS[target], overload or _first(target)), node.args, node.kwargs)
+            return self._fresh(node)
+        if target is operator.getitem:
+            return self._taken(node)
+        if isinstance(target, Primitive):
+            if target.inplace or target.out:
+                return self._written_primitive(node, target)
+            return self._view(node) if target.op.kind == "view" else self._fresh(node)
+        if isinstance(target, _ops.OpOverload):
+            schema = target._schema
+            if any(a.is_write for a in schema.arguments):
+                return self._written(node, target, node.args, node.kwargs)
+            if any(r.alias_info is not None for r in schema.returns) and isinstance(node.args[0], Node):
+                return self._view(node)
+        return self._fresh(node)
+
+    def _fresh(self, node: Node) -> Any:
+        args, kwargs = self._argument(node.args), self._argument(node.kwargs)
+        assert node.op in ("call_function", "call_method"), node.op
+        made = self._emit(node.op, node.target, args, kwargs)
+        made.meta.update({k: v for k, v in node.meta.items() if k not in ("tensor_meta", "val")})
+        return self._new(made)
+
+    def _new(self, node: Node) -> Any:
+        return _Place(_Memory(node), (), node) if isinstance(self.values[node], Tensor) else node
+
+    def _view(self, node: Node) -> Any:
+        source = self.env[node.args[0]]  # type: ignore[index]  # views have their source first
+        step = _Step(node.target, self._argument(node.args[1:]), self._argument(node.kwargs))
+        if any(r.type.kind == "List" for r in getattr(node.target, "_schema", _NO_SCHEMA).returns):
+            return _Parts(source, step)
+        made = _Place(source.memory, (*source.steps, step))
+        # Views of what is up to date are made where the program makes them, as it may be the only time that is needed.
+        made.node, made.at = self._viewed(step, self._current(source)), source.memory.writes
+        return made
+
+    def _taken(self, node: Node) -> Any:
+        source, index = self.env[node.args[0]], node.args[1]  # type: ignore[index]
+        if isinstance(source, _Parts):
+            step = _Step(source.step.target, source.step.args, source.step.kwargs, index)  # type: ignore[arg-type]
+            return _Place(source.source.memory, (*source.source.steps, step))
+        if isinstance(source, (list, tuple)):          # places that an operator has written to
+            return source[index]  # type: ignore[index]
+        return self._new(self._emit("call_function", operator.getitem, (source, index), {}))
+
+    # -- writes
+
+    def _written(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
+        arguments = target._schema.arguments
+        given = dict(zip([a.name for a in arguments if not a.kwarg_only], args, strict=False)) | dict(kwargs)
+        outs = [self.env[given[a.name]] for a in arguments if a.is_write and isinstance(given.get(a.name), Node)]
+        if len(outs) != sum(a.is_write for a in arguments):
+            raise NotImplementedError(f"functionalize: {target} writes to several tensors in a list, which is not built without writing")
+        functional = _functional(target)
+        if target._opname.endswith("_"):
+            new = self._emit("call_function", functional, self._argument(args), self._argument(kwargs))
+        else:
+            names = {a.name for a in arguments if a.is_write}
+            read = {k: v for k, v in kwargs.items() if k not in names}
+            new = self._emit("call_function", functional, self._argument(args), self._argument(read))
+        return self._store(node, outs, new)
+
+    def _written_primitive(self, node: Node, target: Primitive) -> Any:
+        functional = Primitive(target.op, False, False)
+        kwargs = {k: v for k, v in node.kwargs.items() if k != "out"}
+        out = node.kwargs.get("out") if target.out else node.args[0]
+        outs = [self.env[n] for n in (out if isinstance(out, (list, tuple)) else [out])]  # type: ignore[index]
+        return self._store(node, outs, self._emit("call_function", functional, self._argument(node.args), self._argument(kwargs)))
+
+    def _store(self, node: Node, outs: list[_Place], new: Node) -> Any:
+        if len(outs) == 1:
+            self._write(node, outs[0], new)
+            return outs[0]
+        for i, place in enumerate(outs):
+            self._write(node, place, self._emit("call_function", operator.getitem, (new, i), {}))
+        return outs
+
+    def _write(self, node: Node, place: _Place, new: Node) -> None:
+        old, value = self.values[self._current(place)], self.values[new]
+        if value.dtype != old.dtype:
+            new = self._emit("call_function", _aten("_to_copy", "default"), (new,), {"dtype": old.dtype})
+        if value.shape != old.shape and place.steps:
+            raise NotImplementedError(f"functionalize: {node.target} gives its out, a view, another shape; give an out of that shape")
+        sources = self._sources(place)[:-1]
+        for step, source in zip(reversed(place.steps), reversed(sources), strict=True):
+            new = self._inverse(step, source, new)
+        place.memory.node = new
+        place.memory.writes += 1
+
+    def _inverse(self, step: _Step, source: Node, new: Node) -> Node:
+        """The value of `source` once the view `step` of it has the value `new`."""
+        name = step.target._opname
+        shape = list(self.values[source].shape)
+
+        def emit(name: str, overload: str, *args: Any, **kwargs: Any) -> Node:
+            target = _aten(name, overload)
+            return self._emit("call_function", _copying(target) if self.views else target, args, kwargs)
+
+        if isinstance(step.target, Primitive):
+            pass
+        elif step.index is not None:
+            return self._inverse_of_part(step, source, new)
+        elif name in ("select", "slice", "diagonal", "as_strided"):
+            return emit(f"{name}_scatter", "default", source, new, *step.args, **step.kwargs)
+        elif name in ("transpose", "swapaxes", "swapdims", "t"):
+            return emit(name, "int" if name == "transpose" else "default", new, *step.args)
+        elif name == "permute":
+            order = [d % len(shape) for d in step.args[0]]
+            return emit(name, "default", new, sorted(range(len(order)), key=order.__getitem__))
+        elif name == "unsqueeze":
+            return emit("squeeze", "dim", new, step.args[0])
+        elif name == "view" and step.target._overloadname == "dtype":
+            return emit("view", "dtype", new, self.values[source].dtype)
+        elif name in _RESHAPED or name == "expand" and list(self.values[new].shape[-len(shape) :]) == shape and (
+            self.values[new].numel() == self.values[source].numel()
+        ):
+            if not self.values[new].is_contiguous():
+                return self._emit("call_function", _aten("reshape", "default"), (new, shape), {})
+            return emit("view", "default", new, shape)
+        elif name in ("alias", "detach", "lift_fresh"):
+            return new
+        elif name in ("view_as_real", "view_as_complex"):
+            return emit("view_as_complex" if name == "view_as_real" else "view_as_real", "default", new)
+        raise NotImplementedError(f"functionalize: a write through the view {step.target} is not built; write to its source, or to a copy")
+
+    def _inverse_of_part(self, step: _Step, source: Node, new: Node) -> Node:
+        name, index = step.target._opname, step.index or 0
+        dims = [a.name for a in step.target._schema.arguments]
+        given = dict(zip(dims[1:], step.args, strict=False)) | step.kwargs
+        dim = given.get("dim", 0)
+        if name == "unbind":
+            return self._emit("call_function", _aten("select_scatter", "default"), (source, new, dim, index), {})
+        parts = step.target(self.values[source], *step.args, **step.kwargs)
+        start = sum(p.shape[dim] for p in parts[:index])
+        end = start + parts[index].shape[dim]
+        return self._emit("call_function", _aten("slice_scatter", "default"), (source, new, dim, start, end), {})
+
+
+class _NO_SCHEMA:
+    returns: tuple[Any, ...] = ()
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        owner = getattr(owner, name)
+    return owner
+
+
+def _is_tensor(node: Node) -> bool:
+    return len(node.args) > 1 and isinstance(node.args[1], Node)
+
+
+def _aten(name: str, overload: str) -> Any:
+    return getattr(getattr(_ops.ops.aten, name), overload)
+
+
+def _first(name: str) -> str:
+    return getattr(_ops.ops.aten, name).overloads()[0]
+
+
+def _functional(target: Any) -> Any:
+    """The operator that gives what `target` writes. Raises: NotImplementedError if there is none."""
+    space, name = getattr(_ops.ops, target.namespace), target._opname
+    wanted = [(a.name, str(a.type)) for a in target._schema.arguments if not a.is_out]
+    names = [name[:-1], f"{name[:-1]}_functional"] if name.endswith("_") else [name]
+    for found in [getattr(space, n) for n in names if hasattr(space, n)]:
+        for overload in found.overloads():
+            candidate = getattr(found, overload)
+            arguments = candidate._schema.arguments
+            if not any(a.is_write for a in arguments) and [(a.name, str(a.type)) for a in arguments] == wanted:
+                return candidate
+    raise NotImplementedError(f"functionalize: {target} has no operator that gives its result without writing")
+
+
+def _copying(target: Any) -> Any:
+    """The operator that copies what the view `target` shows."""
+    name = f"{getattr(target, '_opname', '')}_copy"
+    if isinstance(target, _ops.OpOverload) and name in _copies() and target._overloadname in getattr(_ops.ops.aten, name).overloads():
+        return getattr(getattr(_ops.ops.aten, name), target._overloadname)
+    return target
+
+
+def _copies() -> set[str]:
+    return {name for name in dir(_ops.ops.aten) if name.endswith("_copy")}
