@@ -9,7 +9,7 @@ _FAMILIES = {
     "conv": "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution convolution_bias convolution_weight nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_tbc nn.functional.conv_transpose1d nn.functional.conv_transpose2d nn.functional.conv_transpose3d",
     "convert": "clone contiguous cpu cuda detach detach_copy resolve_conj to_copy type_as",
     "count": "bincount bucketize distinct histc histogram histogramdd places_in_sorted searchsorted unique unique_consecutive",
-    "create": "fill polar",
+    "create": "copy fill polar zero",
     "ctc": "ctc ctc_gradient nn.functional.ctc_loss",
     "decompose": "cholesky cholesky_of geqrf geqrf_of linalg.cholesky linalg.cholesky_ex linalg.householder_product linalg.qr orgqr ormqr qr qr_of",
     "distance": "cdist length_along nn.functional.bilinear nn.functional.cosine_similarity nn.functional.pairwise_distance nn.functional.pdist",
