@@ -93,6 +93,7 @@ def two():
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     schedules()
     by_graph()
+    transformer()
     dist.destroy_process_group()
 
 
@@ -247,6 +248,85 @@ def by_graph():
             assert fb.allclose(parameter.grad, expected[name].grad, atol=1e-6), name
         for name, buffer in stage.submod.named_buffers():
             assert fb.allclose(buffer, dict(whole.named_buffers())[name]), name
+
+
+def transformer():
+    """Ten steps of a transformer in two stages, resumed half way by one process, and the other way round."""
+    import flambeau.distributed.checkpoint as dcp
+    from flambeau.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+
+    options = StateDictOptions(flatten_optimizer_state_dict=True)
+
+    def made():
+        fb.manual_seed(8)
+        blocks = [nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True) for _ in range(2)]
+        return nn.Sequential(nn.Embedding(11, 8), *blocks, nn.Linear(8, 11))
+
+    def loss(output, target):
+        return nn.functional.cross_entropy(output.reshape(-1, 11), target.reshape(-1))
+
+    def data(step):
+        numbers = np.random.default_rng(step)
+        return (fb.tensor(numbers.integers(0, 11, (8, 5))) for _ in range(2))
+
+    def adam(model):
+        return fb.optim.AdamW(model.parameters(), lr=0.01)
+
+    def in_one(model, optimizer, steps):
+        for step in steps:
+            optimizer.zero_grad()
+            for ids, target in zip(*(tensor.split(2) for tensor in data(step)), strict=True):
+                (loss(model(ids), target) / 4).backward()
+            optimizer.step()
+
+    def in_two(schedule, optimizer, steps):
+        for step in steps:
+            ids, target = data(step)
+            optimizer.zero_grad()
+            schedule.step(*([ids] if RANK == 0 else []), target=target)
+            optimizer.step()
+
+    def save(name, model, optimizer):
+        weights, moments = get_state_dict(model, optimizer, options=options)
+        dcp.save({"model": weights, "optim": moments}, checkpoint_id=os.path.join(os.environ["FOLDER"], name))
+
+    def load(name, model, optimizer):
+        weights, moments = get_state_dict(model, optimizer, options=options)
+        state = {"model": weights, "optim": moments}
+        dcp.load(state, checkpoint_id=os.path.join(os.environ["FOLDER"], name))
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"], options=options)
+
+    def staged():
+        pipe = pipeline(made(), (fb.zeros(2, 5, dtype=fb.int64),), split_spec={"2": SplitPoint.BEGINNING})
+        stage = pipe.build_stage(RANK, "cpu")
+        return stage.submod, Schedule1F1B(stage, 4, loss_fn=loss), adam(stage.submod)
+
+    def same(part):
+        for name, parameter in part.named_parameters():
+            gap = (parameter - expected[name]).abs().max().item()
+            assert gap < 1e-6, (name, gap)
+
+    whole = made()
+    optimizer = adam(whole)
+    in_one(whole, optimizer, range(5))
+    save("one", whole, optimizer)
+    in_one(whole, optimizer, range(5, 10))
+    expected = {name: parameter.detach() for name, parameter in whole.named_parameters()}
+
+    part, schedule, optimizer = staged()
+    in_two(schedule, optimizer, range(5))
+    save("two", part, optimizer)
+    in_two(schedule, optimizer, range(5, 10))
+    same(part)
+    part, schedule, optimizer = staged()
+    load("one", part, optimizer)
+    in_two(schedule, optimizer, range(5, 10))
+    same(part)
+    resumed = made()
+    optimizer = adam(resumed)
+    load("two", resumed, optimizer)
+    in_one(resumed, optimizer, range(5, 10))
+    same(resumed)
 
 
 def told(call, kind=RuntimeError, seconds=30):
