@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import linecache
 import re
 from pathlib import Path
 
@@ -93,3 +95,19 @@ def test_real_torch_prints_the_same_losses(fresh_python, tmp_path, as_torch, two
 
     assert len(expected) == 4
     assert two_epochs == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_cells_of_the_notebook_of_kernels_run(monkeypatch, capsys):
+    cells = json.loads((DIGITS.parent / "kernels.ipynb").read_text())["cells"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # PyTorch is compared by those who run the notebook
+    scope = {"__name__": "notebook"}
+
+    for number, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            text = "".join(cell["source"]).replace("SIZE = 1_000_000", "SIZE = 2000").replace("range(40)", "range(1)")
+            name = f"<cell {number}>"
+            monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(True), name))
+            exec(compile(text, name, "exec"), scope)
+
+    assert scope["SIZE"] == 2000
+    assert re.findall(r"^(\w+) +[\d.]+ ms$", capsys.readouterr().out, flags=re.MULTILINE) == ["kernel", "numpy"] * 3

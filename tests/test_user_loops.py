@@ -272,6 +272,18 @@ def test_python_says_where_an_index_leaves_its_tensor():
         interpret.run(running_maximum.kernel.function, 2, {"x": x, "out": out, "n": 3}, {})
 
 
+def test_a_float_is_float64_and_does_not_fit_a_float32_on_either_backend():
+    @loop(mutates_args=("out",))
+    def fill(chunk, out, value):
+        out[chunk] = value
+
+    with pytest.raises(TypeError, match=r"fill.*float32 and cannot hold .*float64"):
+        fill(1, fb.empty(1), 0.5)
+    out = fb.empty(1, dtype=fb.float64)
+    fill(1, out, 0.5)
+    assert out.item() == 0.5
+
+
 def test_compiled_loops_have_the_bits_that_python_gives():
     from flambeau_kernels.engine import interpret
 

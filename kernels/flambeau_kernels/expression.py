@@ -132,6 +132,8 @@ def _word(name: str) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         if name == "where" and not isinstance(args[0], Expression):
             return args[1] if args[0] else args[2]
+        if name == "pow" and not isinstance(args[1], Expression) and args[1] == 1:
+            return args[0]
         for a in args:
             if isinstance(a, Expression):
                 return a.graph.node(name, args)

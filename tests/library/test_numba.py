@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -197,3 +200,12 @@ def test_zero_copy(monkeypatch):
 
     assert np.shares_memory(seen[0], x.numpy())
     assert np.shares_memory(seen[2], out.numpy())
+
+
+def test_the_programs_of_the_page_run():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "kernels.md").read_text()
+    programs = [p for p in re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL) if "import numba" in p]
+
+    for program in programs:
+        exec(program, {"__name__": "program"})
+    assert len(programs) == 2

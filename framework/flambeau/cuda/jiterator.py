@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from .. import _missing
 
-_ADVICE = "kernels are not made from C++ text; write the formula in Python with flambeau.kernels"
+_ADVICE = "kernels are not made from C++ text; write the formula in Python with flambeau.kernels.elementwise"
 
 
 def _create_jit_fn(code_string: str, **kwargs: Any) -> NoReturn:

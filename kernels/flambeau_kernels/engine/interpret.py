@@ -53,6 +53,9 @@ class Pointer:
         return found if self.wide is None else self.wide.type(found)
 
     def __setitem__(self, i: Any, value: Any) -> None:
+        kind = self.wide or self.array.dtype
+        if isinstance(value, np.floating) and (kind.kind != "f" or value.dtype.itemsize > kind.itemsize):
+            raise TypeError(f"an element of {self.name!r} is {kind} and cannot hold {value.dtype}; convert it first")
         self.array[self._place(i)] = value
 
 
@@ -63,13 +66,16 @@ def run(function: types.FunctionType, chunks: int, args: dict[str, Any], constan
         args: the parameters after the first by name: contiguous arrays, ints and floats.
     """
     reading = _read(function, {})
-    given = [Pointer(a.reshape(-1), name) if isinstance(a, np.ndarray) else a for name, a in args.items()]
+    given = [
+        Pointer(a.reshape(-1), name) if isinstance(a, np.ndarray) else np.float64(a) if isinstance(a, float) else a
+        for name, a in args.items()
+    ]
     with np.errstate(all="ignore"):
         for chunk in range(chunks):
             try:
                 reading(chunk, *given, **constants)
-            except IndexError as error:
-                raise IndexError(f"{function.__name__}: in chunk {chunk}: {error}") from None
+            except (IndexError, TypeError) as error:
+                raise type(error)(f"{function.__name__}: in chunk {chunk}: {error}") from None
 
 
 def _read(value: Any, done: dict[int, Any]) -> Any:
