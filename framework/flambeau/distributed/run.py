@@ -9,7 +9,6 @@ Workers find RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the job'
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
 import signal
@@ -22,9 +21,12 @@ import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ._errors import DistNetworkError
+
+if TYPE_CHECKING:
+    from .elastic.multiprocessing.errors import ProcessFailure
 
 __all__ = ["get_args_parser", "main", "parse_args", "run"]
 
@@ -142,19 +144,16 @@ class _Worker:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, number)
 
-    def failure(self) -> dict[str, Any]:
-        """What is known of its end."""
+    def failure(self) -> ProcessFailure:
+        """How it ended, read from its error file while that is there."""
+        from .elastic.multiprocessing.errors import ProcessFailure  # where it is needed: workers start sooner
+
         assert self.process is not None
-        code = self.process.returncode
-        found: dict[str, Any] = {"rank": self.rank, "local_rank": self.local_rank, "exitcode": code, "pid": self.process.pid}
-        found["error_file"] = self.error_file if os.path.exists(self.error_file) else "<N/A>"
-        if found["error_file"] != "<N/A>":
-            with open(self.error_file) as file:
-                found["message"] = json.load(file)["message"]["message"]
-            found["time"] = os.stat(self.error_file).st_mtime
-        elif code < 0:
-            found["message"] = f"Signal {-code} ({signal.Signals(-code).name}) received by PID {self.process.pid}"
-        return found
+        return ProcessFailure(self.local_rank, self.process.pid, self.process.returncode, self.error_file)
+
+    def failed_at(self) -> float:
+        """When it wrote its error, in seconds; those that wrote none are the last."""
+        return os.stat(self.error_file).st_mtime if os.path.exists(self.error_file) else float("inf")
 
 
 class _Stopped(Exception):
@@ -182,8 +181,8 @@ class _Agent:
         self.workers: list[_Worker] = []
         self.store: Any = None
 
-    def run(self) -> list[dict[str, Any]]:
-        """Run to the end; the failures, empty when all went well."""
+    def run(self) -> dict[int, ProcessFailure]:
+        """Run to the end; the failures by rank, empty when all went well."""
         self._serve()
         try:
             for attempt in range(self.args.max_restarts + 1):
@@ -191,12 +190,13 @@ class _Agent:
                 failures = self._watch()
                 if not failures or attempt == self.args.max_restarts:
                     return failures
+                rank, failure = next(iter(failures.items()))
                 print(
-                    f"flambeau.distributed.run: rank {failures[0]['rank']} ended with {failures[0]['exitcode']}; "
+                    f"flambeau.distributed.run: rank {rank} ended with {failure.exitcode}; "
                     f"starting all workers again ({attempt + 1} of {self.args.max_restarts})",
                     file=sys.stderr,
                 )
-            return []
+            return {}
         finally:
             self._stop(signal.SIGTERM)
             if self.store is not None:
@@ -246,8 +246,8 @@ class _Agent:
         threads = {} if self.count == 1 or "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": "1"}
         return {**os.environ, **threads, **{name: str(value) for name, value in given.items()}}
 
-    def _watch(self) -> list[dict[str, Any]]:
-        """Wait until all workers have ended well, or one has not; then the others are ended."""
+    def _watch(self) -> dict[int, ProcessFailure]:
+        """Wait until all workers have ended well, or one has not; then the others are ended. Returns: failures by rank, the first first."""
         while True:
             codes = [worker.process.poll() for worker in self.workers if worker.process is not None]
             failed = [worker for worker, code in zip(self.workers, codes, strict=True) if code]
@@ -255,11 +255,10 @@ class _Agent:
                 # Those that fail because of the first one do so soon after it, and their errors are told too.
                 time.sleep(0.2)
                 self._stop(signal.SIGTERM)
-                failures = [worker.failure() for worker in failed]
-                return sorted(failures, key=lambda failure: failure.get("time", float("inf")))
+                return {worker.rank: worker.failure() for worker in sorted(failed, key=_Worker.failed_at)}
             if all(code == 0 for code in codes):
                 self._stop(signal.SIGTERM)
-                return []
+                return {}
             time.sleep(self.args.monitor_interval)
 
     def _stop(self, number: int) -> None:
@@ -283,19 +282,12 @@ def run(args: argparse.Namespace) -> None:
 
     Raises: ChildFailedError, which names the process that failed first.
     """
-    from .elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+    from .elastic.multiprocessing.errors import ChildFailedError
 
     agent = _Agent(args)
     failures = agent.run()
     if failures:
-        found = {failure["rank"]: ProcessFailure(**_fields(failure)) for failure in failures}
-        raise ChildFailedError(args.training_script, found)
-
-
-def _fields(failure: dict[str, Any]) -> dict[str, Any]:
-    return {name: failure[name] for name in ("local_rank", "pid", "exitcode", "error_file")} | {
-        "message": failure.get("message", "")
-    }
+        raise ChildFailedError(args.training_script, failures)
 
 
 def _ask_to_stop(number: int, frame: FrameType | None) -> None:
