@@ -187,7 +187,7 @@ def _window_mean_raw(grad, windows, include_padding, divisor):
     return _spread_mean(grad, windows, include_padding, divisor)
 
 
-@primitive(surface=0, linear_in=("grad",))
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS)
 def spread_mean(grad, windows, include_padding, divisor):
     """The transpose of `window_mean`."""
 
@@ -464,7 +464,7 @@ def _window_max_with_indices_vjp(grad, input, out1, windows):
     return put_plane(grad[0], out1, input, len(windows))
 
 
-@primitive(surface=0, tensors=("grad", "indices", "input"))
+@primitive(surface=0, tensors=("grad", "indices", "input"), memory=CHANNELS, ordering=("input",))
 def put_plane(grad, indices, input, n):
     """Zeros shaped as `input` with `grad` added at `indices` of the plane of its last `n` dimensions."""
 

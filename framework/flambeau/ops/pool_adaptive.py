@@ -93,7 +93,7 @@ def _adaptive_mean_raw(grad, input_shape, sizes):
     return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
 
 
-@primitive(surface=0, linear_in=("grad",))
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS)
 def adaptive_spread(grad, sizes):
     """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
 
