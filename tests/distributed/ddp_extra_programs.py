@@ -36,7 +36,7 @@ RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", 
 
 
 def two():
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=240))
     zero()
     power_sgd()
     averages()
@@ -44,7 +44,7 @@ def two():
 
 
 def four():
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=240))
     hierarchy()
     groups()
     more_ranks_than_parameters()

@@ -19,11 +19,11 @@ from flambeau.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOpti
 
 
 def test_two_processes_divide_optimizers_compress_gradients_and_train_as_one(ranks):
-    ranks("ddp_extra_programs.two", 2)
+    ranks("ddp_extra_programs.two", 2, limit=300)
 
 
 def test_four_processes_divide_optimizers_and_average_in_groups_that_grow(ranks):
-    ranks("ddp_extra_programs.four", 4)
+    ranks("ddp_extra_programs.four", 4, limit=300)
 
 
 @pytest.fixture

@@ -25,21 +25,21 @@ from flambeau.distributed.pipelining.schedules import get_schedule_class
 
 
 def test_two_processes_give_the_gradients_of_one_by_every_schedule_and_cut_by_graph(ranks):
-    ranks("pipeline_programs.two", 2)
+    ranks("pipeline_programs.two", 2, limit=300)
 
 
 def test_four_processes_give_the_gradients_of_one_by_every_schedule_and_data_parallel(ranks):
-    ranks("pipeline_programs.four", 4)
+    ranks("pipeline_programs.four", 4, limit=300)
 
 
 def test_a_stage_that_fails_is_named_on_all_ranks_and_nobody_hangs(ranks):
-    ended = ranks("pipeline_programs.failures", 3, check=False)
+    ended = ranks("pipeline_programs.failures", 3, limit=300, check=False)
 
     assert ended.codes == [0, -9, 0], ended.out
 
 
 def test_a_stage_that_does_not_come_is_named_when_the_timeout_ends(ranks):
-    ranks("pipeline_programs.silent", 2)
+    ranks("pipeline_programs.silent", 2, limit=300)
 
 
 ORDERS = {

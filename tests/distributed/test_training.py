@@ -6,8 +6,8 @@ import numpy as np
 
 
 def test_training_on_two_processes_equals_that_of_one_process_and_of_pytorch(ranks, tmp_path, oracle):
-    ranks("training_programs.everything", 2)
-    ranks("training_programs.oracle", 2)
+    ranks("training_programs.everything", 2, limit=300)
+    ranks("training_programs.oracle", 2, limit=300)
 
     ours, theirs = np.load(tmp_path / "ours.npy"), np.load(tmp_path / "theirs.npy")
 

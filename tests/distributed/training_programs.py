@@ -49,7 +49,7 @@ def my_part():
 
 
 def everything():
-    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=240))
     for kwargs in (
         {},
         {"bucket_cap_mb": 0.0005},
