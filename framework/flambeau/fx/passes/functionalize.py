@@ -25,15 +25,16 @@ _OUT_OF_REACH = ("apply_", "map_", "map2_", "resize_", "resize_as_", "set_")
 _RESHAPED = ("view", "_unsafe_view", "reshape", "squeeze", "unflatten", "flatten", "view_as", "reshape_as", "_reshape_alias")
 
 
-def functionalize_graph(gm: GraphModule, args: tuple[Any, ...], *, views: bool = False) -> GraphModule:
+def functionalize_graph(gm: GraphModule, args: tuple[Any, ...], *, views: bool = False, written: list[int] | None = None) -> GraphModule:
     """`gm`, a graph of `make_fx`, without in-place operations; what it writes to its inputs and attributes is copied there in the end.
 
     Args:
         args: values to run the graph on, leaf by leaf, by which shapes and dtypes are found. They are not written to.
         views: replace views as well, by operators that copy.
+        written: takes the indices of inputs that are written to. What they become is not copied then, but given before all results.
     Raises: NotImplementedError for writes that no operator without writes stands for.
     """
-    return _Functional(gm, views).run(args)
+    return _Functional(gm, views, written).run(args)
 
 
 class _Memory:
@@ -70,8 +71,8 @@ class _Parts:
 
 
 class _Functional:
-    def __init__(self, gm: GraphModule, views: bool) -> None:
-        self.gm, self.views = gm, views
+    def __init__(self, gm: GraphModule, views: bool, written: list[int] | None) -> None:
+        self.gm, self.views, self.written = gm, views, written
         self.graph = Graph()
         self.values: dict[Node, Any] = {}
         self.env: dict[Node, Any] = {}
@@ -82,8 +83,13 @@ class _Functional:
         for node in self.gm.graph.nodes:
             if node.op == "output":
                 result = self._argument(node.args[0])
+                if self.written is not None:
+                    inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
+                    changed = [(held, place) for held, place in self.held if place.memory.writes and held.op == "placeholder"]
+                    self.written[:] = [inputs.index(held) for held, _ in changed]
+                    result = (*[self._current(place) for _, place in changed], *result)  # type: ignore[misc]  # of a flat function
                 for held, place in self.held:
-                    if place.memory.writes:
+                    if place.memory.writes and (self.written is None or held.op == "get_attr"):
                         self._emit("call_function", _aten("copy_", "default"), (held, self._current(place)), {}, compute=False)
                 self.graph.output(result)
                 break

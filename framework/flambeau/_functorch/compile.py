@@ -1,0 +1,57 @@
+"""The names of ``functorch.compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._decomp import get_decompositions
+from ..fx.graph_module import GraphModule
+from ..nn import Module
+from .aot_autograd import (
+    aot_function,
+    aot_module,
+    aot_module_simplified,
+    make_boxed_compiler,
+    make_boxed_func,
+)
+from .partitioners import default_partition, draw_graph, min_cut_rematerialization_partition
+
+__all__ = [
+    "aot_function", "aot_module", "aot_module_simplified", "compiled_function", "compiled_module", "default_partition", "draw_graph",
+    "draw_graph_compile", "get_decompositions", "make_boxed_compiler", "make_boxed_func", "memory_efficient_fusion",
+    "min_cut_rematerialization_partition", "nop", "print_compile",
+]  # fmt: skip
+
+compiled_function, compiled_module = aot_function, aot_module
+
+
+def nop(fx_g: GraphModule, _: Any) -> GraphModule:
+    """The compiler that gives the graph itself."""
+    return fx_g
+
+
+def print_compile(fx_g: GraphModule, _: Any) -> GraphModule:
+    """The compiler that prints the graph's code, and gives the graph."""
+    print(fx_g.code)
+    return fx_g
+
+
+def draw_graph_compile(name: str) -> Callable[[GraphModule, list[Any]], GraphModule]:
+    """A compiler that draws the graph into the file ``<name>.svg``, and gives it."""
+
+    def draw(fx_g: GraphModule, _: list[Any]) -> GraphModule:
+        draw_graph(fx_g, name)
+        return fx_g
+
+    return draw
+
+
+def memory_efficient_fusion(fn: Callable[..., Any] | Module, **kwargs: Any) -> Any:
+    """`fn`, a function or module, that keeps little for its derivative: what is cheap is computed again.
+
+    Args:
+        kwargs: arguments of `aot_function`; the compilers are `nop` and the cut is that of least weight unless given.
+    """
+    settings: dict[str, Any] = {"fw_compiler": nop, "bw_compiler": nop, "partition_fn": min_cut_rematerialization_partition, **kwargs}
+    return aot_module(fn, **settings) if isinstance(fn, Module) else aot_function(fn, **settings)

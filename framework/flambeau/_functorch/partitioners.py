@@ -1,0 +1,203 @@
+"""Cutting a graph of a function and its derivative in two: what the first part keeps for the second."""
+
+from __future__ import annotations
+
+import collections
+import math
+import operator
+from typing import Any
+
+from ..fx.graph import Graph
+from ..fx.graph_module import GraphModule
+from ..fx.node import Node
+
+__all__ = ["default_partition", "draw_graph", "min_cut_rematerialization_partition"]
+
+# Operators that are not computed a second time: products, convolutions, orders, and those that draw random numbers.
+_KEPT = frozenset((
+    "mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "convolution", "_convolution", "einsum", "sort", "topk", "cholesky",
+    "linalg_qr", "_linalg_svd", "linalg_solve_ex", "scaled_dot_product_attention", "native_layer_norm", "native_batch_norm",
+    "_native_batch_norm_legit_functional", "native_group_norm", "embedding", "gather", "index", "cumsum", "cumprod",
+    "native_dropout", "bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "multinomial", "uniform", "normal",
+    "normal_functional", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson", "binomial",
+))  # fmt: skip
+
+
+def _parts(joint: GraphModule, count: int) -> tuple[list[Any], list[Any], list[Node]]:
+    """The results of the function, its derivatives, and the nodes that what comes back from the results has no say in."""
+    results = list(joint.graph.find_nodes(op="output")[0].args[0])
+    later: set[Node] = set()
+    first = []
+    for node in joint.graph.nodes:
+        if node.op == "placeholder" and _is_tangent(node) or any(n in later for n in node.all_input_nodes):
+            later.add(node)
+        elif node.op != "output":
+            first.append(node)
+    return results[:count], results[count:], first
+
+
+def _is_tangent(node: Node) -> bool:
+    return str(node.target).startswith("tangents")
+
+
+def _extract(joint: GraphModule, inputs: list[Node], outputs: list[Any], name: str) -> GraphModule:
+    """The part of `joint` that computes `outputs` of `inputs`."""
+    graph, env = Graph(), {}
+    for node in inputs:
+        env[node] = graph.placeholder(node.name)
+        env[node].meta = dict(node.meta)
+    wanted, stack = set(), [x for x in outputs if isinstance(x, Node)]
+    while stack:
+        node = stack.pop()
+        if node not in env and node not in wanted:
+            wanted.add(node)
+            stack.extend(node.all_input_nodes)
+    for node in joint.graph.nodes:
+        if node in wanted:
+            if node.op == "placeholder":
+                raise RuntimeError(f"partition: {name} needs the input {node.name}, which it is not given")
+            env[node] = graph.node_copy(node, env.__getitem__)
+    graph.output(tuple([env[x] if isinstance(x, Node) else x for x in outputs]))
+    return GraphModule(joint, graph, name)
+
+
+def _cut(joint: GraphModule, count: int, saved: list[Node]) -> tuple[GraphModule, GraphModule]:
+    results, derivatives, _ = _parts(joint, count)
+    inputs = [n for n in joint.graph.nodes if n.op == "placeholder"]
+    forward = _extract(joint, [n for n in inputs if not _is_tangent(n)], [*results, *saved], "forward")
+    backward = _extract(joint, [*saved, *[n for n in inputs if _is_tangent(n)]], derivatives, "backward")
+    return forward, backward
+
+
+def default_partition(
+    joint_module: GraphModule, _joint_inputs: Any, *, num_fwd_outputs: int, static_lifetime_input_indices: Any = None,
+    static_lifetime_input_nodes: Any = None,
+) -> tuple[GraphModule, GraphModule]:  # fmt: skip
+    """The graph of the function, which gives what its derivative uses of it as well, and the graph of the derivative.
+
+    Args:
+        joint_module: a graph with inputs ``primals_i`` and ``tangents_i``, the latter for derivatives of results, and results of both.
+        _joint_inputs: values to run it on; not looked at.
+        num_fwd_outputs: how many of its results are the function's.
+        static_lifetime_input_indices, static_lifetime_input_nodes: taken for PyTorch's sake.
+    """
+    _, derivatives, first = _parts(joint_module, num_fwd_outputs)
+    known = set(first)
+    saved = [
+        n for n in first
+        if n.op != "get_attr" and not _has_parts(n) and (n in derivatives or any(u not in known and u.op != "output" for u in n.users))
+    ]  # fmt: skip
+    return _cut(joint_module, num_fwd_outputs, saved)
+
+
+def _has_parts(node: Node) -> bool:
+    return bool(node.users) and all(u.target is operator.getitem for u in node.users)
+
+
+def min_cut_rematerialization_partition(
+    joint_module: GraphModule, _joint_inputs: Any, compiler: str = "inductor", *, num_fwd_outputs: int,
+    static_lifetime_input_indices: Any = None,
+) -> tuple[GraphModule, GraphModule]:  # fmt: skip
+    """As `default_partition`, but what is cheap to compute is computed again, where that keeps fewer bytes for the derivative.
+
+    Args:
+        joint_module: a graph with inputs ``primals_i`` and ``tangents_i``, and results of the function and its derivative.
+        _joint_inputs: values to run it on; not looked at.
+        compiler: taken for PyTorch's sake.
+        num_fwd_outputs: how many of its results are the function's.
+        static_lifetime_input_indices: taken for PyTorch's sake.
+
+    Products, convolutions, orders and random numbers are not computed twice. What is kept is a cut of least weight, in bytes, between
+    the inputs and what the derivative uses.
+    """
+    _, derivatives, first = _parts(joint_module, num_fwd_outputs)
+    known = set(first)
+    flow = _Flow()
+    for node in first:
+        if node.op == "get_attr":
+            continue
+        flow.add((node, 0), (node, 1), _bytes(node))
+        if node.op == "placeholder" or getattr(node.target, "_opname", getattr(node.target, "__name__", "")) in _KEPT:
+            flow.add("start", (node, 0), math.inf)
+        for user in node.users:
+            if user in known:
+                flow.add((node, 1), (user, 0), math.inf)
+            elif user.op != "output":
+                flow.add((node, 1), "end", math.inf)
+        if node in derivatives:
+            flow.add((node, 1), "end", math.inf)
+    near = flow.cut("start", "end")
+    return _cut(joint_module, num_fwd_outputs, [n for n in first if (n, 0) in near and (n, 1) not in near])
+
+
+def _bytes(node: Node) -> float:
+    """What keeping the result takes; inputs are there anyway, and are preferred among equals. Tuples are kept by their parts."""
+    value = node.meta.get("tensor_meta")
+    if value is None or not hasattr(value, "shape"):
+        return math.inf if _has_parts(node) else 1.0
+    size = math.prod(value.shape) * value.dtype.itemsize + 1.0
+    return size * 0.5 if node.op == "placeholder" else size
+
+
+class _Flow:
+    """A network of pipes, and how much flows through it."""
+
+    def __init__(self) -> None:
+        self.room: dict[Any, dict[Any, float]] = collections.defaultdict(dict)
+
+    def add(self, a: Any, b: Any, room: float) -> None:
+        self.room[a][b] = self.room[a].get(b, 0.0) + room
+        self.room[b].setdefault(a, 0.0)
+
+    def cut(self, start: Any, end: Any) -> set[Any]:
+        """What is still within reach of `start` when no more can flow to `end`: the near side of a cut of least weight."""
+        while True:
+            came = self._reach(start)
+            if end not in came:
+                return set(came)
+            path, at = [], end
+            while at != start:
+                path.append((came[at], at))
+                at = came[at]
+            most = min(self.room[a][b] for a, b in path)
+            if most == math.inf:
+                raise RuntimeError("partition: the derivative uses results of several parts as a whole, which cannot be kept")
+            for a, b in path:
+                self.room[a][b] -= most
+                self.room[b][a] += most
+
+    def _reach(self, start: Any) -> dict[Any, Any]:
+        came: dict[Any, Any] = {start: None}
+        waiting = collections.deque([start])
+        while waiting:
+            at = waiting.popleft()
+            for to, room in self.room[at].items():
+                if room > 0 and to not in came:
+                    came[to] = at
+                    waiting.append(to)
+        return came
+
+
+def draw_graph(traced: GraphModule, fname: str, figname: str = "fx_graph", clear_meta: bool = True, **_: Any) -> None:
+    """Draw `traced` into the file `fname`, whose end says the format; SVG where it has none.
+
+    Args:
+        figname: the name of the picture.
+        clear_meta: leave out what nodes are known to compute.
+    """
+    from ..fx.passes.graph_drawer import FxGraphDrawer
+
+    if clear_meta:
+        traced = GraphModule(traced, _without_meta(traced.graph))
+    base, dot, end = fname.rpartition(".")
+    picture = FxGraphDrawer(traced, figname).get_main_dot_graph()
+    end = end if dot else "svg"
+    getattr(picture, f"write_{end}")(f"{base if dot else fname}.{end}")
+
+
+def _without_meta(graph: Graph) -> Graph:
+    copied, env = Graph(), {}
+    for node in graph.nodes:
+        env[node] = copied.node_copy(node, env.__getitem__)
+        env[node].meta = {}
+    return copied

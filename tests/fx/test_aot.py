@@ -1,0 +1,195 @@
+"""Functions and their derivatives compiled ahead give what they give by themselves, from graphs without writes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau._decomp import get_decompositions
+from flambeau._functorch.compile import (
+    aot_function,
+    aot_module,
+    aot_module_simplified,
+    default_partition,
+    make_boxed_compiler,
+    make_boxed_func,
+    memory_efficient_fusion,
+    min_cut_rematerialization_partition,
+    nop,
+)
+
+F = fb.nn.functional
+PARTITIONS = (default_partition, min_cut_rematerialization_partition)
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return fb.from_numpy(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+def chain(x: Any, w: Any) -> Any:
+    b = fb.sin(x @ w)
+    return fb.relu(b * 2).cos().sum(), b
+
+
+def normalized(x: Any, w: Any) -> Any:
+    h = F.layer_norm(F.gelu(x @ w), (3,))
+    return F.softmax(h, -1).pow(2).mean()
+
+
+def with_writes(x: Any, w: Any) -> Any:
+    h = x @ w
+    h[0].mul_(2)
+    h[:, 1] = w.sum()
+    return {"loss": F.log_softmax(h, 1)[:, 0].sum(), "h": h}
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=lambda f: f.__name__[:7])
+@pytest.mark.parametrize("program", [chain, normalized, with_writes], ids=lambda f: f.__name__)
+def test_gradients_are_those_of_the_program(program: Any, partition: Any) -> None:
+    graphs: list[Any] = []
+
+    def compiler(gm: Any, inputs: Any) -> Any:
+        assert len([n for n in gm.graph.nodes if n.op == "placeholder"]) == len(inputs)
+        graphs.append(gm)
+        return gm
+
+    f = aot_function(program, compiler, partition_fn=partition)
+    for seed in range(2):
+        answers = []
+        for run in (f, program):
+            x, w = numbers(4, 3, seed=seed).requires_grad_(), numbers(3, 3, seed=seed + 5).requires_grad_()
+            results = fb.utils._pytree.tree_leaves(run(x, w))
+            sum((r * (i + 1)).sum() for i, r in enumerate(results)).backward()
+            answers.append([*results, x.grad, w.grad])
+        for ours, plain in zip(*answers, strict=True):
+            np.testing.assert_allclose(ours.detach().numpy(), plain.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert len(graphs) == 2
+    assert not [n for gm in graphs for n in gm.graph.nodes if getattr(n.target, "_opname", str(n.target)).endswith("_")]
+
+
+def test_the_cut_of_least_weight_keeps_less() -> None:
+    kept = {}
+
+    def program(x: Any) -> Any:
+        for _ in range(5):
+            x = (x * 2).sin().exp()
+        return x.sum()
+
+    for partition in PARTITIONS:
+        f = aot_function(program, lambda gm, _, p=partition: kept.setdefault(p, gm), nop, partition_fn=partition)
+        f(numbers(10, 10).requires_grad_()).backward()
+    counts = [len(kept[p].graph.find_nodes(op="output")[0].args[0]) - 1 for p in PARTITIONS]
+    assert counts[0] >= 10
+    assert counts[1] == 1
+
+
+def test_graphs_have_the_inputs_that_pytorchs_have(oracle: Any) -> None:
+    import functorch.compile as theirs
+
+    def names(torch: Any, aot: Any, partition: Any, boxed: Any) -> Any:
+        seen: list[Any] = []
+
+        def keep(gm: Any, _: Any) -> Any:
+            nodes = list(gm.graph.nodes)
+            seen.append(([n.name for n in nodes if n.name.startswith(("primals", "tangents"))], len(nodes[-1].args[0])))
+            return boxed(gm)
+
+        x = torch.ones(2, 3, requires_grad=True)
+        aot(lambda x, y: (x.sin() * y).sum(), keep, keep, partition_fn=partition)(x, torch.ones(3)).backward()
+        return seen
+
+    ours = names(fb, aot_function, default_partition, make_boxed_func)
+    assert sorted(ours) == sorted(names(oracle, theirs.aot_function, theirs.default_partition, theirs.make_boxed_func))
+
+
+def test_modules_train_as_they_do_by_themselves() -> None:
+    fb.manual_seed(0)
+    model = fb.nn.Sequential(fb.nn.Linear(3, 4), fb.nn.BatchNorm1d(4), fb.nn.ReLU(), fb.nn.Linear(4, 2))
+    plain = copy.deepcopy(model)
+    answers = []
+    for net, owner in ((aot_module(model, nop), model), (plain, plain)):
+        optimizer = fb.optim.SGD(owner.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            net(numbers(5, 3, seed=step)).pow(2).sum().backward()
+            optimizer.step()
+        answers.append(owner.state_dict())
+    for name, value in answers[0].items():
+        np.testing.assert_allclose(value.numpy(), answers[1][name].numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_what_is_written_to_inputs_is_written() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.add_(1)
+        return x * y, x
+
+    f = aot_function(program, nop)
+    x, y = fb.ones(2), fb.ones(2, requires_grad=True)
+    product, same = f(x, y)
+    product.sum().backward()
+
+    assert x.tolist() == y.grad.tolist() == [2.0, 2.0]
+    assert same is x
+    with pytest.raises(NotImplementedError, match="requires grad"):
+        f(fb.ones(2, requires_grad=True).clone(), y)
+    with pytest.raises(NotImplementedError, match="shares memory"):
+        f(x, x[:])
+
+
+def test_other_values_and_shapes_have_graphs_of_their_own() -> None:
+    made: list[Any] = []
+    f = aot_function(lambda d, n: {"out": d["a"] * n}, lambda gm, _: made.append(gm) or gm)
+
+    for n in (3, 4, 3):
+        assert f({"a": fb.ones(2)}, n)["out"].tolist() == [n, n]
+    assert len(made) == 2
+    assert f({"a": fb.ones(1, 3)}, 3)["out"].shape == (1, 3)
+    assert len(made) == 3
+
+
+def test_compilers_may_take_lists_and_decompositions() -> None:
+    targets: list[str] = []
+
+    def compiler(gm: Any, _: Any) -> Any:
+        targets.extend(str(n.target) for n in gm.graph.nodes if n.op == "call_function")
+        return gm
+
+    x = numbers(3, 3).requires_grad_()
+    f = aot_function(lambda x: F.silu(x).sum(), make_boxed_compiler(compiler), decompositions=get_decompositions([fb.ops.aten.silu]))
+    f(x).backward()
+    assert "aten.sigmoid.default" in targets
+    assert "aten.silu.default" not in targets
+    assert make_boxed_func(lambda a, b: a + b)([1, 2]) == 3
+
+
+def test_backends_have_modules_compiled_at_once() -> None:
+    class Pair(fb.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = fb.nn.Linear(3, 2)
+
+        def forward(self, x: Any) -> Any:
+            return (self.line(x), x.sum())
+
+    module, x = Pair(), numbers(4, 3)
+    f = aot_module_simplified(module, (x,), nop)
+    ours = f(x)
+    ours[0].sum().backward()
+    assert fb.equal(ours[0], module(x)[0])
+    assert module.line.weight.grad is not None
+    with pytest.raises(RuntimeError, match="tuple outputs"):
+        aot_module_simplified(fb.nn.Linear(3, 2), (x,), nop)
+
+
+def test_functions_keep_little_for_their_derivative() -> None:
+    x = numbers(5).requires_grad_()
+    memory_efficient_fusion(lambda x: x.sin().exp().cos().sum())(x).backward()
+    found, x.grad = x.grad, None
+    x.sin().exp().cos().sum().backward()
+    np.testing.assert_allclose(found.numpy(), x.grad.numpy(), rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="dynamic"):
+        aot_function(lambda x: x, nop, dynamic=True)
