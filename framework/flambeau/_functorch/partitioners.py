@@ -81,8 +81,16 @@ def default_partition(
         num_fwd_outputs: how many of its results are the function's.
         static_lifetime_input_indices, static_lifetime_input_nodes: taken for PyTorch's sake.
     """
-    _, derivatives, first = _parts(joint_module, num_fwd_outputs)
-    known = set(first)
+    results, derivatives, first = _parts(joint_module, num_fwd_outputs)
+    # What the results need not is computed for the derivative, even where it could be computed before.
+    known = {n for n in first if n.op == "placeholder"}
+    stack = [x for x in results if isinstance(x, Node)]
+    while stack:
+        node = stack.pop()
+        if node not in known:
+            known.add(node)
+            stack.extend(node.all_input_nodes)
+    first = [n for n in first if n in known]
     saved = [
         n for n in first
         if n.op != "get_attr" and not _has_parts(n) and (n in derivatives or any(u not in known and u.op != "output" for u in n.users))
