@@ -369,3 +369,11 @@ def test_extensions_in_other_languages_are_refused_with_what_to_use() -> None:
             use()
     assert cpp_extension.include_paths() == []
     assert cpp_extension.is_ninja_available() in (True, False)
+
+
+@pytest.mark.parametrize("program", [
+    "torch.ones(2).untyped_storage().hpu()", "torch.ones(2).untyped_storage().mps()", "torch.ones(2).storage().hpu()",
+    "setattr(torch.Generator(), 'device', 'cpu')",
+])  # fmt: skip
+def test_storages_go_to_no_device_that_is_not_there(oracle, program):
+    assert not disagreements(oracle, program)

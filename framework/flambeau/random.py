@@ -32,15 +32,20 @@ class Generator:
             from .cuda import index_of
             from .cuda.random import DeviceStream
 
-            self.device = _device("cuda", index_of(place, "Generator"))
+            self._place = _device("cuda", index_of(place, "Generator"))
             self._stream: Any = DeviceStream(DEFAULT_SEED)
             return
         if place.type != "cpu":
             raise RuntimeError(f"Generator: device {place} has no generator in this installation; use 'cpu'")
         from flambeau_kernels.cpu.random import MT19937Stream
 
-        self.device = CPU
+        self._place = CPU
         self._stream = MT19937Stream()
+
+    @property
+    def device(self) -> device:
+        """Where its numbers are drawn."""
+        return self._place
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed`, any 64-bit integer, signed or not. Returns the generator."""

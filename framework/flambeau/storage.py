@@ -215,6 +215,14 @@ class UntypedStorage:
         """A copy on a CUDA device, the current one by default."""
         return self.to(device="cuda" if device is None else devices.device(device))
 
+    def hpu(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """Raises: AssertionError: there is no such device."""
+        raise AssertionError("HPU device module is not loaded")
+
+    def mps(self) -> UntypedStorage:
+        """Raises: RuntimeError: there is no such device."""
+        raise RuntimeError("UntypedStorage.mps: Storage device not recognized: mps")
+
     def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
         """This storage if it is on `device`, else a copy there."""
         here = wrap(self._bytes)
@@ -546,6 +554,10 @@ class TypedStorage:
     def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
         """A copy on a CUDA device, the current one by default."""
         return TypedStorage._wrap(self._untyped.cuda(device), self.dtype)
+
+    def hpu(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        """Raises: AssertionError: there is no such device."""
+        return TypedStorage._wrap(self._untyped.hpu(device), self.dtype)
 
     def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
         """This storage on `device`."""

@@ -23,8 +23,26 @@ class RpcBackendOptions:
     ) -> None:
         if rpc_timeout < 0:
             raise ValueError(f"RpcBackendOptions: rpc_timeout is seconds, 0 or more, got {rpc_timeout}")
-        self.rpc_timeout = float(rpc_timeout)
-        self.init_method = init_method
+        self._rpc_timeout = float(rpc_timeout)
+        self._init_method = init_method
+
+    @property
+    def rpc_timeout(self) -> float:
+        """Seconds that a call may take; 0 is without an end."""
+        return self._rpc_timeout
+
+    @rpc_timeout.setter
+    def rpc_timeout(self, seconds: float) -> None:
+        self._rpc_timeout = float(seconds)
+
+    @property
+    def init_method(self) -> str:
+        """Where workers meet."""
+        return self._init_method
+
+    @init_method.setter
+    def init_method(self, method: str) -> None:
+        self._init_method = method
 
 
 class TensorPipeRpcBackendOptions(RpcBackendOptions):
@@ -53,12 +71,25 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         super().__init__(rpc_timeout, init_method)
         if num_worker_threads < 1:
             raise ValueError(f"TensorPipeRpcBackendOptions: num_worker_threads must be at least 1, got {num_worker_threads}")
-        self.num_worker_threads = num_worker_threads
-        self.device_maps: dict[str, dict[Any, Any]] = {}
-        self.devices: list[Any] = []
+        self._threads = num_worker_threads
         for to, device_map in (device_maps or {}).items():
             self.set_device_map(to, device_map)
         self.set_devices(devices or [])
+
+    @property
+    def num_worker_threads(self) -> int:
+        """How many calls of others run at once."""
+        return self._threads
+
+    @property
+    def device_maps(self) -> dict[str, dict[Any, Any]]:
+        """Devices of this worker and where their tensors arrive, by name of the other worker: none is built."""
+        return {}
+
+    @property
+    def devices(self) -> list[Any]:
+        """The CUDA devices that calls use: none."""
+        return []
 
     def set_device_map(self, to: str, device_map: dict[Any, Any]) -> None:
         """Say on which devices of worker `to` tensors of this worker's devices arrive; only the empty map is built."""
