@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -281,3 +282,25 @@ def test_real_torch_has_the_same_values_and_gradients():
     torch.nn.functional.huber_loss(y, torch.zeros_like(y), reduction="sum", delta=0.7).backward()
 
     np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-15)
+
+
+@pytest.mark.skipif(fb.kernels.backend() == "numpy" or fb.kernels.cache_folder() is None, reason="nothing is compiled here")
+def test_formulas_and_reductions_run_on_a_simulated_device(fresh_python):
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import flambeau as fb
+from test_user_kernels import huber
+from test_user_loops import root_mean_square
+
+x = fb.linspace(-2, 2, 9)
+on_device = x.cuda().requires_grad_()
+made = huber(on_device, 1.0)
+made.sum().backward()
+assert made.is_cuda and fb.equal(made.cpu(), huber(x, 1.0))
+assert fb.equal(on_device.grad.cpu(), x.clamp(-1, 1))
+assert abs(root_mean_square(on_device.detach()).item() - root_mean_square(x).item()) < 1e-6
+print("same")
+"""
+
+    assert "same" in fresh_python("-c", program, FLAMBEAU_CUDA_SIMULATOR="1")
