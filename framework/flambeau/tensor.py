@@ -286,7 +286,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def data_ptr(self) -> int:
         """Address of the first element, in bytes."""
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         a = self._a
         return (small.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
@@ -403,7 +404,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Record operations on this tensor from now on, or stop. Raises: RuntimeError for non-leaf or integer tensors."""
         if not isinstance(requires_grad, bool):
             raise TypeError(f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         node = self._n
         if node is not None and type(node) is not tape.Leaf:
             if not requires_grad:
@@ -514,7 +516,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         if self._n is not None and value.dtype.category < dtypes.FLOATING:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         # The memory is that of `value`, but how often it was written is counted for this tensor and its views.
         self._a, self._v = value._a, [self._v[COUNT], self._v[STAMP], value._v[tape.BUFFER], None]
 
@@ -554,7 +557,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
         if self._b is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead, which gives a tensor without history.")
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         if self._n is not None and type(self._n) is not tape.Leaf:
             tape.note_detached(self)
         self._rest()
@@ -648,7 +652,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             )
         if self._a.dtype.isbuiltin != 1:
             raise TypeError(f"Got unsupported ScalarType {self.dtype}: convert it with .float() or .to(torch.complex64)")
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         # A view, because a caller may set the shape or the flags of what is his.
         return self._a.view()
 
@@ -687,7 +692,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise BufferError("Cannot pack tensors on meta: they have no data")
         if self.layout is not devices.strided:
             raise BufferError(f"Can't export tensors with layout other than torch.strided, and this one's is {self.layout}")
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         here = _dlpack.device_of(self._a)
         if here[0] == 1 and stream is not None and stream != -1:
             raise AssertionError(f"stream should be None on cpu, got {stream!r}")
@@ -835,14 +841,16 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """The bytes this tensor and its views share."""
         from .storage import UntypedStorage
 
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         return UntypedStorage._of(self)
 
     def storage(self) -> Any:
         """The shared memory seen as elements of this tensor's dtype; deprecated in PyTorch."""
         from .storage import TypedStorage
 
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         return TypedStorage._of(self)
 
     def _typed_storage(self) -> Any:
@@ -892,14 +900,16 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """
         from .storage import set_storage
 
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         return set_storage(self, source, storage_offset, size, stride)
 
     def resize_(self, *sizes: Any, memory_format: Any = None) -> Tensor:
         """Change the shape in place, growing the storage when needed; new elements are uninitialised."""
         from .storage import resize
 
-        _state.settle()
+        if INTERPRETED:
+            _state.settle()
         several = len(sizes) != 1 or isinstance(sizes[0], (int, np.integer, Tensor))
         return resize(self, sizes if several else sizes[0], memory_format)
 
@@ -916,7 +926,7 @@ _PYTHONS = _REALS | {complex}                         # what an array of a dtype
 Tensor.__module__ = "flambeau"
 
 
-MARKING = MARKED = False                              # kept by `_state.share`
+INTERPRETED = MARKING = MARKED = False                   # kept by `_state.share`
 
 
 def wrap(array: Any, node: Any = None) -> Tensor:
