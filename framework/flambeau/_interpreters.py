@@ -42,6 +42,13 @@ class Interpreter:
         """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
         return NotImplemented
 
+    def run_repeated(self, op: Any, functions: tuple[Any, ...], example: tuple[Any, ...], operands: tuple[Any, ...]) -> Any:
+        """What ``op(*functions, *operands, ())`` gives, a list of tensors, and the structure of what the last function gives.
+
+        `op` repeats the functions, whose arguments are like `example`. Or NotImplemented.
+        """
+        return NotImplemented
+
     def run_functional(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], views: bool) -> Any:
         """What `f` gives, without operations that write, see `func.functionalize`; or NotImplemented."""
         return NotImplemented

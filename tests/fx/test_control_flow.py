@@ -6,6 +6,7 @@ import pytest
 
 import flambeau as fb
 from flambeau._higher_order_ops import associative_scan, cond, map, scan, while_loop
+from flambeau.fx.experimental.proxy_tensor import make_fx
 
 torch = pytest.importorskip("torch")
 
@@ -99,3 +100,34 @@ def test_mistakes_are_refused():
         associative_scan(lambda a, b: a + b, fb.zeros(3), 5, combine_mode="generic")
     assert cond is fb.cond
     assert while_loop is fb.while_loop
+
+
+def test_repetitions_are_recorded_as_one_node_that_runs_at_other_lengths():
+    weight = fb.tensor([2.0, 3.0])
+    loop = make_fx(lambda i, x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * weight), (i, x)))
+    summed = make_fx(lambda x: scan(lambda c, y: (c + y, c * y.sin()), fb.zeros(2), x))
+    mapped = make_fx(lambda x: map(lambda y, z: y.sin() + z * weight, x, x[0]))
+
+    gm = loop(fb.tensor(0), fb.ones(2))
+    for start in (0, 2, 5):
+        found = gm(fb.tensor(start), fb.ones(2))
+        assert [x.tolist() for x in found] == [max(3, start), (weight ** max(3 - start, 0)).tolist()]
+    assert [n.target.__name__ for n in gm.graph.nodes if n.op == "call_function"][:1] == ["while_loop_op"]
+    for record, program in ((summed, lambda x: scan(lambda c, y: (c + y, c * y.sin()), fb.zeros(2), x)),
+                            (mapped, lambda x: map(lambda y, z: y.sin() + z * weight, x, x[0]))):  # fmt: skip
+        gm = record(fb.ones(3, 2))
+        for length in (3, 5):
+            x = fb.arange(2.0 * length).view(length, 2)
+            leaves = fb.utils._pytree.tree_leaves
+            assert [a.tolist() for a in leaves(gm(x))] == [a.tolist() for a in leaves(program(x))]
+    with pytest.raises(RuntimeError, match="modifying the input"):
+        make_fx(lambda x: while_loop(lambda x: x.sum() < 3, lambda x: (x.add_(1),), (x,)))(fb.zeros(2))
+
+
+def test_derivatives_of_repetitions_are_recorded_step_by_step():
+    def program(x):
+        return fb.func.grad(lambda x: scan(lambda c, y: (c + y, c * y.sin()), fb.zeros(2), x)[1].sum())(x)
+
+    x = fb.arange(6.0).view(3, 2)
+    gm = make_fx(program)(fb.ones(3, 2))
+    assert fb.allclose(gm(x), program(x))

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _state
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
+
+
+def recorded(op: Any, functions: tuple[Any, ...], example: tuple[Any, ...], operands: tuple[Any, ...]) -> Any:
+    """What an interpreter makes of a repetition, see `Interpreter.run_repeated`; or NotImplemented."""
+    for interpreter in reversed(_state.local.calls.interpreters):
+        result = interpreter.run_repeated(op, functions, example, operands)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
 
 
 def are_tensors(leaves: list[Any]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..utils import _pytree as pytree
-from ._trees import are_tensors, at, stacked
+from ._trees import are_tensors, at, recorded, stacked
 
 __all__ = ["map"]
 
@@ -32,4 +32,13 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
         raise RuntimeError("Leading dimensions of mapped xs cannot be 0.")
     if len(set(sizes)) > 1:
         raise RuntimeError(f"Leading dimensions of mapped xs must be consistent. Got shapes {[x.shape for x in leaves]}.")
+    if are_tensors(pytree.tree_leaves(args)):
+        made = recorded(map_op, (f,), (at(xs, 0, 0), *args), (leaves, pytree.tree_leaves(args)))
+        if made is not NotImplemented:
+            return pytree.tree_unflatten(list(made[0]), made[1])
     return stacked([f(at(xs, 0, i), *args) for i in range(sizes[0])], 0)
+
+
+def map_op(graph: Any, xs: list[Any], args: list[Any], additional: tuple[Any, ...]) -> list[Any]:
+    """`map` of a graph, as recordings show it: `additional` are tensors that the function closes over."""
+    return list(map(lambda x, *args: list(graph(*x, *args)), list(xs), *args, *additional))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..utils import _pytree as pytree
-from ._trees import are_tensors, at, check_carried, stacked
+from ._trees import are_tensors, at, check_carried, recorded, stacked
 
 __all__ = ["scan"]
 
@@ -41,6 +41,11 @@ def scan(
         raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
     if len({x.shape[dim] for x in leaves}) > 1:
         raise RuntimeError(f"All xs leaves must have the same size along dim {dim}, got {[x.shape for x in leaves]}")
+    first, spec = pytree.tree_flatten(init)
+    made = recorded(scan_op, (combine_fn,), (init, at(xs, dim, 0)), (first, leaves, dim, reverse))
+    if made is not NotImplemented:
+        carry, results = pytree.tree_unflatten(list(made[0]), made[1])
+        return pytree.tree_unflatten(pytree.tree_leaves(carry), spec), results
     order = range(leaves[0].shape[dim])
     carry, results = init, []
     for i in reversed(order) if reverse else order:
@@ -51,3 +56,14 @@ def scan(
         carry = made[0]
         results.append(made[1])
     return carry, stacked(results[::-1] if reverse else results, 0)
+
+
+def scan_op(graph: Any, init: list[Any], xs: list[Any], dim: int, reverse: bool, additional: tuple[Any, ...]) -> list[Any]:
+    """`scan` of a graph, as recordings show it: `additional` are tensors that the function closes over. The carry, then the results."""
+
+    def combine(carry: list[Any], x: list[Any]) -> tuple[Any, Any]:
+        made = list(graph(*carry, *x, *additional))
+        return made[: len(init)], made[len(init) :]
+
+    carry, results = scan(combine, list(init), list(xs), dim=dim, reverse=reverse)
+    return [*carry, *results]

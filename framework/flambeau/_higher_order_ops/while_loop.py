@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
-from ._trees import check_carried
+from ..utils import _pytree as pytree
+from ._trees import are_tensors, check_carried, recorded
 
 __all__ = ["while_loop"]
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: tuple[Any, ...] | list[Any]) -> Any:
     """``carried = body_fn(*carried)`` as long as ``cond_fn(*carried)`` holds; returns what is carried in the end, as a tuple.
+
+    `make_fx` records both functions.
 
     Args:
         cond_fn: gives a bool or a tensor of one element.
@@ -29,12 +32,31 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(f"Expect carried_inputs to be a tuple or list, but got {type(carried_inputs)}.")
     carried = tuple(carried_inputs)
+    leaves, spec = pytree.tree_flatten(carried)
+    if are_tensors(leaves) and leaves:
+        made = recorded(while_loop_op, (cond_fn, body_fn), carried, (tuple(leaves),))
+        if made is not NotImplemented:
+            return pytree.tree_unflatten(list(made[0]), spec)
     while _holds(cond_fn(*carried)):
         after = body_fn(*carried)
         after = tuple(after) if isinstance(after, (tuple, list)) else (after,)
         check_carried("while_loop", carried, after)
         carried = after
     return carried
+
+
+def while_loop_op(cond_graph: Any, body_graph: Any, carried: tuple[Tensor, ...], additional: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    """`while_loop` of graphs, as recordings show it: `additional` are tensors that the functions close over."""
+    given = carried
+    if any(x._lacks_values for x in carried):
+        after = tuple(body_graph(*carried, *additional))
+        check_carried("while_loop", carried, after)
+        return after
+    while _holds(cond_graph(*carried, *additional)[0]):
+        after = tuple(body_graph(*carried, *additional))
+        check_carried("while_loop", carried, after)
+        carried = after
+    return tuple([x.clone() if x is g else x for x, g in zip(carried, given, strict=True)])
 
 
 def _holds(condition: Any) -> bool:

@@ -195,7 +195,31 @@ class _Recorder(TorchDispatchMode):
         self.record("call_function", _cond(), (self.argument(pred), *held, tuple(nodes)), {}, result)
         return pytree.tree_unflatten(list(result), shapes[0][0])
 
-    def _branch(self, f: Any, leaves: list[Any], spec: Any, closures: list[Tensor]) -> tuple[GraphModule, Any]:
+    def run_repeated(self, op: Any, functions: tuple[Any, ...], example: tuple[Any, ...], operands: tuple[Any, ...]) -> Any:
+        """A node of the repetition, with graphs of what is repeated, if the program computes an operand."""
+        leaves, spec = pytree.tree_flatten(example)
+        if self.quiet or not self.knows(operands) or not all(isinstance(x, Tensor) for x in leaves):
+            return NotImplemented
+        name = op.__name__.removesuffix("_op")
+        closures: list[Tensor] = []
+        while True:
+            try:
+                with self.quietly():
+                    made = [self._branch(f, leaves, spec, closures, name) for f in functions]
+                break
+            except _Closure as found:
+                closures.append(found.tensor)
+        with self.quietly():
+            result = op(*[graph for graph, _ in made], *operands, tuple(closures))
+        if any(x.requires_grad for x in result):      # its derivative is recorded step by step
+            return NotImplemented
+        names = [self._submodule(f"{name}_graph", graph) for graph, _ in made]
+        nodes = self.argument((*operands, tuple(closures)))
+        held = [self.tracer.create_node("get_attr", n, (), {}) for n in names]
+        self.record("call_function", op, (*held, *nodes), {}, result)
+        return result, made[-1][1][0]
+
+    def _branch(self, f: Any, leaves: list[Any], spec: Any, closures: list[Tensor], name: str = "cond") -> tuple[GraphModule, Any]:
         """The graph of a branch, of operands and of the tensors it closes over, and what it gives. Operands may not be written to."""
         found: list[Any] = []
 
@@ -204,7 +228,7 @@ class _Recorder(TorchDispatchMode):
             parts, structure = pytree.tree_flatten(result)
             if not all(isinstance(x, Tensor) for x in parts):
                 kinds = [type(x).__name__ for x in parts]
-                raise RuntimeError(f"cond: branches must give tensors, nested in containers or not, got {kinds}")
+                raise RuntimeError(f"{name}: functions must give tensors, nested in containers or not, got {kinds}")
             found.append((structure, [(tuple(x.shape), x.dtype) for x in parts]))
             # Results are memory of their own, whichever branch is taken.
             owners = {id(_owner(x._a)) for x in given}
@@ -214,7 +238,8 @@ class _Recorder(TorchDispatchMode):
         before = [x._version for x in given]
         graph = _record(flat, tuple(given), contextlib.nullcontext(), self.fake, self, self.table)
         if [x._version for x in given] != before:
-            raise RuntimeError("cond: one of torch.cond branches might be modifying the input; make a copy of what it writes to")
+            what = "one of torch.cond branches" if name == "cond" else f"a function of {name}"
+            raise RuntimeError(f"{name}: {what} might be modifying the input; make a copy of what it writes to")
         return graph, found[0]
 
     def run_functional(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], views: bool) -> Any:
