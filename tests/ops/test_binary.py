@@ -121,3 +121,16 @@ def test_derivatives_by_integers_are_not_computed_in_float32(shape):
     _, tangent = fb.func.jvp(lambda x: x / three, (x.detach(),), (fb.ones_like(x),))
 
     assert kept.tolist() == tangent.tolist() == [1 / 3, 1 / 3]
+
+
+@pytest.mark.parametrize("powers", [(2.0, 2), (3.0, 3), (2.5, 5), (2, 2.0)])
+def test_whole_powers_of_integers_are_integers_however_often_floating_ones_were_taken(powers):
+    often, then = powers
+    x = fb.ones(1, 1, 4, dtype=fb.int32) * 2
+    expected = (x**then).dtype
+
+    for _ in range(400):
+        assert (x**often).shape == x.shape
+
+    assert (x**then).dtype is expected
+    assert fb.pow(x, then).tolist() == [[[float(2**then)] * 4]]

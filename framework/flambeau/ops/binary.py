@@ -420,7 +420,8 @@ def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
         formula = _SHORT_POWERS.get(exponent)
     formula, operands = (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
     kernels.launch(formula, operands, (out,), compute)
-    if short_way:
+    # Integers to a floating power are computed in floating numbers by the formula that integers to a whole power have.
+    if short_way and getattr(input, "dtype", compute) == compute:
         pow.learn(formula, operands, out, compute)
 
 
