@@ -248,7 +248,7 @@ composite(surface=METHOD | INPLACE, namespace="Tensor")(_method)
 
 
 _FEW_TERMS = 64                                       # added up one by one
-_TERMS_AT_ONCE = 1 << 20                              # the others, so that memory for many takes no more than PyTorch's
+_TERMS_AT_ONCE = 1 << 16                               # whose temporary arrays stay in the cache, also those of numpy
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",))
