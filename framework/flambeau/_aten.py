@@ -11,6 +11,7 @@ import functools
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -44,12 +45,31 @@ def is_composition(name: str, overload: str) -> bool:
     return index()[name][overload].startswith("~")
 
 
-def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of the operator `name`. Raises: NotImplementedError if no public function computes it."""
+def call(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of the operator `name`, given as its schema says. Raises: NotImplementedError if no public function computes it."""
     function = function_of(name)
     if function is None:
         raise _missing.not_built(f"ops.aten.{name}", "no public function here computes it")
+    first, names = _given_by_name(name, overload)
+    if len(args) > first:
+        kwargs = {**dict(zip(names, args[first:], strict=False)), **kwargs}
+        args = args[:first]
     return function(*args, **kwargs)
+
+
+@functools.cache
+def _given_by_name(name: str, overload: str) -> tuple[int, tuple[str, ...]]:
+    """From which argument on the public function of an operator takes them by name, and the names: there the orders differ."""
+    positional, all_names = getattr(function_of(name), "takes", ((), ()))
+    known = index().get(name, {})
+    wanted = [a.name for a in schema(name, overload).arguments if not a.kwarg_only] if overload in known else []
+    for at, one in enumerate(wanted):
+        if at and one in all_names and positional[at : at + 1] != (one,):
+            rest = wanted[at:]
+            if all(other in all_names for other in rest):
+                return at, tuple(rest)
+            break
+    return sys.maxsize, ()
 
 
 # -- which operator a call of an op is -----------------------------------------------------------------------------------
@@ -338,9 +358,10 @@ def _attribute(owner: Any, name: str) -> Any:
 def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` called as operators are: the first argument is `self`, a reduction may be a number."""
     try:
-        names = [name for name in inspect.signature(function).parameters if name not in ("size_average", "reduce")]
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return function
+    names = [name for name in parameters if name not in ("size_average", "reduce")]
     has_reduction = "reduction" in names
     first = names[0] if names else "input"
 
@@ -354,6 +375,8 @@ def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
                 kwargs["reduction"] = _REDUCTIONS[kwargs["reduction"]]
         return function(*args, **kwargs)
 
+    # The names of what is taken by position, and of everything.
+    call.takes = tuple(p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD), tuple(parameters)
     return call
 
 
@@ -361,6 +384,11 @@ def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
 def _own() -> dict[str, Callable[..., Any]]:
     """Operators that no public function has, or whose function takes its arguments in another way."""
     import flambeau as fb
+
+    from .ops import _derive
+    from .ops._spec import OPS
+
+    _derive.load_all()
 
     def slice_(self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
         parts = [slice(None)] * self.dim()
@@ -399,7 +427,21 @@ def _own() -> dict[str, Callable[..., Any]]:
     def nll_loss(self: Any, target: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100) -> Any:
         return fb.nn.functional.nll_loss(self, target, weight, ignore_index=ignore_index, reduction=reduction)
 
+    def elu(self: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+        return OPS["elu"].function(self, alpha, scale, input_scale)
+
+    def tensordot(self: Any, other: Any, dims_self: Any, dims_other: Any) -> Any:
+        return fb.tensordot(self, other, (dims_self, dims_other))
+
+    def fractional(pool: Any) -> Any:
+        return lambda self, kernel_size, output_size, random_samples: pool(
+            self, kernel_size, output_size, return_indices=True, _random_samples=random_samples
+        )
+
     return {
+        "elu": elu, "_prelu_kernel": OPS["prelu_kernel"].function, "tensordot": tensordot,
+        "fractional_max_pool2d": fractional(fb.nn.functional.fractional_max_pool2d),
+        "fractional_max_pool3d": fractional(fb.nn.functional.fractional_max_pool3d),
         "unfold": lambda self, dimension, size, step: self.unfold(dimension, size, step), "im2col": fb.nn.functional.unfold,
         "log_sigmoid": fb.nn.functional.logsigmoid, "nll_loss": nll_loss, "nll_loss_nd": nll_loss, "nll_loss2d": nll_loss,
         "slice": slice_, "_to_copy": to_copy, "index": index, "view": view_sizes, "_unsafe_view": view_sizes,

@@ -153,7 +153,7 @@ class OpOverloadPacket(OperatorBase):
     def _call(self, overload: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function = self._functions.get(overload or "default") or self._functions.get("default")
         if function is None and self._namespace == "aten":
-            return _aten.call(self.__name__, args, kwargs)
+            return _aten.call(self.__name__, overload or "default", args, kwargs)
         if function is None:
             raise _missing.not_built(f"ops.{self._namespace}.{self.__name__}", "no public function here computes it")
         return function(*args, **kwargs)

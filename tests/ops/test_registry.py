@@ -30,7 +30,7 @@ def name_of(op: Any) -> str:
 def sample(op: Any, dtype: Any, shape: tuple[int, ...] = (2, 3), seed: int = 0) -> list[fb.Tensor]:
     """One tensor per parameter, values inside the declared domain."""
     rng = np.random.default_rng(seed)
-    low, high = op.samples or (-3.0, 3.0)
+    low, high = op.samples if isinstance(op.samples, tuple) else (-3.0, 3.0)
     made = []
     for _ in op.positional:
         if dtype is fb.bool:

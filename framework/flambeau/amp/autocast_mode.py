@@ -54,6 +54,8 @@ _CPU_FLOAT32 = frozenset(
     ]
 )  # fmt: skip
 _CPU_WIDEST = frozenset(("cat", "stack", "index_copy"))
+# One kernel in PyTorch, which is on no list; here products are in them, which are.
+_ONE_KERNEL = frozenset(("bilinear", "linalg_lu_solve"))
 
 
 class _State:
@@ -98,6 +100,9 @@ class _Caster(Interpreter):
         place = None if first is None else _place_of(first)
         wanted = of_cpu if place == "cpu" else of_cuda
         state = self.state
+        if wanted == "none" and state.enabled.get(place):  # pyright: ignore[reportArgumentType]  # None is no device
+            with _dispatch.below(self):
+                return _dispatch.interpret(op, args)
         if wanted is None or not state.enabled.get(place):  # pyright: ignore[reportArgumentType]  # None is no device
             return NotImplemented
         target = state.dtype[place] if wanted == "lower" else float32  # pyright: ignore[reportArgumentType]
@@ -176,6 +181,9 @@ def _classes_of(op: Any) -> tuple[str | None, str | None, int | None]:
     of_cpu = "lower" if name in _CPU_LOWER else "float32" if name in _CPU_FLOAT32 else "widest" if name in _CPU_WIDEST else None
     if not op.public:                                 # an op that a program has made says it of all devices
         of_cpu = op.autocast
+    if name in _ONE_KERNEL:
+        found = _CLASSES[op] = "none", op.autocast or "none", None
+        return found
     found = _CLASSES[op] = of_cpu, op.autocast, op.params.index("dtype") if "dtype" in op.params else None
     return found
 

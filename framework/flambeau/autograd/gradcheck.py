@@ -395,7 +395,7 @@ def _direction(draws: Any, like: Tensor) -> Any:
     made = draws.uniform(-1, 1, like.shape)
     if like.is_complex():
         made = made + 1j * draws.uniform(-1, 1, like.shape)
-    return made.astype(like._a.dtype)
+    return np.asarray(made, like._a.dtype)            # one complex number would be none of an array
 
 
 def _real_dot(a: Any, b: Any) -> Any:

@@ -100,7 +100,10 @@ def prelu_kernel(input, weight):
     return where(input > 0, input, input * weight)
 
 
-@composite(surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), operator="prelu")
+@composite(
+    surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), operator="prelu",
+    samples="x(2, 3, 4), x(3); x(5), x(1)",
+)
 def prelu(input, weight):
     """`input` where positive, ``weight * input`` elsewhere.
 
@@ -136,6 +139,7 @@ def prelu(input, weight):
             input > 0, grad * scale, grad * (scale * alpha * input_scale * exp(minimum(input, 0) * input_scale))
         )
     },
+    samples="x(2, 3), 0.7, 1.0, 1.0",
 )
 def elu(input, alpha, scale, input_scale):
     """``scale * input`` where positive, ``scale * alpha * (exp(input_scale * input) - 1)`` elsewhere."""
@@ -240,7 +244,10 @@ def gelu_tanh(input):
     return 0.5 * input * (1 + _gelu_tanh(input))
 
 
-@composite(surface=FUNCTION | OUT, namespace=F, numpy_names=True, overlap=EXACTLY)
+@composite(
+    surface=FUNCTION | OUT, namespace=F, numpy_names=True, overlap=EXACTLY,
+    samples="x(2, 3); x(2, 3), approximate='tanh'",
+)
 def gelu(input, *, approximate="none"):
     """``input`` times the standard normal's cumulative distribution at `input`; floating dtypes only.
 
@@ -366,19 +373,19 @@ def softshrink(input, lambd=0.5):
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0))
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def tanhshrink(input):
     """``input - tanh(input)``."""
     return input - input.tanh()
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def softsign(input):
     """``input / (1 + |input|)``, in (-1, 1); integers give the default floating dtype."""
     return input / (input.abs() + 1)
 
 
-@composite(surface=FUNCTION | OUT, namespace=F)
+@composite(surface=FUNCTION | OUT, namespace=F, samples="x(2, 4); x(4, 3), 0")
 def glu(input, dim=-1):
     """The first half of `input` along `dim`, times the sigmoid of the second half, so that `dim` is halved.
 
@@ -404,7 +411,10 @@ def _check_softmax(input, dim):
     return input, wrap_dim(dim, input._a.ndim)
 
 
-@primitive(surface=0, check=_check_softmax, autocast="float32", operator="_softmax(input, dim, False)")
+@primitive(
+    surface=0, check=_check_softmax, autocast="float32", operator="_softmax(input, dim, False)",
+    samples="x(2, 3), 1",
+)
 def softmax_along(input, dim):
     """``exp(input)`` over its sum along `dim`."""
 
@@ -464,7 +474,10 @@ def _softmax_raw(grad, out, dim):
     return (softmax_kernels.softmax_grad(grad, out, dim),)
 
 
-@primitive(surface=0, check=_check_softmax, autocast="float32", operator="_log_softmax(input, dim, False)")
+@primitive(
+    surface=0, check=_check_softmax, autocast="float32", operator="_log_softmax(input, dim, False)",
+    samples="x(2, 3), 1",
+)
 def log_softmax_along(input, dim):
     """``input - log(sum(exp(input)))`` along `dim`."""
 
@@ -501,7 +514,10 @@ def _converted(name: str, input: Any, dtype: Any) -> Tensor:
     return input if dtype is None or dtype is input.dtype else input.to(dtype)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",))
+@composite(
+    surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",),
+    samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
+)
 def softmax(input, dim, dtype=None):
     """``exp(input)`` over its sum along `dim`, without overflow: positive, adding up to 1.
 
@@ -520,7 +536,10 @@ def _softmax_short(input, dim, dtype):
     return softmax_along.fast_rule(input, dim) if dtype is None else None
 
 
-@composite(surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",))
+@composite(
+    surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",),
+    samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
+)
 def log_softmax(input, dim, dtype=None):
     """``log(softmax(input))`` along `dim`, without the overflow of computing it that way.
 
@@ -536,7 +555,7 @@ def _log_softmax_short(input, dim, dtype):
     return log_softmax_along.fast_rule(input, dim) if dtype is None else None
 
 
-@primitive(surface=0, tensors=("input",))
+@primitive(surface=0, tensors=("input",), samples="x(2, 3), (0, 1), True")
 def logsumexp_over(input, dims, keepdim):
     """``log(sum(exp(input)))`` over the dimensions `dims`."""
 
@@ -587,7 +606,10 @@ def _logsumexp_vjp(grad, out, input, dims, keepdim):
     return (spread_dims(grad, shape, dims, keepdim) * (input - top).exp().conj(),)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, aliases=("special.logsumexp",))
+@composite(
+    surface=FUNCTION | METHOD | OUT, aliases=("special.logsumexp",),
+    samples="x(2, 3), 1; x(2, 3, 4), (0, 2), keepdim=True",
+)
 def logsumexp(input, dim, keepdim=False):
     """``log(sum(exp(input)))`` over `dim` (an int or several), without overflow.
 

@@ -56,7 +56,10 @@ def _composed(query: Tensor, mask: Any, dropout_p: float) -> bool:
 # -- one attention over batches of heads ---------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("query", "key", "value", "mask"), keeps=True)
+@primitive(
+    surface=0, tensors=("query", "key", "value", "mask"), keeps=True,
+    samples="of nn.functional.scaled_dot_product_attention",
+)
 def attend(query, key, value, mask=None, scale=1.0, causal=False):
     """``softmax(scale * query @ key.T + mask) @ value``: ``(B, H, L, E), (B, G, S, E), (B, G, S, V) -> (B, H, L, V)``.
 
@@ -156,7 +159,13 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropo
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
 
 
-@composite(namespace=F, autocast="lower", operator="scaled_dot_product_attention")
+@composite(
+    namespace=F, autocast="lower", operator="scaled_dot_product_attention",
+    samples=(
+        "x(2, 4, 3), x(2, 5, 3), x(2, 5, 3); x(1, 2, 4, 3), x(1, 2, 4, 3), x(1, 2, 4, 3), is_causal=True; "
+        "x(2, 4, 3), x(2, 5, 3), x(2, 5, 3), b(4, 5, some=True), scale=0.5"
+    ),
+)
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):
@@ -387,7 +396,10 @@ def _given_heads(name: str, given: Tensor, count: int, width: int) -> Tensor:
     return given
 
 
-@composite(namespace=F)
+@composite(
+    namespace=F,
+    samples="x(3, 2, 4), x(3, 2, 4), x(3, 2, 4), 4, 2, x(12, 4), x(12), None, None, False, 0.0, x(4, 4), x(4)",
+)
 def multi_head_attention_forward(
     query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p,
     out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,

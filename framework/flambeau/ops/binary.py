@@ -132,7 +132,10 @@ def true_divide(input, other):
     return input / other
 
 
-@composite(surface=EVERYWHERE, aliases=("divide",), overlap=EXACTLY)
+@composite(
+    surface=EVERYWHERE, aliases=("divide",), overlap=EXACTLY,
+    samples="x(2, 3), p(2, 3); x(2, 3), p(3), rounding_mode='floor'; x(2, 3), 2.0, rounding_mode='trunc'",
+)
 def div(input, other, *, rounding_mode=None):
     """``input / other``, elementwise, rounded as `rounding_mode` says.
 
@@ -213,7 +216,10 @@ def trunc_quotient(input, other):
     return trunc(input / other)
 
 
-@elementwise(surface=0, dtype=integral, scalar_first=True, check=check_integer_divisor)
+@elementwise(
+    surface=0, dtype=integral, scalar_first=True, check=check_integer_divisor,
+    samples="i(9, 2, 3), i(5, 3) + 1",
+)
 def trunc_quotient_of_integers(input, other):
     """``trunc(input / other)`` of integers, exact at any size."""
     quotient = floor_divide(input, other)
@@ -592,7 +598,7 @@ def _launch_nextafter(arrays: Any, out: Any, compute: Any) -> None:
 nextafter.launch = _launch_nextafter  # type: ignore[method-assign]
 
 
-@composite(surface=METHOD | FUNCTION | OUT | INPLACE, overlap=(EXACTLY, None))
+@composite(surface=METHOD | FUNCTION | OUT | INPLACE, overlap=(EXACTLY, None), samples="x(2, 3), i(3, 2, 3)")
 def ldexp(input, other):
     """``input * 2 ** other``, elementwise; integers give the default floating dtype."""
     for name, x in (("input", input), ("other", other)):
@@ -629,49 +635,70 @@ def check_some_tensor(op: Any, input: Any, other: Any) -> None:
         raise TypeError(f"{op.name}(): one of 'input' and 'other' must be a Tensor, got two numbers: {input!r} and {other!r}")
 
 
-@elementwise(surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor)
+@elementwise(
+    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
 def bitwise_and(input, other):
     """Bitwise and of integers; logical and of bools."""
     return input & other
 
 
-@elementwise(surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor)
+@elementwise(
+    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
 def bitwise_or(input, other):
     """Bitwise or of integers; logical or of bools."""
     return input | other
 
 
-@elementwise(surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor)
+@elementwise(
+    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
 def bitwise_xor(input, other):
     """Bitwise exclusive or of integers; logical exclusive or of bools."""
     return input ^ other
 
 
-@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor)
+@elementwise(
+    surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
 def bitwise_left_shift(input, other):
     """``input << other``, elementwise."""
     return input << other
 
 
-@elementwise(surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor)
+@elementwise(
+    surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
 def bitwise_right_shift(input, other):
     """``input >> other``, elementwise, keeping the sign."""
     return input >> other
 
 
-@elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd)
+@elementwise(
+    check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd,
+    samples="i(9, 2, 3), i(5, 3)",
+)
 def gcd(input, other):
     """Greatest common divisor, elementwise; never negative. Integers only."""
     return gcd(input, other)
 
 
-@elementwise(check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common))
+@elementwise(
+    check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common),
+    samples="i(9, 2, 3), i(5, 3)",
+)
 def lcm(input, other):
     """Least common multiple, elementwise; never negative. Integers only."""
     return lcm(input, other)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 3), x(3); x(2, 3), 2, alpha=3")
 def rsub(input, other, *, alpha=1):
     """``other - alpha * input``. Raises: TypeError for an `input` that is no Tensor."""
     if not isinstance(input, Tensor):

@@ -24,7 +24,7 @@ def _need_tensors(name: str, **operands: Any) -> None:
             raise TypeError(f"{name}(): argument '{label}' (position {i}) must be Tensor, not {type(x).__name__}")
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), rtol=0.5")
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether ``|input - other| <= atol + rtol * |other|``, elementwise; equal infinities are close, nan only if `equal_nan`.
 
@@ -48,7 +48,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     return close | (error.isfinite() & (error <= atol + (rtol * other).abs()))
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3)")
 def is_same_size(input, other):
     """Whether both have the same shape."""
     _need_tensors("is_same_size", input=input, other=other)
@@ -94,7 +94,7 @@ def _isclose_fast(input, other, rtol, atol, equal_nan):
     return None if close is None else wrap(close)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), rtol=0.5")
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether all elements are close, as `isclose` says: a Python bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all().item())
@@ -106,7 +106,7 @@ def _allclose_fast(input, other, rtol, atol, equal_nan):
     return None if close is None else 0 not in close.tobytes()
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3)")
 def equal(input, other):
     """Whether both have the same shape and equal elements: a Python bool."""
     _need_tensors("equal", input=input, other=other)
@@ -138,7 +138,7 @@ def _equal_fast(input, other):
         return None
 
 
-@primitive(surface=0, tensors=("elements", "test_elements"))
+@primitive(surface=0, tensors=("elements", "test_elements"), samples="i(4, 2, 3), i(4, 3), False")
 def is_member(elements, test_elements, invert):
     """Whether each of `elements` is among `test_elements`."""
 
@@ -164,7 +164,7 @@ def _as_tensor(value: Any, other: Any) -> Tensor:
     return made.to(other.device) if isinstance(other, Tensor) else made
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="i(4, 2, 3), i(4, 3); i(4, 2, 3), i(4, 3), invert=True; x(2, 3), 1.0")
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each of `elements` is among `test_elements`, or with `invert` is not. One of them may be a number.
 

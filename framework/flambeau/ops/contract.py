@@ -35,7 +35,10 @@ from .linalg import dot, mm
 # -- einsum ------------------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION, spread="operands", autocast="lower")
+@composite(
+    surface=FUNCTION, spread="operands", autocast="lower",
+    samples="'ij,jk->ik', x(2, 3), x(3, 4); 'bij,bjk->b', x(2, 3, 2), x(2, 2, 4); 'ii->i', x(3, 3)",
+)
 def einsum(equation, operands):
     """The sum of products that `equation` writes in Einstein's notation, such as ``'bij,bjk->bik'``.
 
@@ -73,7 +76,10 @@ def _contracted_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[i
     return list(wrap_dims("tensordot", left, a.ndim)) if left else [], list(wrap_dims("tensordot", right, b.ndim)) if right else []
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(
+    surface=FUNCTION | OUT,
+    samples="x(2, 3, 4), x(3, 4, 5); x(2, 3), x(3, 4), 1; x(2, 3, 4), x(4, 2), ((0, 2), (1, 0))",
+)
 def tensordot(a, b, dims=2):
     """The sum of products of `a` and `b` over pairs of dimensions.
 
@@ -128,7 +134,7 @@ def _inner_fast(input, other):
     return None if made is None else wrap(made)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3), x(4, 3); x(3), x(3)")
 def inner(input, other):
     """The sums of products over the last dimensions of both; with a 0-d operand, the product."""
     if input.dtype is not other.dtype and input.ndim and other.ndim:
@@ -162,7 +168,10 @@ def _check_cross(input, other, dim):
     return input, other, d - max(input.ndim, 1)
 
 
-@primitive(surface=0, tensors=("input", "other"), check=_check_cross, operator="linalg_cross(input, other, dim)")
+@primitive(
+    surface=0, tensors=("input", "other"), check=_check_cross, operator="linalg_cross(input, other, dim)",
+    samples="x(2, 3), x(2, 3), 1",
+)
 def cross_along(input, other, dim):
     """The vector products of vectors along `dim`, counted from the end."""
 
@@ -202,7 +211,10 @@ def _cross_vjp(grad, input, other, dim):
     )
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, operator="linalg_cross(input, other, dim)")
+@composite(
+    surface=FUNCTION | METHOD | OUT, overlap=NEVER, operator="linalg_cross(input, other, dim)",
+    samples="x(2, 3), x(2, 3), dim=1; x(3, 2), x(3, 2), 0",
+)
 def cross(input, other, dim=None):
     """The vector products of the 3-vectors along `dim`, by default the first dimension of size 3.
 
@@ -253,7 +265,10 @@ def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
         raise RuntimeError(f"cov(): {label} cannot be negative")
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(
+    surface=FUNCTION | METHOD,
+    samples="x(3, 5); x(5), correction=0; x(3, 5), fweights=i(3, 5) + 1, aweights=k(5)",
+)
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariance matrix of variables, one a row, over observations, one a column: ``(n, observations) -> (n, n)``.
 
@@ -293,7 +308,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     return (mm(off, weighted.to(off.dtype).transpose(0, 1).conj()) / free).squeeze()
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(3, 5)")
 def corrcoef(input):
     """The correlation coefficients of variables, one a row, over observations, one a column.
 
@@ -319,7 +334,10 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
     return OPS["linalg.vector_norm"].function(x, p, dim, keepdim, dtype=dtype)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, numpy_names=False, operator="")
+@composite(
+    surface=FUNCTION | METHOD | OUT, numpy_names=False, operator="",
+    samples="x(2, 3); x(2, 3), 1, 0; x(2, 3), 3.0, (0, 1), True",
+)
 def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.
 
@@ -348,13 +366,13 @@ def _norm_short(input, p, dim, keepdim, dtype):
     return OPS["norm_over"].fast_rule(input, 2.0 if p is None or p.__class__ is str else p, dim, keepdim)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), 1.0")
 def dist(input, other, p=2):
     """The `p`-norm of ``input - other``, which broadcast: a scalar."""
     return _vector_norm(input - other, p, None, False)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(3, 4), 2, 0, 1.0; x(3, 4), 1, 1, 2.5")
 def renorm(input, p, dim, maxnorm):
     """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more.
 

@@ -213,7 +213,13 @@ def transposed_size(
     )
 
 
-@primitive(tensors=("input", "weight", "bias"), check=_check_convolution, autocast="lower", memory=CHANNELS, ordering=("input", "weight"))
+@primitive(
+    tensors=("input", "weight", "bias"), check=_check_convolution, autocast="lower", memory=CHANNELS, ordering=("input", "weight"),
+    samples=(
+        "x(1, 2, 6), x(3, 2, 3), x(3); x(1, 2, 5, 5), x(2, 2, 3, 3), x(2), (2, 1), (1, 0), (1, 1); "
+        "x(1, 4, 5), x(4, 1, 3), None, 1, 0, 1, True, 0, 4"
+    ),
+)
 def convolution(
     input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1
 ):
@@ -315,7 +321,7 @@ def _convolution_raw(grad, input, weight, stride, padding, dilation, transposed,
     )
 
 
-@primitive(surface=0, tensors=("grad_output", "input", "weight"))
+@primitive(surface=0, tensors=("grad_output", "input", "weight"), samples="of convolution")
 def convolution_bias(grad_output, input, weight):
     """What the bias receives: the sum of ``(N, O, *)`` over all but channels.
 
@@ -340,7 +346,7 @@ def _convolution_bias_vjp(grad, grad_output_shape):
     return grad.reshape(-1, *(1,) * (len(grad_output_shape) - 2)).expand(grad_output_shape), None, None
 
 
-@primitive(surface=0, tensors=("input", "grad_output"), linear_in=("input", "grad_output"))
+@primitive(surface=0, tensors=("input", "grad_output"), linear_in=("input", "grad_output"), samples="of convolution")
 def convolution_weight(input, grad_output, kernel, stride, padding, dilation, groups):
     """What the weight of a convolution of `input` receives from the gradient of its output; linear in
     both."""
@@ -448,7 +454,10 @@ def _convolve_transposed(
     return made if batched else made.squeeze(0)
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.conv1d",), autocast="lower")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.conv1d",), autocast="lower",
+    samples="x(2, 2, 6), x(3, 2, 3), x(3); x(2, 4, 7), x(4, 2, 3), None, 2, 1, 1, 2; x(2, 6), x(3, 2, 3), padding='same'",
+)
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Kernels slid along sequences: ``(N, C, L), (O, C / groups, K) -> (N, O, L')``, or without N.
 
@@ -473,7 +482,13 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.conv2d",), autocast="lower")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.conv2d",), autocast="lower",
+    samples=(
+        "x(2, 2, 5, 5), x(3, 2, 3, 3), x(3); x(1, 4, 6, 5), x(4, 2, 3, 2), None, (2, 1), (1, 0), 1, 2; "
+        "x(2, 5, 5), x(3, 2, 2, 2), dilation=2"
+    ),
+)
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Kernels slid over images: ``(N, C, H, W), (O, C / groups, KH, KW) -> (N, O, H', W')``, or without N.
 
@@ -485,7 +500,10 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.conv3d",), autocast="lower")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.conv3d",), autocast="lower",
+    samples="x(1, 2, 4, 4, 3), x(2, 2, 2, 2, 2), x(2); x(1, 2, 4, 4, 3), x(2, 1, 3, 2, 2), None, 2, 1, 1, 2",
+)
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Kernels slid through volumes: ``(N, C, D, H, W), (O, C / groups, KD, KH, KW) -> (N, O, D', H', W')``.
 
@@ -495,7 +513,10 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose1d",), autocast="lower")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.conv_transpose1d",), autocast="lower",
+    samples="x(2, 2, 5), x(2, 3, 3), x(3); x(1, 4, 4), x(4, 1, 3), None, 2, 1, 1, 2",
+)
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """The transpose of `conv1d` as a linear map: ``(N, C, L), (C, O / groups, K) -> (N, O, L')``.
 
@@ -521,7 +542,10 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
     )
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose2d",), autocast="lower")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.conv_transpose2d",), autocast="lower",
+    samples="x(1, 2, 4, 4), x(2, 3, 3, 3), x(3); x(1, 2, 4, 3), x(2, 2, 2, 3), None, 2, (0, 1), (1, 0)",
+)
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """The transpose of `conv2d`: ``(N, C, H, W), (C, O / groups, KH, KW) -> (N, O, H', W')``.
 
@@ -532,7 +556,10 @@ def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_paddi
     )
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.conv_transpose3d",), autocast="lower")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.conv_transpose3d",), autocast="lower",
+    samples="x(1, 2, 3, 3, 2), x(2, 2, 2, 2, 2), x(2); x(1, 2, 2, 3, 2), x(2, 1, 2, 2, 2), None, 2",
+)
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """The transpose of `conv3d`: ``(N, C, D, H, W), (C, O / groups, KD, KH, KW) -> (N, O, D', H', W')``.
 
@@ -573,7 +600,10 @@ for _n, _ops in enumerate(((conv1d, conv_transpose1d), (conv2d, conv_transpose2d
         planned(_op, ("input", "weight", "bias"))(partial(_plan, _op.name, _n))
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.conv_tbc",), autocast="lower")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.conv_tbc",), autocast="lower",
+    samples="x(5, 2, 3), x(3, 3, 2), x(2), 1",
+)
 def conv_tbc(input, weight, bias, pad=0):
     """`conv1d` of sequences with time first: ``(T, B, C), (K, C, O), (O,) -> (T + 2 * pad - K + 1, B, O)``.
 

@@ -59,7 +59,7 @@ def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
     return list(reversed(order))
 
 
-@primitive(surface=FUNCTION | METHOD)
+@primitive(surface=FUNCTION | METHOD, samples="x(2, 3)")
 def clone(input, *, memory_format=None):
     """A copy in new memory, through which gradients pass.
 
@@ -99,7 +99,10 @@ def _clone_raw(grad):
     return (grad,)
 
 
-@primitive(surface=0, operator="_to_copy(input, dtype=dtype, device=place, memory_format=memory_format)")
+@primitive(
+    surface=0, operator="_to_copy(input, dtype=dtype, device=place, memory_format=memory_format)",
+    samples="of type_as",
+)
 def to_copy(input, dtype, place, memory_format):
     """`input` copied to another dtype, device or memory layout."""
 
@@ -295,19 +298,19 @@ def _install() -> None:
 _install()
 
 
-@composite(surface=METHOD)
+@composite(surface=METHOD, samples="x(2, 3), i(4, 2)")
 def type_as(self, other):
     """`self` with the dtype of `other`."""
     return self.to(other.dtype)
 
 
-@composite(surface=METHOD)
+@composite(surface=METHOD, samples="x(2, 3)")
 def cpu(self, memory_format=None):
     """`self` in host memory."""
     return self.to("cpu", memory_format=memory_format)
 
 
-@composite(surface=METHOD)
+@composite(surface=METHOD, samples="x(2, 3)")
 def cuda(self, device=None, non_blocking=False, memory_format=None):
     """`self` on a CUDA device.
 
@@ -319,7 +322,7 @@ def cuda(self, device=None, non_blocking=False, memory_format=None):
     return self.to("cuda" if device is None else device, memory_format=memory_format)
 
 
-@composite(surface=METHOD)
+@composite(surface=METHOD, samples="x(2, 3); x(2, 3, 4, 5), memory_format=fb.channels_last")
 def contiguous(self, memory_format=devices.contiguous_format):
     """`self` if its elements already lie in the order of `memory_format`, else a copy that does."""
     if memory_format is devices.preserve_format:
@@ -395,19 +398,19 @@ def _broadcasts(shape: Any, target: Any) -> bool:
 Tensor.copy_ = _copy_into  # type: ignore[attr-defined]
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 3)")
 def detach_copy(input):
     """A copy without history."""
     return input.detach().clone()
 
 
-@composite(surface=FUNCTION, namespace="", whole=True)
+@composite(surface=FUNCTION, namespace="", whole=True, samples="x(2, 3)")
 def detach(input):
     """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)
 
 
-@composite(surface=FUNCTION | INPLACE, namespace="")
+@composite(surface=FUNCTION | INPLACE, namespace="", samples="c(2, 3).conj(); x(2, 3)")
 def resolve_conj(input):
     """`input`; conjugation is never deferred here."""
     return input

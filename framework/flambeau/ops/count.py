@@ -44,7 +44,7 @@ def _check_unique(input, consecutive, dim):
     return input, consecutive, d
 
 
-@primitive(surface=0, check=_check_unique)
+@primitive(surface=0, check=_check_unique, samples="of unique")
 def distinct(input, consecutive, dim):
     """The distinct elements (or slices along `dim`), the place of each element among them, and how often each occurs.
 
@@ -87,7 +87,10 @@ def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, re
     return kept if len(kept) > 1 else kept[0]  # pyright: ignore[reportGeneralTypeIssues]  # the arguments rule the other types out
 
 
-@composite(surface=FUNCTION | METHOD, numpy_names=False)
+@composite(
+    surface=FUNCTION | METHOD, numpy_names=False,
+    samples="i(4, 2, 5); i(4, 6), True, True, True; i(2, 4, 2), dim=0",
+)
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements in ascending order; with `dim`, the distinct slices along it.
 
@@ -137,7 +140,7 @@ def _unique_short(input, sorted, return_inverse, return_counts, dim):
     return (*made, wrap(np.diff(first, append=a.size))) if return_counts else made
 
 
-@composite(surface=FUNCTION | METHOD, numpy_names=False)
+@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="i(2, 7); i(2, 7), True, True; i(2, 4, 2), dim=0")
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """`input` with each run of equal neighbours replaced by one of them; results as of `unique`."""
     return _distinct_results(input, True, return_inverse, return_counts, dim)
@@ -185,7 +188,7 @@ def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None
             raise RuntimeError(f"{name}(): sorter index out of range for a sequence of {sequence.shape[-1]}")
 
 
-@primitive(surface=0, tensors=("sequence", "values", "sorter"))
+@primitive(surface=0, tensors=("sequence", "values", "sorter"), samples="of searchsorted")
 def places_in_sorted(sequence, values, out_int32, right, sorter=None):
     """Where each of `values` belongs in the sorted last dimension of `sequence`."""
 
@@ -213,7 +216,10 @@ def _value_tensor(value: Any, like: Tensor) -> Any:
     return made.to("meta") if like._lacks_values else made
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(
+    surface=FUNCTION | OUT,
+    samples="d(2, 6).sort().values, x(2, 3); d(6).sort().values, x(2, 3), right=True, out_int32=True",
+)
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """Where each of `input` would be inserted in the last dimension of `sorted_sequence` so that it stays sorted.
 
@@ -277,7 +283,7 @@ def _search_out(out: Any, *args: Any) -> Any:
 searchsorted.run_out = _search_out
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="x(2, 3), d(5).sort().values; x(4), d(5).sort().values, right=True")
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The number of the bucket between ascending `boundaries` (a vector) that each of `input` falls into.
 
@@ -323,7 +329,10 @@ def _check_bincount(input, weights, minlength):
 _LARGEST = (1 << 63) - 1
 
 
-@primitive(surface=FUNCTION | METHOD, tensors=("input", "weights"), check=_check_bincount)
+@primitive(
+    surface=FUNCTION | METHOD, tensors=("input", "weights"), check=_check_bincount,
+    samples="i(5, 9); i(5, 9), k(9), 8",
+)
 def bincount(input, weights=None, minlength=0):
     """How often each of 0, 1, 2, ... occurs in the integers `input`, or the total of the `weights` where it does.
 
@@ -450,7 +459,7 @@ def _check_histc(input, bins, min, max):
     return input, int(bins), low, high
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_histc)
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_histc, samples="x(20), 5, -2, 2; x(20), 7")
 def histc(input, bins=100, min=0, max=0):  # PyTorch's names
     """How many elements fall into each of `bins` equal bins between `min` and `max`, in the dtype of `input`.
 
@@ -576,7 +585,7 @@ def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: 
     return wrap(_counted(points, edges, None if weight is None else weight._a, density)), [wrap(e) for e in edges]
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(20), 5; x(20), 4, range=(-1.0, 1.0), weight=k(20), density=True")
 def histogram(input, bins, *, range=None, weight=None, density=False):
     """``(hist, bin_edges)``: how many elements, or how much `weight`, each bin holds, and where bins begin and end.
 
@@ -601,7 +610,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     return _derive.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(9, 2), (3, 2)")
 def histogramdd(input, bins, range=None, weight=None, density=False):
     """``(hist, bin_edges)`` of points, the last dimension of `input`; edges are a tuple with one vector each.
 

@@ -997,7 +997,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
     return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="p(2, 3), x(2, 3)")
 def polar(abs, angle):
     """Complex values from magnitudes and angles in radians."""
     from .parts import complex as complex_of
@@ -1016,19 +1016,19 @@ refuse_other_dtype_out(polar, lambda abs: abs.dtype.to_complex())
 # -- filling -------------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), 1.5; x(2, 3), x()")
 def fill(input, value):
     """A tensor like `input` filled with `value`."""
     return input.clone().fill_(value)
 
 
-@composite(surface=0, operator="copy(input, src)")
+@composite(surface=0, operator="copy(input, src)", samples="x(2, 3), x(3)")
 def copy(input, src):
     """The values of `src` in a tensor like `input`, which is only asked for its shape, dtype and strides."""
     return input.clone().copy_(src)
 
 
-@composite(surface=0, operator="zero(input)")
+@composite(surface=0, operator="zero(input)", samples="x(2, 3)")
 def zero(input):
     """Zeros in a tensor like `input`."""
     return input.clone().zero_()

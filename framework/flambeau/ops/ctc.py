@@ -16,7 +16,7 @@ from .loss import reduced, reduction_of
 F = "nn.functional"
 
 
-@primitive(surface=0, tensors=("log_probs",), keeps=True)
+@primitive(surface=0, tensors=("log_probs",), keeps=True, samples="of nn.functional.ctc_loss")
 def ctc(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
     """The loss of each sample: ``(T, N, C) -> (N)``; targets ``(N, S)`` and lengths are arrays."""
 
@@ -40,7 +40,7 @@ def _ctc_vjp(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity
     return (ctc_gradient.function(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity),)
 
 
-@primitive(surface=0, tensors=("grad", "log_probs"))
+@primitive(surface=0, tensors=("grad", "log_probs"), samples="of nn.functional.ctc_loss")
 def ctc_gradient(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
     """The gradient of `ctc` at the scores."""
 
@@ -111,6 +111,7 @@ def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
     namespace=F,
     autocast="float32",
     operator="ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)",
+    samples="logs(6, 2, 4), i(3, 2, 2) + 1, (6, 5), (2, 1); logs(6, 2, 4), i(3, 3) + 1, (6, 6), (2, 1), 0, 'sum'",
 )
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """The negative log likelihood of label sequences, summed over all their alignments with the input.

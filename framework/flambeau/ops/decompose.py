@@ -34,7 +34,7 @@ NOT_POSITIVE = (
 )
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.cholesky")
 def cholesky_of(A, upper):
     """The Cholesky factors, and for each the order of the first leading minor that is not positive, or 0."""
 
@@ -58,7 +58,7 @@ def _cholesky_vjp(grad, out0, upper):
     return ((inner + adjoint(inner)) * 0.5,)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="spd(3); spd(2, 3), upper=True")
 def cholesky_ex(input, *, upper=False, check_errors=False):
     """``(L, info)``: `linalg.cholesky` without its error.
 
@@ -83,7 +83,7 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_cholesky")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_cholesky", samples="spd(3); spd(2, 3), upper=True")
 def cholesky(input, *, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`: ``(*, n, n) -> (*, n, n)``.
 
@@ -107,7 +107,7 @@ def _old_cholesky(input, upper=False):
 
 
 _old_cholesky.__name__ = "cholesky"
-_declared = composite(surface=FUNCTION | METHOD | OUT)(_old_cholesky)
+_declared = composite(surface=FUNCTION | METHOD | OUT, samples="spd(3); spd(2, 3), True")(_old_cholesky)
 _declared.fast(_lapack.short_way(_lapack.cholesky_now, square=True))
 _declared.deprecation = (
     "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future PyTorch release.\n"
@@ -118,7 +118,7 @@ _declared.deprecation = (
 # -- QR ----------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.qr")
 def qr_of(A, mode):
     """``Q, R`` with ``A == Q @ R``, Q unitary and R upper triangular; mode 'r' leaves Q empty."""
 
@@ -170,7 +170,7 @@ def _qr_checked(A: Any, mode: str) -> Any:
     return qr_of(A, mode)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="sq(3); x(4, 2); x(2, 4, 3), mode='reduced'")
 def qr(A, mode="reduced"):
     """``Q, R`` with ``A == Q @ R``, the columns of Q orthonormal and R upper triangular.
 
@@ -195,7 +195,7 @@ def _old_qr(input, some=True):
 
 
 _old_qr.__name__ = "qr"
-_declared = composite(surface=FUNCTION | METHOD | OUT)(_old_qr)
+_declared = composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); x(4, 2), True")(_old_qr)
 _declared.fast(_lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr))
 _declared.deprecation = (
     "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\n"
@@ -206,7 +206,7 @@ _declared.deprecation = (
 # -- Householder reflectors ------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of geqrf")
 def geqrf_of(A):
     """QR as LAPACK packs it: R above, reflectors below the diagonal, and their factors."""
 
@@ -232,7 +232,7 @@ def _check_several_rows(name: str, input: Tensor) -> None:
         raise RuntimeError(f"{name}: input must have at least 2 dimensions.\n{describe(input=input)}")
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); x(4, 2)")
 def geqrf(input):
     """QR in LAPACK's packed form: R in the upper triangle, Householder vectors below it, and their factors `tau`."""
     check_floating("geqrf", input)
@@ -274,7 +274,7 @@ def _householder(name: str, input: Any, tau: Any) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="x(4, 2), u(2)")
 def householder_product(input, tau):
     """The first columns of the product of the reflectors ``1 - tau v v^H`` whose vectors are columns of `input`.
 
@@ -300,7 +300,7 @@ def _householder_fast(input: Any, tau: Any) -> Any:
 householder_product.fast(_householder_fast)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(4, 2), u(2)")
 def orgqr(input, tau):
     """The Q of what `geqrf` returns; see `linalg.householder_product`."""
     return _householder("torch.linalg.householder_product", input, tau)
@@ -309,7 +309,7 @@ def orgqr(input, tau):
 orgqr.fast(_householder_fast)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(4, 2), u(2), x(4, 3); x(4, 2), u(2), x(3, 4), False, True")
 def ormqr(input, tau, other, left=True, transpose=False):
     """``Q @ other``, or ``other @ Q`` if not `left`, with the square Q of the reflectors.
 

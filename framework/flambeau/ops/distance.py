@@ -23,7 +23,7 @@ F = "nn.functional"
 # -- norms along one dimension -------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=ROWS)
+@primitive(surface=0, memory=ROWS, samples="of nn.functional.pairwise_distance")
 def length_along(input, p, dim, shared):
     """The norm of order `p` along `dim`, kept as size 1.
 
@@ -77,7 +77,10 @@ def _length_vjp(grad, out, input, p, dim, shared):
     return (input.sgn() * slope * grad.where(out != 0, 0),)
 
 
-@composite(namespace=F, aliases=("pairwise_distance",), numpy_names=True, operator="pairwise_distance")
+@composite(
+    namespace=F, aliases=("pairwise_distance",), numpy_names=True, operator="pairwise_distance",
+    samples="x(3, 4), x(3, 4); x(3, 4), x(4), 1.0, keepdim=True",
+)
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The norm of order `p` of ``x1 - x2 + eps`` along the last dimension: ``(*, D), (*, D) -> (*)``.
 
@@ -128,7 +131,10 @@ def directed(a: Any, p: float, dim: int, eps: float) -> Any:
     return a / length
 
 
-@composite(namespace=F, aliases=("cosine_similarity",), numpy_names=True, operator="cosine_similarity")
+@composite(
+    namespace=F, aliases=("cosine_similarity",), numpy_names=True, operator="cosine_similarity",
+    samples="x(3, 4), x(3, 4); x(3, 4), x(4), dim=0",
+)
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along `dim`, in [-1, 1]; norms count as at least `eps`.
 
@@ -173,7 +179,7 @@ def _order(name: str, p: float) -> float:
     return float(p)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(3, 4), x(2, 4); x(2, 3, 4), x(2, 2, 4), 1.0; x(3, 4), x(2, 4), 3.0")
 def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """The distance of order `p` between every row of `x1` and every row of `x2`: ``(*, P, M), (*, R, M) -> (*, P, R)``.
 
@@ -241,7 +247,7 @@ def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
     return squared.where(positive, 1).sqrt().where(positive, 0)
 
 
-@composite(namespace=F, aliases=("pdist",), numpy_names=True)
+@composite(namespace=F, aliases=("pdist",), numpy_names=True, samples="x(4, 3); x(4, 3), 1.0")
 def pdist(input, p=2):
     """The distances of order `p` between all pairs of rows, ``(N, M) -> (N (N - 1) / 2)``.
 
@@ -286,7 +292,10 @@ def _pdist_fast(input, p):
 # -- bilinear ------------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F, aliases=("bilinear",))
+@composite(
+    namespace=F, aliases=("bilinear",),
+    samples="x(3, 2), x(3, 4), x(5, 2, 4), x(5); x(3, 2), x(3, 4), x(5, 2, 4)",
+)
 def bilinear(input1, input2, weight, bias=None):
     """``input1 @ weight[o] @ input2 + bias[o]`` for each output o: ``(*, I), (*, J), (O, I, J), (O) -> (*, O)``."""
     if weight.ndim != 3 or input1.ndim != input2.ndim or tuple(input1.shape[:-1]) != tuple(input2.shape[:-1]):

@@ -26,7 +26,10 @@ F = "nn.functional"
 # -- reading rows, and adding rows up ------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq)")
+@primitive(
+    surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq)",
+    samples="of nn.functional.embedding",
+)
 def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
     """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
 
@@ -62,7 +65,7 @@ def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) 
     return kernels.add_rows(values, flat, rows, by_freq)
 
 
-@primitive(surface=0, tensors=("values", "indices"))
+@primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding")
 def rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
     """The transpose of `rows_at`: a table of `rows` rows in which the `values` of each index are added up."""
 
@@ -89,7 +92,7 @@ def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
     return back * wrap(factor.reshape(factor.shape + (1,) * (back.ndim - at.ndim))), None
 
 
-@primitive(surface=0, tensors=("weight", "indices", "starts"))
+@primitive(surface=0, tensors=("weight", "indices", "starts"), samples="of nn.functional.embedding_bag")
 def bags_of_rows(weight, indices, starts, scale_grad_by_freq):
     """The sum of the rows of `weight` that each bag ``indices[starts[i] : starts[i + 1]]`` names."""
 
@@ -171,7 +174,7 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
     bump(weight)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="i(5, 2, 3), x(5, 4); i(5, 2, 3), k(5, 4), 1, scale_grad_by_freq=True")
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """The rows of `weight` that `input` names: ``(*) , (V, D) -> (*, D)``.
 
@@ -228,7 +231,7 @@ def _package_embedding() -> None:
         _check_sparse("embedding", sparse, weight)
         return rows_at.function(weight, indices, padding_idx, scale_grad_by_freq)
 
-    composite(surface=FUNCTION)(embedding)
+    composite(surface=FUNCTION, samples="x(5, 4), i(5, 2, 3); k(5, 4), i(5, 2, 3), 1")(embedding)
 
 
 _package_embedding()
@@ -278,7 +281,13 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     return input._a[: starts[-1]], starts.astype(np.int64, copy=False)
 
 
-@composite(namespace=F)
+@composite(
+    namespace=F,
+    samples=(
+        "i(5, 2, 3), x(5, 4); i(5, 6), x(5, 4), fb.tensor([0, 2, 5]), mode='sum', per_sample_weights=x(6); "
+        "i(5, 2, 3), x(5, 4), mode='max'"
+    ),
+)
 def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
     per_sample_weights=None, include_last_offset=False, padding_idx=None,
@@ -452,7 +461,7 @@ def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
 # -- one-hot -------------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="i(4, 2, 3), 4; i(4, 5), 6")
 def one_hot(tensor, num_classes=-1):
     """Zeros with a one at each class: ``(*) -> (*, num_classes)``, int64; by default one more class than the largest.
 

@@ -38,7 +38,7 @@ def _real_of(d: Any) -> np.dtype:
     return np.dtype(np.float64 if d in (np.float64, np.complex128) else np.float32)
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), samples="of fft.fft")
 def transform(input, dims, scale, inverse):
     """The complex transform of complex `input` over `dims`, with exponent sign + if `inverse`, times `scale`."""
 
@@ -68,7 +68,7 @@ def _transform_vjp(grad, dims, scale, inverse):
     return transform(grad, dims, scale, not inverse)
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), samples="of fft.rfft")
 def real_transform(input, dims, scale):
     """The transform of real `input` over `dims`, only the first ``n // 2 + 1`` values along the last of them."""
 
@@ -104,7 +104,7 @@ def _real_transform_vjp(grad, input_shape, dims, scale):
     return transform(whole, dims, scale, True).real
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), samples="of fft.irfft")
 def inverse_to_real(input, dims, n, scale):
     """Real values of length `n` along the last of `dims`, whose transform begins with `input`; not normalised."""
 
@@ -257,6 +257,27 @@ _RULES = {
     "ihfft": (_from_real, True, "the first half of the Hermitian inverse transform of real values"),
 }
 
+_SAMPLES = {
+    "fft": "x(2, 5); c(2, 4); x(6, 2), 4, 0, norm='ortho'",
+    "fft2": "x(2, 3, 4); c(3, 4), (2, 3), (0, 1), 'forward'",
+    "fftn": "x(2, 3, 2); c(3, 4), norm='ortho'",
+    "ifft": "c(2, 5); x(2, 4), 6",
+    "ifft2": "c(2, 3, 4)",
+    "ifftn": "c(2, 3, 2), dim=(0, 2)",
+    "rfft": "x(2, 5); x(6, 2), 4, 0, norm='ortho'",
+    "rfft2": "x(2, 3, 4)",
+    "rfftn": "x(2, 3, 2), dim=(0, 1)",
+    "irfft": "c(2, 3), 4; c(2, 4), 7",
+    "irfft2": "c(2, 3, 3), (3, 4)",
+    "irfftn": "c(2, 3), (2, 5)",
+    "hfft": "c(2, 3), 4",
+    "hfft2": "c(2, 3), (2, 4)",
+    "hfftn": "c(2, 3), (2, 4)",
+    "ihfft": "x(2, 5)",
+    "ihfft2": "x(3, 4)",
+    "ihfftn": "x(3, 4)",
+}
+
 
 def _doc(what: str, where: str, stem: str, length: str) -> str:
     of = "the result" if stem in ("irfft", "hfft") else "`input`"
@@ -294,7 +315,7 @@ def _declare(stem: str) -> None:
         fn.__name__ = fn.__qualname__ = name
         fn.__code__ = fn.__code__.replace(co_name=name)
         fn.__doc__ = _doc(what, where, stem, "n" if fn is one else "s")
-        composite(surface=BOTH, namespace="fft", operator=f"fft_{name}")(fn)
+        composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", samples=_SAMPLES[name])(fn)
 
 
 for _stem in _RULES:
@@ -312,7 +333,7 @@ def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
     return OPS["roll"].function(input, [amount(input.shape[d]) for d in dims], dims)
 
 
-@composite(namespace="fft")
+@composite(namespace="fft", samples="x(2, 5); x(4, 3), 0")
 def fftshift(input, dim=None):
     """`input` with the zero frequency moved to the middle of each of `dim`, all by default.
 
@@ -322,7 +343,7 @@ def fftshift(input, dim=None):
     return _rolled(input, dim, lambda n: n // 2)
 
 
-@composite(namespace="fft")
+@composite(namespace="fft", samples="x(2, 5); x(4, 3), 0")
 def ifftshift(input, dim=None):
     """The inverse of `fftshift`, from which it differs where a length is odd."""
     return _rolled(input, dim, lambda n: (n + 1) // 2)

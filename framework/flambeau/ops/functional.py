@@ -43,25 +43,25 @@ def _apply(op: Op, inplace: bool, input: Any, *parameters: Any) -> Tensor:
 _relu, _silu = act.relu.function, act.silu.function
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def relu(input, inplace=False):
     """``max(input, 0)``, elementwise."""
     return _inplace(act.relu)(input) if inplace else _relu(input)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3)")
 def relu_(input):
     """In-place form of `relu`."""
     return _inplace(act.relu)(input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def relu6(input, inplace=False):
     """``min(max(input, 0), 6)``, elementwise."""
     return _apply(act.hardtanh, inplace, input, 0, 6)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 0.2")
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """`input` where positive, ``negative_slope * input`` elsewhere; floating dtypes only.
 
@@ -70,13 +70,13 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return _apply(act.leaky_relu, inplace, input, negative_slope)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3), 0.2")
 def leaky_relu_(input, negative_slope=0.01):
     """In-place form of `leaky_relu`."""
     return _apply(act.leaky_relu, True, input, negative_slope)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 0.7")
 def elu(input, alpha=1.0, inplace=False):
     """`input` where positive, ``alpha * (exp(input) - 1)`` elsewhere; floating dtypes only.
 
@@ -86,37 +86,37 @@ def elu(input, alpha=1.0, inplace=False):
     return _apply(act.elu, inplace, input, alpha, 1.0, 1.0)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3), 0.7")
 def elu_(input, alpha=1.0):
     """In-place form of `elu`."""
     return _apply(act.elu, True, input, alpha, 1.0, 1.0)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def selu(input, inplace=False):
     """`elu` with the scale and alpha that keep mean 0 and variance 1 (Klambauer et al. 2017)."""
     return _apply(act.selu, inplace, input)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3)")
 def selu_(input):
     """In-place form of `selu`."""
     return _apply(act.selu, True, input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 0.7")
 def celu(input, alpha=1.0, inplace=False):
     """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
     return _apply(act.celu, inplace, input, alpha)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3), 0.7")
 def celu_(input, alpha=1.0):
     """In-place form of `celu`."""
     return _apply(act.celu, True, input, alpha)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def silu(input, inplace=False):
     """``input * sigmoid(input)``, also called swish; floating dtypes only.
 
@@ -125,7 +125,7 @@ def silu(input, inplace=False):
     return _inplace(act.silu)(input) if inplace else _silu(input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def mish(input, inplace=False):
     """``input * tanh(log(1 + exp(input)))``; floating dtypes only.
 
@@ -134,7 +134,7 @@ def mish(input, inplace=False):
     return _apply(act.mish, inplace, input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def hardswish(input, inplace=False):
     """0 up to -3, `input` from 3 on, and ``input * (input + 3) / 6`` between; floating dtypes only.
 
@@ -143,7 +143,7 @@ def hardswish(input, inplace=False):
     return _apply(act.hardswish, inplace, input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3)")
 def hardsigmoid(input, inplace=False):
     """0 up to -3, 1 from 3 on, and ``input / 6 + 1 / 2`` between."""
     return _apply(act.hardsigmoid, inplace, input)
@@ -158,27 +158,27 @@ def _check_hardtanh(input: Tensor, min_val: float, max_val: float) -> None:
         raise RuntimeError(f"hardtanh: cannot do hardtanh on an unsigned type with negative limits, got min_val={min_val}")
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), -0.5, 0.7")
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """`input` limited to ``[min_val, max_val]``. Raises: ValueError if ``min_val > max_val``."""
     _check_hardtanh(input, min_val, max_val)
     return _apply(act.hardtanh, inplace, input, min_val, max_val)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3), -0.5, 0.7")
 def hardtanh_(input, min_val=-1.0, max_val=1.0):
     """In-place form of `hardtanh`."""
     _check_hardtanh(input, min_val, max_val)
     return _apply(act.hardtanh, True, input, min_val, max_val)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 0.1, -2.0")
 def threshold(input, threshold, value, inplace=False):
     """`input` where it exceeds `threshold`, `value` elsewhere; see `relu`, which has 0 for both."""
     return _apply(act.threshold, inplace, input, threshold, value)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3), 0.1, -2.0")
 def threshold_(input, threshold, value):
     """In-place form of `threshold`."""
     return _apply(act.threshold, True, input, threshold, value)
@@ -199,7 +199,7 @@ def _implicit_dim(name: str, dim: Any, ndim: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0")
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
     """``exp(input)`` over its sum along `dim`; `input` is converted to `dtype` first.
 
@@ -213,7 +213,7 @@ def _softmax_short(input, dim, stacklevel, dtype):
     return act.softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0")
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """``log(softmax(input))`` along `dim`, without overflow; `input` is converted to `dtype` first.
 
@@ -227,13 +227,13 @@ def _log_softmax_short(input, dim, stacklevel, dtype):
     return act.log_softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 1")
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     """``softmax(-input)`` along `dim`; `input` is converted to `dtype` first."""
     return act.softmax.function(-input, _implicit_dim("softmin", dim, input.ndim), dtype)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.5, True")
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """A sample from the Gumbel-softmax distribution: ``softmax((logits + gumbel noise) / tau)`` along `dim`.
 
@@ -338,7 +338,7 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
         raise kind(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-@composite(namespace=F, operator="dropout(input, p, training)")
+@composite(namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False")
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero each element with probability `p` and divide the others by ``1 - p``; outside training `input` itself.
 
@@ -379,7 +379,7 @@ def _scale(p: float) -> float:
     return float(np.float32(1) / np.float32(1 - p))
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), 0.3, True")
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout that keeps mean 0 and variance 1, for networks of `selu` units.
 
@@ -393,14 +393,14 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     return _alpha_drop(input, p, training, inplace)
 
 
-def _feature_forms(name: str, doc: str, drop: Any, training: bool) -> None:
+def _feature_forms(name: str, doc: str, drop: Any, training: bool, samples: str) -> None:
     def form(input, p=0.5, training=training, inplace=False):
         _check_p(p)
         return drop(input, p, training, inplace)
 
     form.__name__ = name
     form.__doc__ = doc
-    composite(namespace=F)(form)
+    composite(namespace=F, samples=samples)(form)
 
 
 def _dropout1d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
@@ -447,12 +447,16 @@ def _warn_dims(name: str, ndim: int, spatial: int) -> None:
     )
 
 
-_feature_forms("dropout1d", "Zero whole channels of ``(N, C, L)`` or ``(C, L)`` with probability `p`, if `training`.", _dropout1d, True)
-_feature_forms("dropout2d", "Zero whole channels of ``(N, C, H, W)`` with probability `p`, if `training`.", _dropout2d, True)
-_feature_forms("dropout3d", "Zero whole channels of ``(N, C, D, H, W)`` with probability `p`, if `training`.", _dropout3d, True)
+_feature_forms("dropout1d", "Zero whole channels of ``(N, C, L)`` or ``(C, L)`` with probability `p`, if `training`.", _dropout1d, True,
+               "x(2, 3, 4), 0.3")  # fmt: skip
+_feature_forms("dropout2d", "Zero whole channels of ``(N, C, H, W)`` with probability `p`, if `training`.", _dropout2d, True,
+               "x(2, 3, 2, 2), 0.3")  # fmt: skip
+_feature_forms("dropout3d", "Zero whole channels of ``(N, C, D, H, W)`` with probability `p`, if `training`.", _dropout3d, True,
+               "x(2, 3, 2, 2, 1), 0.3")  # fmt: skip
 _feature_forms(
     "feature_alpha_dropout", "`alpha_dropout` of whole channels: each is dropped with probability `p`, if `training`.",
     lambda input, p, training, inplace: _by_channel(_alpha_drop)(input, p, training, inplace), False,
+    "x(2, 3, 2), 0.3, True",
 )  # fmt: skip
 
 
@@ -469,8 +473,8 @@ def _package_forms(name: str, doc: str, drop: Any) -> None:
 
     form.__name__, form_.__name__ = name, f"{name}_"
     form.__doc__, form_.__doc__ = doc, f"In-place form of `{name}`: each has probability `p`, if `train`."
-    composite(surface=FUNCTION)(form)
-    composite(surface=FUNCTION)(form_)
+    for fn in (form, form_):
+        composite(surface=FUNCTION, samples="x(2, 3, 2), 0.3, True")(fn)
 
 
 def _by_channel(drop: Any) -> Any:
@@ -506,7 +510,7 @@ def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: b
     return _apply(act.rrelu_with_noise, inplace, input, _slopes(input, lower, upper, training))
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.1, 0.4, True")
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """`input` where positive, else its product with a slope: drawn from ``[lower, upper]``, or their mean.
 
@@ -517,7 +521,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     return _rrelu(input, lower, upper, training, inplace)
 
 
-@composite(namespace=F, numpy_names=True)
+@composite(namespace=F, numpy_names=True, samples="x(2, 3); x(2, 3), 0.1, 0.4, True")
 def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
     """In-place form of `rrelu`."""
     return _rrelu(input, lower, upper, training, True)
@@ -535,8 +539,8 @@ def _package_rrelu() -> None:
         """In-place form of `rrelu`."""
         return _rrelu(input, lower, upper, training, True)
 
-    composite()(rrelu)
-    composite()(rrelu_)
+    for fn in (rrelu, rrelu_):
+        composite(samples="x(2, 3); x(2, 3), 0.1, 0.4, True")(fn)
 
 
 _package_rrelu()

@@ -27,7 +27,7 @@ ACTIVATIONS = {"relu": act.relu, "gelu": act.gelu, "gelu_tanh": act.gelu_tanh, "
                "tanh": unary.tanh}  # fmt: skip
 
 
-@composite(surface=0)
+@composite(surface=0, samples="x(2, 3), x(4, 3), x(4), 'relu'; x(2, 3), x(4, 3), x(4), None, x(2, 4)")
 def linear_activation(input, weight, bias=None, activation=None, residual=None, spread=False):
     """``residual + f(input @ weight.T + bias)`` over the last dimension: ``(*, in), (out, in), (out), (*, out) -> (*, out)``.
 

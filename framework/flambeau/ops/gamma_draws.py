@@ -20,7 +20,7 @@ def _stream(generator: Any) -> Any:
     return stream_of(default_generator if generator is None else generator)
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="p(3)")
 def gamma_numbers(input, generator=None):
     """A number from the gamma distribution of each shape parameter in `input`, of scale 1; float32 or float64."""
 
@@ -40,7 +40,7 @@ def _gamma_vjp(grad, out, input, generator):
     return (grad * gamma_slope.function(input, out),)
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of gamma_numbers")
 def gamma_slope(input, drawn):
     """How gamma numbers `drawn` move with their shape parameters `input` at a fixed probability. It has no derivative."""
 
@@ -60,7 +60,7 @@ def _gamma_slope_vjp(grad, out, input, drawn):
     raise NotImplementedError("Gamma.rsample: second derivatives of gamma samples are not implemented")
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="p(2, 3)")
 def dirichlet_numbers(input, generator=None):
     """A vector from the Dirichlet distribution of each vector of concentrations in `input`, ``(*, K)``; float32 or float64."""
 
@@ -83,7 +83,7 @@ def _dirichlet_vjp(grad, out, input, generator):
     return (slope * (grad - others / (1 - out)),)
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of dirichlet_numbers")
 def dirichlet_slope(drawn, input):
     """How each coordinate of `drawn` moves with its own concentration at a fixed probability. It has no derivative."""
 

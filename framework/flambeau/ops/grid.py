@@ -51,7 +51,7 @@ def _grids(tensors: Any, indexing: str) -> tuple[Tensor, ...]:
     return tuple(made)
 
 
-@composite(surface=FUNCTION, spread="tensors")
+@composite(surface=FUNCTION, spread="tensors", samples="x(2), x(3); x(2), x(3), indexing='xy'")
 def meshgrid(tensors, *, indexing=None):
     """For each vector a view of it over the grid they span together, as a tuple.
 
@@ -68,7 +68,7 @@ def meshgrid(tensors, *, indexing=None):
     return _grids(tuple(tensors), "ij" if indexing is None else indexing)
 
 
-@composite(surface=FUNCTION, spread="tensors")
+@composite(surface=FUNCTION, spread="tensors", samples="x(2), x(3)")
 def cartesian_prod(tensors):
     """All combinations of one element from each vector, one a row, the last running fastest; of one vector, itself.
 
@@ -90,7 +90,7 @@ def cartesian_prod(tensors):
 _MANY, _MANY_EACH = 1 << 24, 1 << 12
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(4); x(3), 2, True")
 def combinations(input, r=2, with_replacement=False):
     """All combinations of `r` elements of a vector in their order, one a row; as ``itertools.combinations``.
 
@@ -152,7 +152,7 @@ def _check_total(total: int, output_size: Any) -> None:
         raise RuntimeError(f"repeat_interleave: allocated size does not match required size: output_size={output_size}, needed {total}")
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), 2; x(2, 3), fb.tensor([1, 0, 2]), 1")
 def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
     """Each element (or slice along `dim`) repeated in place, `repeats` times or as often as its entry there says.
 
@@ -219,7 +219,7 @@ def _repeat_interleave_fast(input, repeats, dim, output_size):
 # -- matrices made of a vector -------------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(3); x(3), 4, True")
 def vander(x, N=None, increasing=False):  # PyTorch's name
     """The matrix with the powers of each element of a vector `x` in a row: `N` of them, falling unless `increasing`."""
     if x.ndim != 1:
@@ -235,7 +235,7 @@ def vander(x, N=None, increasing=False):  # PyTorch's name
     return columns if increasing else columns.flip(1)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(2, 3), x(3, 2); x(2), x(2, 2)")
 def kron(input, other):
     """The Kronecker product: `other` scaled by each element of `input`, laid out in blocks.
 

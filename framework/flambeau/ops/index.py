@@ -53,7 +53,7 @@ from .shape import restrided, select, slice_dim, unsqueeze, view_shape
 _new = object.__new__
 
 
-@view(surface=0)
+@view(surface=0, samples="of getitem_op")
 def basic_index(input, key):
     """``input[key]`` for a tuple of ints, slices, None and Ellipsis: a view."""
 
@@ -295,7 +295,10 @@ def _checked(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(k for i, k in enumerate(key) if k is not Ellipsis or i == first)
 
 
-@composite(surface=0)
+@composite(
+    surface=0,
+    samples="x(4, 3), (1, slice(None)); x(4, 3), (slice(0, 4, 2), None, ...); x(4, 3), fb.tensor([0, 3, 0])",
+)
 def getitem_op(input, key):
     """``input[key]``."""
     return _getitem(input, key)
@@ -343,7 +346,7 @@ def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> t
 # -- picking -------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, index_tensors="indices")
+@primitive(surface=0, index_tensors="indices", samples="x(4, 3), (i(4, 5), i(3, 5)); x(4, 3), (None, i(3, 2))")
 def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 
@@ -442,6 +445,7 @@ def _check_put(input, indices, values, accumulate):
     overlap=(EXACTLY, NEVER),
     memory=LIKE,
     ordering=("input",),
+    samples="x(4, 3), (fb.tensor([0, 2]),), x(2, 3); x(4, 3), (i(4, 5), i(3, 5)), x(5), True",
 )
 def index_put(input, indices, values, accumulate=False):
     """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`.

@@ -76,7 +76,8 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
 
 
 @primitive(
-    surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest", overlap=NEVER, memory=CHANNELS_OF_ALL
+    surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest", overlap=NEVER, memory=CHANNELS_OF_ALL,
+    samples="(x(2, 3), x(1, 3)); (x(2, 3), x(2, 1)), 1",
 )
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
@@ -238,7 +239,7 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
             )
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(2, 3), x(2, 3)); (x(2, 3), x(2, 3)), -1")
 def stack(tensors, dim=0):
     """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.
 
@@ -313,7 +314,7 @@ def _rows_joined(arrays: Any, n: int, shape: tuple[int, ...], d: np.dtype) -> An
     return made
 
 
-@composite(surface=FUNCTION | OUT, aliases=("row_stack",), overlap=NEVER)
+@composite(surface=FUNCTION | OUT, aliases=("row_stack",), overlap=NEVER, samples="(x(3), x(2, 3))")
 def vstack(tensors):
     """The `tensors` one below another; vectors count as rows.
 
@@ -344,7 +345,7 @@ def _matrices_fast(tensors: Any, dim: int) -> Any:
     return _cat_fast(tensors, dim)
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(2)); (x(2, 3), x(2, 1))")
 def hstack(tensors):
     """The `tensors` one beside another: along dimension 1, of vectors along 0.
 
@@ -368,7 +369,7 @@ def _hstack_fast(tensors):
     return _cat_fast(tensors, 0 if ndim == 1 else 1) if ndim else None
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3)); (x(2, 3), x(2, 3))")
 def dstack(tensors):
     """The `tensors` one behind another, along the third dimension."""
     _check_list("dstack", tensors)
@@ -378,7 +379,7 @@ def dstack(tensors):
 dstack.cast_error = TypeError
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3, 2))")
 def column_stack(tensors):
     """The `tensors` as columns; matrices contribute all of theirs.
 
@@ -429,7 +430,7 @@ def atleast_3d(*tensors: Any) -> Any:
     return _each_at_least(tensors, 3)
 
 
-@view(surface=0, several=True, operator="split_with_sizes(input, sizes, dim)")
+@view(surface=0, several=True, operator="split_with_sizes(input, sizes, dim)", samples="of split")
 def split_sizes(input, sizes, dim):
     """`input` cut into pieces of `sizes` along `dim`."""
 
@@ -462,7 +463,7 @@ _last_split: Any = (), (0,)
 split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 
 
-@composite(surface=FUNCTION | METHOD, numpy_names=False)
+@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="x(5, 2), 2; x(2, 5), (1, 4), 1")
 def split(tensor, split_size_or_sections, dim=0):
     """Views of `tensor` cut along `dim`, as a tuple.
 
@@ -513,13 +514,13 @@ def _split_fast(tensor, split_size_or_sections, dim):
     return split_sizes.pieces(tensor, _split(a, sizes, d), (sizes, d))
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), (2, 3); x(2, 5), (1, 4), 1")
 def split_with_sizes(input, split_sizes, dim=0):
     """Views of `input` cut along `dim` into pieces of the sizes `split_sizes`, which add up to the dimension."""
     return split(input, split_sizes, dim)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), 2, 1")
 def chunk(input, chunks, dim=0):
     """Views of `input` cut along `dim` into at most `chunks` pieces of equal size, the last possibly smaller.
 
@@ -546,7 +547,7 @@ def _chunk_fast(input, chunks, dim):
         return None
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), (1, 3), 1")
 def tensor_split(input, indices_or_sections, dim=0):
     """Views of `input` cut along `dim`, as a tuple.
 
@@ -600,7 +601,7 @@ def _tensor_split_fast(input, indices_or_sections, dim):
     return tuple([slice_dim.of(input, sliced(a, d, i, j, 1), (d, i, j, 1)) for i, j in itertools.pairwise(ends)])
 
 
-def _split_at(name: str, smallest: int) -> Any:
+def _split_at(name: str, smallest: int, samples: str) -> Any:
     def cut(input: Any, indices_or_sections: Any) -> Any:
         if input.ndim < smallest:
             raise RuntimeError(
@@ -619,13 +620,14 @@ def _split_at(name: str, smallest: int) -> Any:
 
     cut.__name__ = name
     cut.__doc__ = f"`tensor_split` along the dimension numpy's {name} uses."
-    return composite(surface=FUNCTION | METHOD)(cut)
+    return composite(surface=FUNCTION | METHOD, samples=samples)(cut)
 
 
-hsplit, vsplit, dsplit = _split_at("hsplit", 1), _split_at("vsplit", 2), _split_at("dsplit", 3)
+hsplit = _split_at("hsplit", 1, "x(4, 6), 3; x(6), (2, 3)")
+vsplit, dsplit = _split_at("vsplit", 2, "x(4, 6), 2"), _split_at("dsplit", 3, "x(2, 3, 4), 2")
 
 
-@view(surface=FUNCTION | METHOD, several=True)
+@view(surface=FUNCTION | METHOD, several=True, samples="x(3, 2); x(2, 3), 1")
 def unbind(input, dim=0):
     """The slices of `input` along `dim`, which they lack, as a tuple of views."""
 

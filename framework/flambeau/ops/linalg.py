@@ -90,6 +90,7 @@ def _check_mm(input, mat2):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower",
     memory=ROWS,
+    samples="x(2, 3), x(3, 4)",
 )  # fmt: skip
 def mm(input, mat2):
     """Matrix product ``(n, k), (k, m) -> (n, m)``; no broadcasting, one dtype for both.
@@ -191,6 +192,7 @@ def _check_bmm(input, mat2):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_bmm, autocast="lower",
     memory=ROWS,
+    samples="x(2, 3, 4), x(2, 4, 2)",
 )  # fmt: skip
 def bmm(input, mat2):
     """Matrix products of two batches ``(b, n, k), (b, k, m) -> (b, n, m)``; no broadcasting, one dtype for both.
@@ -260,7 +262,7 @@ def _batch_product(a: Any, b: Any) -> Any:
     return product(a, b) if made is None else made
 
 
-@primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"), memory=ROWS)
+@primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"), memory=ROWS, samples="of matmul")
 def products(input, mat2):
     """Matrix products ``(*, n, k) @ (*, k, m) -> (*, n, m)`` over several equal leading dimensions, of any strides."""
 
@@ -304,7 +306,10 @@ def _check_mv(input, vec):
     _same_dtypes("mv", input=input, vec=vec)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast="lower")
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast="lower",
+    samples="x(2, 3), x(3)",
+)
 def mv(input, vec):
     """Matrix times vector, ``(n, m) @ (m,) -> (n,)``."""
 
@@ -335,7 +340,10 @@ def _check_dot(input, tensor):
         raise RuntimeError(_unequal_vectors(input, tensor))
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast="lower")
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast="lower",
+    samples="x(3), x(3)",
+)
 def dot(input, tensor):
     """The sum of products of two vectors ``(n), (n) -> ()``; see `vdot` for conjugation.
 
@@ -364,7 +372,7 @@ def _dot_vjp(grad, input, tensor):
     return (lambda: grad * tensor.conj(), lambda: grad * input.conj())
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(3), x(3); c(3), c(3)")
 def vdot(input, other):
     """`dot` with `input` conjugated: ``(n), (n) -> ()``."""
     return dot(input.conj(), other)
@@ -379,7 +387,7 @@ def _vdot_fast(input, other):
         return None
 
 
-@composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",), overlap=NEVER)
+@composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",), overlap=NEVER, samples="x(2), x(3)")
 def outer(input, vec2):
     """All products of an element of `input` and one of `vec2`: ``(n), (m) -> (n, m)``."""
     if input.ndim != 1 or vec2.ndim != 1:
@@ -406,7 +414,10 @@ def _outer_fast(input, vec2):
         return None
 
 
-@composite(surface=FUNCTION | METHOD | OUT, aliases=("linalg.matmul",), autocast="lower")
+@composite(
+    surface=FUNCTION | METHOD | OUT, aliases=("linalg.matmul",), autocast="lower",
+    samples="x(2, 3), x(3, 4); x(3), x(3); x(2, 1, 3, 4), x(2, 4, 2); x(2, 3), x(3)",
+)
 def matmul(input, other):
     """The product of two tensors, vectors counting as matrices of one row or column.
 
@@ -540,7 +551,10 @@ def _two_batches(a: Any, b: Any) -> Any:
     return kernel.small_batch(a, b) if a.ndim == 3 == b.ndim else None
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    samples="x(2, 4), x(2, 3), x(3, 4); x(4), x(2, 3), x(3, 4), beta=0.5, alpha=2",
+)
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
 
@@ -552,7 +566,10 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 addmm.fast(_plus(_two_matrices))
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    samples="x(2), x(2, 3), x(3); x(2), x(2, 3), x(3), beta=0.5, alpha=2",
+)
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat @ vec)``: ``(n, m), (m) -> (n)``; see `addmm`."""
     return _scaled("addmv", input, mv(mat, vec), beta, alpha)
@@ -561,7 +578,10 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
 addmv.fast(_plus(kernel.small_vector))
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, overlap=EXACTLY)
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, overlap=EXACTLY,
+    samples="x(2, 3), x(2), x(3); x(3), x(2), x(3), beta=0.5, alpha=2",
+)
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """``beta * input + alpha * outer(vec1, vec2)``: ``(n), (m) -> (n, m)``; see `addmm`."""
     from ._promote import result_type
@@ -572,7 +592,10 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    samples="x(2, 3, 2), x(2, 3, 4), x(2, 4, 2); x(2, 1, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",
+)
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""
     return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
@@ -581,7 +604,10 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 baddbmm.fast(_plus(_two_batches))
 
 
-@composite(surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None))
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    samples="x(3, 2), x(2, 3, 4), x(2, 4, 2); x(3, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",
+)
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
     return _scaled("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
@@ -606,7 +632,7 @@ for _op in (addmm, addmv, addr, baddbmm, addbmm):
     )
 
 
-@composite(surface=FUNCTION | OUT, spread="matrices")
+@composite(surface=FUNCTION | OUT, spread="matrices", samples="x(2, 3), x(3, 4), x(4, 2)")
 def chain_matmul(matrices):
     """The product of one or more matrices, given one by one, in the cheapest order; see `linalg.multi_dot`."""
     from .matrix import multi_dot
@@ -655,6 +681,7 @@ def _check_linear(input, weight, bias):
 @primitive(
     surface=FUNCTION | OUT, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower",
     numpy_names=True,
+    samples="x(2, 3), x(4, 3), x(4); x(2, 2, 3), x(4, 3)",
 )  # fmt: skip
 def linear(input, weight, bias=None):
     """``input @ weight.T + bias`` over the last dimension: ``(*, in), (out, in), (out) -> (*, out)``.

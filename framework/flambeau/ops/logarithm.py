@@ -80,7 +80,7 @@ float_inf = float("inf")
 @elementwise(
     surface=0,
     dtype=real_floating,
-    vjp={"input": lambda grad, input: where((input < 0) | (input > 1), grad * float_nan, grad / (input * (1 - input)))},
+    vjp={"input": lambda grad, input: grad / where((input < 0) | (input > 1), float_nan, input * (1 - input))},
     title="LogitBackward0",
     samples=(0.1, 0.9),
 )
@@ -109,7 +109,7 @@ def logit_within(input, low, high):
     return log(p / (1 - p))
 
 
-@composite(surface=NO_FOREACH, aliases=("special.logit",), overlap=EXACTLY)
+@composite(surface=NO_FOREACH, aliases=("special.logit",), overlap=EXACTLY, samples="u(2, 3); u(2, 3), 0.1")
 def logit(input, eps=None):
     """``log(input / (1 - input))``, the inverse of sigmoid; with `eps`, of `input` limited to ``[eps, 1 - eps]``."""
     if eps is None:
@@ -139,6 +139,7 @@ def logaddexp_real(input, other):
     dtype=only("complex")(common),
     partials={"input": lambda input, out: exp(input - out), "other": lambda other, out: exp(other - out)},
     title="LogaddexpBackward0",
+    samples="c(2, 3), c(3)",
 )
 def logaddexp_complex(input, other):
     """``log(exp(input) + exp(other))``."""
@@ -147,7 +148,7 @@ def logaddexp_complex(input, other):
     return high + log(1 + exp(low - high))
 
 
-@composite(surface=NO_FOREACH & ~4, overlap=EXACTLY)
+@composite(surface=NO_FOREACH & ~4, overlap=EXACTLY, samples="x(2, 3), x(3)")
 def logaddexp(input, other):
     """``log(exp(input) + exp(other))`` without overflow."""
     for name, x in (("input", input), ("other", other)):

@@ -67,6 +67,7 @@ def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
 
 @primitive(
     surface=0, tensors=("input", "target", "weight"), keeps=True, operator="nll_loss_nd(input, target, weight, reduction, ignore_index)",
+    samples="of nn.functional.nll_loss",
 )
 def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
@@ -175,7 +176,10 @@ def _likelihood(name: str, input: Tensor, target: Tensor, weight: Any, ignore_in
     return nll.function(input, target, weight, ignore_index, reduction)
 
 
-@composite(namespace=F)
+@composite(
+    namespace=F,
+    samples="x(3, 4), i(4, 3); x(2, 3, 2, 2), i(3, 2, 2, 2), k(3); x(3, 4), i(4, 3), reduction='sum', ignore_index=1",
+)
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """``-weight[target] * input[target]``, where `input` holds log probabilities.
 
@@ -244,7 +248,10 @@ def _few_rows(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple
     return (x, t, w) if kernels.all_count(t, classes, ignored) else None
 
 
-@composite(namespace=F, autocast="float32")
+@composite(
+    namespace=F, autocast="float32",
+    samples="x(3, 4), i(4, 3); x(2, 3, 2), i(3, 2, 2), k(3), label_smoothing=0.2; x(3, 4), u(3, 4), reduction='none'",
+)
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
     """The negative log likelihood of `target` under ``softmax(input)``, in nats.
 
@@ -328,7 +335,7 @@ def _smooth_cross_entropy(
 # -- the common case: rows of scores, one class each ---------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("input",))
+@primitive(surface=0, tensors=("input",), samples="of nn.functional.cross_entropy")
 def cross_entropy_rows(input, kept):
     """``sum(losses) * factor`` of rows of scores ``(N, C)``, or their losses: what `cross_entropy` records for them.
 
@@ -537,7 +544,7 @@ def _small_rows(
 # -- regression ----------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='none'")
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """``|input - target|`` over the broadcast shape, reduced: in the unit of both.
 
@@ -572,7 +579,7 @@ def squared_error(input, target):
     return (input - target) * (input - target)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='sum'")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """``(input - target) ** 2`` over the broadcast shape, reduced: in the unit of both, squared.
 
@@ -588,7 +595,10 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _weighted(squared_error.function(input, target), weight, reduction_of(reduction, size_average, reduce))
 
 
-@primitive(surface=0, tensors=("input", "target"), operator="mse_loss(input, target)")
+@primitive(
+    surface=0, tensors=("input", "target"), operator="mse_loss(input, target)",
+    samples="of nn.functional.mse_loss",
+)
 def mean_squared_error(input, target):
     """The mean of ``(input - target) ** 2`` over all elements of two arrays of one shape."""
 
@@ -666,7 +676,7 @@ def smooth_absolute_error(input, target, beta):
     return where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), beta=0.5, reduction='none'")
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """Quadratic within `beta` of the target, of slope 1 beyond, reduced.
 
@@ -712,7 +722,7 @@ def huber_error(input, target, delta):
     return where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), delta=0.5, reduction='sum'")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """Quadratic within `delta` of the target, linear beyond it, reduced.
 
@@ -738,7 +748,10 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 # -- distributions -------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F)
+@composite(
+    namespace=F,
+    samples="x(2, 3), u(2, 3), reduction='batchmean'; x(2, 3), x(2, 3), reduction='sum', log_target=True",
+)
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """``target * (log(target) - input)``, `input` being log probabilities: summed, the divergence from it to `target`.
 
@@ -774,7 +787,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     return made / input.shape[0] if reduction == "batchmean" and input.ndim else made
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), p(2, 3); p(2, 3), p(2, 3, low=1.5), False, True")
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
     """The negative log likelihood of counts `target` under Poisson distributions, reduced.
 
@@ -794,7 +807,7 @@ def poisson_nll_loss(input, target, log_input=True, full=False, size_average=Non
     return reduced(loss, reduction)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), x(2, 3), p(2, 3); x(2, 3), x(2, 3), p(2, 1), True, reduction='sum'")
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """The negative log likelihood of `target` under normal distributions of means `input` and variances `var`, reduced.
 
@@ -829,7 +842,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of nn.functional.gaussian_nll_loss")
 def raise_to(input, low):
     """``max(input, low)``, but the gradient passes as if `input` had not been raised."""
 
@@ -865,7 +878,7 @@ def binary_entropy(input, target):
     return (target - 1) * maximum(log1p(-input), -100) - target * maximum(log(input), -100)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="u(2, 3), u(2, 3); u(2, 3), u(2, 3), k(3), reduction='none'")
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """``-(target log(input) + (1 - target) log(1 - input))`` of probabilities, times `weight`, reduced.
 
@@ -928,7 +941,7 @@ def weighted_logit_entropy(input, target, pos_weight):
     return (1 - target) * input + ((pos_weight - 1) * target + 1) * _softplus(-input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'")
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):
@@ -972,13 +985,13 @@ def soft_margin(input, target):
     return _softplus(-target * input)
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced by 'mean', 'sum' or 'none'."""
     return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))
 
 
-@composite(namespace=F)
+@composite(namespace=F, samples="x(2, 3), i(2, 2, 3); x(2, 3), i(2, 2, 3), k(3), reduction='none'")
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """The mean over classes of `binary_cross_entropy_with_logits`, each sample having any number of classes; reduced.
 

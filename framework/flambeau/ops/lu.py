@@ -31,7 +31,7 @@ LdlInfo = return_type("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
 # -- LU ------------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.lu")
 def lu_of(A):
     """Packed LU factors, row exchanges (from 1) and the first zero pivot, or 0."""
 
@@ -95,7 +95,7 @@ def _check_pivot(name: str, A: Any, pivot: bool) -> None:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented on the CPU")
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="sq(3); sq(2, 3)")
 def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """``(LU, pivots, info)``: `linalg.lu_factor` without its error.
 
@@ -126,7 +126,7 @@ def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     return packed, pivots
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_lu_factor")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_lu_factor", samples="sq(3); x(2, 4, 3)")
 def lu_factor(A, *, pivot=True):
     """``(LU, pivots)``: L below the diagonal and U above, packed, and with which row each row was exchanged, from 1.
 
@@ -141,7 +141,7 @@ def lu_factor(A, *, pivot=True):
 lu_factor.fast(_lapack.short_way(lambda a, *, pivot: _lapack.lu_now(a) if pivot else None, returns=LuFactor))
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="sq(3); x(3, 4)")
 def lu(A, *, pivot=True):
     """``P, L, U`` with ``A == P @ L @ U``: a permutation, lower triangular of unit diagonal, and upper triangular."""
     _check_pivot("linalg.lu", A, pivot)
@@ -182,14 +182,14 @@ def _old_lu(A, pivot=True, get_infos=False):
 
 
 _old_lu.__name__ = "lu"
-composite(surface=FUNCTION | METHOD | OUT)(_old_lu).deprecation = (
+composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); sq(2, 3)")(_old_lu).deprecation = (
     "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will be removed in a future PyTorch "
     "release.\nLU, pivots = torch.lu(A, compute_pivots)\nshould be replaced with\n"
     "LU, pivots = torch.linalg.lu_factor(A, compute_pivots)"
 )
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="*fb.linalg.lu_factor(sq(3)); *fb.linalg.lu_factor(sq(2, 3))")
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """``P, L, U`` of a packed factorization, as `linalg.lu` gives them.
 
@@ -259,8 +259,11 @@ def _old_lu_solve(b, LU_data, LU_pivots):
 
 
 _linalg_lu_solve.__name__ = _old_lu_solve.__name__ = "lu_solve"
-composite(surface=BOTH, namespace="linalg")(_linalg_lu_solve)
-composite(surface=FUNCTION | METHOD | OUT)(_old_lu_solve).deprecation = (
+composite(
+    surface=BOTH, namespace="linalg",
+    samples="*fb.linalg.lu_factor(sq(3)), x(3, 2); *fb.linalg.lu_factor(sq(3)), x(2, 3), left=False, adjoint=True",
+)(_linalg_lu_solve)
+composite(surface=FUNCTION | METHOD | OUT, samples="x(3, 2), *fb.linalg.lu_factor(sq(3))")(_old_lu_solve).deprecation = (
     "torch.lu_solve is deprecated in favor of torch.linalg.lu_solve and will be removed in a future PyTorch release.\n"
     "Note that torch.linalg.lu_solve has its arguments reversed.\nX = torch.lu_solve(B, LU, pivots)\n"
     "should be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)"
@@ -270,7 +273,7 @@ composite(surface=FUNCTION | METHOD | OUT)(_old_lu_solve).deprecation = (
 # -- LDL -------------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.ldl_factor")
 def ldl_of(A, hermitian):
     """Packed LDL factors, pivots and the first zero block of D, or 0; of the lower triangle."""
 
@@ -301,7 +304,7 @@ def _ldl_vjp(grad):
     raise NotImplementedError("the derivative for 'linalg_ldl_factor_ex' is not implemented")
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="sym(3)")
 def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     """``(LD, pivots, info)``: `linalg.ldl_factor` without its error.
 
@@ -317,7 +320,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     return LdlInfo(made)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_ldl_factor")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_ldl_factor", samples="sym(3); sym(2, 3)")
 def ldl_factor(input, *, hermitian=False):
     """``(LD, pivots)``: the packed LDL factorization of symmetric (or, with `hermitian`, Hermitian) matrices.
 
@@ -330,7 +333,7 @@ def ldl_factor(input, *, hermitian=False):
     return Ldl((packed, pivots))
 
 
-@primitive(surface=0, tensors=("LD", "pivots", "B"))
+@primitive(surface=0, tensors=("LD", "pivots", "B"), samples="of linalg.ldl_solve")
 def ldl_solution(LD, pivots, B, hermitian):
     """``X`` with ``A @ X == B`` for `A` given by its packed LDL factorization, batches alike."""
 
@@ -391,7 +394,7 @@ def _ldl_solution_vjp(grad):
     raise NotImplementedError("the derivative for 'linalg_ldl_solve' is not implemented")
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="*fb.linalg.ldl_factor(sym(3)), x(3, 2)")
 def ldl_solve(LD, pivots, B, *, hermitian=False):
     """``X`` with ``A @ X == B`` for `A` as `linalg.ldl_factor` returns it: `LD`, `pivots`; the same `hermitian`."""
     name = "torch.linalg.ldl_solve"

@@ -62,6 +62,7 @@ def _filled_shape(input, mask, value):
 @primitive(
     surface=0, tensors=("input", "mask"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS,
     operator="masked_fill(input, mask, value)",
+    samples="x(2, 3), b(2, 3), 1.5",
 )
 def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
@@ -130,6 +131,7 @@ def _masked_number_raw(grad, input_shape, mask):
 @primitive(
     surface=0, tensors=("input", "mask", "value"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS,
     operator="masked_fill(input, mask, value)",
+    samples="x(2, 3), b(2, 3), x()",
 )
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""
@@ -156,7 +158,7 @@ def _masked_tensor_vjp(grad, input_shape, mask, value_dtype):
     )
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE)
+@composite(surface=FUNCTION | METHOD | INPLACE, samples="x(2, 3), b(2, 3), 1.5; x(2, 3), b(3), x()")
 def masked_fill(input, mask, value):
     """`input` with `value`, a number or 0-d Tensor, wherever `mask` (bool, broadcast) holds.
 
@@ -191,7 +193,10 @@ def _check_masked_select(input, mask):
     broadcast_shapes(masked_select, (input, mask))
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select, overlap=NEVER)
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select, overlap=NEVER,
+    samples="x(2, 3), b(2, 3); x(2, 3), b(3)",
+)
 def masked_select(input, mask):
     """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order.
 
@@ -253,7 +258,10 @@ def _check_masked_scatter(input, mask, source):
             )
 
 
-@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "mask", "source"), check=_check_masked_scatter)
+@primitive(
+    surface=FUNCTION | METHOD | INPLACE, tensors=("input", "mask", "source"), check=_check_masked_scatter,
+    samples="x(2, 3), b(2, 3), x(6)",
+)
 def masked_scatter(input, mask, source):
     """`input` with the elements of `source`, in row-major order, put where `mask` (bool, broadcast) holds.
 
@@ -304,7 +312,7 @@ def _no_meta(name: str, input: Tensor) -> None:
         raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="b(2, 3)")
 def nonzero_rows(input):
     """The places of the non-zero elements, one a row."""
 
@@ -327,7 +335,7 @@ def _nonzero_short(a):
     return (np.array(a.nonzero()) if a.size < kernel.COMPILED_FROM else kernel.nonzero(a)).T
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="b(2, 3); i(2, 5), as_tuple=True")
 def nonzero(input, *, as_tuple=False):
     """The places of the non-zero elements in row-major order: ``(count, ndim)``, int64.
 
@@ -351,13 +359,13 @@ def nonzero(input, *, as_tuple=False):
 nonzero.other_dtype = "nonzero: Expected out tensor to have scalar type Long but got scalar type{}"
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3)")
 def argwhere(input):
     """The places of the non-zero elements in row-major order, ``(count, ndim)``."""
     return nonzero_rows.function(input)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3), size=4")
 def nonzero_static(input, *, size, fill_value=-1):
     """`nonzero` cut or filled with `fill_value` to exactly `size` rows."""
     if size < 0:

@@ -26,7 +26,7 @@ OldSignLogDet = return_type("slogdet", ("sign", "logabsdet"))
 # -- determinants ------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.det")
 def det_of(A):
     """The determinants of square matrices."""
 
@@ -75,7 +75,7 @@ def cofactors(A: Tensor) -> Tensor:
     return made * _spread(phase.conj() if phase.is_complex() else phase).conj() if phase.is_complex() else made * _spread(phase)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_det")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_det", samples="sq(3); sq(2, 3)")
 def det(A):
     """The determinant of each square matrix: ``(*, n, n) -> (*)``; see `linalg.slogdet` where it overflows."""
     check_square("linalg.det", A)
@@ -89,10 +89,10 @@ def _old_det(input):
 
 
 _old_det.__name__ = "det"
-composite(surface=FUNCTION | METHOD)(_old_det)
+composite(surface=FUNCTION | METHOD, samples="sq(3); sq(2, 3)")(_old_det)
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.slogdet")
 def slogdet_of(A):
     """Sign (or phase) and logarithm of the magnitude of the determinants."""
 
@@ -117,7 +117,7 @@ def _slogdet_vjp(grad, A, out0):
     return (_spread(scale) * adjoint(OPS["linalg.inv"].function(A)),)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_slogdet")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_slogdet", samples="sq(3); sq(2, 3)")
 def slogdet(A):
     """``sign, logabsdet``: the determinant is ``sign * exp(logabsdet)``; 0 and -inf for singular matrices.
 
@@ -134,10 +134,10 @@ def _old_slogdet(input):
 
 
 _old_slogdet.__name__ = "slogdet"
-composite(surface=FUNCTION | METHOD | OUT)(_old_slogdet)
+composite(surface=FUNCTION | METHOD | OUT, samples="sq(3)")(_old_slogdet)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="spd(3); spd(2, 3)")
 def logdet(input):
     """The natural logarithm of the determinant, ``(*, n, n) -> (*)``: nan for a negative one, -inf for 0."""
     check_square("logdet", input)
@@ -196,7 +196,7 @@ def _old_matrix_power(input, n):
 
 for _fn, _where, _surface in ((_new_matrix_power, "linalg", BOTH), (_old_matrix_power, "", FUNCTION | METHOD | OUT)):
     _fn.__name__ = "matrix_power"
-    composite(surface=_surface, namespace=_where)(_fn)
+    composite(surface=_surface, namespace=_where, samples="sq(3), 3; sq(2, 3), -1; sq(3), 0")(_fn)
 
 
 def _check_exp(input):
@@ -205,7 +205,7 @@ def _check_exp(input):
         raise_not_square("linalg.matrix_exp", input)
 
 
-@primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp)
+@primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp, samples="sq(3); sq(2, 3)")
 def matrix_exp(input):
     """The exponential of each square matrix, ``1 + A + A @ A / 2 + ...``: ``(*, n, n) -> (*, n, n)``.
 
@@ -264,7 +264,7 @@ def _cheapest(sizes: list[int]) -> list[list[int]]:
     return split
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="(x(2, 3), x(3, 4), x(4, 2)); (x(3), x(3, 2))")
 def multi_dot(tensors):
     """The product of two or more matrices in the cheapest order; the first and the last may be vectors.
 
@@ -319,7 +319,7 @@ def _multi_dot_fast(tensors):
     return matmul(first, matmul(second, third))
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="x(2, 3), x(2, 3); c(2, 3), c(3); x(3, 2), x(3, 2), dim=0")
 def vecdot(x, y, *, dim=-1):
     """The sums of ``conj(x) * y`` over `dim`, which the result lacks; `x` and `y` broadcast."""
     check_floating("linalg.vecdot", x, y, half=True)
@@ -342,13 +342,13 @@ def _vecdot_fast(x, y, *, dim):
         return None
 
 
-@composite(surface=BOTH, namespace="linalg", overlap=NEVER)
+@composite(surface=BOTH, namespace="linalg", overlap=NEVER, samples="x(2, 3), x(2, 3); x(3, 2), x(3, 2), dim=0")
 def cross(input, other, *, dim=-1):
     """The vector products of the 3-vectors along `dim`."""
     return OPS["cross_along"].function(input, other, dim)
 
 
-@composite(namespace="linalg")
+@composite(namespace="linalg", samples="x(3, 4); x(2, 3, 4), offset=1")
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     """A view of the diagonals of the matrices in `dim1` and `dim2`, as the last dimension.
 
@@ -358,7 +358,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     return OPS["diagonal"].function(A, offset, dim1, dim2)
 
 
-@composite(namespace="linalg")
+@composite(namespace="linalg", samples="x(3); x(2, 3), N=4")
 def vander(x, *, N=None):
     """The powers 0 to ``N - 1`` of each value, along a new last dimension: ``(*, n) -> (*, n, N)``; N is n by default.
 

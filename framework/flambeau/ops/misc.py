@@ -28,7 +28,7 @@ from ._spec import (
 )
 
 
-@composite(surface=METHOD, spread="size")
+@composite(surface=METHOD, spread="size", samples="x(2, 3), (1, 3); x(2, 3), (3,)")
 def sum_to_size(self, size):
     """`self` summed over what broadcasting from `size` would have repeated. Raises: RuntimeError if it would not."""
     shape = tuple(size)
@@ -39,7 +39,7 @@ def sum_to_size(self, size):
     return made.clone() if made._v is self._v else made
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="p(2, 3), x(2, 3); p(2, 3), 1.5")
 def float_power(input, exponent):
     """``input ** exponent`` computed in float64, or complex128."""
     d = dtypes.complex128 if result_type((input, exponent)).is_complex else dtypes.float64
@@ -47,31 +47,31 @@ def float_power(input, exponent):
     return OPS["pow"].function(*values)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3)")
 def resolve_neg(input):
     """`input`; negation is never deferred here."""
     return input
 
 
-@composite(surface=METHOD, namespace="Tensor", aliases=("Tensor.resolve_conj",))
+@composite(surface=METHOD, namespace="Tensor", aliases=("Tensor.resolve_conj",), samples="c(2, 3).conj(); x(2, 3)")
 def resolve_conj(input):
     """`input`; conjugation is never deferred here."""
     return input
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3")
 def unsafe_chunk(input, chunks, dim=0):
     """`chunk`; the pieces here always keep their tie to the whole. Arguments as for `chunk`."""
     return input.chunk(chunks, dim)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 2")
 def unsafe_split(tensor, split_size_or_sections, dim=0):
     """`split`; the pieces here always keep their tie to the whole. Arguments as for `split`."""
     return tensor.split(split_size_or_sections, dim)
 
 
-def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
+def _copy_form(name: str, view: Any, samples: str, *, several: bool = False) -> Any:
     """``name_copy``: what the view shows, in memory of its own."""
     source = OPS[view] if isinstance(view, str) else view
     parameters = ", ".join(
@@ -82,7 +82,7 @@ def _copy_form(name: str, view: Any, *, several: bool = False) -> Any:
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own. Arguments as for `{name}`."
-    return composite(surface=FUNCTION | OUT, overlap=NEVER if several else None)(made)
+    return composite(surface=FUNCTION | OUT, overlap=NEVER if several else None, samples=samples)(made)
 
 
 def _caller(source: Any) -> Any:
@@ -102,16 +102,25 @@ def _copies(xs: Any) -> Any:
     return tuple(_copy(x) for x in xs)
 
 
-for _name, _view in (
-    ("as_strided", shape.as_strided), ("diagonal", parts.diagonal), ("expand", shape.expand_shape),
-    ("permute", shape.permute), ("select", shape.select), ("squeeze", shape.squeeze), ("t", shape.t),
-    ("transpose", shape.transpose), ("unfold", parts.unfold), ("unsqueeze", shape.unsqueeze),
-    ("view_as_real", parts.view_as_real), ("view_as_complex", parts.view_as_complex), ("view", shape.view_shape),
-):  # fmt: skip
-    _copy_form(_name, _view)
+for _name, _view, _samples in (
+    ("as_strided", shape.as_strided, "x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1"),
+    ("diagonal", parts.diagonal, "x(3, 4), 1"),
+    ("expand", shape.expand_shape, "x(1, 3), (2, 3)"),
+    ("permute", shape.permute, "x(2, 3, 4), (2, 0, 1)"),
+    ("select", shape.select, "x(2, 3), 1, 2"),
+    ("squeeze", shape.squeeze, "x(2, 1, 3); x(2, 1, 3), 1"),
+    ("t", shape.t, "x(2, 3)"),
+    ("transpose", shape.transpose, "x(2, 3, 4), 0, 2"),
+    ("unfold", parts.unfold, "x(2, 5), 1, 3, 2"),
+    ("unsqueeze", shape.unsqueeze, "x(2, 3), 1"),
+    ("view_as_real", parts.view_as_real, "c(2, 3)"),
+    ("view_as_complex", parts.view_as_complex, "x(3, 2)"),
+    ("view", shape.view_shape, "x(2, 3), (3, 2)"),
+):
+    _copy_form(_name, _view, _samples)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 5), 1, 1, 3")
 def narrow_copy(input, dim, start, length):
     """`narrow`, in memory of its own. Arguments as for `narrow`.
 
@@ -122,11 +131,11 @@ def narrow_copy(input, dim, start, length):
     return _copy(_caller(shape.narrow)(input, dim, start, length))
 
 
-_copy_form("unbind", "unbind", several=True)
-_copy_form("split_with_sizes", "split_with_sizes", several=True)
+_copy_form("unbind", "unbind", "x(2, 3), 1", several=True)
+_copy_form("split_with_sizes", "split_with_sizes", "x(5, 2), (2, 3)", several=True)
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="x(2, 3)")
 def alias_copy(input):
     """`input`, in memory of its own."""
     return _copy(input)
@@ -154,7 +163,10 @@ def _check_frexp(input):
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY, check=_check_frexp, memory=LIKE)
+@primitive(
+    surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY, check=_check_frexp, memory=LIKE,
+    samples="x(2, 3)",
+)
 def frexp(input):
     """``(mantissa, exponent)``: `input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1).
 
@@ -179,7 +191,7 @@ def _frexp_vjp(grad, out1):
     return (grad[0] / OPS["pow"].function(2.0, out1).to(grad[0].dtype),)
 
 
-@composite(surface=FUNCTION | METHOD | OUT | INPLACE, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | OUT | INPLACE, overlap=EXACTLY, samples="x(2, 3), x(3)")
 def heaviside(input, values):
     """0 below zero, 1 above, and `values` at zero. Raises: RuntimeError for complex or different dtypes."""
     for name, x in (("input", input), ("values", values)):

@@ -26,7 +26,7 @@ def _moments() -> Moments:
     return Moments()
 
 
-@primitive(surface=0, tensors=("value", "other"))
+@primitive(surface=0, tensors=("value", "other"), samples="of where")
 def link(value, other):
     """`value`, which requires grad also where `other` does, though it does not depend on it.
 
@@ -115,7 +115,10 @@ def _check_layer(input, normalized_shape, weight, bias, eps, keep):
     return input, shape, weight, bias, eps, keep or _moments()
 
 
-@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast="float32")
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast="float32",
+    samples="of nn.functional.layer_norm",
+)
 def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5, keep=None):
     """`layer_norm`; `keep` receives the moments it found."""
 
@@ -195,7 +198,10 @@ def _normalize_trailing_raw(
     )
 
 
-@composite(namespace="nn.functional", operator="layer_norm", whole=True)
+@composite(
+    namespace="nn.functional", operator="layer_norm", whole=True,
+    samples="x(2, 3, 4), (4,), x(4), x(4); x(2, 3, 4), (3, 4)",
+)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Standardize each slice over the last dimensions, then times `weight`, plus `bias`: the shape of `input`.
 
@@ -249,7 +255,7 @@ def _planned_layer_norm(input, normalized_shape, weight, bias, eps):
     return _plan_of_rows(input, shape, eps, True, weight, bias, record)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 3, 4), (4,), x(4), x(4)")
 def layer_norm__(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
     """`nn.functional.layer_norm` of the same arguments; `cudnn_enable` chooses among CUDA kernels only.
 
@@ -271,7 +277,7 @@ def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
     return input.dtype if weight is None else weight.dtype
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5")
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     """``(out, mean, rstd)``: `layer_norm`, and the mean and 1 / deviation of each slice, its dimensions kept as size 1.
 
@@ -291,7 +297,10 @@ def _check_rms(input, normalized_shape, weight, eps, keep):
     return input, shape, weight, eps, keep or _moments()
 
 
-@primitive(surface=0, tensors=("input", "weight"), check=_check_rms, autocast="float32", memory=CHANNELS, ordering=("input",))
+@primitive(
+    surface=0, tensors=("input", "weight"), check=_check_rms, autocast="float32", memory=CHANNELS, ordering=("input",),
+    samples="of rms_norm",
+)
 def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
     """`rms_norm`; `keep` receives the root mean squares."""
 
@@ -344,7 +353,10 @@ def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input
     )
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", whole=True)
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", whole=True,
+    samples="x(2, 3, 4), (4,), x(4); x(2, 3, 4), (3, 4), None, 1e-3",
+)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """Divide each slice over the last dimensions by its root mean square, then times `weight`.
 
@@ -412,7 +424,10 @@ def _check_channels(input, weight, bias, eps, keep):
     return input, weight, bias, eps, keep or _moments()
 
 
-@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",))
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"), check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",),
+    samples="of nn.functional.batch_norm",
+)
 def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
 
@@ -488,6 +503,7 @@ def _check_by_running(input, mean, variance, weight, bias, eps):
 @primitive(
     surface=0, tensors=("input", "mean", "variance", "weight", "bias"), check=_check_by_running, memory=CHANNELS_OF_DENSE,
     ordering=("input",),
+    samples="of nn.functional.batch_norm",
 )  # fmt: skip
 def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
     """Batch normalization by given statistics."""
@@ -604,6 +620,7 @@ def _batch_norm(
 @composite(
     namespace="nn.functional",
     operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)", whole=True,
+    samples="x(3, 2, 4), k(2) * 0, k(2), x(2), x(2), True; x(3, 2, 2, 2), k(2), k(2), x(2), x(2); x(3, 2), None, None, training=True",
 )
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
@@ -698,7 +715,10 @@ def _move(running: Any, found: Any, momentum: Any) -> None:
     running += step
 
 
-@composite(surface=FUNCTION)
+@composite(
+    surface=FUNCTION,
+    samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5, False; x(3, 2), None, None, k(2), k(2), False, 0.1, 1e-5, False",
+)
 def batch_norm__(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
     """`nn.functional.batch_norm` with its arguments in another order.
 
@@ -707,7 +727,7 @@ def batch_norm__(input, weight, bias, running_mean, running_var, training, momen
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5")
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """``(out, mean, rstd)``: `batch_norm`, and in training the mean and 1 / deviation of each channel.
 
@@ -730,6 +750,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 @composite(
     namespace="nn.functional",
     operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)", whole=True,
+    samples="x(2, 3, 4); x(2, 3, 2, 2), k(3), k(3), x(3), x(3), True",
 )
 def instance_norm(
     input,
@@ -761,7 +782,7 @@ def instance_norm(
     return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 3, 4), x(3), x(3), None, None, True, 0.1, 1e-5, False")
 def instance_norm__(
     input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled
 ):
@@ -831,7 +852,10 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
     return input, num_groups, weight, bias, eps, keep or _moments()
 
 
-@primitive(surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast="float32", memory=CHANNELS, ordering=("input",))
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast="float32", memory=CHANNELS, ordering=("input",),
+    samples="of nn.functional.group_norm",
+)
 def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
     """`group_norm`; `keep` receives the moments of each group of each image."""
 
@@ -876,7 +900,10 @@ def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_inp
     )
 
 
-@composite(namespace="nn.functional", operator="group_norm", whole=True)
+@composite(
+    namespace="nn.functional", operator="group_norm", whole=True,
+    samples="x(2, 4, 3), 2, x(4), x(4); x(2, 6, 2, 2), 3",
+)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """Standardize each group of channels of each image of ``(N, C, *)``, then times `weight`, plus `bias`.
 
@@ -932,7 +959,7 @@ def _planned_group_norm(input, num_groups, weight, bias, eps):
     return _plan_of_groups(input, num_groups, weight, bias, eps)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 4, 3), 2, x(4), x(4)")
 def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
     """`nn.functional.group_norm` of the same arguments; `cudnn_enabled` chooses among CUDA kernels only.
 
@@ -941,7 +968,7 @@ def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enab
     return normalize_groups(input, num_groups, weight, bias, eps)
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="x(2, 4, 3), x(4), x(4), 2, 4, 3, 2, 1e-5")
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's names
     """``(out, mean, rstd)``: `group_norm`, and the mean and 1 / deviation of each group, each ``(N, group)``.
 
@@ -959,7 +986,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's 
 # -- others --------------------------------------------------------------------------------------------------
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="x(2, 4, 3), 3, 0.1, 0.75, 1.0; x(2, 4, 3, 2), 2")
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """Divide each element of ``(N, C, *)`` by a power of the mean square over neighbouring channels.
 
@@ -994,7 +1021,7 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     return input / (mean.reshape(input.shape) * alpha + k) ** beta
 
 
-@composite(namespace="nn.functional", surface=FUNCTION | OUT, overlap=EXACTLY)
+@composite(namespace="nn.functional", surface=FUNCTION | OUT, overlap=EXACTLY, samples="x(2, 3); x(2, 3, 4), 1.0, 2")
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """``input / max(norm, eps)`` with the `p`-norm over `dim`, so that vectors along `dim` have length 1.
 

@@ -36,7 +36,7 @@ BOTH = FUNCTION | OUT
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.vector_norm")
 def norm_over(input, order, dims, keepdim):
     """The norm of real order over `dims`."""
 
@@ -142,7 +142,7 @@ def _order(name: str, value: Any) -> float:
     return float(value)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="x(2, 3); x(2, 3), 1.0, 0, True; x(2, 3), float('inf'), (0, 1)")
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The norm of real order `ord` over `dim`, of all elements of `x` by default; the order 0 counts what is not zero.
 
@@ -233,7 +233,10 @@ def _largest_sum(x: Tensor, order: float, rows: int, columns: int, keepdim: bool
     return OPS["squeeze"].function(made, (rows, columns))
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_norm")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_matrix_norm",
+    samples="sq(3); sq(2, 3), 'nuc'; sq(3), 1; sq(3), -2",
+)
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """The norm `ord` of the matrices in the two dimensions `dim`.
 
@@ -250,7 +253,7 @@ def _matrix_norm_short(input, ord, dim, keepdim, dtype):
     return norm_short(input, 2.0, dim, keepdim) if plain else None
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="x(2, 3); sq(3), 'fro'; x(2, 3), 3.0, 1")
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     """A vector norm over one dimension, a matrix norm over two; without `ord` the 2-norm of all elements.
 
@@ -289,7 +292,7 @@ def _norm_of_few(input, ord, dim, keepdim, dtype):
 # -- condition and rank ----------------------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_cond")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_cond", samples="sq(3); sq(3), 1")
 def cond(input, p=None):
     """The condition number: the norm of order `p` of each matrix times that of its inverse: ``(*, n, n) -> (*)``.
 
@@ -316,7 +319,7 @@ def cond(input, p=None):
     return OPS["where"].function(info == 0, made, inf) if singular and p != "nuc" else made
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_rank")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_rank", samples="sq(3); sq(2, 3), atol=0.1")
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     """How many singular values exceed ``max(atol, rtol * largest)``: ``(*, m, n) -> (*)``, int64.
 

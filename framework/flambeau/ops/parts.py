@@ -32,7 +32,7 @@ INTERPRETED = _state.INTERPRETED
 _state.share(globals())                               # keeps it as it is there
 
 
-@view(surface=FUNCTION | METHOD)
+@view(surface=FUNCTION | METHOD, samples="x(3, 4); x(2, 3, 4), 1, 0, 2")
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """A view of the diagonal over `dim1` and `dim2`, as the last dimension.
 
@@ -77,7 +77,7 @@ def _diagonal_vjp(grad, input_shape, offset, dim1, dim2):
 diagonal.shows_part()
 
 
-@view(surface=METHOD)
+@view(surface=METHOD, samples="x(5), 0, 3, 1; x(2, 6), 1, 2, 2")
 def unfold(self, dimension, size, step):
     """A view of all windows of `size` elements, `step` apart, along `dimension`; the windows become the last dimension.
 
@@ -118,7 +118,7 @@ def _unfold_vjp(grad, self_shape, dimension, size, step):
     return (whole,)
 
 
-@view(surface=FUNCTION)
+@view(surface=FUNCTION, samples="c(2, 3)")
 def view_as_real(input):
     """A view of a complex tensor as a real one with a last dimension of size 2: real and imaginary parts.
 
@@ -154,7 +154,7 @@ def _begins_with_a_pair(input):
         )
 
 
-@view(surface=FUNCTION, check=_begins_with_a_pair)
+@view(surface=FUNCTION, check=_begins_with_a_pair, samples="x(3, 2)")
 def view_as_complex(input):
     """A view of a real tensor whose last dimension has size 2 as a complex one; the inverse of `view_as_real`.
 
@@ -197,7 +197,7 @@ def _part(index: int) -> Any:
     return kernel
 
 
-@view(surface=0)
+@view(surface=0, samples="of real")
 def real_part(input):
     """The real part of a complex tensor, a view."""
 
@@ -210,7 +210,7 @@ def _real_vjp(grad):
     return (complex_of(grad, grad.new_zeros(grad.shape)),)
 
 
-@view(surface=0)
+@view(surface=0, samples="of imag")
 def imag_part(input):
     """The imaginary part of a complex tensor, a view."""
 
@@ -228,7 +228,7 @@ def complex_of(real: Tensor, imag: Tensor) -> Tensor:
     return view_as_complex(stack([real, imag], -1))
 
 
-@composite(surface=FUNCTION | OUT)
+@composite(surface=FUNCTION | OUT, samples="x(2, 3), x(2, 3)")
 def complex(real, imag):  # PyTorch's name
     """The complex tensor with parts `real` and `imag`, of one floating dtype."""
     for name, x in (("real", real), ("imag", imag)):
@@ -270,13 +270,13 @@ def _complex_fast(real, imag):
 refuse_other_dtype_out(complex, lambda real: real.dtype.to_complex())
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="c(2, 3); x(2, 3)")
 def real(input):
     """The real part of complex tensors, a view; real tensors as they are."""
     return real_part.function(input) if input.is_complex() else input
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="c(2, 3)")
 def imag(input):
     """The imaginary part of complex tensors, a view. Raises: RuntimeError for real ones."""
     if not input.is_complex():
@@ -284,7 +284,7 @@ def imag(input):
     return imag_part.function(input)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="c(2, 3); x(2, 3)")
 def conj(input):
     """The complex conjugate; a real tensor as it is."""
     return conj_physical(input) if input.is_complex() else input
@@ -296,7 +296,7 @@ def conjugate(input):
     return conj(input)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="c(2, 3); x(2, 3)")
 def conj_physical(input):
     """The complex conjugate; a real tensor as it is."""
     return conjugate.function(input) if input.is_complex() else input

@@ -133,7 +133,7 @@ def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
 # -- means ---------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.avg_pool2d")
 def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
 
@@ -187,7 +187,7 @@ def _window_mean_raw(grad, windows, include_padding, divisor):
     return _spread_mean(grad, windows, include_padding, divisor)
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS, samples="of nn.functional.avg_pool2d")
 def spread_mean(grad, windows, include_padding, divisor):
     """The transpose of `window_mean`."""
 
@@ -261,7 +261,10 @@ def _planned_mean(
     return Plan(run, lambda a: (run(a), None), lambda made, _, x: window_mean.history(made, None, x, windows, include, divisor))
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.avg_pool1d",), operator="avg_pool1d")
+@composite(
+    surface=FUNCTION, aliases=("nn.functional.avg_pool1d",), operator="avg_pool1d",
+    samples="x(2, 3, 7), 3; x(2, 7), 2, 2, 1, True, False",
+)
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The mean over windows of the last dimension: ``(N, C, L) -> (N, C, L')``, or without N.
 
@@ -282,7 +285,10 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@composite(namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True)
+@composite(
+    namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True,
+    samples="x(2, 3, 5, 5), 2; x(3, 5, 6), (3, 2), 2, (1, 0), True, False; x(1, 2, 4, 4), 2, divisor_override=3",
+)
 def avg_pool2d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
@@ -297,7 +303,10 @@ def avg_pool2d(
     )
 
 
-@composite(namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True)
+@composite(
+    namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True,
+    samples="x(1, 2, 4, 4, 3), 2; x(2, 4, 4, 3), 2, 1, 1, False, False, 5",
+)
 def avg_pool3d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
@@ -348,7 +357,7 @@ def _lp_pool(
     return (total.sign() * relu(total.abs()) * prod(kernel)) ** (1.0 / norm_type)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="p(2, 3, 7), 2, 3; p(2, 3, 7), 3.0, 2, ceil_mode=True")
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, L) -> (N, C, L')``, or without N.
 
@@ -366,7 +375,7 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="p(2, 3, 5, 5), 2, 2")
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, H, W) -> (N, C, H', W')``.
 
@@ -375,7 +384,7 @@ def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return _lp_pool("lp_pool2d", 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="p(1, 2, 4, 4, 3), 2, 2")
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
 
@@ -397,7 +406,7 @@ class Kept:
         self.indices: Any = None
 
 
-@primitive(surface=0, memory=CHANNELS)
+@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d")
 def window_max(input, windows, keep):
     """The maximum of each window."""
 
@@ -445,7 +454,7 @@ def _window_max_raw(grad, input, windows, keep):
     return _put_plane(grad, at, input, len(windows))
 
 
-@primitive(surface=0, memory=CHANNELS)
+@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d_with_indices")
 def window_max_with_indices(input, windows):
     """The maximum of each window, and its index in the plane of the pooled dimensions."""
 
@@ -464,7 +473,10 @@ def _window_max_with_indices_vjp(grad, input, out1, windows):
     return put_plane(grad[0], out1, input, len(windows))
 
 
-@primitive(surface=0, tensors=("grad", "indices", "input"), memory=CHANNELS, ordering=("input",))
+@primitive(
+    surface=0, tensors=("grad", "indices", "input"), memory=CHANNELS, ordering=("input",),
+    samples="of nn.functional.max_pool2d_with_indices",
+)
 def put_plane(grad, indices, input, n):
     """Zeros shaped as `input` with `grad` added at `indices` of the plane of its last `n` dimensions."""
 
@@ -489,7 +501,7 @@ def _put_plane_vjp(grad, indices, n):
     return take_plane(grad, indices, n), None, None
 
 
-@primitive(surface=0, tensors=("input", "indices"))
+@primitive(surface=0, tensors=("input", "indices"), samples="of nn.functional.max_pool2d_with_indices")
 def take_plane(input, indices, n):
     """Elements `indices` of the plane of the last `n` dimensions."""
 
@@ -562,7 +574,10 @@ def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | Non
     return Plan(with_places) if indices else Plan(values, with_places, record)
 
 
-@composite(namespace="nn.functional", operator="max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode)")
+@composite(
+    namespace="nn.functional", operator="max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode)",
+    samples="d(2, 3, 7), 3; d(2, 7), 2, 2, 1, 1, True",
+)
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The maximum over windows, nan above all: ``(N, C, L) -> (N, C, L')``, or without N.
 
@@ -587,7 +602,10 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     )
 
 
-@composite(namespace="nn.functional", operator="max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode)")
+@composite(
+    namespace="nn.functional", operator="max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode)",
+    samples="d(2, 3, 5, 5), 2; d(3, 5, 6), (3, 2), 2, (1, 0), 1, True; d(1, 2, 6, 6), 2, return_indices=True",
+)
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The maximum over windows of the last two dimensions: ``(N, C, H, W) -> (N, C, H', W')``, or without N.
 
@@ -598,7 +616,10 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     )
 
 
-@composite(namespace="nn.functional", operator="max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)")
+@composite(
+    namespace="nn.functional", operator="max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)",
+    samples="d(1, 2, 4, 4, 3), 2; d(2, 4, 4, 3), 2, 1, 1",
+)
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """The maximum over windows of the last three dimensions: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
 
@@ -614,20 +635,23 @@ for _n, _op in enumerate((max_pool1d, max_pool2d, max_pool3d), 1):
     planned(_op)(partial(_planned_max, _op.name, _n))
 
 
-def _with_indices(n: int) -> Any:
+_SAMPLES = {1: "d(2, 3, 7), 3", 2: "d(2, 3, 5, 5), 2", 3: "d(1, 2, 4, 4, 3), 2"}
+
+
+def _with_indices(n: int, samples: str) -> Any:
     def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
     pool.__name__ = f"max_pool{n}d_with_indices"
     pool.__doc__ = f"`max_pool{n}d` as ``(values, indices)``. Arguments as for `nn.functional.max_pool{n}d`."
     if n == 1:
-        return composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",))(pool)
-    return composite(namespace="nn.functional")(pool)
+        return composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",), samples=samples)(pool)
+    return composite(namespace="nn.functional", samples=samples)(pool)
 
 
 
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
-    _with_indices(n) for n in (1, 2, 3)
+    _with_indices(n, samples) for n, samples in _SAMPLES.items()
 )
 
 
@@ -637,7 +661,7 @@ def _top_level(n: int) -> Any:
 
     pool.__name__ = f"max_pool{n}d"
     pool.__doc__ = f"The maximum over windows, without indices. Arguments as for `nn.functional.max_pool{n}d`."
-    return composite(surface=FUNCTION)(pool)
+    return composite(surface=FUNCTION, samples=_SAMPLES[n])(pool)
 
 
 for _n in (1, 2, 3):
@@ -647,7 +671,10 @@ for _n in (1, 2, 3):
 # -- unpooling -----------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("input", "indices"), memory=CHANNELS, ordering=("input",))
+@primitive(
+    surface=0, tensors=("input", "indices"), memory=CHANNELS, ordering=("input",),
+    samples="of nn.functional.max_unpool2d",
+)
 def unpool(input, indices, sizes):
     """Zeros with last dimensions `sizes` and `input` at `indices` of their plane."""
 
@@ -731,7 +758,7 @@ def _unpooled_size(op: str, n: int, output_size: Any, least: Ints, stride: Ints)
     return tuple(int(m) for m in sizes)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="x(2, 3, 2), fb.tensor([1, 2]).expand(2, 3, 2), 2")
 def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Each maximum of a `max_pool1d` back at its place, zeros elsewhere: ``(N, C, L') -> (N, C, L)``, or without N.
 
@@ -748,7 +775,7 @@ def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_siz
     return _max_unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="x(2, 3, 2, 2), fb.tensor([[0, 2], [9, 15]]).expand(2, 3, 2, 2), 2")
 def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Each maximum of a `max_pool2d` back at its place, zeros elsewhere: ``(N, C, H', W') -> (N, C, H, W)``.
 
@@ -757,7 +784,10 @@ def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_siz
     return _max_unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@composite(namespace="nn.functional")
+@composite(
+    namespace="nn.functional",
+    samples="x(1, 2, 1, 2, 2), fb.tensor([[[0, 2], [9, 31]]]).expand(1, 2, 1, 2, 2), 2",
+)
 def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Each maximum of a `max_pool3d` back at its place, zeros elsewhere: ``(N, C, D', H', W') -> (N, C, D, H, W)``.
 

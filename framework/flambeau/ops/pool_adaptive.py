@@ -56,7 +56,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
     return sizes
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.adaptive_avg_pool2d")
 def adaptive_mean(input, sizes):
     """The mean over `sizes` ranges along each of the last dimensions."""
 
@@ -93,7 +93,7 @@ def _adaptive_mean_raw(grad, input_shape, sizes):
     return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS, samples="of nn.functional.adaptive_avg_pool2d")
 def adaptive_spread(grad, sizes):
     """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
 
@@ -156,7 +156,10 @@ def _is_mean_of_nothing(input: Any, output_size: Any, n: int) -> bool:
     return all(m.__class__ is int and m == 1 for m in sizes)
 
 
-@composite(surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",), operator="adaptive_avg_pool1d")
+@composite(
+    surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",), operator="adaptive_avg_pool1d",
+    samples="x(2, 3, 7), 3",
+)
 def adaptive_avg_pool1d(input, output_size):
     """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
 
@@ -172,7 +175,10 @@ def adaptive_avg_pool1d(input, output_size):
     return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating", True))
 
 
-@composite(namespace="nn.functional", operator="adaptive_avg_pool2d")
+@composite(
+    namespace="nn.functional", operator="adaptive_avg_pool2d",
+    samples="x(2, 3, 5, 4), (2, 3); x(3, 5, 4), (None, 2)",
+)
 def adaptive_avg_pool2d(input, output_size):
     """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -185,7 +191,7 @@ def adaptive_avg_pool2d(input, output_size):
     return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
 
 
-@composite(namespace="nn.functional", operator="adaptive_avg_pool3d")
+@composite(namespace="nn.functional", operator="adaptive_avg_pool3d", samples="x(1, 2, 4, 3, 5), 2")
 def adaptive_avg_pool3d(input, output_size):
     """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -222,7 +228,7 @@ def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices:
     return largest_in(input, windows, return_indices)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="d(2, 3, 7), 3; d(2, 3, 7), 3, True")
 def adaptive_max_pool1d(input, output_size, return_indices=False):
     """Maxima over `output_size` ranges: ``(N, C, L) -> (N, C, output_size)``, or without N.
 
@@ -231,7 +237,7 @@ def adaptive_max_pool1d(input, output_size, return_indices=False):
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="d(2, 3, 5, 4), (2, 3)")
 def adaptive_max_pool2d(input, output_size, return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -242,7 +248,7 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="d(1, 2, 4, 3, 5), 2")
 def adaptive_max_pool3d(input, output_size, return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -266,7 +272,7 @@ for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max
     planned(_op)(partial(_planned_adaptive_max, _op.name, _n))
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="d(2, 3, 7), 3")
 def adaptive_max_pool1d__(input, output_size):
     """`nn.functional.adaptive_max_pool1d` and the indices of the maxima."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, True)
@@ -333,6 +339,8 @@ def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
         or samples.shape[2] != n
     ):
         raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
+    if samples._lacks_values:                         # the shapes do not depend on them
+        return np.zeros(tuple(samples.shape))
     made = samples._a.astype(np.float64)
     if not np.isfinite(made).all():
         raise RuntimeError(f"{op}: _random_samples must be finite, better in [0, 1), got {made.min()} to {made.max()}")
@@ -382,7 +390,7 @@ def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_ind
     return (values, indices) if return_indices else values
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4")
 def fractional_max_pool2d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
@@ -410,7 +418,7 @@ def fractional_max_pool2d(
     )
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4")
 def fractional_max_pool3d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
@@ -447,7 +455,8 @@ def _fractional_with_indices(n: int) -> Any:
 
     pool.__name__ = f"fractional_max_pool{n}d_with_indices"
     pool.__doc__ = f"`fractional_max_pool{n}d` as ``(values, indices)``. Arguments as for `fractional_max_pool{n}d`."
-    return composite(namespace="nn.functional")(pool)
+    samples = f"d(1, 1{', 5' * n}), 2, 3, _random_samples=k(1, 1, {n}) / 4"
+    return composite(namespace="nn.functional", samples=samples)(pool)
 
 
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (

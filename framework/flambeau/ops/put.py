@@ -38,7 +38,9 @@ def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
 
 
 @primitive(
-    surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=lambda input, index: _check_flat("take", input, index), overlap=NEVER
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), overlap=NEVER,
+    check=lambda input, index: _check_flat("take", input, index),
+    samples="x(2, 3), i(6, 2, 2)",
 )
 def take(input, index):
     """The elements at `index` (int64, may be negative) of `input` seen as a vector, in the shape of `index`.
@@ -97,7 +99,10 @@ def _check_flat_put(input, index, source, accumulate):
     _check_flat("put", input, index)
 
 
-@primitive(surface=FUNCTION | METHOD | INPLACE, tensors=("input", "index", "source"), check=_check_flat_put, overlap=(EXACTLY, NEVER))
+@primitive(
+    surface=FUNCTION | METHOD | INPLACE, tensors=("input", "index", "source"), check=_check_flat_put, overlap=(EXACTLY, NEVER),
+    samples="x(2, 3), fb.tensor([1, 4]), x(2); x(2, 3), i(6, 4), x(4), True",
+)
 def put(input, index, source, accumulate=False):
     """`input` with the elements of `source` stored at the flat positions `index`, or added there if `accumulate`."""
 
@@ -142,7 +147,7 @@ def _put_vjp(grad, index, source_shape, accumulate):
     return (kept, None, lambda: grad.take(index).reshape(source_shape))
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="i(6, 4), (2, 3)")
 def unravel_index(indices, shape):
     """The coordinates, a tensor per dimension, of flat positions in a row-major tensor of `shape`."""
     if not isinstance(indices, Tensor):
@@ -186,7 +191,10 @@ def _check_select_scatter(input, src, dim, index):
     _check_put_view("select_scatter", input.detach().select(dim, index), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter, memory=LIKE, ordering=("input",))
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter, memory=LIKE, ordering=("input",),
+    samples="x(2, 3), x(2), 1, 0",
+)
 def select_scatter(input, src, dim, index):
     """A copy of `input` whose slice ``select(dim, index)`` is `src`."""
 
@@ -239,7 +247,10 @@ def _check_slice_scatter(input, src, dim, start, end, step):
     _check_put_view("slice_scatter", _sliced(input.detach(), dim, start, end, step), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter, memory=LIKE, ordering=("input",))
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter, memory=LIKE, ordering=("input",),
+    samples="x(4, 3), x(2, 3), 0, 1, 3; x(4, 5), x(4, 2), 1, 0, 4, 2",
+)
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """A copy of `input` whose part ``[start:end:step]`` along `dim` is `src`.
 
@@ -282,7 +293,10 @@ def _check_diagonal_scatter(input, src, offset, dim1, dim2):
     _check_put_view("diagonal_scatter", input.detach().diagonal(offset, dim1, dim2), src)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter, memory=LIKE, ordering=("input",))
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter, memory=LIKE, ordering=("input",),
+    samples="x(3, 4), x(3); x(3, 4), x(3), 1",
+)
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of `input` whose ``diagonal(offset, dim1, dim2)`` is `src`."""
 
@@ -321,7 +335,7 @@ def _diagonal_scatter_vjp(grad, src_shape, src_dtype, offset, dim1, dim2):
     )
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"))
+@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), samples="x(6), x(2, 2), (2, 2), (2, 1)")
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """A copy of `input`, its storage and strides, whose ``as_strided(size, stride, storage_offset)`` is `src`."""
 

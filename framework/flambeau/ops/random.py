@@ -666,13 +666,13 @@ def _from_chances(name: str, doc: str) -> Any:
         return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._a)))
 
     draw.__name__, draw.__doc__ = name, doc
-    return composite(surface=FUNCTION)(draw)
+    return composite(surface=FUNCTION, samples="p(2, 3)")(draw)
 
 
 poisson = _from_chances("poisson", "Counts from the Poisson distribution of the rates in `input`.")
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="u(2, 3); x(2, 3), 0.3")
 def bernoulli(input, p=None, *, generator=None):
     """Ones with the probabilities in `input` (or `p`, one for all), else zeros, in the shape and dtype of `input`.
 
@@ -713,7 +713,7 @@ def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
     return small.over(array)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="p(2, 3).round() + 3, u(2, 3)")
 def binomial(count, prob, generator=None):
     """Successes among `count` trials of probability `prob`, elementwise."""
     host_only("binomial", count, prob)
@@ -722,7 +722,7 @@ def binomial(count, prob, generator=None):
     return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._a, prob._a)))
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="p(4), 2; p(2, 4), 6, True")
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """`num_samples` indices drawn from each row of weights: ``(N, C) -> (N, num_samples)``, int64, or without N.
 

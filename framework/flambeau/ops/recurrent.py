@@ -145,7 +145,13 @@ def _lowered(given: Any) -> list[Any]:
 # -- one op --------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("input", "h", "w_ih", "w_hh", "c", "b_ih", "b_hh"), keeps=True)
+@primitive(
+    surface=0, tensors=("input", "h", "w_ih", "w_hh", "c", "b_ih", "b_hh"), keeps=True,
+    samples=(
+        "x(4, 2, 3), x(2, 5), x(20, 3), x(20, 5), x(2, 5), x(20), x(20), keep=True; "
+        "x(4, 2, 3), x(2, 5), x(5, 3), x(5, 5), None, x(5), x(5), None, 'RNN_TANH', keep=True"
+    ),
+)
 def recurrent_layer(
     input, h, w_ih, w_hh, c=None, b_ih=None, b_hh=None, batch_sizes=None, mode="LSTM", backwards=False, keep=False
 ):

@@ -38,7 +38,10 @@ from ._spec import (
 )  # fmt: skip
 
 
-@reduction(identity=0, combine="add", partial=lambda: 1, autocast="float32")
+@reduction(
+    identity=0, combine="add", partial=lambda: 1, autocast="float32",
+    samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True; x(2, 3), dtype=fb.float64",
+)
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum over `dim` (an int, several, or all by default). Integers and bools add up in int64; halves in float32.
 
@@ -57,7 +60,10 @@ def _nan_as_zero(x):
     return where(isnan(x), 0, x)
 
 
-@reduction(identity=0, map=_nan_as_zero, combine="add", partial=lambda input: where(isnan(input), 0, 1))
+@reduction(
+    identity=0, map=_nan_as_zero, combine="add", partial=lambda input: where(isnan(input), 0, 1),
+    samples="x(2, 3); x(2, 3), 1",
+)
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum over `dim` with nan counted as zero. An empty sum is 0."""
 
@@ -72,7 +78,8 @@ def _average(total, n):
 
 
 @reduction(dtype=floating_dtype, identity=0, combine="add", finish=_average,
-           vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / count_of(shape, dims))  # fmt: skip
+           vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / count_of(shape, dims),
+           samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True")  # fmt: skip
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean over `dim`; nan when there is nothing.
 
@@ -87,7 +94,7 @@ def _mean_raw(grad, out, input, count):
     return grad / count
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1")
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean over `dim` of the elements that are not nan."""
     if not input.dtype.category >= dtypes.FLOATING:
@@ -123,7 +130,7 @@ def _cat(parts: Any) -> Tensor:
     return cat(parts, -1)
 
 
-@reduction(identity=1, combine="mul", vjp=_prod_vjp)
+@reduction(identity=1, combine="mul", vjp=_prod_vjp, samples="x(2, 3); x(2, 3), 1; x(2, 3), 0, True")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product over `dim` (an int, several, or all by default); of nothing, 1. Integers multiply in int64.
 
@@ -156,7 +163,7 @@ def _ordered(op: Any, given: Any, dtype: Any) -> Any:
     return given, given
 
 
-@reduction(dtype=_ordered, combine="max", vjp=_share)
+@reduction(dtype=_ordered, combine="max", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True")
 def amax(input, dim=(), keepdim=False):
     """The largest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -164,7 +171,7 @@ def amax(input, dim=(), keepdim=False):
     """
 
 
-@reduction(dtype=_ordered, combine="min", vjp=_share)
+@reduction(dtype=_ordered, combine="min", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True")
 def amin(input, dim=(), keepdim=False):
     """The smallest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -183,7 +190,7 @@ amax.raw(_share_raw)
 amin.raw(_share_raw)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), dim=1, keepdim=True")
 def aminmax(input, *, dim=None, keepdim=False):
     """The smallest and largest value over `dim` (or all), as a named tuple ``(min, max)``."""
     need_tensor("aminmax", input)
@@ -221,12 +228,15 @@ def _is_not_zero(x):
     return x != 0
 
 
-@reduction(dtype=bool_dtype, identity=1, map=_is_not_zero, combine="and")
+@reduction(
+    dtype=bool_dtype, identity=1, map=_is_not_zero, combine="and",
+    samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1)",
+)
 def all(input, dim=None, keepdim=False):
     """Whether every element over `dim` is non-zero, True where there is none: bool, but uint8 for uint8."""
 
 
-@reduction(dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or")
+@reduction(dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or", samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1)")
 def any(input, dim=None, keepdim=False):
     """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8."""
 
@@ -239,7 +249,7 @@ def _count_dtype(op: Any, given: Any, dtype: Any) -> Any:
     return given, dtypes.int64
 
 
-@reduction(dtype=_count_dtype, identity=0, map=_is_not_zero, combine="add")
+@reduction(dtype=_count_dtype, identity=0, map=_is_not_zero, combine="add", samples="i(2, 2, 3); i(2, 2, 3), 1")
 def count_nonzero(input, dim=None):
     """The number of non-zero elements over `dim`."""
 
@@ -282,7 +292,7 @@ def _index_short(along: Along) -> Any:
     return short
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"))
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"), samples="d(2, 3); d(2, 3), 1, True")
 def argmax(input, dim=None, keepdim=False):
     """The index of the largest value along `dim`, the first of several, int64; nan counts as largest.
 
@@ -300,7 +310,7 @@ argmax.shape(_index_shape)
 argmax.fast(_index_short(Along("extremes", True, False, dims=ALL)))
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"))
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"), samples="d(2, 3); d(2, 3), 1")
 def argmin(input, dim=None, keepdim=False):
     """The index of the smallest value along `dim`, the first of several, int64; nan counts as smallest.
 
@@ -336,12 +346,12 @@ def _extreme_shape(input, dim, keepdim):
     return [(shape, input.dtype), (shape, dtypes.int64)]
 
 
-@primitive(surface=0, returns=("values", "indices"), check=_check_index_reduction("max"))
+@primitive(surface=0, returns=("values", "indices"), check=_check_index_reduction("max"), samples="of max")
 def max_along(input, dim, keepdim):
     """The largest values along `dim` and their places."""
 
 
-@primitive(surface=0, returns=("values", "indices"), check=_check_index_reduction("min"))
+@primitive(surface=0, returns=("values", "indices"), check=_check_index_reduction("min"), samples="of min")
 def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""
 
@@ -372,7 +382,9 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
         return along.function(input, dim, keepdim)
 
     extreme.__name__, extreme.__doc__ = name, doc
-    op = composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)(extreme)
+    op = composite(
+        surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)"
+    )(extreme)
 
     @op.fast
     def _short(input, dim, keepdim, other):
@@ -411,7 +423,10 @@ def _check_var(input, dims, correction, keepdim):
         raise RuntimeError(f"std and var only support floating point and complex dtypes, got {input.dtype}")
 
 
-@primitive(surface=0, check=_check_var, operator="var(input, dims, correction=correction, keepdim=keepdim)")
+@primitive(
+    surface=0, check=_check_var, operator="var(input, dims, correction=correction, keepdim=keepdim)",
+    samples="of var",
+)
 def variance(input, dims, correction, keepdim):
     """The variance over `dims` with ``count - correction`` in the denominator."""
 
@@ -490,7 +505,7 @@ def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, cor
     return dims, correction, keepdim
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True")
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The variance over `dim`, the sum of squared deviations over ``count - correction``.
 
@@ -529,7 +544,10 @@ def _spread_short(of: Any, root: bool, mean: bool) -> Any:
 var.fast(_spread_short(variance, False, False))
 
 
-@primitive(surface=0, check=_check_var, operator="std(input, dims, correction=correction, keepdim=keepdim)")
+@primitive(
+    surface=0, check=_check_var, operator="std(input, dims, correction=correction, keepdim=keepdim)",
+    samples="of std",
+)
 def deviation(input, dims, correction, keepdim):
     """The root of `variance`."""
 
@@ -563,7 +581,7 @@ def where_tensor(condition: Tensor, x: Any, y: Any) -> Tensor:
 _spread_of(deviation, True)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True")
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The standard deviation over `dim`: the root of `var`.
 
@@ -576,7 +594,7 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 std.fast(_spread_short(deviation, True, False))
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """``(var, mean)`` over `dim`.
 
@@ -590,7 +608,7 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 var_mean.fast(_spread_short(variance, False, True))
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """``(std, mean)`` over `dim`.
 

@@ -17,7 +17,7 @@ from ._spec import CHANNELS, FUNCTION, METHOD, composite, need_int, primitive, w
 from .shape import _contiguous_format
 
 
-@composite(surface=METHOD, spread="repeats")
+@composite(surface=METHOD, spread="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)")
 def repeat(self, repeats):
     """`self` tiled: copied `repeats` times along each dimension, new ones in front. For views see `expand`.
 
@@ -65,7 +65,7 @@ def _repeat_fast(self, repeats):
     return small.over(made)
 
 
-@composite(surface=FUNCTION | METHOD, spread="dims")
+@composite(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (2,); x(3), (2, 2)")
 def tile(input, dims):
     """`input` repeated `dims` times along each dimension; missing leading dimensions count 1.
 
@@ -83,7 +83,7 @@ def _tile_fast(input, dims):
     return _repeat_fast(input, (1,) * (input.ndim - len(counts)) + counts) if isinstance(input, Tensor) else None
 
 
-@primitive(surface=FUNCTION | METHOD, spread="dims")
+@primitive(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)")
 def flip(input, dims):
     """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
 
@@ -127,7 +127,7 @@ def _flip_vjp(grad, dims):
     return (grad.flip(dims),)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3)")
 def fliplr(input):
     """`input` reversed along its second dimension."""
     if input.ndim < 2:
@@ -135,7 +135,7 @@ def fliplr(input):
     return input.flip(1)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3)")
 def flipud(input):
     """`input` reversed along its first dimension."""
     if input.ndim < 1:
@@ -143,7 +143,7 @@ def flipud(input):
     return input.flip(0)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3); x(2, 3), 2, (1, 0)")
 def rot90(input, k=1, dims=(0, 1)):
     """`input` turned by 90 degrees `k` times, from the first of `dims` towards the second.
 
@@ -173,7 +173,10 @@ def _check_roll(input, shifts, dims):
     return None
 
 
-@primitive(surface=FUNCTION | METHOD, check=_check_roll, memory=CHANNELS)
+@primitive(
+    surface=FUNCTION | METHOD, check=_check_roll, memory=CHANNELS,
+    samples="x(2, 3), 1; x(2, 3), (1, -1), (0, 1)",
+)
 def roll(input, shifts, dims=None):
     """`input` with its elements moved by `shifts` along `dims`, coming back in at the other end.
 

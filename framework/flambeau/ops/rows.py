@@ -57,7 +57,10 @@ def _check_index_select(input, dim, index):
     return input, d, index
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_index_select, overlap=NEVER)
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_index_select, overlap=NEVER,
+    samples="x(4, 3), 0, i(4, 5); x(2, 3), 1, fb.tensor([2, 0])",
+)
 def index_select(input, dim, index):
     """The slices of `input` at `index`, a vector of int64 or int32, along `dim`. Raises: IndexError out of range.
 
@@ -138,7 +141,10 @@ def _check_index_add(input, dim, index, source, alpha):
     return input, _check_rows("index_add", input, dim, index, source), index, source, alpha
 
 
-@primitive(surface=EVERY, tensors=("input", "index", "source"), check=_check_index_add, overlap=(EXACTLY, NEVER))
+@primitive(
+    surface=EVERY, tensors=("input", "index", "source"), check=_check_index_add, overlap=(EXACTLY, NEVER),
+    samples="x(4, 3), 0, i(4, 5), x(5, 3); x(2, 3), 1, fb.tensor([2, 0]), x(2, 2), alpha=2",
+)
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with the slices of ``alpha * source`` added at `index` along `dim`, one after the other.
 
@@ -197,7 +203,7 @@ def _check_index_combine(input, dim, index, source, reduce, include_self):
     return input, _check_rows("index_reduce", input, dim, index, source), index, source, reduce, include_self
 
 
-@primitive(surface=0, tensors=("input", "index", "source"), check=_check_index_combine)
+@primitive(surface=0, tensors=("input", "index", "source"), check=_check_index_combine, samples="of index_reduce")
 def index_combine(input, dim, index, source, reduce, include_self):
     """`input` with the slices of `source` combined into those at `index` along `dim`."""
 
@@ -231,7 +237,13 @@ def _index_combine_vjp(grad, out, input, dim, index, source, reduce, include_sel
     return (grads[0], None, lambda: grads[1]().reshape(source.shape))
 
 
-@composite(surface=EVERY, overlap=(EXACTLY, NEVER))
+@composite(
+    surface=EVERY, overlap=(EXACTLY, NEVER),
+    samples=(
+        "x(4, 3), 0, i(4, 5), p(5, 3), 'prod'; x(4, 3), 0, fb.tensor([0, 2]), d(2, 3), 'amax'; "
+        "x(4, 3), 0, i(4, 5), x(5, 3), 'mean', include_self=False"
+    ),
+)
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """`input` with the slices of `source` combined into those at `index` along `dim`.
 
@@ -274,7 +286,10 @@ def _check_index_copy(input, dim, index, source):
     return input, d, index, source
 
 
-@primitive(surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy, overlap=(EXACTLY, NEVER))
+@primitive(
+    surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy, overlap=(EXACTLY, NEVER),
+    samples="x(4, 3), 0, fb.tensor([2, 0]), x(2, 3); x(2, 3), 1, fb.tensor([2, 0]), x(2, 2)",
+)
 def index_copy(input, dim, index, source):
     """`input` with the slices of `source` stored at `index` along `dim`; of repeated places the last stays."""
 
@@ -333,6 +348,7 @@ def _check_index_fill(input, dim, index, value):
 @primitive(
     surface=0, tensors=("input", "index"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",),
     operator="index_fill(input, dim, index, value)",
+    samples="of index_fill",
 )
 def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
@@ -373,6 +389,7 @@ def _index_fill_vjp(grad, dim, index):
 @primitive(
     surface=0, tensors=("input", "index", "value"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",),
     operator="index_fill(input, dim, index, value)",
+    samples="of index_fill",
 )
 def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""
@@ -389,7 +406,10 @@ def _index_fill_tensor_vjp(grad, dim, index, value_dtype):
     return (kept, None, lambda: converted_back((grad - kept).sum(), value_dtype))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE, overlap={"index": NEVER})
+@composite(
+    surface=FUNCTION | METHOD | INPLACE, overlap={"index": NEVER},
+    samples="x(4, 3), 0, fb.tensor([2, 0]), 1.5; x(2, 3), 1, fb.tensor([2]), x()",
+)
 def index_fill(input, dim, index, value):
     """`input` with every slice at `index` (int64) along `dim` filled with `value`, a number or 0-d Tensor."""
     fill = index_fill_tensor if isinstance(value, Tensor) else index_fill_number

@@ -37,7 +37,10 @@ def _total_shape(input, dim, dtype):
     return input.shape, _dtype_of_total(input.dtype, dtype)
 
 
-@primitive(surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY)
+@primitive(
+    surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY,
+    samples="x(2, 3), 1; x(2, 3), 0, dtype=fb.float64",
+)
 def cumsum(input, dim, *, dtype=None):
     """The sums of the elements up to each place along `dim`: the shape of `input`.
 
@@ -102,7 +105,7 @@ def _cumsum_raw(grad, input_dtype, dim):
     return (kernels.cast(kernel.reverse_cumsum(grad, dim), input_dtype.numpy),)
 
 
-@primitive(surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY)
+@primitive(surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY, samples="x(2, 3), 1; x(2, 3), 0")
 def cumprod(input, dim, *, dtype=None):
     """The products of the elements up to each place along `dim`: the shape of `input`.
 
@@ -175,7 +178,9 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
         pass
 
     declared.__name__, declared.__doc__ = name, doc
-    op = primitive(surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS)(declared)
+    op = primitive(
+        surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS, samples="d(2, 3), 1; d(2, 3), 0"
+    )(declared)
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)
@@ -208,7 +213,10 @@ def _check_logcumsumexp(input, dim):
     return input, wrap_dim(dim, input.ndim)
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_logcumsumexp, overlap=EXACTLY, memory=ROWS)
+@primitive(
+    surface=FUNCTION | METHOD | OUT, check=_check_logcumsumexp, overlap=EXACTLY, memory=ROWS,
+    samples="x(2, 3), 1; x(2, 3), 0",
+)
 def logcumsumexp(input, dim):
     """``log(cumsum(exp(input)))`` along `dim`, computed without overflow."""
 
@@ -257,7 +265,10 @@ def reverse_logcumsumexp(x: Tensor, dim: int) -> Tensor:
 # -- differences -------------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
+@composite(
+    surface=FUNCTION | METHOD | OUT, overlap=EXACTLY,
+    samples="x(5); x(2, 4), 2; x(2, 4), dim=0, prepend=x(1, 4)",
+)
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """The `n`-th differences of neighbours along `dim`, which loses `n` elements; of bools, whether they differ.
 
@@ -296,7 +307,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     return x
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of diff")
 def differences(input, dim):
     """``input[i + 1] - input[i]`` along `dim`: what `diff` records for small tensors."""
 
@@ -385,7 +396,7 @@ def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
     return pairs * diff(x, 1, along)
 
 
-@composite(surface=FUNCTION, aliases=("trapz",))
+@composite(surface=FUNCTION, aliases=("trapz",), samples="x(2, 4); x(2, 4), x(4); x(3, 2), dx=0.5, dim=0")
 def trapezoid(y, x=None, *, dx=1, dim=-1):
     """The area under `y` along `dim` by the trapezoid rule, between points `x` or points `dx` apart.
 
@@ -401,7 +412,7 @@ def trapezoid(y, x=None, *, dx=1, dim=-1):
     return (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) / 2.0) * dx
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 4); x(2, 4), x(4); x(3, 2), dx=0.5, dim=0")
 def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
     """The areas under `y` from its first point to each later one along `dim`, by the trapezoid rule.
 
@@ -415,7 +426,7 @@ def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
 # -- numerical gradients -----------------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(5); x(4, 5), spacing=0.5, edge_order=2; x(4, 5), dim=1")
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """Estimates of the derivatives of `input` along each of `dim`, second-order accurate inside.
 

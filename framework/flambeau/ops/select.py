@@ -159,7 +159,10 @@ def _check_gather(input, dim, index, sparse_grad):
     return input, _check_along("gather", input, dim, index), index, sparse_grad
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_gather, overlap=(NEVER, EXACTLY))
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_gather, overlap=(NEVER, EXACTLY),
+    samples="x(3, 4), 1, i(4, 3, 2); x(3, 4), 0, i(3, 2, 4)",
+)
 def gather(input, dim, index, *, sparse_grad=False):
     """The elements of `input` at the places `index` names along `dim`.
 
@@ -241,6 +244,7 @@ def _check_put(input, dim, index, src):
 
 @primitive(
     surface=0, tensors=("input", "index", "src"), check=_check_put, overlap=(EXACTLY, NEVER), operator="scatter(input, dim, index, src)",
+    samples="of scatter",
 )
 def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
@@ -302,6 +306,7 @@ def _check_fill_along(input, dim, index, value):
 
 @primitive(
     surface=0, tensors=("input", "index"), check=_check_fill_along, overlap=(EXACTLY, NEVER), operator="scatter(input, dim, index, value)",
+    samples="of scatter",
 )
 def scatter_value(input, dim, index, value):
     """`input` with `value` stored at the places `index` names along `dim`."""
@@ -334,7 +339,10 @@ def _scatter_value_vjp(grad, dim, index):
     return (lambda: grad.scatter(dim, index, 0), None)
 
 
-@composite(surface=EVERY, overlap=(EXACTLY, NEVER))
+@composite(
+    surface=EVERY, overlap=(EXACTLY, NEVER),
+    samples="x(3, 4), 1, perm(3, 2), x(3, 2); x(3, 4), 0, perm(2, 4) % 3, value=1.5; x(3, 4), 1, i(4, 3, 2), x(3, 2), reduce='add'",
+)
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """`input` with values stored at the places `index` names along `dim`.
 
@@ -402,7 +410,10 @@ def _check_scatter_add(input, dim, index, src):
     return input, _check_scatter("scatter_add", input, dim, index, src), index, src
 
 
-@primitive(surface=EVERY, tensors=("input", "index", "src"), check=_check_scatter_add, overlap=(EXACTLY, NEVER))
+@primitive(
+    surface=EVERY, tensors=("input", "index", "src"), check=_check_scatter_add, overlap=(EXACTLY, NEVER),
+    samples="x(3, 4), 1, i(4, 3, 5), x(3, 5); x(3, 4), 0, i(3, 2, 4), x(2, 4)",
+)
 def scatter_add(input, dim, index, src):
     """`input` with the elements of `src` added at the places `index` names along `dim`, one after the other.
 
@@ -445,7 +456,7 @@ def _scatter_add_short(a, dim, at, src):
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
 
-@primitive(surface=0, tensors=("input", "index", "src"))
+@primitive(surface=0, tensors=("input", "index", "src"), samples="of scatter_reduce")
 def scatter_combine(input, dim, index, src, reduce, include_self):
     """`input` with the elements of `src` combined into the places `index` names along `dim`."""
 
@@ -552,7 +563,13 @@ def _product_grads(grad: Tensor, out: Tensor, input: Tensor, src: Tensor, includ
     )
 
 
-@composite(surface=EVERY, overlap=(EXACTLY, NEVER))
+@composite(
+    surface=EVERY, overlap=(EXACTLY, NEVER),
+    samples=(
+        "x(3, 4), 1, i(4, 3, 5), p(3, 5), 'prod'; x(3, 4), 0, perm(2, 4) % 3, d(2, 4), 'amax'; "
+        "x(3, 4), 1, i(4, 3, 5), x(3, 5), 'mean', include_self=False; x(3, 4), 1, i(4, 3, 5), x(3, 5), 'sum'"
+    ),
+)
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """`input` with the elements of `src` combined into the places `index` names along `dim`.
 
@@ -580,7 +597,7 @@ def _scatter_reduce_fast(input, dim, index, src, reduce, *, include_self):
     return scatter_combine.fast_rule(input, dim, index, src, reduce, include_self) if reduce in REDUCES else None
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(3, 4), i(4, 3, 2), 1; x(3, 4), i(12, 5)")
 def take_along_dim(input, indices, dim=None):
     """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`.
 

@@ -140,7 +140,7 @@ def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 
-@view(surface=0, spread="size", operator="view(self, size)")
+@view(surface=0, spread="size", operator="view(self, size)", samples="of view_as")
 def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
@@ -215,7 +215,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
 Tensor.view = view_method  # type: ignore[attr-defined]
 
 
-@view(surface=0, operator="view(self, dtype)")
+@view(surface=0, operator="view(self, dtype)", samples="i(9, 4), fb.float64")
 def view_dtype(self, dtype):
     """The bytes of `self` as another dtype."""
 
@@ -241,7 +241,7 @@ def _view_dtype(a, dtype):
     return a.view(dtype.numpy)
 
 
-@view(spread="shape", surface=0, operator="expand(self, shape)")
+@view(spread="shape", surface=0, operator="expand(self, shape)", samples="of expand")
 def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
 
@@ -294,7 +294,7 @@ def _expand_raw(grad, self_shape):
     return (sum_to(grad, self_shape),)
 
 
-@composite(surface=METHOD, spread="size")
+@composite(surface=METHOD, spread="size", samples="x(1, 3), (2, 3); x(3), (2, -1)")
 def expand(self, size, *, implicit=False):
     """A view of `self` with dimensions of size 1 repeated without copying.
 
@@ -323,7 +323,7 @@ def _expand_fast_of_tuple(input, size):
     return _expand_fast(input, size) if size.__class__ in (tuple, Size) else None
 
 
-@composite(surface=METHOD)
+@composite(surface=METHOD, samples="x(1, 3), x(2, 3)")
 def expand_as(self, other):
     """`self` expanded to the shape of `other`."""
     return self.expand(other.shape)
@@ -334,7 +334,7 @@ def _expand_as_fast(self, other):
     return _expand_fast(self, other._a.shape) if isinstance(other, Tensor) else None
 
 
-@view(surface=METHOD | FUNCTION, spread="dims")
+@view(surface=METHOD | FUNCTION, spread="dims", samples="x(2, 3, 4), (2, 0, 1)")
 def permute(input, dims):
     """A view of `input` with its dimensions in the order `dims`, each named once.
 
@@ -387,7 +387,7 @@ def _inverse(dims: Any, ndim: int) -> list[int]:
     return back
 
 
-@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",))
+@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",), samples="x(2, 3, 4), 0, 2")
 def transpose(input, dim0, dim1):
     """A view of `input` with the dimensions `dim0` and `dim1` exchanged."""
 
@@ -419,7 +419,7 @@ def _transpose_raw(grad, dim0, dim1):
     return (grad.swapaxes(dim0, dim1) if grad.ndim else grad,)
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE)
+@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3, 4), 0, 2")
 def swapaxes(input, axis0, axis1):
     """`transpose`, which calls `axis0` and `axis1` dim0 and dim1."""
     return transpose.function(input, axis0, axis1)
@@ -439,7 +439,7 @@ def _check_matrix(input: Any) -> None:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE)
+@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3); x(3)")
 def t(input):
     """A view of the transpose of a matrix; a vector or scalar as it is. Raises: RuntimeError for more dimensions."""
     _check_matrix(input)
@@ -462,7 +462,7 @@ def _t_fast(input):
 t.inplace_view = _transpose_in_place
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3); c(2, 2, 3)")
 def adjoint(input):
     """The conjugate transpose of the last two dimensions, also ``.mH``; of real tensors a view."""
     if input.ndim < 2:
@@ -476,7 +476,7 @@ def adjoint(input):
     return swapped.conj() if input.is_complex() else swapped
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2; x(2, 3, 4), (0, 1), (1, 2)")
 def movedim(input, source, destination):
     """A view of `input` with the dimensions `source` moved to the places `destination`; the others keep their order.
 
@@ -518,7 +518,7 @@ def _movedim_fast(input, source, destination):
     return permute.of(input, a.transpose(order), (order,))
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2")
 def moveaxis(input, source, destination):
     """Another name of `movedim`."""
     return movedim(input, source, destination)
@@ -527,7 +527,7 @@ def moveaxis(input, source, destination):
 moveaxis.fast(_movedim_fast)
 
 
-@view(surface=METHOD | FUNCTION | INPLACE)
+@view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), 1; x(2, 3), -1")
 def unsqueeze(input, dim):
     """A view of `input` with a dimension of size 1 inserted at `dim`, which may be -1 for the end."""
 
@@ -547,7 +547,7 @@ def _unsqueeze_vjp(grad, dim):
     return (grad.squeeze(dim),)
 
 
-@view(surface=0, operator="squeeze(input, dims)")
+@view(surface=0, operator="squeeze(input, dims)", samples="of squeeze")
 def squeeze_dims(input, dims):
     """`input` without those of `dims` that have size 1."""
 
@@ -563,7 +563,7 @@ def _squeeze_vjp(grad, input_shape):
     return (grad.reshape(input_shape),)
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE)
+@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 1, 3, 1); x(2, 1, 3), 1; x(1, 2, 1), (0, 2)")
 def squeeze(input, dim=None):
     """A view of `input` without its dimensions of size 1, or without those of `dim` (an int or tuple) that have size 1.
 
@@ -613,7 +613,7 @@ def _with_number(input, dim, start, length):
     return input, dim, start.item(), length
 
 
-@view(surface=METHOD | FUNCTION, check=_with_number)
+@view(surface=METHOD | FUNCTION, check=_with_number, samples="x(2, 5), 1, 1, 3")
 def narrow(input, dim, start, length):
     """A view of the part of `input` from `start` on along `dim`, `length` long.
 
@@ -665,7 +665,7 @@ def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
     return a[(*_BEFORE[d], slice(start, stop, step))] if d else a[start:stop:step]
 
 
-@view(surface=METHOD | FUNCTION)
+@view(surface=METHOD | FUNCTION, samples="x(2, 3), 1, 2; x(2, 3), 0, -1")
 def select(input, dim, index):
     """A view of the slice at `index` along `dim`, without that dimension. Raises: IndexError out of range."""
 
@@ -708,7 +708,7 @@ def _select_raw(grad, input_shape, dim, index):
 select.node_class.adds_piece = True
 
 
-@view(surface=0, operator="slice(input, dim, start, stop, step)")
+@view(surface=0, operator="slice(input, dim, start, stop, step)", samples="of getitem_op")
 def slice_dim(input, dim, start, stop, step):
     """``input[start:stop:step]`` along `dim`, bounds already within the dimension."""
 
@@ -735,7 +735,7 @@ def _slice_raw(grad, input_shape, dim, start, stop, step):
 slice_dim.node_class.adds_piece = True
 
 
-@view(surface=METHOD | FUNCTION | INPLACE)
+@view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1")
 def as_strided(input, size, stride, storage_offset=None):
     """A view of the storage of `input` with any `size`, `stride` and `storage_offset` (in elements).
 
@@ -857,7 +857,7 @@ def positions(geometry: Geometry, first: int) -> Any:
 # -- reshaping -----------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=METHOD | FUNCTION, spread="shape")
+@composite(surface=METHOD | FUNCTION, spread="shape", samples="x(2, 3), (3, 2); x(2, 3), (-1,)")
 def reshape(input, shape):
     """`input` with another shape: a view where the strides allow it, else a copy.
 
@@ -904,7 +904,7 @@ def _contiguous_format() -> Any:
     return contiguous_format
 
 
-@composite(surface=METHOD)
+@composite(surface=METHOD, samples="x(2, 3), x(3, 2)")
 def reshape_as(self, other):
     """`self` reshaped to the shape of `other`."""
     return self.reshape(other.shape)
@@ -915,7 +915,7 @@ def _reshape_as_fast(self, other):
     return _reshape_fast(self, other._a.shape) if isinstance(other, Tensor) else None
 
 
-@composite(surface=METHOD)
+@composite(surface=METHOD, samples="x(2, 3), x(3, 2)")
 def view_as(self, other):
     """`self` viewed with the shape of `other`."""
     return self.view(other.shape)
@@ -930,7 +930,7 @@ def _view_as_fast(self, other):
     return None if made is None else view_shape.of(self, made, (size,))
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4); x(2, 3, 4), 1")
 def flatten(input, start_dim=0, end_dim=-1):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one; a view where it can be."""
     start, end = wrap_dim(start_dim, input.ndim), wrap_dim(end_dim, input.ndim)
@@ -959,7 +959,7 @@ def _flatten_fast(input, start_dim, end_dim):
     return _reshape_fast(input, size) if made is None else view_shape.of(input, made, (size,))
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3)")
 def ravel(input):
     """`input` as a contiguous one-dimensional tensor."""
     return input.contiguous().view(-1)
@@ -971,7 +971,7 @@ def _ravel_fast(input):
     return None if made is None else view_shape.of(input, made, ((-1,),))
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, samples="x(2, 6), 1, (2, 3)")
 def unflatten(input, dim, sizes):
     """A view of `input` with dimension `dim` split into `sizes`, one of which may be -1.
 
@@ -1008,7 +1008,7 @@ def _unflatten_fast(input, dim, sizes):
     return None if made is None else view_shape.of(input, made, (size,))
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(1, 3), (2, 3)")
 def broadcast_to(input, size):
     """`input` expanded to `size`."""
     if isinstance(size, (int, np.integer, Tensor)):
@@ -1022,12 +1022,12 @@ def _broadcast_to(input, size):
 
 
 _broadcast_to.__name__ = "broadcast_to"
-_method = composite(surface=METHOD, spread="size", namespace="Tensor")(_broadcast_to)
+_method = composite(surface=METHOD, spread="size", namespace="Tensor", samples="x(1, 3), (2, 3)")(_broadcast_to)
 broadcast_to.fast(_expand_fast_of_tuple)
 _method.fast(_expand_fast)
 
 
-@composite(surface=FUNCTION, spread="tensors")
+@composite(surface=FUNCTION, spread="tensors", samples="x(1, 3), x(2, 1)")
 def broadcast_tensors(tensors):
     """All `tensors` expanded to the shape they broadcast to."""
     from ._spec import broadcast_shapes as shape_of

@@ -30,7 +30,7 @@ SINGULAR = "The diagonal element {} is zero, the inversion could not be complete
 # -- inverse ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, operator="linalg_inv_ex(A)")
+@primitive(surface=0, operator="linalg_inv_ex(A)", samples="of linalg.inv")
 def inverse_of(A):
     """The inverses of square matrices, and for each the first zero pivot, or 0."""
 
@@ -50,7 +50,7 @@ def _inverse_vjp(grad, out0):
     return (-matmul(matmul(back, grad[0]), back),)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="sq(3); sq(2, 3)")
 def inv_ex(A, *, check_errors=False):
     """``(inverse, info)``: `info`, int32, is the first zero pivot, from 1, of a singular matrix and 0 of the others.
 
@@ -73,7 +73,7 @@ def _inverse(A: Any) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_inv")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_inv", samples="sq(3); sq(2, 3)")
 def inv(A):
     """The inverse of each square matrix: ``(*, n, n) -> (*, n, n)``. Raises: LinAlgError for a singular one.
 
@@ -85,7 +85,7 @@ def inv(A):
 inv.fast(_lapack.short_way(_lapack.inverse_now, square=True))
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); sq(2, 3)")
 def inverse(input):
     """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
     return _inverse(input)
@@ -97,7 +97,7 @@ inverse.fast(_lapack.short_way(_lapack.inverse_now, square=True))
 # -- square systems --------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("A", "B"))
+@primitive(surface=0, tensors=("A", "B"), samples="of linalg.solve")
 def solution_of(A, B):
     """``X`` with ``A @ X == B``, batches alike, and for each matrix the first zero pivot, or 0."""
 
@@ -158,7 +158,7 @@ def _solve(name: str, A: Any, B: Any, left: bool) -> tuple[Tensor, Tensor]:
     return made.squeeze(-1) if vector else made, info
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_solve_ex")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_solve_ex", samples="sq(3), x(3, 2)")
 def solve_ex(A, B, *, left=True, check_errors=False):
     """``(result, info)``: `linalg.solve` without its error.
 
@@ -173,7 +173,10 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     return SolveInfo(made)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_solve")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_solve",
+    samples="sq(3), x(3, 2); sq(2, 3), x(2, 3); sq(3), x(2, 3), left=False",
+)
 def solve(A, B, *, left=True):
     """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`: ``(*, n, n), (*, n, k) -> (*, n, k)``.
 
@@ -202,7 +205,7 @@ solve.fast(_lapack.short_way(lambda a, B, *, left: _lapack.solve_now(a, _other(B
 # -- triangular systems ----------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("A", "B"))
+@primitive(surface=0, tensors=("A", "B"), samples="of linalg.solve_triangular")
 def triangular_solution(A, B, upper, unitriangular):
     """``X`` with ``A @ X == B``, where of `A` only a triangle is read; batches alike."""
 
@@ -229,7 +232,10 @@ def solve_triangle(A: Tensor, B: Tensor, upper: bool, left: bool = True, unitria
     return triangular_solution(A.mT, B.mT, not upper, unitriangular).mT
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(
+    surface=BOTH, namespace="linalg",
+    samples="sq(3), x(3, 2), upper=True; sq(2, 3), x(2, 3, 2), upper=False, unitriangular=True; sq(3), x(2, 3), upper=False, left=False",
+)
 def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     """``X`` with ``input @ X == B``, or ``X @ input == B`` if not `left`, for triangular matrices.
 
@@ -254,7 +260,7 @@ def _solve_triangular_fast(input, B, *, upper, left, unitriangular):
 _triangular = _lapack.short_way(lambda a, B, upper, unit: _lapack.triangular_now(a, _other(B), upper, unit), square=True)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True")
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     """``(X, A)`` with ``A @ X == b``, or ``A.mT @ X == b`` if `transpose`, for triangular `A`.
 
@@ -284,7 +290,10 @@ def _triangular_solve_fast(b, A, upper, transpose, unitriangular):
     return None if made is None else TriangularSolution((made, wrap(A._a.copy())))
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(
+    surface=FUNCTION | METHOD | OUT,
+    samples="x(3, 2), fb.linalg.cholesky(spd(3)); x(2, 3, 2), fb.linalg.cholesky(spd(2, 3), upper=True), True",
+)
 def cholesky_solve(B, L, upper=False):
     """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`: ``(*, n, k), (*, n, n) -> (*, n, k)``."""
     check_square("cholesky_solve", L, "L")
@@ -311,7 +320,10 @@ def _cholesky_solve_fast(B, L, upper):
 _cholesky_solve = _lapack.short_way(lambda a, B, upper: _cholesky_solve_now(a, _other(B), upper), square=True)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(
+    surface=FUNCTION | METHOD | OUT,
+    samples="fb.linalg.cholesky(spd(3)); fb.linalg.cholesky(spd(3), upper=True), True",
+)
 def cholesky_inverse(L, upper=False):
     """The inverse of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`. Raises: LinAlgError for a zero on the diagonal."""
     host_only("cholesky_inverse", L)
@@ -334,7 +346,7 @@ cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True))
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorinv")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorinv", samples="sq(4).reshape(2, 2, 2, 2)")
 def tensorinv(input, ind=2):
     """The inverse under `tensordot` with respect to the first `ind` dimensions.
 
@@ -352,7 +364,7 @@ def tensorinv(input, ind=2):
     return _inverse(input.reshape(prod(first), prod(last))).reshape(*last, *first)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorsolve")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorsolve", samples="sq(4).reshape(2, 2, 4), x(2, 2)")
 def tensorsolve(input, other, dims=None):
     """``X`` with ``tensordot(input, X, dims=X.ndim) == other``; `dims` of `input` are moved to the end first."""
     check_floating("linalg.tensorsolve", input, other)
@@ -371,7 +383,7 @@ def tensorsolve(input, other, dims=None):
 # -- pseudo-inverse and least squares ------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.pinv")
 def pseudo_inverse(A, atol, rtol, hermitian):
     """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
 
@@ -446,7 +458,7 @@ def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tens
     return pseudo_inverse(input, *tolerances("linalg.pinv", input, rcond, atol, rtol), bool(hermitian))
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="sq(3); x(2, 4, 3); spd(3), hermitian=True")
 def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
     """The Moore-Penrose inverse: ``(*, m, n) -> (*, n, m)``, by singular values.
 
@@ -459,13 +471,13 @@ def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
     return _pinv(input, rcond, atol, rtol, hermitian)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="sq(3); x(4, 2)")
 def pinverse(input, rcond=1e-15):
     """The Moore-Penrose inverse; singular values up to `rcond` times the largest count as 0."""
     return _pinv(input, None, None, rcond, False)
 
 
-@primitive(surface=0, tensors=("A", "B"))
+@primitive(surface=0, tensors=("A", "B"), samples="of linalg.lstsq")
 def least_squares(A, B, rcond, driver):
     """The least-squares solutions, ranks and singular values of ``A @ X == B``, batches alike."""
 
@@ -529,7 +541,7 @@ def _least_squares_vjp(grad, A, B):
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="x(4, 2), x(4, 3); sq(3), x(3, 1)")
 def lstsq(input, b, rcond=None, *, driver=None):
     """``X`` that minimises ``|input @ X - b|``: ``(*, m, n), (*, m, k) -> (*, n, k)``.
 

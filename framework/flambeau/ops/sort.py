@@ -47,7 +47,7 @@ def _check_sort(input, dim, descending):
     return input, wrap_dim(dim, input.ndim), descending
 
 
-@primitive(surface=0, returns=PAIR, check=_check_sort, memory=LIKE)
+@primitive(surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort")
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
 
@@ -72,7 +72,7 @@ def _sort_short(input, dim, descending):
 
 
 
-@composite(surface=EVERY, overlap=EXACTLY)
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 0, True; d(5), stable=True")
 def sort(input, dim=-1, descending=False, *, stable=False):
     """``(values, indices)``: the elements in ascending (or `descending`) order along `dim`, and where they were.
 
@@ -92,7 +92,7 @@ def _stable_short(input, dim, descending, stable):
     return None if found is None else picked(sort_pair, found, input, dim)
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, samples="d(2, 3); d(2, 3), 0, True")
 def argsort(input, dim=-1, descending=False, *, stable=False):
     """The indices that put `input` in order along `dim`: those of `sort`.
 
@@ -109,7 +109,7 @@ def _argsort_short(input, dim, descending, stable):
     return None if found is None else wrap(found)
 
 
-@composite(surface=EVERY, overlap=EXACTLY)
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(4, 2)")
 def msort(input):
     """`input` sorted along its first dimension."""
     return sort_pair.function(input, 0, False)[0]
@@ -125,7 +125,7 @@ def _check_topk(input, k, dim, largest):
     return input, int(k), d, largest
 
 
-@primitive(surface=0, returns=PAIR, check=_check_topk)
+@primitive(surface=0, returns=PAIR, check=_check_topk, samples="of topk")
 def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""
 
@@ -148,7 +148,7 @@ def _topk_shape(input, k, dim, largest):
     return _pair_shape((*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.ndim else (), input)
 
 
-@composite(surface=EVERY, overlap=EXACTLY)
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False")
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """``(values, indices)``: the `k` largest (or smallest) elements along `dim`, the best first, and where they are.
 
@@ -198,7 +198,7 @@ def _reduced_shape(input: Tensor, dim: int, keepdim: bool) -> Any:
     return _pair_shape(reduced_shape(tuple(input.shape), (dim,) if input.ndim else (), keepdim), input)
 
 
-@primitive(surface=EVERY, returns=PAIR, check=_check_kth, overlap=NEVER)
+@primitive(surface=EVERY, returns=PAIR, check=_check_kth, overlap=NEVER, samples="d(2, 5), 2; d(4, 2), 3, 0, True")
 def kthvalue(input, k, dim=-1, keepdim=False):
     """``(values, indices)``: the `k`-th smallest element (from 1) along `dim`, and where it is.
 
@@ -245,7 +245,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         pass
 
     along.__name__, along.__doc__ = f"{name}_along", doc
-    pair = primitive(surface=0, returns=PAIR, check=_check_median(name))(along)
+    pair = primitive(surface=0, returns=PAIR, check=_check_median(name), samples=f"of {name}")(along)
     pair.name = name
     pair.node_class.title = f"{name.title()}Backward1"
     pair.kernel(_median_kernel(skip_nan))
@@ -257,7 +257,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         pass
 
     whole.__name__, whole.__doc__ = f"{name}_whole", doc
-    single = primitive(surface=0)(whole)
+    single = primitive(surface=0, samples=f"of {name}")(whole)
     single.node_class.title = f"{name.title()}Backward0"
 
     @single.kernel
@@ -283,7 +283,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         return single.function(input)
 
     public.__name__, public.__doc__ = name, doc
-    op = composite(surface=EVERY)(public)
+    op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True")(public)
 
     @single.raw
     def _whole_raw(grad, out, input):
@@ -321,7 +321,7 @@ def _check_mode(input, dim, keepdim):
     return input, d, keepdim
 
 
-@primitive(surface=EVERY, returns=PAIR, check=_check_mode, overlap=NEVER)
+@primitive(surface=EVERY, returns=PAIR, check=_check_mode, overlap=NEVER, samples="d(2, 5); d(3, 4), 0, True")
 def mode(input, dim=-1, keepdim=False):
     """``(values, indices)``: the most frequent element along `dim`, the smallest of several, and its last place."""
 
@@ -418,7 +418,10 @@ def _quantile_short(along: Along) -> Any:
     return short
 
 
-@composite(surface=EVERY)
+@composite(
+    surface=EVERY,
+    samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True; d(6), 0.5, interpolation='lower'",
+)
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The `q`-quantiles (numbers in [0, 1]) along `dim`, or of all elements; nan if any element is nan.
 
@@ -436,7 +439,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 quantile.fast(_quantile_short(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)))
 
 
-@composite(surface=EVERY)
+@composite(surface=EVERY, samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """`quantile` of the elements that are not nan; `q`, `dim` and `interpolation` as there."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

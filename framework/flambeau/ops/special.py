@@ -232,7 +232,7 @@ def _polygamma(n: Any, input: Any) -> Tensor:
     return polygamma_of.function(input, n=int(n))
 
 
-@composite(surface=PLAIN, aliases=("special.polygamma",))
+@composite(surface=PLAIN, aliases=("special.polygamma",), samples="1, p(2, 3); 2, p(2, 3)")
 def polygamma(n, input):
     """The derivative of order `n` of ``digamma`` at `input`. Raises: RuntimeError for negative `n`."""
     return _polygamma(n, input)
@@ -244,14 +244,14 @@ def _method(self, n):
 
 
 _method.__name__ = "polygamma"
-composite(surface=METHOD | INPLACE, namespace="Tensor")(_method)
+composite(surface=METHOD | INPLACE, namespace="Tensor", samples="p(2, 3), 1")(_method)
 
 
 _FEW_TERMS = 64                                       # added up one by one
 _TERMS_AT_ONCE = 1 << 16                               # whose temporary arrays stay in the cache, also those of numpy
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",))
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",), samples="p(2, 3, low=2.5), 2")
 def mvlgamma(input, p):
     """The logarithm of the multivariate gamma function of dimension `p`, elementwise.
 

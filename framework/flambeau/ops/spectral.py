@@ -29,7 +29,7 @@ OldSvd = return_type("svd", ("U", "S", "V"))
 # -- eigenvalues of Hermitian matrices -----------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.eigh")
 def eigh_of(A, uplo):
     """Eigenvalues, ascending, and eigenvectors of Hermitian matrices."""
 
@@ -85,7 +85,7 @@ def _check_uplo(name: str, A: Any, UPLO: str) -> str:
     return uplo
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigh")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigh", samples="sym(3); sym(2, 3), 'U'")
 def eigh(input, UPLO="L"):
     """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices: ``(*, n, n) -> (*, n), (*, n, n)``.
 
@@ -102,7 +102,7 @@ def eigh(input, UPLO="L"):
 eigh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, returns=Eigh))
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.eigvalsh")
 def eigvalsh_of(A, uplo):
     """Eigenvalues, ascending, of Hermitian matrices."""
 
@@ -120,7 +120,7 @@ def _eigvalsh_shape(A, uplo):
 eigvalsh_of.not_differentiable = "where a derivative may be asked for, the vectors are computed too"
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvalsh")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", samples="sym(3); sym(2, 3), 'U'")
 def eigvalsh(input, UPLO="L"):
     """Eigenvalues, ascending and real, of Hermitian matrices: ``(*, n, n) -> (*, n)``; see `linalg.eigh` for `UPLO`."""
     uplo = _check_uplo("linalg.eigvalsh", input, UPLO)
@@ -133,7 +133,7 @@ eigvalsh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False)
 # -- eigenvalues of any square matrix ------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.eig")
 def eig_of(A):
     """Eigenvalues and eigenvectors of square matrices, complex."""
 
@@ -167,7 +167,7 @@ def _eig_vjp(grad, out0, out1, A_dtype):
     return (made if A_dtype.is_complex else made.real,)
 
 
-@composite(surface=BOTH, namespace="linalg")
+@composite(surface=BOTH, namespace="linalg", samples="sq(3); sq(2, 3)")
 def eig(input):
     """Eigenvalues and eigenvectors (columns, of length 1) of square matrices, always complex.
 
@@ -177,7 +177,7 @@ def eig(input):
     return Eig(eig_of(input))
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.eigvals")
 def eigvals_of(A):
     """Eigenvalues of square matrices, complex."""
 
@@ -195,7 +195,7 @@ def _eigvals_shape(A):
 eigvals_of.not_differentiable = eigvalsh_of.not_differentiable
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvals")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvals", samples="sq(3); sq(2, 3)")
 def eigvals(input):
     """Eigenvalues of square matrices, always complex, in no particular order."""
     check_square("linalg.eigvals", input)
@@ -205,7 +205,7 @@ def eigvals(input):
 # -- singular values -------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.svd")
 def svd_of(A, full_matrices):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``."""
 
@@ -273,7 +273,7 @@ def _phase_mended(inner: Tensor, left: Tensor, right: Tensor | None, S: Tensor) 
     return inner + diagonal_matrix(turn - spurious)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_svd")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_svd", samples="sq(3); x(2, 4, 3), False")
 def svd(A, full_matrices=True, *, driver=None):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``, singular values descending.
 
@@ -306,7 +306,7 @@ def _check_driver(name: str, driver: Any) -> None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs, got driver={driver!r}")
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of linalg.svdvals")
 def svdvals_of(A):
     """Singular values, descending."""
 
@@ -328,7 +328,7 @@ def singular_values(A: Tensor) -> Tensor:
     return svd_of(A, False)[1] if needs_vectors(A) else svdvals_of(A)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_svdvals")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_svdvals", samples="sq(3); x(2, 4, 3)")
 def svdvals(A, *, driver=None):
     """Singular values, descending: ``(*, m, n) -> (*, min(m, n))``.
 
@@ -359,13 +359,13 @@ def _old_svd(input, some=True, compute_uv=True):
 
 
 _old_svd.__name__ = "svd"
-composite(surface=FUNCTION | METHOD | OUT)(_old_svd)
+composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); x(4, 3)")(_old_svd)
 
 
 # -- low rank --------------------------------------------------------------------------------------------------------------------
 
 
-@composite()
+@composite(samples="x(6, 4), 2")
 def svd_lowrank(A, q=6, niter=2, M=None):
     """``U, S, V`` of about the `q` largest singular values of `A`, by random projection and `niter` power iterations.
 
@@ -391,7 +391,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
 def _range_of(A: Tensor, q: int, niter: int) -> Tensor:
     from .random import FUNCTIONS
 
-    start = FUNCTIONS["randn"](A.shape[-1], q, dtype=A.dtype)  # pyright: ignore[reportCallIssue]  # the arguments rule the other types out
+    start = FUNCTIONS["randn"](A.shape[-1], q, dtype=A.dtype, device=A.device)  # pyright: ignore[reportCallIssue]  # the arguments rule the other types out
     Q = qr_of(matmul(A, start), "reduced")[0]
     for _ in range(niter):
         Q = qr_of(matmul(adjoint(A), Q), "reduced")[0]
@@ -399,7 +399,7 @@ def _range_of(A: Tensor, q: int, niter: int) -> Tensor:
     return Q
 
 
-@composite()
+@composite(samples="x(6, 4), 2")
 def pca_lowrank(A, q=None, center=True, niter=2):
     """Principal components, approximately: `svd_lowrank` of `A` with the mean of each column taken off if `center`.
 
@@ -417,7 +417,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
-@composite()
+@composite(samples="spd(9), 1")
 def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
            ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):  # fmt: skip
     """The `k` largest (or smallest) eigenvalues of symmetric positive `A`, relative to `B`, and their vectors.

@@ -92,7 +92,7 @@ def choose(condition, input, other):
     return where(condition != 0, input, other)
 
 
-@composite(surface=FUNCTION | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | OUT, overlap=EXACTLY, samples="b(2, 3), x(2, 3), x(3); b(2, 3), 1.0, x(2, 3)")
 def where(condition, input=None, other=None):
     """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension.
 
@@ -137,7 +137,10 @@ def interpolate_between(input, end, weight):
     return where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
+@composite(
+    surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY,
+    samples="x(2, 3), x(2, 3), 0.3; x(2, 3), x(3), u(2, 3)",
+)
 def lerp(input, end, weight):
     """`input` where `weight` is 0, `end` where it is 1, and the straight line through both elsewhere.
 
@@ -249,7 +252,10 @@ def clamp_above(input, max):
     return minimum(input, max)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",), overlap=EXACTLY)
+@composite(
+    surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",), overlap=EXACTLY,
+    samples="x(2, 3), -0.5, 0.7; x(2, 3), max=0.1; x(2, 3), x(2, 3, low=-1, high=-0.5), x(3, low=0.5, high=1)",
+)
 def clamp(input, min=None, max=None):
     """`input` limited to ``[min, max]``; either may be None, a number or a Tensor.
 
@@ -279,7 +285,7 @@ def _clamp_in_place(input, min, max):
     return (clamp_above, (input, max)) if max is not None else None if min is None else (clamp_below, (input, min))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)")
 def clamp_min(input, min):
     """`input`, not below `min`."""
     return clamp_below.function(input, min)
@@ -288,7 +294,7 @@ def clamp_min(input, min):
 clamp_min.in_place(lambda input, min: None if isinstance(min, Tensor) else (clamp_below, (input, min)))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)")
 def clamp_max(input, max):
     """`input`, not above `max`."""
     return clamp_above.function(input, max)
@@ -300,6 +306,7 @@ clamp_max.in_place(lambda input, max: None if isinstance(max, Tensor) else (clam
 @elementwise(
     surface=0, dtype=like_input, title="NanToNumBackward0",
              vjp={"input": lambda grad, input: where(isfinite(input), grad, 0)}, operator="nan_to_num(input, nan, posinf, neginf)",
+    samples="x(2, 3), 0.0, 1.0, -1.0",
 )  # fmt: skip
 def replace_nonfinite(input, nan, posinf, neginf):
     """`input` with nan and infinities replaced."""
@@ -307,7 +314,7 @@ def replace_nonfinite(input, nan, posinf, neginf):
     return where(isinf(kept) & (kept > 0), posinf, where(isinf(kept) & (kept < 0), neginf, kept))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3); x(2, 3), 1.0, 2.0, 3.0")
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf`.
 

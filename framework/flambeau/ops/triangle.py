@@ -29,7 +29,7 @@ def _check_matrices(name: str) -> Any:
     return check
 
 
-@primitive(surface=EVERY, check=_check_matrices("tril"))
+@primitive(surface=EVERY, check=_check_matrices("tril"), samples="x(3, 4); x(2, 3, 3), 1")
 def tril(input, diagonal=0):
     """The matrices of `input` with 0 above the diagonal number `diagonal` (positive ones lie above the main one).
 
@@ -46,7 +46,7 @@ tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
 tril.raw(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
 
 
-@primitive(surface=EVERY, check=_check_matrices("triu"))
+@primitive(surface=EVERY, check=_check_matrices("triu"), samples="x(3, 4); x(2, 3, 3), -1")
 def triu(input, diagonal=0):
     """The matrices of `input` with 0 below the diagonal number `diagonal` (positive ones lie above the main one).
 
@@ -70,7 +70,7 @@ def _check_trace(input):
         raise NotImplementedError(f'"trace" not implemented for {input.dtype}')
 
 
-@primitive(surface=FUNCTION | METHOD, check=_check_trace)
+@primitive(surface=FUNCTION | METHOD, check=_check_trace, samples="x(3, 4)")
 def trace(input):
     """The sum of the main diagonal of a matrix. Raises: RuntimeError unless `input` has 2 dimensions."""
 
@@ -115,7 +115,7 @@ def _trace_raw(grad, input_shape):
     return (made,)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3); x(2, 3), 1, 0, 2")
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     """Matrices over `dim1` and `dim2` that are 0 apart from a diagonal, the last dimension of `input`.
 
@@ -150,7 +150,7 @@ def _diag_embed_fast(input, offset, dim1, dim2):
     return tensor_over(made)
 
 
-@composite(surface=FUNCTION | METHOD | OUT)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(3); x(3, 4), 1")
 def diag(input, diagonal=0):
     """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix.
 
@@ -168,7 +168,7 @@ def diag(input, diagonal=0):
     raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
 
 
-@composite(surface=INPLACE, namespace="Tensor")
+@composite(surface=INPLACE, namespace="Tensor", samples="x(3, 4), 1.5; x(6, 2), 2.0, True")
 def fill_diagonal(input, fill_value, wrap=False):
     """`input` with `fill_value` where all indices are equal; with `wrap`, a tall matrix starts anew after each square."""
     if input.ndim < 2:
@@ -180,7 +180,7 @@ def fill_diagonal(input, fill_value, wrap=False):
     step = sum(np.cumprod((1, *shape[:0:-1])).tolist())
     stop = input.numel() if wrap and input.ndim == 2 else min(rows, columns) * step
     places = np.arange(0, min(stop, input.numel()), step) if input.numel() else np.zeros(0, np.int64)
-    return input.put(tensor_over(places), input.new_full(places.shape, fill_value))
+    return input.put(tensor_over(places).to(input.device), input.new_full(places.shape, fill_value))
 
 
 @diag.fast
@@ -195,13 +195,13 @@ def _diag_fast(input, diagonal):
     return small.over(made)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="x(2, 2); x(3), -1")
 def diagflat(input, offset=0):
     """The elements of `input` as the diagonal of a matrix of zeros."""
     return diag_embed(input.reshape(-1), offset)
 
 
-@composite(surface=FUNCTION, spread="tensors")
+@composite(surface=FUNCTION, spread="tensors", samples="x(2, 3), x(1), x(2, 2)")
 def block_diag(tensors):
     """The matrices (vectors count as rows) along the diagonal of one matrix of zeros.
 
@@ -293,13 +293,13 @@ _MOST_KEPT = 1024                                     # elements of a matrix who
 _indices: dict[Any, np.ndarray] = {}
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="3, 4; 3, 4, 1")
 def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The places on and below the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
     return _triangle_indices("tril_indices", row, col, offset, True, {"dtype": dtype, "device": device, "layout": layout})
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="3, 4; 3, 4, -1")
 def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The places on and above the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
     return _triangle_indices("triu_indices", row, col, offset, False, {"dtype": dtype, "device": device, "layout": layout})

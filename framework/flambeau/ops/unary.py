@@ -50,7 +50,7 @@ def neg(input):
     return -input
 
 
-@composite(surface=METHOD | FUNCTION)
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3)")
 def positive(input):
     """`input` itself. Raises: RuntimeError for bool."""
     if input.dtype is dtypes.bool:
@@ -348,7 +348,7 @@ def round_to_tens(input, scale):
     return nearbyint(input / scale) * scale
 
 
-@composite(surface=EVERYWHERE, aliases=("special.round",), overlap=EXACTLY)
+@composite(surface=EVERYWHERE, aliases=("special.round",), overlap=EXACTLY, samples="x(2, 3); x(2, 3), decimals=1")
 def round(input, *, decimals=0):
     """`input` rounded to `decimals` places, halves to even; negative `decimals` round to tens, hundreds, ....
 
@@ -406,7 +406,10 @@ def logical_not(input):
     return logical_not(input)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("bool", "integer")(common))
+@elementwise(
+    surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("bool", "integer")(common),
+    samples="i(9, 2, 3); b(2, 3)",
+)
 def bitwise_not(input):
     """Every bit flipped; logical not of bools. Integers and bools only."""
     return ~input

@@ -49,13 +49,13 @@ def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # PyTorch's name
     return pairs
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(2, 3), (1, 2); x(2, 3, 4), (1, 0, 0, 2), 1.5")
 def constant_pad_nd(input, pad, value=0):
     """`input` with `value` around it; `pad` is as for `nn.functional.pad`."""
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
 
-@primitive(surface=0, linear_in=(), memory=CHANNELS)
+@primitive(surface=0, linear_in=(), memory=CHANNELS, samples="of nn.functional.pad")
 def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
 
@@ -90,7 +90,7 @@ def _pad_constant_raw(grad, pairs):
     return kernel(grad, tuple((-a, -b) for a, b in pairs), 0)
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.pad")
 def pad_mode(input, pairs, mode):
     """`input` padded from its own elements: 'reflect', 'replicate' or 'circular'."""
 
@@ -122,7 +122,7 @@ def _pad_mode_raw(grad, input, pairs, mode):
 # grad where `input` does, as PyTorch's do.
 
 
-@primitive(surface=0, tensors=("grad", "input"))
+@primitive(surface=0, tensors=("grad", "input"), samples="of nn.functional.pad")
 def fold_pad(grad, input, pairs, mode):
     """The transpose of `pad_mode` of `input`."""
 
@@ -144,7 +144,13 @@ def _fold_pad_vjp(grad, pairs, mode):
     return pad_mode(grad, pairs, mode), None
 
 
-@composite(namespace="nn.functional", operator="constant_pad_nd(input, pad, value)")
+@composite(
+    namespace="nn.functional", operator="constant_pad_nd(input, pad, value)",
+    samples=(
+        "x(2, 3), (1, 2), value=1.5; x(2, 3, 4), (2, 1), 'reflect'; x(1, 2, 3, 4), (1, 0, 2, 1), 'replicate'; "
+        "x(2, 3, 4), (1, 3), 'circular'"
+    ),
+)
 def pad(input, pad, mode="constant", value=None):
     """`input` with elements around it, in the unit of `input`.
 
@@ -246,7 +252,7 @@ def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
 # -- interpolation -------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS)
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.interpolate")
 def resample(input, maps, transposed):
     """One `AxisMap` applied along each of the last dimensions, or its transpose."""
 
@@ -321,7 +327,13 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
 _MOST = (1 << 63) - 1
 
 
-@composite(namespace="nn.functional")
+@composite(
+    namespace="nn.functional",
+    samples=(
+        "x(1, 2, 4), 7; x(1, 2, 3, 4), scale_factor=2, mode='bilinear', align_corners=True; x(1, 2, 4, 4), (6, 3), mode='bicubic'; "
+        "x(1, 1, 3, 2, 4), 4, mode='trilinear'; x(1, 2, 6, 6), 3, mode='bilinear', antialias=True; x(1, 2, 5), 3, mode='area'"
+    ),
+)
 def interpolate(
     input,
     size=None,
@@ -459,21 +471,21 @@ def _warn_of_upsample(name: str) -> None:
     warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.")
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="x(1, 2, 4), 7")
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
     """The older name of `interpolate`; arguments as there."""
     _warn_of_upsample("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="x(1, 2, 3, 4), scale_factor=2")
 def upsample_nearest(input, size=None, scale_factor=None):
     """`interpolate` with mode 'nearest'; `size` and `scale_factor` as there."""
     _warn_of_upsample("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="x(1, 2, 3, 4), (5, 6)")
 def upsample_bilinear(input, size=None, scale_factor=None):
     """`interpolate` with mode 'bilinear' and aligned corners; `size` and `scale_factor` as there."""
     _warn_of_upsample("upsample_bilinear")
@@ -489,7 +501,10 @@ _CORNERS = (
 )
 
 
-@composite(namespace="nn.functional")
+@composite(
+    namespace="nn.functional",
+    samples="x(1, 2, 3), (1, 2, 3, 4), align_corners=False; x(1, 3, 4), (1, 2, 2, 3, 2), align_corners=True",
+)
 def affine_grid(theta, size, align_corners=None):
     """The points that affine maps send the elements of an image to, for `grid_sample`: ``(N, 2, 3) -> (N, H, W, 2)``.
 
@@ -542,7 +557,7 @@ def _base_grid(extents: tuple[int, ...], align: bool, dtype: Any) -> Any:
     return np.stack([*(c.reshape(-1) for c in reversed(mesh)), np.ones(mesh[0].size, wide)], -1).astype(dtype)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(1, 2, 3), (1, 2, 3, 4), False")
 def affine_grid_generator(theta, size, align_corners):
     """`nn.functional.affine_grid` with `theta`, `size` and `align_corners` all given."""
     return affine_grid(theta, size, align_corners)
@@ -552,7 +567,14 @@ _MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
 
-@composite(namespace="nn.functional")
+@composite(
+    namespace="nn.functional",
+    samples=(
+        "x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), align_corners=False; "
+        "x(1, 2, 4, 3), x(1, 2, 3, 2), 'bicubic', 'border', True; "
+        "x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), align_corners=True"
+    ),
+)
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
     """Images looked up at given points: ``(N, C, H, W), (N, H', W', 2) -> (N, C, H', W')``; 3-d likewise.
 
@@ -612,7 +634,7 @@ def _by_number(
     )
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     """`nn.functional.grid_sample` with modes by number, of images or volumes.
 
@@ -624,13 +646,13 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     return _by_number("grid_sampler", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
 def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
     """`nn.functional.grid_sample` of images with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_2d", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
-@composite(surface=FUNCTION)
+@composite(surface=FUNCTION, samples="x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), 0, 0, True")
 def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
     """`nn.functional.grid_sample` of volumes with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
@@ -688,7 +710,7 @@ def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, 
     return total.view(*input.shape[:2], *grid.shape[1:-1])
 
 
-@primitive(surface=0, tensors=("value", "other"))
+@primitive(surface=0, tensors=("value", "other"), samples="of nn.functional.grid_sample")
 def without_slope(value, other):
     """`value`, as a function of `other` whose derivative is zero."""
 
@@ -797,7 +819,7 @@ def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> 
 # -- rearrangement -------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",))
+@composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",), samples="x(1, 8, 2, 3), 2")
 def pixel_shuffle(input, upscale_factor):
     """Channels become pixels: ``(*, C * r * r, H, W) -> (*, C, H * r, W * r)`` with r the `upscale_factor`.
 
@@ -831,7 +853,7 @@ def pixel_shuffle(input, upscale_factor):
     )
 
 
-@composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",))
+@composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",), samples="x(1, 2, 4, 6), 2")
 def pixel_unshuffle(input, downscale_factor):
     """Pixels become channels: ``(*, C, H * r, W * r) -> (*, C * r * r, H, W)`` with r the `downscale_factor`."""
     r = downscale_factor
@@ -869,6 +891,7 @@ def pixel_unshuffle(input, downscale_factor):
         "nn.functional.channel_shuffle",
         "nn.functional.native_channel_shuffle",
     ),
+    samples="x(1, 6, 2), 3",
 )
 def channel_shuffle(input, groups):
     """``(N, C, *)`` with its channels dealt out of `groups` groups in turn; `groups` divides C.
@@ -927,7 +950,7 @@ def _columns_settings(op: str, kernel_size: Any, dilation: Any, padding: Any, st
     return made
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), samples="of nn.functional.unfold")
 def gather_columns(input, kernel, dilation, padding, stride):
     """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
 
@@ -951,7 +974,7 @@ def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
     return fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride)
 
 
-@primitive(surface=0, linear_in=("input",))
+@primitive(surface=0, linear_in=("input",), samples="of nn.functional.fold")
 def fold_columns(input, extents, kernel, dilation, padding, stride):
     """Columns ``(N, C * KH * KW, L)`` added up where they came from in ``(N, C, *extents)``."""
 
@@ -986,7 +1009,10 @@ def _positions(extents: Any, kernel: Any, dilation: Any, padding: Any, stride: A
     )
 
 
-@composite(namespace="nn.functional", operator="im2col(input, kernel_size, dilation, padding, stride)")
+@composite(
+    namespace="nn.functional", operator="im2col(input, kernel_size, dilation, padding, stride)",
+    samples="x(1, 2, 4, 5), 2; x(1, 2, 5, 5), (2, 3), 2, 1, 2",
+)
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """All windows of an image as columns: ``(N, C, H, W) -> (N, C * KH * KW, L)``, or without N; L windows.
 
@@ -1018,7 +1044,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 planned(unfold)(functools.partial(moves, unfold))
 
 
-@composite(namespace="nn.functional")
+@composite(namespace="nn.functional", samples="x(1, 8, 12), (4, 5), 2; x(1, 4, 9), (5, 5), 2, 1, 1, 2")
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     """Columns added up where `unfold` took them from: ``(N, C * KH * KW, L) -> (N, C, *output_size)``, or without N.
 

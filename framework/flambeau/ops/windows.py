@@ -87,11 +87,15 @@ def _positive(what: str, value: Any) -> None:
         raise ValueError(f"{what} must be positive, got: {value} instead.")
 
 
-def signal_window(fn: Any) -> Any:
-    """Declare a window of ``signal.windows``: `fn` checks its own arguments and returns the formula of the values.
+def signal_window(samples: str) -> Any:
+    """Declare a window of ``signal.windows``: the function checks its own arguments and returns the formula of the values.
 
     The public function takes the options of tensors too; with ``sym=False`` the window is one period of a periodic one.
     """
+    return lambda fn: _declare_window(fn, samples)
+
+
+def _declare_window(fn: Any, samples: str) -> Any:
     code = fn.__code__
     own = code.co_varnames[: code.co_argcount]
     defaults = dict(zip(own[len(own) - len(fn.__defaults__ or ()) :], fn.__defaults__ or (), strict=True))
@@ -104,17 +108,17 @@ def signal_window(fn: Any) -> Any:
     exec(text, scope)  # our own text
     made = scope[fn.__name__]
     made.__doc__, made.__module__ = fn.__doc__, __name__
-    composite(namespace="signal.windows")(made)
+    composite(namespace="signal.windows", samples=samples)(made)
     return made
 
 
-@signal_window
+@signal_window("7; 8, sym=False")
 def bartlett():
     """A triangle of `M` values that is 0 at both ends; `sym` as for `hann`."""
     return _bartlett
 
 
-@signal_window
+@signal_window("7, a=(0.5, 0.3, 0.2)")
 def general_cosine(a):
     """A sum of cosines with alternating signs and the coefficients `a`, a list; `M` and `sym` as for `hann`.
 
@@ -127,7 +131,7 @@ def general_cosine(a):
     return lambda k, span: _cosines(k, span, a)
 
 
-@signal_window
+@signal_window("7; 8, sym=False")
 def blackman():
     """Three cosine terms, 0 at both ends: `M` values; `sym` as for `hann`.
 
@@ -136,7 +140,7 @@ def blackman():
     return lambda k, span: _cosines(k, span, BLACKMAN)
 
 
-@signal_window
+@signal_window("7; 8, sym=False")
 def nuttall():
     """Four cosine terms with very low side lobes: `M` values; `sym` as for `hann`.
 
@@ -145,19 +149,19 @@ def nuttall():
     return lambda k, span: _cosines(k, span, NUTTALL)
 
 
-@signal_window
+@signal_window("7, alpha=0.6")
 def general_hamming(alpha=0.54):
     """``alpha - (1 - alpha) cos(2 pi k / span)`` at k from 0 to ``M - 1``; `M` and `sym` as for `hann`."""
     return lambda k, span: _cosines(k, span, (alpha, 1 - alpha))
 
 
-@signal_window
+@signal_window("7; 8, sym=False")
 def hamming():
     """`general_hamming` with 0.54, which nearly cancels the first side lobe; `M` and `sym` as for `hann`."""
     return lambda k, span: _cosines(k, span, (0.54, 0.46))
 
 
-@signal_window
+@signal_window("7; 8, sym=False")
 def hann():
     """A raised cosine, 0 at both ends: ``sin(pi k / span) ** 2`` at k from 0 to ``M - 1``.
 
@@ -175,13 +179,13 @@ def hann():
     return lambda k, span: _cosines(k, span, (0.5, 0.5))
 
 
-@signal_window
+@signal_window("7; 8, sym=False")
 def cosine():
     """Half a period of a sine, sampled at half integers, so never 0: `M` values; `sym` as for `hann`."""
     return lambda k, span: np.sin(pi * (k + 0.5) / (span + 1))
 
 
-@signal_window
+@signal_window("7, beta=8.0")
 def kaiser(beta=12.0):
     """Kaiser's window of `M` values; `beta` trades the width of the main lobe for low side lobes; `sym` as for `hann`.
 
@@ -194,7 +198,7 @@ def kaiser(beta=12.0):
     return lambda k, span: _kaiser(k, span, beta)
 
 
-@signal_window
+@signal_window("7, std=2.0")
 def gaussian(std=1.0):
     """A Gaussian of standard deviation `std`, in samples, about the middle of `M` values; `sym` as for `hann`.
 
@@ -224,7 +228,7 @@ def _exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, 
 
 
 _exponential.__name__ = "exponential"
-composite(namespace="signal.windows")(_exponential)
+composite(namespace="signal.windows", samples="7, tau=2.0; 8, center=1, sym=False")(_exponential)
 
 
 # -- the top-level windows -------------------------------------------------------------------------------------------------
@@ -240,7 +244,7 @@ def _old(name: str, values: Any, n: Any, periodic: bool, dtype: Any, layout: Any
     return _made(name, values, n, not periodic, d, device, requires_grad)
 
 
-@composite()
+@composite(samples="7; 8, False")
 def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A raised cosine, ``sin(pi k / span) ** 2`` at k from 0 to ``window_length - 1``.
 
@@ -256,7 +260,7 @@ def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device
     return _old("hann_window", lambda k, span: _cosines(k, span, (0.5, 0.5)), window_length, periodic, dtype, layout, device, requires_grad)
 
 
-@composite()
+@composite(samples="7; 8, False, 0.5")
 def hamming_window(
     window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
@@ -268,7 +272,7 @@ def hamming_window(
     return _old("hamming_window", values, window_length, periodic, dtype, layout, device, requires_grad)
 
 
-@composite()
+@composite(samples="7; 8, False")
 def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Three cosine terms; `window_length` and `periodic` as for `hann_window`."""
 
@@ -278,13 +282,13 @@ def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, de
     return _old("blackman_window", values, window_length, periodic, dtype, layout, device, requires_grad)
 
 
-@composite()
+@composite(samples="7; 8, False")
 def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A triangle; `window_length` and `periodic` as for `hann_window`."""
     return _old("bartlett_window", _bartlett, window_length, periodic, dtype, layout, device, requires_grad)
 
 
-@composite()
+@composite(samples="7; 8, False, 8.0")
 def kaiser_window(
     window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
@@ -322,7 +326,10 @@ def _check_frames(name: str, n_fft: int, hop: int, win: int, window: Any, input:
         )
 
 
-@composite(surface=FUNCTION | METHOD, numpy_names=False)
+@composite(
+    surface=FUNCTION | METHOD, numpy_names=False,
+    samples="x(32), 8, window=k(8), return_complex=True; x(2, 32), 8, 4, return_complex=True, center=False",
+)
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
          onesided=None, return_complex=None, align_to_window=None):  # fmt: skip
     """The transforms of windowed frames of a signal: ``(..., n) -> (..., frequencies, frames)``.
@@ -378,7 +385,7 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     return made if return_complex or return_complex is None else OPS["view_as_real"].function(made)
 
 
-@primitive(surface=0)
+@primitive(surface=0, samples="of istft")
 def overlap_add(frames, hop):
     """The sum of frames that start `hop` apart: ``(..., count, n) -> (..., (count - 1) * hop + n)``."""
 
@@ -403,7 +410,7 @@ def _overlap_add_vjp(grad, frames_shape, hop):
     return grad.unfold(-1, frames_shape[-1], hop)
 
 
-@composite(surface=FUNCTION | METHOD)
+@composite(surface=FUNCTION | METHOD, samples="c(5, 9), 8, window=k(8)")
 def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
           length=None, return_complex=False):  # fmt: skip
     """The signal whose `stft` is nearest to `input`: ``(..., frequencies, frames) -> (..., n)``.

@@ -129,7 +129,9 @@ def mode(a: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:
     length = np.arange(n) - np.maximum.accumulate(np.where(starts, np.arange(n), 0), -1)
     best = length.argmax(-1)[..., None]
     at = np.take_along_axis(order, best, -1)
-    return np.moveaxis(np.take_along_axis(lines, at, -1), -1, dim), np.moveaxis(at, -1, dim)
+    dim %= a.ndim
+    shape = (*a.shape[:dim], 1, *a.shape[dim + 1 :])
+    return np.take_along_axis(lines, at, -1).reshape(shape), at.reshape(shape)
 
 
 def order_rows(rows: np.ndarray) -> np.ndarray:

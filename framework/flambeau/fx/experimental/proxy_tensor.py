@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import itertools
 import operator
 import sys
 import threading
@@ -64,6 +65,10 @@ class _Unseen(NotImplementedError):
     """A tensor turned up that nothing recorded has made."""
 
 
+class _ReadsValue(RuntimeError):
+    """The program asks for a value of a recorded tensor."""
+
+
 class _Closure(Exception):  # no error: it tells which tensor to hand in
     """A branch uses a recorded tensor that is none of its operands."""
 
@@ -108,18 +113,21 @@ class _Recorder(TorchDispatchMode):
         self.outer = outer                            # the recorder of the program that a branch is part of
         self.tracer, self.fake = tracer, fake         # whether it records fake tensors
         self.nodes: dict[Any, Node] = {}              # by memory
+        self.earlier: list[tuple[Any, Node | None]] = []  # what was known of a memory before, for taking back
         self.owners: set[int] = set()                 # arrays whose memory known tensors are in
         self.held: list[Any] = []                     # keeps memory from being given out again
         self.constants: dict[int, str] = {}
         self.quiet = False                            # whether an op, or a method that is recorded, runs
         # What there was before: captured tensors are constants, all others have been made by the program.
-        self.before = {id(x): x for x in gc.get_objects() if issubclass(type(x), Tensor)}
+        self.before = {id(x): x for x in _all_tensors()}
 
     # -- what is known
 
     def know(self, tensor: Tensor, node: Node) -> None:
         """From here on the memory of `tensor` is the value of `node`."""
-        self.nodes[_memory(tensor)] = node
+        memory = _memory(tensor)
+        self.earlier.append((memory, self.nodes.get(memory)))
+        self.nodes[memory] = node
         self.owners.add(id(_owner(tensor._a)))
         self.held.append((tensor._a, _owner(tensor._a)))
         node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
@@ -367,40 +375,42 @@ class _Recorder(TorchDispatchMode):
     def _composition(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """What the composition is made of is recorded; if its results come from elsewhere, the composition itself."""
         calls = _dispatch._local.calls
-        last = self.tracer.graph._root._prev
+        last, count = self.tracer.graph._root._prev, len(self.earlier)
         before, calls.interpreters = calls.interpreters, (*calls.interpreters, self)
-        nodes = dict(self.nodes) if self.fake else self.nodes
         region = lack_of_values()
         try:
             with region:
                 result = _dispatch._composed(op, args, out, inplace)
-        except (_Unseen, ValuesAreMissing):
-            self._forget_since(last)
-            self.nodes = nodes if self.fake else self.nodes
+        except (_Unseen, _ReadsValue, ValuesAreMissing):
+            self._forget_since(last, count)
             calls.interpreters = before
             return self._recorded(op, args, out, inplace)
         finally:
             calls.interpreters = before
         if region.mattered:                           # with values it is made of other ops
-            self._forget_since(last)
-            self.nodes = nodes
+            self._forget_since(last, count)
             return self._recorded(op, args, out, inplace)
         tensors = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
         if all(_memory(x) in self.nodes or id(x) in self.before for x in tensors):
             return result
-        self._forget_since(last)
+        self._forget_since(last, count)
         target, args, kwargs = _call_of(op, args, out, inplace)
         return self.record("call_function", target, tuple(self.argument(args)), self.argument(kwargs), result)
 
-    def _forget_since(self, last: Node) -> None:
-        """Erase the nodes after `last`, which a composition has made that is recorded as a whole."""
+    def _forget_since(self, last: Node, count: int) -> None:
+        """Take back what a composition has made that is recorded as a whole: the nodes after `last`, all but `count` of what is known.
+
+        A part of it may have had the memory of an operand, as `detach` gives: what that memory was before holds again.
+        """
         graph = self.tracer.graph
-        gone = set()
         while graph._root._prev is not last:
-            node = graph._root._prev
-            graph.erase_node(node)
-            gone.add(node)
-        self.nodes = {memory: node for memory, node in self.nodes.items() if node not in gone}
+            graph.erase_node(graph._root._prev)
+        while len(self.earlier) > count:
+            memory, node = self.earlier.pop()
+            if node is None:
+                self.nodes.pop(memory, None)
+            else:
+                self.nodes[memory] = node
 
 
 class _Makers(TorchFunctionMode):
@@ -478,6 +488,15 @@ def _refuse_shared(leaves: list[Any]) -> None:
         raise NotImplementedError("functionalize: arguments that share memory are not built; give copies")
 
 
+def _all_tensors() -> Iterator[Tensor]:
+    """Every tensor of the process. There may be millions of other objects, so nothing is called for each in Python."""
+    kinds = {Tensor}
+    while fresh := {sub for kind in kinds for sub in kind.__subclasses__()} - kinds:
+        kinds |= fresh
+    objects = gc.get_objects()
+    return itertools.compress(objects, map(kinds.__contains__, map(type, objects)))
+
+
 def _owner(a: Any) -> Any:
     while getattr(a, "base", None) is not None and hasattr(a.base, "dtype"):
         a = a.base
@@ -505,7 +524,7 @@ def _refusing_method(name: str, method: Any) -> Any:
         if recorder is not None and not recorder.quiet and recorder.knows(self):
             if isinstance(self, FakeTensor):
                 raise DataDependentOutputException("aten._local_scalar_dense.default")
-            raise RuntimeError(
+            raise _ReadsValue(
                 f"It appears that you're trying to get value out of a tracing tensor with Tensor.{name} - erroring out! It's likely "
                 "that this is caused by data-dependent control flow or similar."
             )

@@ -62,6 +62,8 @@ class Op:
     kind = "op"
     # Whether it is found by its public name. Ops that programs make are reached by their function alone.
     public = True
+    # Calls to try it with, see `samples.py`; of elementwise ops also the bounds of their numbers.
+    samples: Any = ""
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: str | None) -> None:
         code: CodeType = fn.__code__

@@ -109,6 +109,7 @@ def composite(
     overlap: Overlap = None,
     operator: str | None = None,
     whole: bool = False,
+    samples: str = "",
 ) -> Callable[[Any], CompositeOp]:
     """Declare an op made of other ops; the decorated function is its definition.
 
@@ -119,6 +120,7 @@ def composite(
         operator: which operator of `torch.ops.aten` it is, see `Op`.
         whole: whether its rules read its arguments and results alone, so that dispatch modes may see it as one operator also where
             a history is recorded.
+        samples: calls to try it with, see `samples.py`.
     """
 
     def declare(fn: Any) -> CompositeOp:
@@ -127,7 +129,7 @@ def composite(
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
-        op.operator, op.whole = operator, whole
+        op.operator, op.whole, op.samples = operator, whole, samples
         return op
 
     return declare

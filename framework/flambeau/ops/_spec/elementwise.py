@@ -676,7 +676,7 @@ def elementwise(
         ufunc: numpy ufunc that equals the formula when keyword-only parameters have their defaults.
         check: ``check(op, *args)`` raising on bad arguments.
         scalar_first: whether the first argument may be a number.
-        samples: domain that generated tests draw from: (low, high), default (-3, 3).
+        samples: the bounds of numbers to try it with, (low, high), by default (-3, 3); or calls, see `samples.py`.
         title: name autograd nodes show, where it is not made from the op's.
         small: for an op of one operand that no ufunc computes: text of the numpy expression for a small array `a` of dtype `d`.
         numpy_names, operator: as for `composite`.

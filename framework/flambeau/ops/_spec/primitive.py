@@ -146,7 +146,6 @@ class PrimitiveOp(Op):
         self.raw_names: tuple[str, ...] = ()
         self.saved_names: tuple[str, ...] = ()
         self.return_type: Any = None
-        self.samples = None
         super().__init__(fn, surface, namespace, aliases, autocast)
         self.tensor_params = tensors or self.params[:1]
 
@@ -554,6 +553,7 @@ def primitive(
     memory: Any = None,
     ordering: tuple[str, ...] | None = None,
     operator: str | None = None,
+    samples: str = "",
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -565,7 +565,7 @@ def primitive(
         spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
         index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
-        numpy_names, overlap, operator: as for `composite`.
+        numpy_names, overlap, operator, samples: as for `composite`.
         memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`.
         ordering: the tensor parameters whose order it follows; all of them by default.
     """
@@ -579,7 +579,7 @@ def primitive(
             op.numpy_names = numpy_names
         op.index_tensors = index_tensors
         op.memory, op.ordering = memory, op.tensor_params if ordering is None else ordering
-        op.operator = operator
+        op.operator, op.samples = operator, samples
         return op
 
     return declare

@@ -83,14 +83,14 @@ class ReductionOp(Op):
     node_base = ReductionNode
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Any, identity: Any,
-                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any) -> None:  # fmt: skip
+                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any, samples: str) -> None:  # fmt: skip
         self.dtype_rule = dtype
         self.identity = identity
         self.rule = Reduction(fn.__name__, combine, map, finish)
         self.partial = None if partial is None else Formula(partial, f"{fn.__name__}_partial")
         self.custom_vjp = vjp
-        self.samples = None
         super().__init__(fn, surface, namespace, aliases, autocast)
+        self.samples = samples
         self.differentiable = partial is not None or vjp is not None
         rule = partial or vjp
         self.raw_rule: Any = None
@@ -339,6 +339,7 @@ def reduction(
     namespace: str = "",
     aliases: tuple[str, ...] = (),
     autocast: str | None = None,
+    samples: str = "",
 ) -> Callable[[Any], ReductionOp]:
     """Declare a reduction over `dim`; the decorated function gives signature and documentation.
 
@@ -350,7 +351,8 @@ def reduction(
         finish: ``finish(total, count)``, by `def` too: on arrays, and on the numbers of a kernel.
         partial: derivative with respect to an element, of the names it reads (`out`, `input`).
         vjp: the gradient as a Tensor expression of names among grad, out, input, shape, dims, keepdim.
+        samples: calls to try it with, see `samples.py`.
     """
     return lambda fn: ReductionOp(
-        fn, surface, namespace, aliases, autocast, dtype, identity, map, combine, finish, partial, vjp
+        fn, surface, namespace, aliases, autocast, dtype, identity, map, combine, finish, partial, vjp, samples
     )

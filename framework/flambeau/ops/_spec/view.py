@@ -284,6 +284,7 @@ def view(
     spread: str | None = None,
     several: bool = False,
     operator: str | None = None,
+    samples: str = "",
 ) -> Callable[[Any], ViewOp]:
     """Declare an op that returns a view, or `several`; its kernel maps the array (and the other arguments) to views of it."""
 
@@ -291,7 +292,7 @@ def view(
         op = ViewOp(fn, surface, namespace, aliases, autocast, (fn.__code__.co_varnames[0],), None, None, check)
         op.spread = spread
         op.several = several
-        op.operator = operator
+        op.operator, op.samples = operator, samples
         return op
 
     return declare
