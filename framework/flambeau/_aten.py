@@ -376,7 +376,7 @@ def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     # The names of what is taken by position, and of everything.
-    call.takes = tuple(p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD), tuple(parameters)
+    call.__dict__["takes"] = tuple(p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD), tuple(parameters)
     return call
 
 
