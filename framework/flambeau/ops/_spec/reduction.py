@@ -83,7 +83,7 @@ class ReductionOp(Op):
     node_base = ReductionNode
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Any, identity: Any,
-                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any, samples: str) -> None:  # fmt: skip
+                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any, samples: str = "") -> None:  # fmt: skip
         self.dtype_rule = dtype
         self.identity = identity
         self.rule = Reduction(fn.__name__, combine, map, finish)
