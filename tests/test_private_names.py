@@ -100,6 +100,9 @@ def test_the_compiled_module_answers_what_is_true_here():
     assert not isinstance(fb.ones(1), _C.Value)
     assert _C._get_default_device() == "cpu"
     assert repr(_C._dispatch_keys(fb.ones(1))) == "DispatchKeySet(CPU, AutogradCPU, ADInplaceOrView)"
+    regions = _C.DispatchKeySet(_C.DispatchKey.AutocastCPU) | _C.DispatchKeySet(_C.DispatchKey.AutocastCUDA)
+    assert regions.has(_C.DispatchKey.AutocastCPU)
+    assert not regions.has(_C.DispatchKey.AutocastXPU)
     with pytest.raises(NotImplementedError, match=r"_C\.Graph"):
         _C.Graph()
     with pytest.raises(AttributeError, match="private to PyTorch"):
@@ -208,3 +211,32 @@ def test_functions_and_classes_are_where_pytorch_keeps_them():
     assert functional.einsum is fb.einsum
     assert all(callable(getattr(functional, name)) for name in functional.__all__)
     assert _tensor.Tensor is fb.Tensor
+
+
+def test_names_that_torchvision_and_timm_import_are_there(monkeypatch, tmp_path):
+    from flambeau import _custom_ops, hub
+    from flambeau._dynamo.utils import is_compile_supported
+    from flambeau.ao.quantization import DeQuantStub, QuantStub
+    from flambeau.onnx import symbolic_opset11
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    x = fb.ones(2)
+
+    assert hub._get_torch_home() == str(tmp_path)
+    assert hub.HASH_REGEX.search("resnet18-5c106cde.pth").group(1) == "5c106cde"  # type: ignore[union-attr]
+    assert _custom_ops.get_ctx is fb.library.get_ctx
+    assert is_compile_supported("cpu")
+    assert not is_compile_supported("meta")
+    assert DeQuantStub()(QuantStub()(x)) is x
+    assert QuantStub("by bytes").qconfig == "by bytes"
+    assert fb.jit._script_if_tracing(abs)(-1) == 1
+    with pytest.raises(AttributeError, match=r"symbolic_opset11\.unsqueeze"):
+        symbolic_opset11.unsqueeze  # noqa: B018  # asking is the test
+    with pytest.raises((AttributeError, NotImplementedError), match=r"quantization\.convert"):
+        fb.ao.quantization.convert  # noqa: B018
+
+
+def test_the_bar_of_downloads_is_that_of_tqdm():
+    tqdm = pytest.importorskip("tqdm")
+
+    assert fb.utils.model_zoo.tqdm is tqdm.tqdm

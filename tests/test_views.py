@@ -312,6 +312,11 @@ def test_views_share_memory_and_strides_say_how(oracle: Any) -> None:
     torch.ones(2, 3).view(torch.float64)
     torch.ones(2, 4).view(torch.float64).shape
     torch.ones(2, 4).view(torch.uint8).shape
+    torch.empty(0).view(torch.uint8).shape
+    torch.empty(0, dtype=torch.uint8).view(torch.float32).shape
+    torch.empty(0, 8, dtype=torch.uint8).view(torch.float32).shape
+    torch.empty(0, 3, dtype=torch.uint8).view(torch.float32)
+    torch.empty(3, 0).view(torch.uint8).shape
     torch.ones(2).view(dtype=torch.int32).dtype
     torch.ones(2, 3).expand(4, 2, 3).stride()
     torch.ones(2, 3).expand(-1, -1)

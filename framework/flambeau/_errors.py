@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "AcceleratorError", "OutOfMemoryError", "ShapeCannotBeKnown", "ShapeDependsOnValues", "ValuesAreMissing", "ValuesCannotBeRead",
+    "AcceleratorError", "LibraryCannotBeLoaded", "OutOfMemoryError", "ShapeCannotBeKnown", "ShapeDependsOnValues", "ValuesAreMissing",
+    "ValuesCannotBeRead",
 ]  # fmt: skip
 
 
@@ -13,6 +14,10 @@ class OutOfMemoryError(RuntimeError):
 
 class AcceleratorError(RuntimeError):
     """A device failed."""
+
+
+class LibraryCannotBeLoaded(OSError, NotImplementedError):
+    """A library of operators in C++ is there and cannot be loaded: to programs that go on without it an OSError, as in PyTorch."""
 
 
 class ValuesAreMissing(RuntimeError):

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _aten, _missing
+from ._errors import LibraryCannotBeLoaded
 
 __all__ = [
     "DeclaredOperator", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "has_namespace", "ops", "register",
@@ -221,11 +222,12 @@ class _Ops(ModuleType):
     def load_library(self, path: Any) -> None:
         """Refuse a library of C++ operators: they need PyTorch's own library.
 
-        Raises: OSError if there is no such file; NotImplementedError if there is.
+        Raises: OSError if there is no such file; LibraryCannotBeLoaded, an OSError and a NotImplementedError, if there is.
         """
         if not os.path.exists(path):
             raise OSError(f"Could not load this library: {path}")
-        raise _missing.not_built("ops.load_library", "operators in C++ need PyTorch's library; register Python functions instead")
+        advice = f"{path} has operators in C++, which need PyTorch's library; register Python functions instead"
+        raise LibraryCannotBeLoaded(*_missing.not_built("ops.load_library", advice).args)
 
     def import_module(self, module: str) -> None:
         """Import a Python module that registers operators."""

@@ -40,17 +40,25 @@ _GITHUB = "https://github.com"
 _GITHUB_API = "https://api.github.com"
 _CHUNK = 1 << 17  # bytes
 _hub_dir: str | None = None
+# The beginning of a file's SHA-256 at the end of its name, as in "resnet18-5c106cde.pth"; packages search names with it too.
+HASH_REGEX = re.compile(r"-([a-f0-9]{8,})\.")
 
 
 # Folders
 
 
+def _get_torch_home() -> str:
+    """The folder of files that are kept between runs: ``$TORCH_HOME``, ``$XDG_CACHE_HOME/torch`` or ``~/.cache/torch``.
+
+    torchvision and its like keep their own files there.
+    """
+    home = os.environ.get("TORCH_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "torch")
+    return os.path.expanduser(home)
+
+
 def get_dir() -> str:
     """The hub's folder: `set_dir`'s, ``$TORCH_HOME/hub``, ``$XDG_CACHE_HOME/torch/hub`` or ``~/.cache/torch/hub``."""
-    if _hub_dir is not None:
-        return _hub_dir
-    home = os.environ.get("TORCH_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "torch")
-    return os.path.join(os.path.expanduser(home), "hub")
+    return os.path.join(_get_torch_home(), "hub") if _hub_dir is None else _hub_dir
 
 
 def set_dir(d: str | os.PathLike) -> None:
@@ -307,6 +315,16 @@ def _umask() -> int:
     return mask
 
 
+def __getattr__(name: str) -> Any:
+    if name != "tqdm":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise AttributeError("hub.tqdm is the package tqdm's, which is not installed", name=name) from error
+    return tqdm
+
+
 def _bar(total: int | None) -> Any:
     try:
         from tqdm import tqdm
@@ -342,7 +360,7 @@ def load_state_dict_from_url(
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         sys.stderr.write(f'Downloading: "{url}" to {path}\n')
-        match = re.search(r"-([a-f0-9]{8,})\.", name) if check_hash else None
+        match = HASH_REGEX.search(name) if check_hash else None
         if check_hash and match is None:
             raise RuntimeError(f"hub: check_hash=True needs a name like model-0123abcd.pt, got {name}")
         download_url_to_file(url, path, match.group(1) if match else None, progress=progress)

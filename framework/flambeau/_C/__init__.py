@@ -57,7 +57,7 @@ class ScriptObject(metaclass=_Never):
 
 
 class DispatchKey(Enum):
-    """The kinds of tensors that kernels are written for, as far as tensors here can be of them."""
+    """The kinds of tensors that kernels are written for, as far as tensors here can be of them, and regions of autocast."""
 
     Undefined = 0
     CPU = 1
@@ -67,6 +67,9 @@ class DispatchKey(Enum):
     AutogradCUDA = 5
     AutogradMeta = 6
     ADInplaceOrView = 7
+    AutocastCPU = 8
+    AutocastCUDA = 9
+    AutocastXPU = 10
 
 
 class DispatchKeySet:

@@ -99,6 +99,9 @@ def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+_script_if_tracing = script_if_tracing  # torchvision's decorator of functions with control flow
+
+
 def is_tracing() -> bool:
     """Whether this code runs inside a trace: never, since traces are not built."""
     return False

@@ -230,7 +230,9 @@ def _view_dtype(a, dtype):
         return a.view(dtype.numpy)
     if a.ndim == 0 and old != new:
         raise RuntimeError(f"self.dim() cannot be 0 to view {dtypes.from_numpy_dtype(a.dtype)} as {dtype} (different element sizes)")
-    if old != new and (a.shape[-1] * old % new or (a.strides[-1] != old and a.shape[-1] != 1)):
+    # Steps along a dimension without a next element mean nothing; numpy's are 0 where there is no element at all.
+    apart = old != new and a.shape[-1] != 1 and 0 not in a.shape and a.strides[-1] != old
+    if old != new and (a.shape[-1] * old % new or apart):
         raise RuntimeError(
             f"view: self.size(-1) must be divisible by {new / old:g} and stride(-1) must be 1 to view "
             f"{dtypes.from_numpy_dtype(a.dtype)} as {dtype}, but got shape {list(a.shape)}"
