@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from . import quiet
+from . import engines, quiet
 from .formula import Formula
 from .reference import WORDS_READ
 
@@ -49,7 +49,7 @@ _compiled: Any = None  # the engine's launch, once something large enough has as
 
 
 def backend() -> str:
-    """The name of the backend that was chosen: 'llvm' (the compiled tiers of CPU and CUDA), 'numpy', 'cuda' or a plug-in's."""
+    """The name of the backend that was chosen: 'llvm' (the compiled tiers of CPU and CUDA), 'numba', 'numpy', 'cuda' or a plug-in's."""
     return _chosen
 
 
@@ -62,12 +62,13 @@ def set_backend(name: str) -> None:
     """Choose the backend for later calls.
 
     'cuda' is 'llvm' where there is a CUDA device.
-    Raises: ValueError for a name nobody provides; RuntimeError, saying what is missing, for 'cuda' without a device;
-    NotImplementedError for 'numba', whose engine is not built.
+    Raises: ValueError for a name nobody provides; RuntimeError, saying what is missing, for 'cuda' without a device and for 'numba'
+    where it is not installed.
     """
     global _chosen, _backend, _compiled
     _backend, _compiled = _checked_name(name), None
     _chosen = name
+    engines.choose(engines.ENGINES.get(_backend) or engines.of_plug_in())
     small.start_over()
     forget_plans()
 
@@ -92,10 +93,12 @@ def _checked_name(name: str) -> str:
             )
         return "llvm"
     if name == "numba":
-        raise NotImplementedError(
-            "FLAMBEAU_BACKEND=numba: the engine that compiles kernels by numba is not built; choose llvm, the compiled kernels, or numpy"
-        )
-    raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are llvm, numpy, cuda {plugin_names()}")
+        from importlib.util import find_spec
+
+        if find_spec("numba") is None:
+            raise RuntimeError("FLAMBEAU_BACKEND=numba: numba is not installed; it takes the extra flambeau[numba]")
+        return "numba"
+    raise ValueError(f"FLAMBEAU_BACKEND: no backend named {name!r}; there are llvm, numba, numpy, cuda {plugin_names()}")
 
 
 def plugin_names() -> list[str]:
@@ -112,12 +115,12 @@ def _not_taken(formula: Formula, inputs: Any, outs: Any, compute: Any) -> bool:
 def _load_compiled() -> Any:
     """The compiled tier of the backend: ``launch(formula, inputs, outs, compute) -> taken``."""
     global _compiled
-    if _backend == "numpy":
+    if not engines.chosen().compiles and _backend in engines.ENGINES:
         from . import memory
 
         memory.keep_freed()
         _compiled = _not_taken
-    elif _backend == "llvm":
+    elif _backend in engines.ENGINES:
         from .engine import launch as engine_launch
 
         _compiled = engine_launch
@@ -170,7 +173,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
 def _is_numpys(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> bool:
     """Whether the engine would leave the launch to numpy, as far as can be said without loading it, which takes 40 ms."""
     return (
-        _backend == "llvm"
+        engines.chosen().compiles
         and formula.ufunc in _CHEAP_UFUNCS
         and outs[0].size < UFUNC_COMPILED_FROM
         and compute.isbuiltin == 1
@@ -343,6 +346,7 @@ def _into_float8(array: Any, name: str) -> Any:
 
 
 _backend = _checked_name(_chosen)
+engines.choose(engines.ENGINES.get(_backend) or engines.of_plug_in())
 
 from . import small  # noqa: E402  # needs the names above
 

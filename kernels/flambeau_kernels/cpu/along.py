@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import engines
 
 __all__ = ["ALL", "ONE", "SEVERAL", "Along"]
 
@@ -82,7 +83,7 @@ class Along:
 
     def _teach(self, dtype: np.dtype, compile: bool) -> None:
         """Let the builtin answer for `dtype` if its kernel is in the cache, or may be compiled now."""
-        if kernels._backend != "llvm" or not dtype.isnative:
+        if not engines.chosen().launches or not dtype.isnative:
             return
         with _learning:
             if self._counts.get(dtype, 0) < 0:  # another thread did

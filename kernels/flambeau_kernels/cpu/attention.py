@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import cpu_backend
+from .. import engines
 from . import attention_tiles
 from .softmax import narrow, widen
 
@@ -28,7 +28,7 @@ TILE_KEYS = 256
 
 
 def _compiled(q: np.ndarray, v: np.ndarray) -> bool:
-    return attention_tiles.fits(q, v) and cpu_backend() == "llvm" and llvm_missing() is None
+    return attention_tiles.fits(q, v) and engines.chosen().compiles and llvm_missing() is None
 
 
 def attend(

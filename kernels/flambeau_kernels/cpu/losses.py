@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import cpu_backend, launch
+from .. import engines, launch
 from ..formula import Formula
 from ..quiet import hush, unhush
 from .softmax import compiled_module, narrow, widen
@@ -29,14 +29,14 @@ def compiled_rows() -> Any:
 
 def likelihood_rows(x: np.ndarray) -> Any:
     """The compiled cross entropy, where it takes rows of scores `x`, or None."""
-    if not x.size or x.ndim != 2 or cpu_backend() != "llvm" or not x.flags.c_contiguous:
+    if not x.size or x.ndim != 2 or not engines.chosen().compiles or not x.flags.c_contiguous:
         return None
     return compiled_rows()
 
 
 def few_picked(x: Any, target: Any, weight: Any, ignored: int, reduction: str, stored: bool) -> Any:
     """`nll` of few float elements by a compiled loop, `likelihood_rows.picked`; None where that has no answer."""
-    if cpu_backend() != "llvm":
+    if not engines.chosen().compiles:
         return None
     rows = compiled_rows()
     return None if rows is None else rows.picked(x, target, weight, ignored, reduction, stored)
@@ -49,7 +49,7 @@ SUMS_COMPILED_FROM = 16384
 
 def squared_error_sum(a: np.ndarray, b: np.ndarray) -> float:
     """The sum of ``(a - b) ** 2``."""
-    if a.size >= SUMS_COMPILED_FROM and cpu_backend() == "llvm" and a.flags.c_contiguous and b.flags.c_contiguous:
+    if a.size >= SUMS_COMPILED_FROM and engines.chosen().compiles and a.flags.c_contiguous and b.flags.c_contiguous:
         sums = compiled_module("error_sums")
         if sums is not None:
             return sums.squared(a, b)

@@ -38,7 +38,7 @@ import numpy as np
 
 import flambeau_kernels
 import flambeau_kernels.memory
-from flambeau_kernels import Formula
+from flambeau_kernels import Formula, engines
 from flambeau_kernels.vocabulary import where
 
 __all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "set_invariant", "small", "small_batch",
@@ -211,7 +211,7 @@ def dot(a: Any, b: Any) -> Any:
     wide = _wide(a.dtype)
     if wide is not None:
         return np.asarray(dot(a.astype(wide), b.astype(wide))).astype(a.dtype)
-    if a.size <= SMALL_VECTOR or flambeau_kernels._backend == "numpy":
+    if a.size <= SMALL_VECTOR or not engines.chosen().multiplies:
         return np.asarray(np.dot(a, b))
     from .gemm.blas import single_threaded
 
@@ -238,7 +238,7 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     n = b.shape[-1]
     count = out.size // (m * n) if m * n else 0
     general = _by_numpy(accumulate)
-    if not out.size or not k or flambeau_kernels._backend == "numpy" or not all(map(_plain, (a, b, out))) or a.dtype != b.dtype:
+    if not out.size or not k or not engines.chosen().multiplies or not all(map(_plain, (a, b, out))) or a.dtype != b.dtype:
         return general
     if not out.flags.writeable:
         raise ValueError("matmul: out is read-only")

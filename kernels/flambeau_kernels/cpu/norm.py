@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import cpu_backend, launch
+from .. import engines, launch
 from ..formula import Formula
 from .conv import is_half
 
@@ -26,7 +26,7 @@ __all__ = [
 
 # Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled
 # loops, of which there are fewer and which divide a block among threads.
-BLOCK_BYTES = {"numpy": 1 << 18}
+NUMPY_BLOCK_BYTES = 1 << 18
 COMPILED_BLOCK_BYTES = 1 << 21
 # Mean squares minus squared means keep their digits while the mean is no larger than this many deviations.
 SAFE_RATIO = 2.0
@@ -45,7 +45,7 @@ def _compiler_missing() -> bool:
 
 def _compiled(x: Any) -> bool:
     """Whether `x` goes to the compiled loops."""
-    return x.size >= COMPILED_FROM and cpu_backend() == "llvm" and not _compiler_missing()
+    return x.size >= COMPILED_FROM and engines.chosen().compiles and not _compiler_missing()
 
 
 def _few(size: int, dtype: np.dtype) -> bool:
@@ -75,7 +75,7 @@ def _kind(dtype: np.dtype) -> np.dtype:
 
 
 def _blocks(count: int, bytes_each: int) -> Any:
-    step = max(1, BLOCK_BYTES.get(cpu_backend(), COMPILED_BLOCK_BYTES) // max(bytes_each, 1))
+    step = max(1, (COMPILED_BLOCK_BYTES if engines.chosen().compiles else NUMPY_BLOCK_BYTES) // max(bytes_each, 1))
     return (slice(i, min(i + step, count)) for i in range(0, count, step))
 
 
@@ -187,7 +187,7 @@ def planned_rows(
         from . import norm_few
 
         return norm_few.planned(n, d, dtype, shape, eps, centred, weighted, biased)
-    if n * d < COMPILED_FROM or cpu_backend() != "llvm" or _compiler_missing() or dtype.kind not in "fV":
+    if n * d < COMPILED_FROM or not engines.chosen().compiles or _compiler_missing() or dtype.kind not in "fV":
         return None
     from . import norm_rows
 

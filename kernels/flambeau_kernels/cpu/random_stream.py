@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import engines
 
 from .. import small
 from .tier import compiles
@@ -289,7 +290,7 @@ class Few:
 
     def form(self, out: np.ndarray) -> Any:
         """What fills `out`; None unless that is `FEW` numbers or fewer, in C order, and kernels compile."""
-        if kernels._backend != "llvm" or not 0 < out.size <= FEW or not out.flags.c_contiguous:
+        if not engines.chosen().compiles or not 0 < out.size <= FEW or not out.flags.c_contiguous:
             return None
         return self.forms.get(out.dtype) or self._compiled(out.dtype)
 

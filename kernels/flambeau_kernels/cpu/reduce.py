@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import engines
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import hush, unhush
 from flambeau_kernels.reference import WORDS_READ
@@ -47,7 +48,7 @@ class Plans:
 
     def find(self, a: np.ndarray, *options: Any) -> Any:
         """The callable for `a`, or None. Which of them is told by layout and settings, never by values."""
-        if a.size <= NUMPY_UP_TO or kernels._backend != "llvm" or a.__class__ is not ndarray:
+        if a.size <= NUMPY_UP_TO or not engines.chosen().compiles or a.__class__ is not ndarray:
             return None
         key = (a.shape, a.strides, a.dtype, options)
         found = self.made.get(key)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import cpu_backend
+from .. import engines
 from .along import SEVERAL, Along
 from .reduce import summed_in
 
@@ -43,7 +43,7 @@ def compiled_module(name: str) -> Any:
 
 def _compiled(a: np.ndarray) -> Any:
     """The compiled loops, where they take `a`."""
-    if a.size < COMPILED_FROM or cpu_backend() != "llvm" or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
+    if a.size < COMPILED_FROM or not engines.chosen().compiles or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
         return None
     return compiled_module("softmax_loops")
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 
-import flambeau_kernels as kernels
-from flambeau_kernels import memory
+from flambeau_kernels import engines, memory
 
 __all__ = ["compiles"]
 
 
 def compiles() -> bool:
-    """Whether kernels written in the kernel language can run: the llvm backend, where llvmlite works."""
-    return kernels._backend == "llvm" and _works()
+    """Whether kernels written in the kernel language can run: on an engine that compiles, where llvmlite works."""
+    return engines.chosen().compiles and _works()
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.engine import journal, llvm, native, pool
 from flambeau_kernels.engine.language import Kernel
 from flambeau_kernels.engine.lasting import lasting
@@ -64,6 +65,10 @@ def address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) ->
     """Where the code of `kernel` is, ``void f(i64 chunk, ptr arguments)``: for pointers to what `types` names, int and float."""
     symbol = "kernel_" + re.sub(r"\W", "_", kernel.name)
     machine = llvm.machine()
+    if engines.chosen().name == "numba":
+        from flambeau_kernels.numba_engine import kernels
+
+        return kernels.address(kernel.function, symbol, types, constants, kernel.aliased)
     level = _level(kernel)
 
     def text() -> str:

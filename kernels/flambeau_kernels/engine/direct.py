@@ -201,7 +201,7 @@ def _add_loop(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out:
     where = plan.Layout(((out.size, tuple(_item_strides(inputs, out))),), access)
     try:
         kernel = elementwise._kernel(formula, where, arrays, [out], compute)
-        address = llvm.compile_ir(kernel.text, kernel.symbol)
+        address = elementwise.compiled(kernel)
     except (Unsupported, RuntimeError):               # which the general way says
         return False
     entry[STRIDED if way is STRIDED_WAY else KERNEL] = address

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels import UFUNC_COMPILED_FROM, memory
+from flambeau_kernels import UFUNC_COMPILED_FROM, engines, memory
 from flambeau_kernels.engine import journal, llvm, loops, native, plan, pool
 from flambeau_kernels.engine.allocator import LARGE, _thread
 from flambeau_kernels.engine.loops import Operand
@@ -82,16 +82,17 @@ launch.planned, launch.teach = planned, teach  # type: ignore[attr-defined]
 class _Made:
     """Kept in a formula's `compiled`: plans by shapes, strides and dtypes; kernels by dtypes and access."""
 
-    __slots__ = ("kernels", "plans")
+    __slots__ = ("engine", "kernels", "plans")
 
     def __init__(self) -> None:
+        self.engine = engines.chosen()
         self.plans: dict[tuple[Any, ...], Any] = {}   # a callable on the arrays, or why there is none
         self.kernels: dict[tuple[Any, ...], loops.Kernel | str] = {}  # or why there is none
 
 
 def _made(formula: Formula) -> _Made:
     made = formula.compiled
-    if made is None:
+    if made is None or made.engine is not engines.chosen():
         made = formula.compiled = _Made()
     return made
 
@@ -121,7 +122,9 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
     if reason is not None:
         return reason, None
     try:
-        address = llvm.compile_ir(kernel.text, kernel.symbol)
+        address = compiled(kernel)
+    except Unsupported as unsupported:
+        return f"no code for {unsupported}", None
     except RuntimeError as error:
         warnings.warn(f"{formula.name}: LLVM refused the kernel, the numpy tier runs: {error}",
                       RuntimeWarning, 3)
@@ -144,9 +147,18 @@ def row_loop(formula: Formula, inputs: tuple[str, ...], out: str, compute: np.dt
         return None
     try:
         kernel = _kernel_for(formula, tuple(Operand(dtype, "c") for dtype in (*inputs, out)), len(inputs), compute)
-        return llvm.compile_ir(kernel.text, kernel.symbol)
+        return compiled(kernel)
     except (Unsupported, RuntimeError):                # launch says what LLVM refused
         return None
+
+
+def compiled(kernel: loops.Kernel) -> int:
+    """The address of the loop `kernel`, compiled by the engine of the backend."""
+    if engines.chosen().name == "numba":
+        from flambeau_kernels.numba_engine import loops as numba_loops
+
+        return numba_loops.address(kernel)
+    return llvm.compile_ir(kernel.text, kernel.symbol)
 
 
 def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype) -> str | None:

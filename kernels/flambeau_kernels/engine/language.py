@@ -29,11 +29,13 @@ order, so how work is cut must depend on its shape alone.
 """
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from numpy import ndarray
 
+import flambeau_kernels
 from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
 __all__ = ["Kernel", "apart", "bool8", "bitcast", "brief", "broadcast", "flags", "float32", "float64", "independent", "int8",
@@ -94,13 +96,14 @@ prefetch: Any = Construct("prefetch", "``prefetch(p)``: ask for the cache line o
 class Kernel:
     """A kernel function and its compiled forms, by argument types and constants."""
 
-    __slots__ = ("_forms", "aliased", "function", "in_vectors", "name", "thorough")
+    __slots__ = ("_forms", "aliased", "function", "in_vectors", "name", "thorough", "__weakref__")
 
     def __init__(self, function: Callable[..., None], aliased: bool, in_vectors: bool = False, thorough: bool = False):
         self.function: Any = function
         self.name: str = self.function.__name__
         self.aliased, self.in_vectors, self.thorough = aliased, in_vectors, thorough
         self._forms: dict[tuple[Any, ...], Callable[..., None]] = {}
+        _kernels.add(self)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -133,6 +136,17 @@ class Kernel:
 
             found = self._forms[key] = call.form(self, types, constants)
         return found
+
+
+_kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
+
+
+def _forget() -> None:
+    for one in list(_kernels):
+        one._forms.clear()
+
+
+flambeau_kernels.plans_kept_elsewhere.append(_forget)     # another engine compiles them anew
 
 
 def kernel(function: Callable[..., None] | None = None, *, aliased: bool = False, in_vectors: bool = False,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels import small
+from flambeau_kernels import engines, small
 from flambeau_kernels.engine import llvm, pyabi
 from flambeau_kernels.vocabulary import sqrt, where
 
@@ -27,8 +27,8 @@ __all__ = ["available", "compile_ahead", "load", "module_text"]
 
 def available() -> tuple[bool, str]:
     """Whether launchers work in this process, and if not, why. Cheap: it loads nothing."""
-    if flambeau_kernels.backend() == "numpy":
-        return False, "the numpy backend is the reference, without compiled code"
+    if not engines.chosen().launches:
+        return False, f"the {flambeau_kernels.backend()} backend has no code of its own for small calls"
     reason = _failure or _reason_against()
     return reason is None, reason or "native launchers are on"
 

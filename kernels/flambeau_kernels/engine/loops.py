@@ -62,11 +62,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A finished kernel text; `cost` is a rough number of vector instructions per element of 32 bits."""
+    """A finished kernel text; `cost` is a rough number of vector instructions per element of 32 bits; `bodies`, what the text was
+    made of, for engines that write a loop of their own around it."""
 
     symbol: str
     text: str
     cost: int
+    bodies: Bodies
 
 
 def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
@@ -80,10 +82,10 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
     careful, careful_values = usual, values
     if usual.rare:
         careful, careful_values = trace(name, function, inputs, outs, compute, scales, careful=True)
-        inputs = _without_pairs(inputs)
+        inputs = without_pairs(inputs)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
-    bodies = _Bodies(inputs, outs, usual, values, careful, careful_values)
-    return Kernel(symbol, _loop_text(symbol, bodies), usual.cost)
+    bodies = Bodies(inputs, outs, usual, values, careful, careful_values)
+    return Kernel(symbol, _loop_text(symbol, bodies), usual.cost, bodies)
 
 
 def check_dtypes(inputs: tuple[Operand, ...], outs: tuple[Operand, ...], compute: str) -> None:
@@ -195,7 +197,7 @@ def _round_to_bfloat16(x: Symbol) -> Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bodies:
+class Bodies:
     """Operands, and the formula's code for usual arguments and, if that is not all of them, for any."""
 
     inputs: tuple[Operand, ...]
@@ -206,7 +208,7 @@ class _Bodies:
     careful_values: list[list[str]]
 
 
-def _loop_text(symbol: str, bodies: _Bodies) -> str:
+def _loop_text(symbol: str, bodies: Bodies) -> str:
     operands = list(enumerate((*bodies.inputs, *bodies.outs)))
     text = [*sorted(bodies.usual.needs | bodies.careful.needs),
             f"define void @{symbol}(ptr noalias readonly %pointers, i64 %n0, i64 %n1, "
@@ -222,7 +224,7 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
     text += [f"  %r{k} = phi ptr [%p{k}, %entry], [%rnext{k}, %rowend]" for k, _ in operands]
     for k, operand in enumerate(bodies.inputs):
         if operand.access == "s":
-            text += _loads(operand, f"%r{k}", f"%u{k}", raw_names(k, operand), "")
+            text += load_lines(operand, f"%r{k}", f"%u{k}", raw_names(k, operand), "")
     text += _guarded_columns(bodies) if bodies.usual.rare else _plain_columns(bodies)
     text += ["rowend:", *(f"  %rnext{k} = getelementptr i8, ptr %r{k}, i64 %outer{k}" for k, _ in operands)]
     text += ["  %jnext = add nuw nsw i64 %j, 1", "  %again = icmp slt i64 %jnext, %n1",
@@ -237,7 +239,7 @@ def _loop_text(symbol: str, bodies: _Bodies) -> str:
     return "\n".join(text) + "\n"
 
 
-def _together(bodies: _Bodies) -> list[str]:
+def _together(bodies: Bodies) -> list[str]:
     """The usual loop's metadata. Of a formula of many steps several vectors are computed side by side: one would mostly wait.
 
     In 32 registers and with constants as operands that takes up to two fifths off; where there is more code than that compiling
@@ -250,20 +252,20 @@ def _together(bodies: _Bodies) -> list[str]:
     return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {4 if code <= 110 else 2}}}']
 
 
-def _plain_columns(bodies: _Bodies) -> list[str]:
-    body = [*bodies.usual.lines, *_stores(bodies, bodies.values)]
+def _plain_columns(bodies: Bodies) -> list[str]:
+    body = [*bodies.usual.lines, *store_lines(bodies, bodies.values)]
     if _has_pairs(bodies.inputs):
         last = [re.sub(r"%([vxyaob])(\d+)\b", r"%last.\1\2", line) for line in body]
         return ["  %head = add nsw i64 %n0, -1", "  %several = icmp sgt i64 %head, 0",
                 "  br i1 %several, label %column, label %between",
                 *_column_loop("column", "row", "0", "%head", bodies, body, "!4", "between"),
                 "between:", "  br label %last",
-                *_column_loop("last", "between", "%head", "%n0", replace(bodies, inputs=_without_pairs(bodies.inputs)),
+                *_column_loop("last", "between", "%head", "%n0", replace(bodies, inputs=without_pairs(bodies.inputs)),
                               last, "!6", "rowend")]
     return ["  br label %column", *_column_loop("column", "row", "0", "%n0", bodies, body, "!4", "rowend")]
 
 
-def _guarded_columns(bodies: _Bodies) -> list[str]:
+def _guarded_columns(bodies: Bodies) -> list[str]:
     """Blocks of columns: look for rare arguments first, then run the usual or the careful loop."""
     rare = bodies.usual.rare
     look = [*bodies.usual.lines]
@@ -272,9 +274,9 @@ def _guarded_columns(bodies: _Bodies) -> list[str]:
                  f"  %any{n} = or i32 {'%seen' if n == 0 else f'%any{n - 1}'}, %rare{n}"]
     # The search computes all of the formula as written here; what the answer does not need, LLVM removes.
     look = [re.sub(r"%([vxyaob])(\d+)\b", r"%look.\1\2", line) for line in look]
-    usual = [*bodies.usual.lines, *_stores(bodies, bodies.values)]
+    usual = [*bodies.usual.lines, *store_lines(bodies, bodies.values)]
     careful = [re.sub(r"%([vxyaob])(\d+)\b", r"%care.\1\2", line)
-               for line in (*bodies.careful.lines, *_stores(bodies, bodies.careful_values))]
+               for line in (*bodies.careful.lines, *store_lines(bodies, bodies.careful_values))]
     last = f"%any{len(rare) - 1}"
     return ["  br label %part", "part:", "  %from = phi i64 [0, %row], [%to, %partend]",
             f"  %full = add i64 %from, {PART}", "  %short = icmp slt i64 %full, %n0",
@@ -288,7 +290,7 @@ def _guarded_columns(bodies: _Bodies) -> list[str]:
             "partend:", "  %rest = icmp slt i64 %to, %n0", "  br i1 %rest, label %part, label %rowend"]
 
 
-def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies, body: list[str],
+def _column_loop(label: str, before: str, start: str, stop: str, bodies: Bodies, body: list[str],
                  metadata: str,
                  after: str, phis: list[str] | tuple[()] = ()) -> list[str]:
     """Blocks of IR that run `body` for columns [start, stop), entered from block `before`, left to `after`.
@@ -297,8 +299,8 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies
     loads = []
     for k, operand in enumerate(bodies.inputs):
         if operand.access != "s":
-            loads += [*_address(k, operand), *(_load_first(k, operand) if operand.access == "d" else
-                                               _loads(operand, f"%a{k}", f"%b{k}", raw_names(k, operand), GROUP))]
+            loads += [*address_lines(k, operand), *(_load_first(k, operand) if operand.access == "d" else
+                                               load_lines(operand, f"%a{k}", f"%b{k}", raw_names(k, operand), GROUP))]
     if label != "column":
         loads = [re.sub(r"%([vxyaob])(\d+)\b", rf"%{label}.\1\2", line) for line in loads]
     lines = [re.sub(r"%i(?=,|$)", i, line) for line in (*loads, *body)]
@@ -307,7 +309,7 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: _Bodies
             f"  br i1 %{label}.more, label %{label}, label %{after}, !llvm.loop {metadata}"]
 
 
-def _loads(operand: Operand, address: str, second: str, names: tuple[str, str], group: str) -> list[str]:
+def load_lines(operand: Operand, address: str, second: str, names: tuple[str, str], group: str) -> list[str]:
     """Load the element at `address`; the address of an imaginary part is called `second`."""
     text = [f"  {names[0]} = load {operand.llvm}, ptr {address}, align 1{group}"]
     if operand.dtype in PARTS:
@@ -316,10 +318,10 @@ def _loads(operand: Operand, address: str, second: str, names: tuple[str, str], 
     return text
 
 
-def _stores(bodies: _Bodies, values: list[list[str]]) -> list[str]:
+def store_lines(bodies: Bodies, values: list[list[str]]) -> list[str]:
     text = []
     for k, (names, operand) in enumerate(zip(values, bodies.outs, strict=True), start=len(bodies.inputs)):
-        text += [*_address(k, operand), f"  store {operand.llvm} {names[0]}, ptr %a{k}, align 1{GROUP}"]
+        text += [*address_lines(k, operand), f"  store {operand.llvm} {names[0]}, ptr %a{k}, align 1{GROUP}"]
         if operand.dtype in PARTS:
             text += [f"  %b{k} = getelementptr {operand.llvm}, ptr %a{k}, i64 1",
                      f"  store {operand.llvm} {names[1]}, ptr %b{k}, align 1{GROUP}"]
@@ -349,11 +351,11 @@ def _has_pairs(operands: tuple[Operand, ...]) -> bool:
     return any(o.access == "d" for o in operands)
 
 
-def _without_pairs(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+def without_pairs(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     return tuple(Operand(o.dtype, "g") if o.access == "d" else o for o in operands)
 
 
-def _address(k: int, operand: Operand) -> list[str]:
+def address_lines(k: int, operand: Operand) -> list[str]:
     if operand.access == "c":
         return [f"  %a{k} = getelementptr {operand.element}, ptr %r{k}, i64 %i"]
     if operand.access == "d":

@@ -1,0 +1,95 @@
+"""Texts of Python functions, compiled by numba and kept on disk beside the objects of the llvm engine."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import os
+import re
+import secrets
+import sys
+import threading
+from typing import Any
+
+import numba
+from numba import types
+
+from flambeau_kernels.engine import call, llvm
+from flambeau_kernels.engine.lasting import lasting
+
+__all__ = ["LOOP", "TASK", "Function", "compiled"]
+
+# void loop(pointers, n0, n1, strides), and void task(chunk, arguments): what plans and the pool call.
+LOOP = types.void(types.voidptr, types.int64, types.int64, types.voidptr)
+TASK = types.void(types.int64, types.voidptr)
+
+_lock = threading.RLock()
+_made: dict[str, int] = {}
+counts = {"compiled": 0, "loaded": 0}
+
+
+class Function:
+    """The text of a function, the intrinsics that it calls by name, and their instructions."""
+
+    __slots__ = ("intrinsics", "lines", "name", "text")
+
+    def __init__(self, name: str, text: str, intrinsics: dict[str, Any], lines: str) -> None:
+        self.name, self.text, self.intrinsics, self.lines = name, text, intrinsics, lines
+
+    def shown(self) -> str:
+        """For a reader: the function, and the instructions of what it calls."""
+        return f"{self.text}\n{self.lines}"
+
+
+def compiled(function: Function, signature: Any) -> int:
+    """The address of `function`, which lives as long as the process; compiled, or read from the cache on disk."""
+    facts = f"{signature}\n{function.text}\n{function.lines}\n{call._sources()}"
+    digest = hashlib.sha256(facts.encode()).hexdigest()
+    with _lock:
+        if digest not in _made:
+            _made[digest] = _compile(function, signature, digest)
+        return _made[digest]
+
+
+def _compile(function: Function, signature: Any, digest: str) -> int:
+    path = _kept(function, digest)
+    file = path or f"<numba {function.name} {digest[:16]}>"
+    # What numba reads from its cache names a module to import, for the globals of functions that are not compiled throughout.
+    scope = {"__name__": __name__, **function.intrinsics}
+    exec(compile(function.text, file, "exec"), scope)
+    linecache.cache[file] = (len(function.text), None, function.text.splitlines(True), file)
+    if llvm.is_shown(function.name):
+        print(f"# numba, {function.name}\n{function.shown()}", file=sys.stderr)
+    made = numba.cfunc(signature, cache=path is not None, error_model="numpy")(scope[function.name])
+    counts["loaded" if made.cache_hits else "compiled"] += 1
+    lasting(made)
+    return made.address
+
+
+def _kept(function: Function, digest: str) -> str | None:
+    """The file of the text, beside which numba keeps the object; None where there is no safe folder."""
+    disk = llvm.disk()
+    if disk.why_off is not None or disk.folder is None:
+        return None
+    folder = os.path.join(disk.folder, "numba")
+    path = os.path.join(folder, f"{re.sub(r'[^0-9A-Za-z_]', '_', function.name)[:60]}_{digest[:32]}.py")
+    if os.path.exists(path):                          # written again it would be younger than its object
+        return path
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        temporary = f"{path}.{secrets.token_hex(6)}"
+        with open(temporary, "w") as file:
+            file.write(function.text)
+        os.replace(temporary, path)
+    except OSError:                                   # a cache that can only be read
+        return None
+    return path
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

@@ -1,0 +1,131 @@
+"""The loop around a formula as a Python function for numba: what `engine/loops.py` is for the llvm engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flambeau_kernels.engine import loops
+from flambeau_kernels.engine.loops import PART, Bodies, Operand
+from flambeau_kernels.numba_engine import functions
+from flambeau_kernels.numba_engine.blocks import intrinsic
+from flambeau_kernels.numba_engine.functions import Function
+from flambeau_kernels.scalar.complexes import PARTS
+from flambeau_kernels.scalar.symbols import Block
+
+__all__ = ["address", "function"]
+
+# Values of these types pass between pieces of code as integers of as many bits.
+_CARRIED = {"half": "i16"}
+
+
+def address(kernel: loops.Kernel) -> int:
+    """Where numba's code of `kernel` is, ``void kernel(ptr pointers, i64 n0, i64 n1, ptr strides)``."""
+    return functions.compiled(function(kernel), functions.LOOP)
+
+
+def function(kernel: loops.Kernel) -> Function:
+    """The loop of `kernel` as Python; as the llvm engine has it, so that the same elements are careful ones."""
+    return _Loop(kernel.symbol, kernel.bodies).function()
+
+
+class _Loop:
+    def __init__(self, name: str, bodies: Bodies) -> None:
+        # numba decides itself how it reads every second element.
+        inputs = loops.without_pairs(bodies.inputs)
+        self.name, self.bodies, self.inputs = name, bodies, inputs
+        self.operands = (*inputs, *bodies.outs)
+        self.once = [(k, o) for k, o in enumerate(inputs) if o.access == "s"]
+        self.intrinsics: dict[str, object] = {}
+        self.lines: list[str] = []
+
+    def function(self) -> Function:
+        rows = [f"r{k}" for k in range(len(self.operands))]
+        inner = [f"inner{k}" for k, o in enumerate(self.operands) if o.access == "g"]
+        outer = [f"outer{k}" for k in range(len(self.operands))]
+        single = [name[1:] for k, o in self.once for name in self._raw(k, o)]
+        self._start(rows, inner, outer)
+        text = [f"def {self.name}(pointers, n0, n1, strides):", f"    {', '.join([*rows, *inner, *outer])} = start(pointers, strides)",
+                "    for _ in range(n1):"]  # fmt: skip
+        if single:
+            self._row()
+            text += [f"        {', '.join(single)} = row({', '.join(f'r{k}' for k, _ in self.once)})"]
+        given = ", ".join(["i", *rows, *inner, *single])
+        body = [f"            element({given})"]
+        usual, careful = self.bodies.usual, self.bodies.careful
+        self._element("element", usual, loops.store_lines(self.bodies, self.bodies.values), rows, inner)
+        if not usual.rare:
+            text += ["        for i in range(n0):", *body]
+        else:
+            self._element("careful", careful, loops.store_lines(self.bodies, self.bodies.careful_values), rows, inner)
+            self._look(usual, rows, inner)
+            text += [f"        for start_of_part in range(0, n0, {PART}):", f"            stop = min(start_of_part + {PART}, n0)",
+                     "            found = 0", "            for i in range(start_of_part, stop):", f"                found |= look({given})",
+                     "            if found:", "                for i in range(start_of_part, stop):", f"                    careful({given})",
+                     "            else:", "                for i in range(start_of_part, stop):", f"                    element({given})"]  # fmt: skip
+        self._intrinsic("onward", [*((f"%{r}", "ptr") for r in rows), *((f"%{o}", "i64") for o in outer)],
+                        [f"  %next{k} = getelementptr i8, ptr %r{k}, i64 %outer{k}" for k in range(len(rows))], (),
+                        [(f"%next{k}", "ptr") for k in range(len(rows))])  # fmt: skip
+        text += [f"        {', '.join(rows)} = onward({', '.join([*rows, *outer])})"]
+        return Function(self.name, "\n".join(text) + "\n", self.intrinsics, "\n".join(self.lines))
+
+    def _start(self, rows: list[str], inner: list[str], outer: list[str]) -> None:
+        lines = []
+        for k in range(len(self.operands)):
+            lines += [f"  %pp{k} = getelementptr ptr, ptr %pointers, i64 {k}", f"  %r{k} = load ptr, ptr %pp{k}",
+                      f"  %is{k} = getelementptr i64, ptr %strides, i64 {2 * k}", f"  %inner{k} = load i64, ptr %is{k}",
+                      f"  %os{k} = getelementptr i64, ptr %strides, i64 {2 * k + 1}", f"  %outer{k} = load i64, ptr %os{k}"]  # fmt: skip
+        outs = [*((f"%{r}", "ptr") for r in rows), *((f"%{n}", "i64") for n in (*inner, *outer))]
+        self._intrinsic("start", [("%pointers", "ptr"), ("%strides", "ptr")], lines, (), outs)
+
+    def _raw(self, k: int, operand: Operand) -> tuple[str, ...]:
+        return loops.raw_names(k, operand)[: 2 if operand.dtype in PARTS else 1]
+
+    def _carried(self) -> list[tuple[str, str]]:
+        """What `row` gives to the elements of a row."""
+        return [(name, _CARRIED.get(o.llvm, o.llvm)) for k, o in self.once for name in self._raw(k, o)]
+
+    def _row(self) -> None:
+        lines, outs = [], []
+        for k, operand in self.once:
+            names = loops.raw_names(k, operand)
+            carried = _CARRIED.get(operand.llvm)
+            for name, line in zip((names[0], None, names[1]), loops.load_lines(operand, f"%r{k}", f"%u{k}", names, ""), strict=False):
+                lines.append(line)
+                if name is not None and carried is not None:
+                    lines.append(f"  {name}.bits = bitcast {operand.llvm} {name} to {carried}")
+            outs += [(f"{n}.bits" if carried else n, carried or operand.llvm) for n in self._raw(k, operand)]
+        self._intrinsic("row", [(f"%r{k}", "ptr") for k, _ in self.once], lines, (), outs)
+
+    def _given(self, rows: Sequence[str], inner: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+        """Arguments of what runs for an element, and the instructions it begins with."""
+        inputs = [("%i", "i64"), *((f"%{r}", "ptr") for r in rows), *((f"%{n}", "i64") for n in inner)]
+        lines: list[str] = []
+        for k, operand in self.once:
+            carried = _CARRIED.get(operand.llvm)
+            for name in self._raw(k, operand):
+                inputs.append((f"{name}.bits" if carried else name, carried or operand.llvm))
+                if carried:
+                    lines.append(f"  {name} = bitcast {carried} {name}.bits to {operand.llvm}")
+        for k, operand in enumerate(self.inputs):
+            if operand.access != "s":
+                lines += [*loops.address_lines(k, operand), *loops.load_lines(operand, f"%a{k}", f"%b{k}", loops.raw_names(k, operand), "")]
+        return inputs, lines
+
+    def _element(self, name: str, block: Block, stores: list[str], rows: list[str], inner: list[str]) -> None:
+        inputs, lines = self._given(rows, inner)
+        body = [*lines, *block.lines, *(line.replace(loops.GROUP, "") for line in stores)]
+        self._intrinsic(name, inputs, body, block.needs, [])
+
+    def _look(self, block: Block, rows: list[str], inner: list[str]) -> None:
+        inputs, lines = self._given(rows, inner)
+        seen = "0"
+        body = [*lines, *block.lines]
+        for n, symbol in enumerate(block.rare):
+            body += [f"  %rare{n} = zext i1 {symbol.name} to i64", f"  %any{n} = or i64 {seen}, %rare{n}"]
+            seen = f"%any{n}"
+        self._intrinsic("look", inputs, body, block.needs, [(seen, "i64")])
+
+    def _intrinsic(self, name: str, inputs: Sequence[tuple[str, str]], lines: list[str], needs: object, outs: list[tuple[str, str]]) -> None:
+        self.intrinsics[name] = intrinsic(name, inputs, lines, needs, outs)  # type: ignore[arg-type]
+        said = ", ".join(f"{llvm} {n}" for n, llvm in inputs)
+        self.lines += [f"# {name}({said})", *(f"# {line}" for line in lines), ""]
