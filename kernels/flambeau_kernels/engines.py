@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ENGINES", "Engine", "chosen", "choose", "of_plug_in"]
+__all__ = ["ENGINES", "Engine", "account", "chosen", "choose", "of_plug_in", "take_over", "taken_over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ ENGINES = {
 
 
 _chosen = ENGINES["llvm"]
+_problem: str | None = None
 
 
 def chosen() -> Engine:
@@ -42,7 +43,24 @@ def chosen() -> Engine:
 def choose(engine: Engine) -> None:
     """For `flambeau_kernels.set_backend`, which forgets what was planned for another one."""
     global _chosen
-    _chosen = engine
+    _chosen = ENGINES["numba"] if engine is ENGINES["llvm"] and _problem is not None else engine
+
+
+def take_over(problem: str) -> None:
+    """Let numba's engine stand in for llvm's from now on, which fails its self-test by `problem`."""
+    global _problem
+    _problem = problem
+    choose(_chosen)
+
+
+def taken_over() -> str | None:
+    """Why numba's engine stands in for the llvm backend's, or None."""
+    return _problem
+
+
+def account() -> str:
+    """For `explain`: which engine compiled, where it is not llvm's, and why."""
+    return "" if _chosen.name == "llvm" else f", by {_chosen.name}" + (f", as {_problem}" if _problem else "")
 
 
 def of_plug_in() -> Engine:

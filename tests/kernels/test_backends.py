@@ -11,6 +11,7 @@ import pytest
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cuda import device
+from flambeau_kernels.engines import ENGINES
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def run(n: int) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("name", ["numpy", "llvm"])
+@pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("n", [0, 1, 100, 100_000])
 def test_every_backend_computes_the_formula(name: str, n: int) -> None:
     kernels.set_backend(name)
@@ -41,24 +42,27 @@ def test_every_backend_computes_the_formula(name: str, n: int) -> None:
 def test_a_name_nobody_provides_is_refused_and_nothing_changes() -> None:
     before = kernels.backend()
 
-    with pytest.raises(ValueError, match=r"no backend named 'abacus'.*llvm, numpy"):
+    with pytest.raises(ValueError, match=r"no backend named 'abacus'.*llvm, numba, numpy"):
         kernels.set_backend("abacus")
     assert kernels.backend() == before
 
 
-def test_numba_is_not_another_name_of_the_llvm_backend(fresh_python: Any) -> None:
-    before = kernels.backend()
-
-    with pytest.raises(NotImplementedError, match=r"FLAMBEAU_BACKEND=numba.*not built; choose llvm"):
-        kernels.set_backend("numba")
-    assert kernels.backend() == before
+def test_without_numba_its_backend_is_refused_and_nothing_changes(fresh_python: Any) -> None:
     program = """
+import importlib.util
+import flambeau_kernels as kernels
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "numba" else found(name, package)
+before = kernels.backend()
 try:
-    import flambeau
-except NotImplementedError as error:
-    print(error)
+    kernels.set_backend("numba")
+except RuntimeError as error:
+    print(kernels.backend() == before, error)
 """
-    assert fresh_python("-c", program, FLAMBEAU_BACKEND="numba").startswith("FLAMBEAU_BACKEND=numba: the engine")
+    said = fresh_python("-c", program)
+
+    assert said.startswith("True FLAMBEAU_BACKEND=numba: numba is not installed")
+    assert "flambeau[numba]" in said
 
 
 def test_what_is_not_there_is_refused_at_import(fresh_python: Any) -> None:
@@ -125,7 +129,7 @@ def test_a_plug_in_is_found_by_its_entry_point_and_may_decline(monkeypatch: pyte
     assert asked == [50_000, 50_001]
 
 
-@pytest.mark.parametrize("name", ["numpy", "llvm"])
+@pytest.mark.parametrize("name", ENGINES)
 def test_the_environment_variable_chooses(name: str, fresh_python: Any) -> None:
     program = "import flambeau as fb, flambeau_kernels as k; print(k.backend(), (fb.ones(5000) * 2).sum().item())"
 

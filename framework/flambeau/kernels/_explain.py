@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import flambeau_kernels as _kernels
+from flambeau_kernels import engines
 
 from ..tensor import Tensor
 
@@ -49,7 +50,7 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         return head + elementwise
     if not ran and not products:
         return head + "numpy tier: no compiled loop takes these shapes, dtypes and strides"
-    return "\n".join([head + "compiled tier", *products, *(f"  {what}, {_in_chunks(chunks)}" for what, chunks in ran)])
+    return "\n".join([head + "compiled tier" + engines.account(), *products, *(f"  {what}, {_in_chunks(chunks)}" for what, chunks in ran)])
 
 
 def _find(name: str) -> Callable[..., Any]:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-import flambeau_kernels as kernels
 from flambeau_kernels import engines
 
 from .. import small

@@ -68,7 +68,7 @@ def address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) ->
     if engines.chosen().name == "numba":
         from flambeau_kernels.numba_engine import kernels
 
-        return kernels.address(kernel.function, symbol, types, constants, kernel.aliased)
+        return kernels.address(kernel.function, symbol, types, constants)
     level = _level(kernel)
 
     def text() -> str:

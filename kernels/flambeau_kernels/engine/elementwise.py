@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -103,7 +104,7 @@ def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     found, account = prepare(formula, arrays, list(outs), compute)
     if account is None:
         return f"{formula.name}: numpy tier: {found}"
-    return f"{formula.name}: compiled tier\n{account()}"
+    return f"{formula.name}: compiled tier{engines.account()}\n{account()}"
 
 
 def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
@@ -249,11 +250,23 @@ def _account(where: plan.Layout, kernel: loops.Kernel, table: np.ndarray) -> str
     chunks = int(table[native.CHUNKS])
     return (f"  dimensions {dims} after merging, access {where.access} (contiguous, scalar, distance of two, general)\n"
             f"  {chunks} chunk{'s' * (chunks != 1)} for up to {pool.get_num_threads()} threads; "
-            f"{'without' if table[native.RELEASE] else 'with'} the GIL; cost {kernel.cost}\n{kernel.text}")
+            f"{'without' if table[native.RELEASE] else 'with'} the GIL; cost {kernel.cost}\n{_text(kernel)}")
+
+
+def _text(kernel: loops.Kernel) -> str:
+    """What the engine compiles."""
+    if engines.chosen().name == "numba":
+        from flambeau_kernels.numba_engine import loops as numba_loops
+
+        return numba_loops.function(kernel).shown()
+    return kernel.text
 
 
 def _show(formula: Formula, kernel: loops.Kernel) -> None:
     """Print formula, IR and assembly when FLAMBEAU_SHOW_KERNELS names the formula, once."""
     if kernel.text not in _shown and llvm.is_shown(formula.name):
         _shown.add(kernel.text)
+        if engines.chosen().name == "numba":
+            print(_text(kernel), file=sys.stderr)
+            return
         llvm.show(formula.name, formula.fn, kernel.text)

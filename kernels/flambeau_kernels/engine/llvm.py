@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import itertools
 import os
 import sys
@@ -68,6 +69,21 @@ def available() -> str | None:
         machine()
     except Unavailable as error:
         return str(error)
+    return _failure()
+
+
+@functools.cache
+def _failure() -> str | None:
+    """What the self-test says, where numba cannot take over."""
+    from flambeau_kernels import engines
+    from flambeau_kernels.engine import self_test
+
+    problem = self_test.problem()
+    if problem is None:
+        return None
+    if importlib.util.find_spec("numba") is None:
+        return f"{problem}; numba, which would take over, is not installed: it takes the extra flambeau[numba]"
+    engines.take_over(problem)
     return None
 
 

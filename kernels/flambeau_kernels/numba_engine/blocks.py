@@ -96,7 +96,8 @@ class _Declared:
 
 
 def intrinsic(
-    name: str, inputs: Sequence[tuple[str, str]], lines: Iterable[str], needs: Iterable[str], outs: Sequence[tuple[str, str]], at_entry: bool = False
+    name: str, inputs: Sequence[tuple[str, str]], lines: Iterable[str], needs: Iterable[str], outs: Sequence[tuple[str, str]],
+    at_entry: bool = False,
 ) -> Callable[..., Any]:
     """A function for code that numba compiles: it runs `lines` and gives what they made.
 

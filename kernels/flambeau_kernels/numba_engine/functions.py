@@ -7,7 +7,6 @@ import linecache
 import os
 import re
 import secrets
-import sys
 import threading
 from typing import Any
 
@@ -25,7 +24,6 @@ TASK = types.void(types.int64, types.voidptr)
 
 _lock = threading.RLock()
 _made: dict[str, int] = {}
-counts = {"compiled": 0, "loaded": 0}
 
 
 class Function:
@@ -38,7 +36,7 @@ class Function:
 
     def shown(self) -> str:
         """For a reader: the function, and the instructions of what it calls."""
-        return f"{self.text}\n{self.lines}"
+        return f"# numba, {self.name}\n{self.text}\n{self.lines}"
 
 
 def compiled(function: Function, signature: Any) -> int:
@@ -58,12 +56,13 @@ def _compile(function: Function, signature: Any, digest: str) -> int:
     scope = {"__name__": __name__, **function.intrinsics}
     exec(compile(function.text, file, "exec"), scope)
     linecache.cache[file] = (len(function.text), None, function.text.splitlines(True), file)
-    if llvm.is_shown(function.name):
-        print(f"# numba, {function.name}\n{function.shown()}", file=sys.stderr)
     made = numba.cfunc(signature, cache=path is not None, error_model="numpy")(scope[function.name])
-    counts["loaded" if made.cache_hits else "compiled"] += 1
+    llvm.counts["compiled"] += not made.cache_hits
+    llvm.counts["loaded"] += 1
     lasting(made)
-    return made.address
+    address = made.address
+    assert address is not None                        # it is compiled
+    return address
 
 
 def _kept(function: Function, digest: str) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -25,9 +26,12 @@ from flambeau_kernels.scalar.symbols import BOOL, F64, I64, Kind, Symbol
 __all__ = ["address", "function"]
 
 
-def address(kernel: FunctionType, symbol: str, types: dict[str, Any], constants: dict[str, Any], aliased: bool) -> int:
+def address(kernel: FunctionType, symbol: str, types: dict[str, Any], constants: dict[str, Any]) -> int:
     """Where numba's code of the kernel is, ``void f(i64 chunk, ptr arguments)``, as `engine.call.address` has it."""
-    return functions.compiled(function(kernel, symbol, types, constants), functions.TASK)
+    made = function(kernel, symbol, types, constants)
+    if llvm.is_shown(kernel.__name__):
+        print(made.shown(), file=sys.stderr)
+    return functions.compiled(made, functions.TASK)
 
 
 def function(kernel: FunctionType, symbol: str, types: dict[str, Any], constants: dict[str, Any]) -> Function:
@@ -118,7 +122,8 @@ class _Code(Code):
     def label(self, name: str) -> None:
         raise AssertionError("numba has no jumps")
 
-    branch = label
+    def branch(self, text: str) -> None:
+        raise AssertionError("numba has no jumps")
 
     # Statements
     def statement(self, text: str, deeper: int = 0) -> None:
@@ -193,7 +198,8 @@ class _Code(Code):
         call = f"{name}({', '.join(held.get(n, n[1:]) for n in inputs)})"
         to = ", ".join(to for _, to in results)
         lines.append(f"{before}{to} = {call}" if to else f"{before}{call}")
-        said += [f"# {name}({', '.join(f'{t} {n}' for n, t in given)}) -> {', '.join(v for v, _ in outs)}", *(f"# {line}" for line in body), ""]
+        head = f"# {name}({', '.join(f'{t} {n}' for n, t in given)}) -> {', '.join(v for v, _ in outs)}"
+        said += [head, *(f"# {line}" for line in body), ""]
 
 
 class _Lowering(Lowering):

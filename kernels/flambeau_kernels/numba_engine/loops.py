@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from flambeau_kernels.engine import loops
 from flambeau_kernels.engine.loops import PART, Bodies, Operand
@@ -28,6 +29,22 @@ def function(kernel: loops.Kernel) -> Function:
     return _Loop(kernel.symbol, kernel.bodies).function()
 
 
+# Parts of a row, in which rare arguments are looked for first.
+_GUARDED = f"""\
+        for first in range(0, n0, {PART}):
+            stop = min(first + {PART}, n0)
+            found = 0
+            for i in range(first, stop):
+                found |= look({{given}})
+            if found:
+                for i in range(first, stop):
+                    careful({{given}})
+            else:
+                for i in range(first, stop):
+                    element({{given}})
+"""
+
+
 class _Loop:
     def __init__(self, name: str, bodies: Bodies) -> None:
         # numba decides itself how it reads every second element.
@@ -35,7 +52,7 @@ class _Loop:
         self.name, self.bodies, self.inputs = name, bodies, inputs
         self.operands = (*inputs, *bodies.outs)
         self.once = [(k, o) for k, o in enumerate(inputs) if o.access == "s"]
-        self.intrinsics: dict[str, object] = {}
+        self.intrinsics: dict[str, Any] = {}
         self.lines: list[str] = []
 
     def function(self) -> Function:
@@ -50,18 +67,14 @@ class _Loop:
             self._row()
             text += [f"        {', '.join(single)} = row({', '.join(f'r{k}' for k, _ in self.once)})"]
         given = ", ".join(["i", *rows, *inner, *single])
-        body = [f"            element({given})"]
         usual, careful = self.bodies.usual, self.bodies.careful
         self._element("element", usual, loops.store_lines(self.bodies, self.bodies.values), rows, inner)
         if not usual.rare:
-            text += ["        for i in range(n0):", *body]
+            text += ["        for i in range(n0):", f"            element({given})"]
         else:
             self._element("careful", careful, loops.store_lines(self.bodies, self.bodies.careful_values), rows, inner)
             self._look(usual, rows, inner)
-            text += [f"        for start_of_part in range(0, n0, {PART}):", f"            stop = min(start_of_part + {PART}, n0)",
-                     "            found = 0", "            for i in range(start_of_part, stop):", f"                found |= look({given})",
-                     "            if found:", "                for i in range(start_of_part, stop):", f"                    careful({given})",
-                     "            else:", "                for i in range(start_of_part, stop):", f"                    element({given})"]  # fmt: skip
+            text += _GUARDED.format(given=given).splitlines()
         self._intrinsic("onward", [*((f"%{r}", "ptr") for r in rows), *((f"%{o}", "i64") for o in outer)],
                         [f"  %next{k} = getelementptr i8, ptr %r{k}, i64 %outer{k}" for k in range(len(rows))], (),
                         [(f"%next{k}", "ptr") for k in range(len(rows))])  # fmt: skip
@@ -125,7 +138,9 @@ class _Loop:
             seen = f"%any{n}"
         self._intrinsic("look", inputs, body, block.needs, [(seen, "i64")])
 
-    def _intrinsic(self, name: str, inputs: Sequence[tuple[str, str]], lines: list[str], needs: object, outs: list[tuple[str, str]]) -> None:
-        self.intrinsics[name] = intrinsic(name, inputs, lines, needs, outs)  # type: ignore[arg-type]
+    def _intrinsic(
+        self, name: str, inputs: Sequence[tuple[str, str]], lines: list[str], needs: Iterable[str], outs: list[tuple[str, str]]
+    ) -> None:
+        self.intrinsics[name] = intrinsic(name, inputs, lines, needs, outs)
         said = ", ".join(f"{llvm} {n}" for n, llvm in inputs)
         self.lines += [f"# {name}({said})", *(f"# {line}" for line in lines), ""]

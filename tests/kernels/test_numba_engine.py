@@ -1,0 +1,295 @@
+"""The numba engine: the bits of the llvm engine where operations are exact, its kernels on disk, and when it takes over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau_kernels as kernels
+from flambeau_kernels import Formula, engines
+from flambeau_kernels.engine import interpret, llvm, pool
+from flambeau_kernels.engine.language import (
+    broadcast,
+    float32,
+    int64,
+    kernel,
+    lane_sum,
+    load,
+    local,
+    store,
+    unroll,
+)
+from flambeau_kernels.vocabulary import (
+    abs,
+    exp,
+    floor,
+    gcd,
+    isnan,
+    log,
+    maximum,
+    nextafter,
+    remainder,
+    sigmoid,
+    sqrt,
+    tanh,
+    where,
+)
+
+pytest.importorskip("numba")
+pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
+
+
+@pytest.fixture(autouse=True)
+def restored_backend() -> Any:
+    before = kernels.backend()
+    yield
+    kernels.set_backend(before)
+
+
+def launched(backend: str, formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: Any) -> np.ndarray:
+    kernels.set_backend(backend)
+    kernels.launch(formula, inputs, (out,), np.dtype(compute))
+    return out
+
+
+EXACT = Formula(lambda x, y: where(x > y, x * y + sqrt(abs(x)), maximum(x, y) - x / y), "exact")
+WHOLE = Formula(lambda x, y: where(x > y, x * 3 - y, (x & y) | (x ^ 5)), "whole")
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 6e-8, 65000.0, 1.0])
+
+
+def operands(layout: str, dtype: Any) -> tuple[Any, Any, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((37, 61)) * 50).astype(dtype)
+    y = (rng.standard_normal((37, 61)) * 50).astype(dtype)
+    if np.dtype(dtype).kind not in "iub":
+        x.reshape(-1)[: SPECIAL.size] = SPECIAL.astype(dtype)
+        y.reshape(-1)[1 : SPECIAL.size + 1] = SPECIAL.astype(dtype)
+    out = np.zeros_like(x)
+    return {
+        "contiguous": lambda: (x, y, out),
+        "number": lambda: (x, y[0, 0], out),
+        "row": lambda: (x, y[:, :1], out),
+        "transposed": lambda: (x.T, y.T.copy(), np.zeros_like(x.T.copy())),
+        "every second": lambda: (x[:, ::2], y[:, ::2], out[:, ::2]),
+        "in place": lambda: (x, y, x),
+    }[layout]()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", ml_dtypes.bfloat16, "int32", "uint8", "int64"], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "number", "row", "transposed", "every second", "in place"])
+def test_exact_formulas_have_the_bits_of_the_llvm_engine(layout: str, dtype: Any) -> None:
+    formula = WHOLE if np.dtype(dtype).kind in "iu" else EXACT
+    made = {}
+    for backend in ("llvm", "numba"):
+        x, y, out = operands(layout, dtype)
+        made[backend] = launched(backend, formula, (x, y), out, dtype).copy()
+
+    assert made["numba"].tobytes() == made["llvm"].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "formula"), [
+    ("exp", lambda x: exp(x)), ("log", lambda x: log(abs(x))), ("sigmoid", lambda x: x * sigmoid(x)), ("tanh", lambda x: tanh(x)),
+])  # fmt: skip
+def test_functions_have_the_values_of_the_llvm_engine(name: str, formula: Any, dtype: str) -> None:
+    x = np.concatenate([SPECIAL, np.linspace(-80, 80, 5001)]).astype(dtype)
+    wanted, made = (launched(b, Formula(formula, name), (x,), np.zeros_like(x), dtype) for b in ("llvm", "numba"))
+
+    np.testing.assert_array_max_ulp(made, wanted, maxulp=1)
+
+
+def test_rare_arguments_are_computed_apart_as_by_the_llvm_engine() -> None:
+    x = np.linspace(-9, 9, 3000).astype(np.float32)
+    x[1700], x[5] = 1e30, np.inf
+    rest = Formula(lambda a, b: remainder(a, b), "rest")
+    wanted, made = (launched(b, rest, (x, 0.7), np.zeros_like(x), "float32") for b in ("llvm", "numba"))
+
+    np.testing.assert_array_equal(made, wanted)
+
+
+def test_routines_with_loops_of_their_own_are_linked() -> None:
+    a = np.arange(1, 3001)
+    divisor = Formula(lambda x, y: gcd(x, y), "divisor")
+
+    made = launched("numba", divisor, (a, 360), np.zeros_like(a), "int64")
+
+    np.testing.assert_array_equal(made, np.gcd(a, 360))
+
+
+def test_truth_values_and_complex_numbers() -> None:
+    x = np.linspace(-2, 2, 3000).astype(np.float32)
+    x[7] = np.nan
+    truth = launched("numba", Formula(lambda a: isnan(a) | (a > floor(a)), "truth"), (x,), np.zeros(x.shape, bool), "float32")
+    z = (x + 1j * x[::-1]).astype(np.complex64)
+    product = launched("numba", Formula(lambda a, b: a * b + 2j, "product"), (z, z[:1]), np.zeros_like(z), "complex64")
+    wanted = launched("llvm", Formula(lambda a, b: a * b + 2j, "product"), (z, z[:1]), np.zeros_like(z), "complex64")
+
+    np.testing.assert_array_equal(truth, np.isnan(x) | (x > np.floor(x)))
+    np.testing.assert_array_equal(product, wanted)
+
+
+@kernel
+def control_flow(chunk, x, counts, out, n, scale):
+    memory = local(float32, 8)
+    for k in unroll(range(8)):
+        memory[k] = 0.0
+    found = 0
+    i = 0
+    while True:
+        if i >= n:
+            break
+        value = x[chunk * n + i]
+        i += 1
+        if value < 0 and i % 3 == 0 or value > 2:
+            continue
+        memory[i % 8] = memory[i % 8] + (value if value > 1 else -value)
+        for j in range(i, i + 3):
+            if j % 5 == 4:
+                break
+            found += 1
+    total = 0.0
+    for k in range(7, -1, -1):
+        total = total + memory[k] * scale
+    counts[chunk] = found
+    out[chunk] = total
+
+
+def test_loops_conditions_and_variables_mean_what_python_means_by_them() -> None:
+    n = 501
+    x = np.random.default_rng(1).standard_normal((5, n)).astype(np.float32)
+    counts, out = np.zeros((2, 5), np.int64), np.zeros((2, 5))
+    kernels.set_backend("numba")
+
+    control_flow.run(5, x, counts[0], out[0], n, 0.5)
+
+    given = {"x": x, "counts": counts[1], "out": out[1], "n": n, "scale": 0.5}
+    interpret.run(control_flow.function, 5, given, {})
+    np.testing.assert_array_equal(counts[0], counts[1])
+    np.testing.assert_array_equal(out[0], out[1])
+
+
+@kernel
+def of_vectors(chunk, x, out, n):
+    total = broadcast(float32(0.0), 8)
+    i = int64(0)
+    while i + 8 <= n:
+        total = total + load(x, i, 8)
+        i += 8
+    store(out, 0, total)
+    out[8] = lane_sum(total)
+
+
+def test_vectors_are_variables() -> None:
+    x = np.arange(80, dtype=np.float32)
+    out = np.zeros(9, np.float32)
+    kernels.set_backend("numba")
+
+    of_vectors.run(1, x, out, 80)
+
+    np.testing.assert_array_equal(out[:8], x.reshape(10, 8).sum(0))
+    assert out[8] == x.sum()
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    x = np.random.default_rng(2).standard_normal(1 << 18).astype(np.float32)
+    formula, threads = Formula(lambda a: exp(a) + a, "threads"), pool.get_num_threads()
+    try:
+        pool.set_num_threads(1)
+        alone = launched("numba", formula, (x,), np.zeros_like(x), "float32")
+        pool.set_num_threads(3)
+        together = launched("numba", formula, (x,), np.zeros_like(x), "float32")
+    finally:
+        pool.set_num_threads(threads)
+
+    assert alone.tobytes() == together.tobytes()
+
+
+_TWICE = """
+import numpy as np, sys
+import flambeau as fb
+from flambeau_kernels.engine import llvm
+x = fb.arange(3000.0).reshape(50, 60)
+made = (x.exp() / 2).amax(1), x.cumsum(0)
+print(llvm.counts["compiled"], llvm.counts["loaded"], made[1][-1, -1].item())
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Any, fresh_python: Any) -> None:
+    first, second = (fresh_python("-c", _TWICE, FLAMBEAU_BACKEND="numba", FLAMBEAU_CACHE=str(tmp_path)).split() for _ in range(2))
+
+    assert int(first[0]) > 0
+    assert second == ["0", *first[1:]]
+
+
+def test_without_a_cache_it_works_in_memory(fresh_python: Any) -> None:
+    compiled, loaded, last = fresh_python("-c", _TWICE, FLAMBEAU_BACKEND="numba", FLAMBEAU_CACHE="off").split()
+
+    assert int(compiled) > 0
+    assert loaded == compiled
+    assert float(last) == sum(range(59, 3000, 60))
+
+
+def test_explain_and_show_kernels_say_what_numba_compiled(fresh_python: Any) -> None:
+    program = """
+import flambeau as fb, sys
+sys.stderr = sys.stdout
+print(fb.kernels.explain("exp", fb.ones(3000)))
+print(fb.kernels.explain("cumsum", fb.ones(300, 40), 0))
+"""
+    said = fresh_python("-c", program, FLAMBEAU_BACKEND="numba", FLAMBEAU_CACHE="off", FLAMBEAU_SHOW_KERNELS="exp")
+
+    assert "compiled tier, by numba" in said
+    assert "def exp_float32(pointers, n0, n1, strides):" in said
+    assert "cumsum(float32 (300, 40), 0): compiled tier, by numba" in said
+
+
+_BROKEN = """
+import numpy as np
+import flambeau as fb
+from flambeau_kernels import engines
+from flambeau_kernels.engine import loops
+from flambeau_kernels.scalar import symbols
+
+text = loops.kernel
+# As if this processor's instruction for the square root were another one's.
+def wrong(*args, **kwargs):
+    made = text(*args, **kwargs)
+    return made if made.symbol != "self_test_float32" else loops.Kernel(made.symbol, BROKEN, made.cost, made.bodies)
+loops.kernel = wrong
+x = fb.arange(3000.0)
+y = (x.exp() * 0 + x).nan_to_num(0, 0, 0).sum()
+print(engines.chosen().name, engines.taken_over(), fb.kernels.backend())
+print(fb.kernels.explain("exp", x).splitlines()[0])
+print((x.sqrt() == fb.tensor(np.sqrt(x.numpy()))).all().item())
+fb.kernels.set_backend("numpy")
+fb.kernels.set_backend("llvm")
+print(engines.chosen().name)
+"""
+
+
+@pytest.mark.parametrize(("broken", "says"), [
+    ("made.text.replace('fdiv', 'fmul')", "numbers are wrong"), ("made.text.replace('ret void', 'no such word')", "LLVM IR parsing error"),
+])  # fmt: skip
+def test_numba_takes_over_where_the_llvm_engine_fails_its_self_test(broken: str, says: str, fresh_python: Any) -> None:
+    said = fresh_python("-c", _BROKEN.replace("BROKEN", broken), FLAMBEAU_BACKEND="llvm")
+
+    assert said.startswith("numba the self-test of the llvm engine failed")
+    assert says in said
+    assert "compiled tier, by numba, as the self-test of the llvm engine failed" in said
+    assert said.split()[-2:] == ["True", "numba"]
+
+
+def test_the_self_test_passes_here() -> None:
+    assert engines.taken_over() is None
+
+
+def test_neighbouring_floats_are_found() -> None:
+    x = np.array([1.0, -1.0, 0.0, np.inf, np.nan] * 400, np.float32)
+
+    made = launched("numba", Formula(lambda a: nextafter(a, a * 0 + 2), "neighbour"), (x,), np.zeros_like(x), "float32")
+
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(made, np.nextafter(x, x * 0 + 2))
