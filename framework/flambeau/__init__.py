@@ -85,8 +85,8 @@ _SUBMODULES = (
     "nn", "optim", "utils", "autograd", "amp", "func", "fft", "linalg", "special", "distributions", "random", "serialization",
     "cuda", "cpu", "backends", "version", "testing", "overrides", "jit", "fx", "export", "compiler", "distributed", "sparse",
     "nested", "masked", "onnx", "hub", "package", "profiler", "quantization", "ao", "futures", "multiprocessing", "mps", "xpu",
-    "mtia", "accelerator", "library", "monitor", "quasirandom", "return_types", "swap", "storage", "types", "signal", "safetensors",
-    "kernels",
+    "mtia", "accelerator", "array_api", "library", "monitor", "quasirandom", "return_types", "swap", "storage", "types", "signal",
+    "safetensors", "kernels",
     "_utils", "_tensor", "torch_version", "functional", "__config__", "_higher_order_ops", "_subclasses", "warmup",
     "__future__", "_logging", "_C", "_VF", "_custom_ops", "_dynamo", "_inductor", "_jit_internal", "_ops", "_tensor_str",
 )  # fmt: skip

@@ -704,6 +704,23 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         options = {"stream": None if here[0] == 1 else stream, "max_version": max_version, "copy": copy}
         return _dlpack.capsule_of(self._a, **{k: v for k, v in options.items() if v is not None})
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The namespace of the array API standard, in the version of 2024.12, which has the earlier ones' names too.
+
+        Raises: ValueError for a version that is not known here.
+        """
+        import importlib
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"__array_namespace__: version {api_version!r} of the array API is not known here, 2024.12 is the newest")
+        return importlib.import_module("flambeau.array_api")
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on `device`, as the array API says it; see `to`. Raises: ValueError for a stream, which PyTorch's streams set."""
+        if stream is not None:
+            raise ValueError("to_device: streams are chosen by cuda.stream(...), not by an argument")
+        return self.to(device)
+
     def __dlpack_device__(self) -> Any:
         from . import _dlpack
 
