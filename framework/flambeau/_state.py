@@ -44,6 +44,7 @@ class _Local(threading.local):
     roots: Any = None  # where the backward that runs on this thread began, pairs of node and gradient
     wanted: Any = None  # nodes that lead to what autograd.grad() asks for, while it runs
     nested = 0  # backwards that run inside each other on this thread
+    at_end: Any = ()  # what is called when the outermost of them ends
     inference = False
     forward_off = False
     keeps_tangents = False                            # whether `detach` forgets history only; see `autograd.forward_ad.unrecorded`

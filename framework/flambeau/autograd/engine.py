@@ -8,6 +8,7 @@ Gradients travel as arrays, or as Tensors when the graph of the gradient itself 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
@@ -97,13 +98,35 @@ def run_backward(
     quiet = hush()                                    # gradients may be infinite, and sums of them nan
     try:
         _run(roots, call, keep_graph, observer)
+        if local.at_end and not before[3]:
+            _finish(local)
     except MemoryError as error:
         raise RuntimeError(f"backward: can't allocate memory for a gradient: {error}") from error
     finally:
         unhush(quiet)
         local.wanted, local.roots, local.nested = before[1:]
+        if local.at_end and not before[3]:            # it failed
+            local.at_end = ()
         _state.set_grad(before[0])
     return call.found
+
+
+def queue_callback(fn: Callable[[], Any]) -> None:
+    """Call ``fn()`` when the backward that runs on this thread has ended, the outermost of several inside each other.
+
+    Raises: RuntimeError outside of backward.
+    """
+    local = _state.local
+    if not local.nested:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    local.at_end = [*local.at_end, fn]
+
+
+def _finish(local: Any) -> None:
+    while local.at_end:
+        waiting, local.at_end = local.at_end, ()
+        for fn in waiting:
+            fn()
 
 
 def wanted_parents(node: Node) -> Any:

@@ -90,27 +90,41 @@ class _Packing(Interpreter):
         return result
 
     def pack_node(self, node: Node) -> None:
-        """Replace the arrays `node` saved; they come back while its backward runs."""
-        if "unpacked_from" in node.__dict__ or not any(holds_arrays(v) for v in node.saved):
-            return
-        records = node.versions or (None,) * len(node.saved)
-        with _quiet():
-            packed = tuple(self._packed(v, r) for v, r in zip(node.saved, records, strict=True))
-        node.__dict__["unpacked_from"] = None
-        node.saved, node.versions = packed, (None,) * len(packed)
-        ref = weakref.ref(node)
-        add_hook(node, "pre", lambda grads: _restore(ref()))
-        add_hook(node, "post", lambda grads, outs: _put_away(ref()))
+        put_away(node, self.pack, self.unpack)
 
-    def _packed(self, value: Any, record: Any) -> Any:
-        if isinstance(value, _ndarray):
-            t = wrap(value)
-            if record is not None:
-                t._v = record
-            return _Packed(self.pack(t), self.unpack)
-        if holds_arrays(value):
-            return [self._packed(v, r) for v, r in zip(value, record or (None,) * len(value), strict=True)]
-        return value
+
+KEEP = object()
+
+
+def put_away(node: Node, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
+    """Replace the arrays `node` saved by what ``pack(tensor)`` says; they come back while its backward runs.
+
+    Those that it answers `KEEP` for stay, and are still looked at for having been overwritten.
+    """
+    if "unpacked_from" in node.__dict__ or not any(holds_arrays(v) for v in node.saved):
+        return
+    records = node.versions or (None,) * len(node.saved)
+    with _quiet():
+        packed = tuple(_packed(v, r, pack, unpack) for v, r in zip(node.saved, records, strict=True))
+    if not any(isinstance(p, _Packed) or isinstance(p, list) and any(isinstance(x, _Packed) for x in p) for p in packed):
+        return
+    node.__dict__["unpacked_from"] = None
+    node.saved, node.versions = packed, tuple(r if p is v else None for p, v, r in zip(packed, node.saved, records, strict=True))
+    ref = weakref.ref(node)
+    add_hook(node, "pre", lambda grads: _restore(ref()))
+    add_hook(node, "post", lambda grads, outs: _put_away(ref()))
+
+
+def _packed(value: Any, record: Any, pack: Any, unpack: Any) -> Any:
+    if isinstance(value, _ndarray):
+        t = wrap(value)
+        if record is not None:
+            t._v = record
+        made = pack(t)
+        return value if made is KEEP else _Packed(made, unpack)
+    if holds_arrays(value):
+        return [_packed(v, r, pack, unpack) for v, r in zip(value, record or (None,) * len(value), strict=True)]
+    return value
 
 
 @contextlib.contextmanager
@@ -129,14 +143,14 @@ def _restore(node: Any) -> None:
     if not isinstance(node.saved, tuple):  # freed; the engine says so
         return
     # A backward that failed has left its values in place of what they were unpacked from.
-    packed = node.__dict__["unpacked_from"] or node.saved
+    packed, kept = node.__dict__["unpacked_from"] or (node.saved, node.versions)
     with _quiet():
-        values, records = zip(*(_unpacked(p) for p in packed), strict=True)
-    node.__dict__["unpacked_from"] = packed
+        values, records = zip(*(_unpacked(p, r) for p, r in zip(packed, kept, strict=True)), strict=True)
+    node.__dict__["unpacked_from"] = packed, kept
     node.saved, node.versions = values, records
 
 
-def _unpacked(p: Any) -> tuple[Any, Any]:
+def _unpacked(p: Any, record: Any) -> tuple[Any, Any]:
     if isinstance(p, _Packed):
         t = p.unpack(p.value)
         if not isinstance(t, Tensor):
@@ -144,14 +158,14 @@ def _unpacked(p: Any) -> tuple[Any, Any]:
         # Its versions are the hook's business: a record of its own never looks overwritten.
         return t._a, [0, 0, None, None]
     if isinstance(p, list) and any(isinstance(x, _Packed) for x in p):
-        values, records = zip(*(_unpacked(x) for x in p), strict=True)
+        values, records = zip(*(_unpacked(x, None) for x in p), strict=True)
         return list(values), tuple(records)
-    return p, None
+    return p, record
 
 
 def _put_away(node: Any) -> None:
     packed, node.__dict__["unpacked_from"] = node.__dict__["unpacked_from"], None
-    node.saved, node.versions = packed, (None,) * len(packed)
+    node.saved, node.versions = packed
 
 
 class saved_tensors_hooks:  # PyTorch's name

@@ -87,6 +87,21 @@ class DTensor(Tensor):
         sizes, offsets = compute_local_shape_and_global_offset(tuple(self.shape), self.device_mesh, self.placements)
         return [ChunkStorageMetadata(fb.Size(offsets), fb.Size(sizes))]
 
+    def __create_write_items__(self, fqn: str, value: Any) -> list[Any]:
+        """What checkpoints may write of it: the piece of this rank, if it is not empty."""
+        from ..checkpoint.metadata import MetadataIndex, TensorProperties
+        from ..checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+
+        chunk = self.__create_chunk_list__()[0]
+        if not all(chunk.sizes):
+            return []
+        about = TensorWriteData(chunk, TensorProperties.create_from_tensor(self._local_tensor), self.size())
+        return [WriteItem(MetadataIndex(fqn, chunk.offsets), WriteItemType.SHARD, tensor_data=about)]
+
+    def __get_tensor_shard__(self, index: Any) -> Any:
+        """The piece of this rank, for checkpoints."""
+        return self._local_tensor.detach()
+
     @staticmethod
     def from_local(
         local_tensor: Any,

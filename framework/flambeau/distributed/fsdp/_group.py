@@ -1,0 +1,331 @@
+"""The parameters of one call of `fully_shard`: gathered together before they are used, reduced together after backward.
+
+Between uses the modules have the pieces, DTensors that optimizers step. Before forward the whole parameters, tensors as they were, take
+their places; after it they are let go. What the nodes of the forward saved of their memory is replaced by where it lay, so that the
+memory is free; backward gathers the parameters again when the first of these nodes runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flambeau as fb
+from flambeau import _state
+
+from ...autograd import graph
+from ...autograd.tape import Node, OutputNode
+from ...nn.parameter import Parameter
+from ...tensor import Tensor
+from .. import distributed_c10d as c10d
+from ..tensor import DTensor, Replicate, Shard
+from ..tensor.placement_types import Placement
+from ._shards import Layout, Pending, gather, reduce_scatter
+
+__all__ = ["ParameterGroup", "ShardedParameter"]
+
+
+class ShardedParameter:
+    """One parameter: the piece of this rank, and while it is used the whole."""
+
+    def __init__(self, name: str, places: list[tuple[Any, str]], whole: Any, mesh: Any, dim: int) -> None:
+        self.name, self.places = name, places
+        self.mesh, self.at = mesh, mesh.get_local_rank(mesh.ndim - 1)
+        self.dtype = whole.dtype
+        self.layout = Layout(tuple(whole.shape), dim, mesh.size(mesh.ndim - 1))
+        if dim and self.layout.shape[dim] % self.layout.count:
+            raise NotImplementedError(
+                f"FSDP does not support uneven sharding on dim {dim}: {name} has shape {self.layout.shape}, and the mesh "
+                f"{self.layout.count} pieces"
+            )
+        self.placements: tuple[Placement, ...] = (*[Replicate()] * (mesh.ndim - 1), Shard(dim))
+        self.sharded = self._piece(whole)
+        self.attributes = dict(whole.__dict__)
+        self.sharded.__dict__.update({k: v for k, v in self.attributes.items() if not k.startswith("_")})
+        self.whole: Any = None                        # the Parameter that modules have while it is used
+        self.held: Any = None                         # gradients that were not reduced yet, in the dtype of the reduction
+        self.after_forward: Any = None                # a larger piece, kept between forward and backward
+
+    def _piece(self, whole: Any) -> Any:
+        local = self.layout.piece(whole, self.at)
+        made = Parameter(self.spread(local), whole.requires_grad)
+        made._is_piece = True
+        return made
+
+    def spread(self, local: Any) -> Any:
+        """The DTensor whose piece on this rank is `local`."""
+        step, strides = 1, []
+        for n in reversed(self.layout.shape):
+            strides.append(step)
+            step *= n
+        return DTensor._of(local, self.mesh, self.placements, self.layout.shape, tuple(reversed(strides)))
+
+    def local(self) -> Any:
+        """The piece, without history."""
+        return self.sharded._local_tensor.detach()
+
+    def show(self, parameter: Any) -> None:
+        """Let the modules have `parameter`."""
+        for module, key in self.places:
+            module._parameters[key] = parameter
+
+    def take(self) -> None:
+        """Take over what programs have put in the place of the piece since."""
+        module, key = self.places[0]
+        found = module._parameters[key]
+        if found is self.sharded or found is self.whole or found is None:
+            return
+        if not isinstance(found, DTensor) or tuple(found.shape) != self.layout.shape:
+            raise RuntimeError(
+                f"fully_shard: {self.name} was replaced by a {type(found).__name__} of shape {tuple(found.shape)}; it must stay a DTensor "
+                f"of shape {self.layout.shape}: distribute it over {self.mesh} first"
+            )
+        self.sharded = found
+        self.show(found)
+
+
+class ParameterGroup:
+    """Parameters that are gathered in one collective, and whose gradients are reduced in one."""
+
+    def __init__(self, parameters: list[ShardedParameter], mesh: Any, reshard_after_forward: bool | int, policy: Any) -> None:
+        self.parameters, self.mesh, self.policy = parameters, mesh, policy
+        self.group = mesh.get_group(mesh.ndim - 1)
+        self.size = mesh.size(mesh.ndim - 1)
+        self.replicas = mesh.get_group(0) if mesh.ndim == 2 else None
+        self.reshard_after_forward = reshard_after_forward
+        self.smaller: Any = None                      # the group that holds all pieces after forward, if it is not everyone
+        self.smaller_size = 0
+        if reshard_after_forward is not True and reshard_after_forward is not False:
+            self._divide(int(reshard_after_forward))
+        self.asked = False                            # whether the program has said when to reshard
+        self.is_whole = False
+        self.in_backward = False
+        self.reduces, self.reduces_replicas = True, True
+        self.reshards_after_backward, self.unshards_in_backward = True, True
+        self.divide_factor: float | None = None
+        self.hook: Any = None
+        self.pending: Pending | None = None
+        self.partial: Any = None                      # reduced over pieces, not over replicas yet
+        self.waiting: set[int] = set()                # parameters whose gradients are expected
+        self.begun = 0                                # when the forward began, in the order of nodes
+
+    def _divide(self, size: int) -> None:
+        if size == self.size:
+            self.reshard_after_forward = True
+            return
+        if self.size % size or not 1 < size < self.size:
+            factors = [n for n in range(2, self.size) if self.size % n == 0]
+            raise ValueError(
+                f"If passing reshard_after_forward as an int, it should be a factor of {self.size}, not {size}; it may be one of {factors}"
+            )
+        ranks = c10d.get_process_group_ranks(self.group)
+        everyone: list[Any] = [None] * c10d.get_world_size()
+        c10d.all_gather_object(everyone, ranks)
+        lines = sorted({tuple(line[i : i + size]) for line in everyone for i in range(0, len(line), size)})
+        self.smaller, _ = c10d.new_subgroups_by_enumeration([list(line) for line in lines])
+        self.smaller_size = size
+
+    # -- whole parameters
+
+    def unshard(self, async_op: bool = False) -> None:
+        """Gather the parameters; with `async_op`, begin to."""
+        if self.is_whole or not self.parameters or self.pending is not None:
+            return
+        dtype = self.policy.param_dtype or self.parameters[0].dtype
+        with fb.no_grad():
+            if self.parameters[0].after_forward is not None:
+                layouts = [p.layout._replace(count=self.smaller_size) for p in self.parameters]
+                pieces = [p.after_forward for p in self.parameters]
+                self.pending = gather(pieces, layouts, self.smaller, dtype, async_op)
+            else:
+                for p in self.parameters:
+                    p.take()
+                layouts = [p.layout for p in self.parameters]
+                self.pending = gather([p.local() for p in self.parameters], layouts, self.group, dtype, async_op)
+
+    def wait(self) -> None:
+        """Let the modules have the whole parameters, gathered before or now."""
+        if self.is_whole or not self.parameters:
+            return
+        self.unshard()
+        assert self.pending is not None
+        with fb.no_grad():
+            wholes, self.pending = self.pending.wait(), None
+            for p, values in zip(self.parameters, wholes, strict=True):
+                if p.whole is None:
+                    p.whole = Parameter(values, p.sharded.requires_grad)
+                    p.whole.__dict__.update(p.attributes)
+                    if p.whole.requires_grad:
+                        p.whole.register_post_accumulate_grad_hook(self._arrived)
+                else:
+                    grad, p.whole.grad = p.whole.grad, None
+                    p.whole.data = values
+                    p.whole.grad = grad
+                p.after_forward = None
+                p.show(p.whole)
+        self.is_whole = True
+
+    def reshard(self) -> None:
+        """Let go of the whole parameters; the modules have the pieces."""
+        if self.pending is not None:
+            self.pending.wait()
+            self.pending = None
+        for p in self.parameters:
+            p.after_forward = None
+            p.show(p.sharded)
+        self._let_go()
+
+    def show_pieces(self) -> None:
+        """Let the modules have the pieces, for state dicts; between forward and backward the whole parameters come back by themselves."""
+        if self.is_whole:
+            self.reshard()
+
+    def _let_go(self) -> None:
+        self.is_whole = False
+        for p in self.parameters:
+            if p.whole is not None:
+                grad, p.whole.grad = p.whole.grad, None
+                p.whole.data = _nothing(p.whole.dtype)
+                if grad is not None:
+                    p.held = grad if p.held is None else p.held + grad
+
+    def _keep_part(self) -> None:
+        """Keep the piece that this rank has among fewer ranks."""
+        at = c10d.get_group_rank(self.smaller, c10d.get_rank())
+        for p in self.parameters:
+            p.after_forward = p.layout._replace(count=self.smaller_size).piece(p.whole, at)
+            p.show(p.sharded)
+        self._let_go()
+
+    # -- forward
+
+    def before_forward(self) -> None:
+        self.wait()
+        for p in self.parameters:                     # their gradients are complete when all that this forward records has run
+            if p.whole._n is not None:
+                p.whole._n.seq = _state.next_seq()
+        self.begun = _state.next_seq()
+
+    def after_forward(self, outputs: list[Any]) -> None:
+        if self.reshard_after_forward is False or not self.parameters:
+            return
+        memory = {_address(p.whole): p for p in self.parameters if p.whole.numel()}
+        _put_away_parameters(self, outputs, memory)
+        if self.reshard_after_forward is True:
+            self.reshard()
+        else:
+            self._keep_part()
+
+    # -- backward
+
+    def before_backward(self) -> None:
+        self.in_backward = True
+        self.waiting = {id(p.whole) for p in self.parameters if p.whole is not None and p.whole.requires_grad}
+        if self.unshards_in_backward:
+            self.wait()
+
+    def _arrived(self, parameter: Any) -> None:
+        self.waiting.discard(id(parameter))
+        if not self.waiting and self.in_backward:
+            self.after_backward()
+
+    def after_backward(self) -> None:
+        """Reduce what gradients there are, and let go of the whole parameters."""
+        self.waiting = set()
+        with fb.no_grad():
+            if self.reduces:
+                self._reduce()
+            else:
+                self._hold()
+            if self.reshards_after_backward and self.is_whole:
+                self.reshard()
+
+    def _hold(self) -> None:
+        dtype = self.policy.reduce_dtype or self.policy.param_dtype
+        for p in self.parameters:
+            grad = None if p.whole is None else p.whole.grad
+            if grad is not None:
+                grad = grad.detach() if dtype is None else grad.detach().to(dtype)
+                p.held, p.whole.grad = grad if p.held is None else p.held + grad, None
+
+    def _reduce(self) -> None:
+        ready = []
+        for p in self.parameters:
+            grad = None if p.whole is None else p.whole.grad
+            if p.held is not None:
+                grad = p.held if grad is None else p.held + grad.to(p.held.dtype)
+            if grad is not None:
+                ready.append((p, grad.detach()))
+                p.held = None
+                if p.whole is not None:
+                    p.whole.grad = None
+        if not ready:
+            return
+        dtype = self.policy.reduce_dtype or self.policy.param_dtype or ready[0][1].dtype
+        layouts = [p.layout for p, _ in ready]
+        flat = reduce_scatter([grad for _, grad in ready], layouts, self.group, dtype)
+        if self.replicas is not None:
+            if self.partial is not None:
+                flat = flat + self.partial
+                self.partial = None
+            if not self.reduces_replicas:
+                self.partial = flat
+                return
+            c10d.all_reduce(flat, group=self.replicas)
+        flat = flat / (self.divide_factor or self.mesh.size())
+        if self.hook is not None:
+            self.hook(flat)
+        begin = 0
+        for p, _ in ready:
+            piece = p.layout.take(flat[begin : begin + p.layout.padded], p.at).to(p.dtype)
+            begin += p.layout.padded
+            p.take()
+            if p.sharded.grad is None:
+                p.sharded.grad = p.spread(piece)
+            else:
+                p.sharded.grad._local_tensor.add_(piece)
+
+    def end_of_backward(self) -> None:
+        if self.in_backward:
+            self.after_backward()
+            self.in_backward = False
+
+    # -- what nodes saved
+
+    def unpack(self, handle: tuple[Any, tuple[int, ...], tuple[int, ...], int]) -> Any:
+        p, shape, stride, offset = handle
+        self.wait()
+        return p.whole.detach().as_strided(shape, stride, offset)
+
+
+def _nothing(dtype: Any) -> Any:
+    return fb.empty(0, dtype=dtype)
+
+
+def _address(tensor: Any) -> int:
+    return tensor._a.__array_interface__["data"][0]
+
+
+def _put_away_parameters(group: ParameterGroup, outputs: list[Any], memory: dict[int, ShardedParameter]) -> None:
+    """Replace what the nodes of the last forward saved of whole parameters by where it lay in them."""
+    bounds = sorted((begin, begin + p.whole._a.nbytes, p) for begin, p in memory.items())
+
+    def pack(tensor: Any) -> Any:
+        a = tensor._a
+        place = a.__array_interface__["data"][0]
+        for begin, end, p in bounds:
+            if begin <= place < end and a.dtype == p.whole._a.dtype:
+                offset = (place - begin) // a.itemsize
+                return p, tuple(a.shape), tuple(s // a.itemsize for s in a.strides), offset
+        return graph.KEEP
+
+    seen: set[Any] = set()
+    stack: list[Node] = [t._n for t in outputs if isinstance(t, Tensor) and t._n is not None]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen or node.seq < group.begun:
+            continue
+        seen.add(node)
+        stack += node.parents
+        if node.parents and type(node) is not OutputNode and type(node.saved) is tuple:
+            graph.put_away(node, pack, group.unpack)
+

@@ -1,0 +1,257 @@
+"""What the ranks of `test_sharded.py` run: networks whose parameters are spread by `fully_shard`, beside whole ones."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import flambeau as fb
+import flambeau.distributed as dist
+from flambeau import nn
+from flambeau.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from flambeau.distributed.tensor import DTensor, Shard
+from flambeau.utils.checkpoint import checkpoint
+
+F = nn.functional
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Block(nn.Module):
+    """Sizes that no number of ranks divides."""
+
+    def __init__(self, width: int, again: bool = False) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 3 * width + 1), nn.Linear(3 * width + 1, width)
+        self.again = again
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return x + (checkpoint(self.inner, x, use_reentrant=False) if self.again else self.inner(x))
+
+    def inner(self, x: fb.Tensor) -> fb.Tensor:
+        return self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Network(nn.Module):
+    def __init__(self, width: int = 7, again: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, width)
+        self.blocks = nn.ModuleList([Block(width, again) for _ in range(3)])
+        self.head = nn.Linear(width, 11, bias=False)
+        self.head.weight = self.embedding.weight      # a parameter that is used in two places
+
+    def forward(self, tokens: fb.Tensor) -> fb.Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def _begin() -> None:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+
+
+def _pair(again: bool = False, **settings: object) -> tuple[nn.Module, nn.Module]:
+    """A whole network, and the same one spread."""
+    fb.manual_seed(0)
+    whole = Network(again=again)
+    spread = copy.deepcopy(whole)
+    for block in spread.blocks:
+        fully_shard(block, **settings)  # type: ignore[arg-type]
+    fully_shard(spread, **settings)  # type: ignore[arg-type]
+    return whole, spread
+
+
+def _tokens(step: int) -> fb.Tensor:
+    return fb.randint(0, 11, (2 * SIZE, 5), generator=fb.Generator().manual_seed(step))
+
+
+def _mine(tokens: fb.Tensor) -> fb.Tensor:
+    return tokens[RANK * 2 : RANK * 2 + 2]
+
+
+def _loss(network: nn.Module, tokens: fb.Tensor) -> fb.Tensor:
+    return F.cross_entropy(network(tokens).flatten(0, 1), tokens.flatten())
+
+
+def _assert_equal(whole: nn.Module, spread: nn.Module, room: float = 1e-6) -> None:
+    theirs = dict(spread.named_parameters())
+    for name, parameter in whole.named_parameters():
+        assert isinstance(theirs[name], DTensor), name
+        fb.testing.assert_close(theirs[name].full_tensor(), parameter.detach(), rtol=0, atol=room)
+
+
+def _train(whole: nn.Module, spread: nn.Module, steps: int = 5, room: float = 1e-6) -> None:
+    first, second = fb.optim.AdamW(whole.parameters(), lr=1e-2), fb.optim.AdamW(spread.parameters(), lr=1e-2)
+    for step in range(steps):
+        tokens = _tokens(step)
+        for network, optimizer, seen in ((whole, first, tokens), (spread, second, _mine(tokens))):
+            optimizer.zero_grad()
+            _loss(network, seen).backward()
+            norm = nn.utils.clip_grad_norm_(network.parameters(), 0.5)
+            optimizer.step()
+        assert isinstance(norm, DTensor)
+    _assert_equal(whole, spread, room)
+
+
+def training() -> None:
+    """Every way to reshard ends with the parameters of one process; the modules have pieces again after backward."""
+    _begin()
+    ways: list[dict[str, object]] = [{}, {"reshard_after_forward": False}, {"reshard_after_forward": True, "again": True}]
+    if SIZE == 4:
+        ways = [
+            {"reshard_after_forward": 2}, {"mesh": dist.init_device_mesh("cpu", (2, 2))}, {"offload_policy": CPUOffloadPolicy()},
+            {"shard_placement_fn": lambda p: Shard(1) if p.ndim == 2 and p.shape[1] % SIZE == 0 else None},
+        ]  # fmt: skip
+    for way in ways:
+        whole, spread = _pair(**way)  # type: ignore[arg-type]
+        assert type(spread).__name__ == "FSDPNetwork" and isinstance(spread, (FSDPModule, Network))
+        assert all(p._local_tensor.numel() < p.numel() for p in spread.parameters())  # type: ignore[attr-defined]
+        _train(whole, spread)
+    try:
+        copy.deepcopy(spread)
+        raise SystemExit("a copy was made")
+    except AssertionError as error:
+        assert "deepcopy" in str(error)
+
+
+def accumulation() -> None:
+    """Gradients add up without communication, in the dtype of the reduction; replicas may wait longer."""
+    _begin()
+    mesh = dist.init_device_mesh("cpu", (2, SIZE // 2)) if SIZE == 4 else None
+    whole, spread = _pair(mesh=mesh)
+    for step in range(3):
+        tokens = _tokens(step)
+        _loss(whole, tokens).backward()
+        if mesh is None:
+            spread.set_requires_gradient_sync(step == 2)
+            spread.set_reshard_after_backward(step == 2)
+        else:
+            spread.set_requires_all_reduce(step == 2)
+        _loss(spread, _mine(tokens)).backward()
+        assert mesh is not None or step == 2 or all(p.grad is None for p in spread.parameters() if isinstance(p, DTensor))
+    for mine, theirs in zip(whole.parameters(), spread.parameters(), strict=True):
+        fb.testing.assert_close(theirs.grad.full_tensor(), mine.grad, rtol=0, atol=2e-6)  # type: ignore[union-attr]
+
+
+def precision() -> None:
+    """Modules compute in bfloat16, gradients are reduced and kept in float32, results are what is asked for."""
+    _begin()
+    policy = MixedPrecisionPolicy(param_dtype=fb.bfloat16, reduce_dtype=fb.float32)
+    outer = MixedPrecisionPolicy(param_dtype=fb.bfloat16, reduce_dtype=fb.float32, output_dtype=fb.float32)
+    fb.manual_seed(0)
+    whole = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
+    spread = copy.deepcopy(whole)
+    seen: list[object] = []
+    spread[0].register_forward_hook(lambda m, args, out: seen.append((m.weight.dtype, args[0].dtype, out.dtype)))
+    fully_shard(spread[0], mp_policy=policy)
+    fully_shard(spread, mp_policy=outer)
+    x = fb.randn(4 * SIZE, 6)
+    whole = whole.bfloat16()
+    whole(x.bfloat16()).float().square().mean().backward()
+    out = spread(x[RANK * 4 : RANK * 4 + 4])
+    assert out.dtype is fb.float32 and seen == [(fb.bfloat16, fb.bfloat16, fb.bfloat16)], (out.dtype, seen)
+    out.square().mean().backward()
+    for mine, theirs in zip(whole.parameters(), spread.parameters(), strict=True):
+        assert theirs.dtype is theirs.grad.dtype is fb.float32  # type: ignore[union-attr]
+        fb.testing.assert_close(theirs.grad.full_tensor(), mine.grad.float(), rtol=3e-2, atol=3e-3)  # type: ignore[union-attr]
+
+
+def states() -> None:
+    """State dicts hold pieces, go from one network to another and through checkpoints; methods beside forward gather too."""
+    import flambeau.distributed.checkpoint as dcp
+
+    _begin()
+    whole, spread = _pair()
+    _train(whole, spread, 2)
+    _, other = _pair()
+    for block in other.blocks:
+        block.reshard()
+    held = spread.state_dict()
+    assert all(isinstance(value, DTensor) for value in held.values())
+    folder = os.path.join(os.environ["FOLDER"], "saved")
+    dcp.save({"model": held}, checkpoint_id=folder)
+    wanted = {"model": other.state_dict()}
+    dcp.load(wanted, checkpoint_id=folder)
+    other.load_state_dict(wanted["model"])
+    _assert_equal(whole, other)
+    handle = other.blocks[0].unshard(async_op=True)
+    assert isinstance(other.blocks[0].up.weight, DTensor)
+    handle.wait()
+    assert not isinstance(other.blocks[0].up.weight, DTensor) and other.blocks[0].up.weight.shape == (22, 7)
+    other.blocks[0].reshard()
+    other.set_modules_to_forward_prefetch([other.blocks[0]])
+    other.blocks[0].set_modules_to_forward_prefetch([other.blocks[1], other.blocks[2]])
+    other.blocks[2].set_modules_to_backward_prefetch([other.blocks[1], other.blocks[0]])
+    _train(whole, other, 1, 1e-2)
+    x = fb.randn(3, 7)
+    register_fsdp_forward_method(other.blocks[1], "inner")
+    with fb.no_grad():
+        before = [p.full_tensor() for p in other.blocks[1].parameters()]
+        made = other.blocks[1].inner(x)
+        plain = Block(7)
+        for p, value in zip(plain.parameters(), before, strict=True):
+            p.copy_(value)
+        fb.testing.assert_close(made, plain.inner(x))
+    assert isinstance(other.blocks[1].up.weight, DTensor)
+
+
+def memory() -> None:
+    """Whole parameters are let go of after each block, in forward and in backward, although its nodes have saved them."""
+    import numpy as np
+
+    _begin()
+    width, count = 256, 6
+    fb.manual_seed(0)
+    blocks = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(count)])
+    one = width * width * 4
+    for block in blocks:
+        fully_shard(block)
+    fully_shard(blocks)
+    most: list[int] = []
+
+    def look(*_: object) -> None:
+        whole = [m[0].weight for m in blocks]
+        most.append(sum(w._a.nbytes for w in whole if not isinstance(w, DTensor)))
+
+    for block in blocks:
+        block[0].register_forward_hook(look)
+        block[0].register_full_backward_hook(look)
+    x = fb.randn(8, width, requires_grad=True)
+    out = blocks(x)
+    kept = {id(p) for m in blocks for p in (m[0].weight,)}
+    assert len(kept) == count and all(isinstance(m[0].weight, DTensor) for m in blocks)
+    out.sum().backward()
+    # One is used, the next one is on its way; more are never whole at once.
+    assert max(most) <= 2 * one and isinstance(most[0], int) and np.isfinite(max(most)), most
+    assert all(isinstance(m[0].weight, DTensor) and m[0].weight.grad is not None for m in blocks)
+
+
+def refusals() -> None:
+    """What cannot be spread is said so."""
+    _begin()
+    for make, kind, words in (
+        (lambda: fully_shard(nn.ModuleList([nn.Linear(2, 2)])), ValueError, "containers that do not implement forward"),
+        (lambda: fully_shard(nn.Linear(2, 2), reshard_after_forward=3), ValueError, "should be a factor of"),
+        (lambda: fully_shard(fully_shard(nn.Linear(2, 2))), AssertionError, "already been applied"),
+        (lambda: fully_shard(nn.Linear(3, 3), shard_placement_fn=lambda p: Shard(p.ndim - 1) if p.ndim == 2 else None),
+         NotImplementedError, "uneven sharding on dim 1"),
+    ):  # fmt: skip
+        try:
+            make()
+        except kind as error:
+            assert words in str(error), error
+        else:
+            raise SystemExit(f"nothing was said: {words}")
+
+
+def at_once() -> None:
+    """The shorter programs one after the other, because ranks take long to start."""
+    for program in (accumulation, precision, memory, refusals):
+        program()
