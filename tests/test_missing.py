@@ -103,3 +103,38 @@ def test_the_report_tells_looks_from_uses():
 
     assert found == [("torch.jit.parallelize", "looked for"), ("torch.jit.parallelize", "used")]
     assert str(swap.report()).splitlines()[0] == "flambeau.swap: 1 used and not there"
+
+
+def test_a_submodule_that_is_imported_by_from_is_not_reported_as_missing(fresh_python):
+    code = """
+import flambeau.swap; flambeau.swap.install()
+import importlib
+from torch.onnx import symbolic_opset11
+from torch.ao import quantization
+importlib.import_module("torch.compiler._functions")
+print(flambeau.swap.report())
+"""
+    assert fresh_python("-c", code).strip() == "flambeau.swap: everything the program asked of torch was there"
+
+
+def test_a_line_of_the_report_stands_for_a_line_of_the_program():
+    for name in ("qscheme", "int_repr", "q_scale", "q_zero_point", "dequantize"):
+        assert not hasattr(fb.Tensor, name)
+
+    printed = str(swap.report()).splitlines()
+
+    assert printed[0] == "flambeau.swap: 5 looked for and not there"
+    assert len(printed) == 2
+    assert printed[1].startswith("  torch.Tensor.qscheme, torch.Tensor.int_repr, torch.Tensor.q_scale and 2 more  (docs page ")
+
+
+def test_the_report_names_the_programs_line_and_not_that_of_importlib(fresh_python):
+    code = """
+import flambeau.swap; flambeau.swap.install()
+import importlib
+try:
+    importlib.import_module("torch.nothing_of_this_name")
+except ModuleNotFoundError:
+    print(*[(asked.file, asked.line) for asked in flambeau.swap.report()])
+"""
+    assert fresh_python("-c", code).strip() == "('<string>', 5)"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dis
 import functools
+import importlib
 import os
 import sys
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 API_VERSION = "2.7"
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_MACHINERY = ("<frozen importlib", "<frozen runpy")
+_MACHINERY = ("<frozen importlib", "<frozen runpy", importlib.__file__)
 
 
 class Asked(NamedTuple):
@@ -75,6 +76,9 @@ def attribute_error(owner: str, name: str, obj: Any = None) -> AttributeError:
     if _is_dunder(name) and not is_public(feature):
         # Probes of Python's own protocols are questions about the language, not about PyTorch.
         return AttributeError(f"{owner} has no attribute {name!r}", name=name, obj=obj)
+    if _is_submodule(obj if isinstance(obj, ModuleType) else sys.modules.get(owner), name):
+        # Python asks a package for an attribute before it imports the submodule of that name, which is there.
+        return AttributeError(f"module {owner!r} has not imported its submodule {name!r} yet", name=name, obj=obj)
     _note(feature, "looked for" if _is_look(_asking_frame(sys._getframe(1))) else "used")
     return AttributeError(_explain(feature), name=name, obj=obj)
 
@@ -108,6 +112,15 @@ def note_eager(feature: str) -> None:
     full = "torch." + feature
     if not any(asked.feature == full and asked.how == "runs eagerly" for asked in _asked):
         _note(full, "runs eagerly")
+
+
+def _is_submodule(package: Any, name: str) -> bool:
+    """Whether `package` is one of ours, below the first, and has a module `name`."""
+    from importlib.machinery import PathFinder
+
+    home = getattr(package, "__name__", "")
+    path = getattr(package, "__path__", None) if home.startswith("flambeau.") else None
+    return path is not None and PathFinder.find_spec(f"{home}.{name}", path) is not None
 
 
 def _is_dunder(name: str) -> bool:

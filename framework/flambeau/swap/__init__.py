@@ -43,8 +43,18 @@ _torch = Alias(
 )
 
 
+# A loop over names is one line of the program, and one of the printed report, which names so many of them.
+_NAMES_A_LINE = 3
+
+
+def _names(found: list[Asked]) -> str:
+    names = ", ".join(asked.feature for asked in found[:_NAMES_A_LINE])
+    more = len(found) - _NAMES_A_LINE
+    return names if more <= 0 else f"{names} and {more} more"
+
+
 class Report(list[Asked]):
-    """The places that asked for what is not there; printed, one line each."""
+    """The names that were asked for and are not there; printed, a line for each place in the program."""
 
     def __str__(self) -> str:
         if not self:
@@ -54,10 +64,12 @@ class Report(list[Asked]):
         return "\n".join(filter(None, parts))
 
     def _part(self, how: str, title: str) -> str:
-        rows = [
-            f"  {asked.feature}  (docs page {asked.page})  {asked.file}:{asked.line}" for asked in self if asked.how == how
-        ]
-        return "\n".join([f"flambeau.swap: {len(rows)} {title}", *rows]) if rows else ""
+        asked = [one for one in self if one.how == how]
+        places: dict[tuple[str, int], list[Asked]] = {}
+        for one in asked:
+            places.setdefault((one.file, one.line), []).append(one)
+        rows = [f"  {_names(found)}  (docs page {found[0].page})  {file}:{line}" for (file, line), found in places.items()]
+        return "\n".join([f"flambeau.swap: {len(asked)} {title}", *rows]) if rows else ""
 
     __repr__ = __str__
 
