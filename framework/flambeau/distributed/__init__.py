@@ -27,6 +27,7 @@ _MODULES = (
     "elastic",
     "fsdp",
     "launch",
+    "launcher",
     "nn",
     "optim",
     "pipelining",

@@ -367,7 +367,8 @@ def _from_environment(rank: int, world_size: int, timeout: timedelta) -> tuple[S
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # The launcher serves the store, and each start of the workers has keys of its own.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return PrefixStore(f"worker/attempt_{attempt}", TCPStore(address, port, None, False, timeout)), rank, world_size
+        prefix = os.environ.get("FLAMBEAU_STORE_PREFIX") or f"worker/attempt_{attempt}"
+        return PrefixStore(prefix, TCPStore(address, port, None, False, timeout)), rank, world_size
     return TCPStore(address, port, world_size, rank == 0, timeout), rank, world_size
 
 

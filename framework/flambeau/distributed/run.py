@@ -11,26 +11,27 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
-import time
 import uuid
-from collections.abc import Sequence
-from datetime import timedelta
-from types import FrameType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ._errors import DistNetworkError
 
 if TYPE_CHECKING:
-    from .elastic.multiprocessing.errors import ProcessFailure
+    from .launcher.api import LaunchConfig
 
-__all__ = ["get_args_parser", "main", "parse_args", "run"]
-
-_GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+__all__ = [
+    "config_from_args",
+    "determine_local_world_size",
+    "get_args_parser",
+    "get_rdzv_endpoint",
+    "main",
+    "parse_args",
+    "parse_min_max_nnodes",
+    "run",
+    "run_script_path",
+]
 
 
 def get_args_parser() -> argparse.ArgumentParser:
@@ -39,28 +40,33 @@ def get_args_parser() -> argparse.ArgumentParser:
         prog="flambeau.distributed.run", description="Start the processes of a distributed program."
     )
     add = parser.add_argument
-    add("--nnodes", default="1", help="number of machines; each runs this command with its own --node-rank")
+    add("--nnodes", default="1", help="number of machines, or least:most; each runs this command")
     add("--nproc-per-node", "--nproc_per_node", default="1", help="processes on this machine: a number, or cpu, or auto")
-    add("--rdzv-backend", "--rdzv_backend", default="static", help="static or c10d; both meet at one TCP store")
+    add("--rdzv-backend", "--rdzv_backend", default="static", help="static (ranks are given) or c10d (machines come and go)")
     add("--rdzv-endpoint", "--rdzv_endpoint", default="", help="host:port of the store")
     add("--rdzv-id", "--rdzv_id", default="none", help="name of the job")
-    add("--rdzv-conf", "--rdzv_conf", default="", help="key=value,...: timeout in seconds")
+    add("--rdzv-conf", "--rdzv_conf", default="", help="key=value,...: options of the backend, such as timeout in seconds")
     add("--standalone", action="store_true", help="one machine: the store takes a free port")
     add("--max-restarts", "--max_restarts", type=int, default=0, help="how often workers are started again after a failure")
     add("--monitor-interval", "--monitor_interval", type=float, default=0.1, help="seconds between looks at the workers")
-    add("--start-method", "--start_method", default="spawn", help="taken for compatibility")
+    add(
+        "--start-method", "--start_method", default="spawn", choices=("spawn", "fork", "forkserver"),
+        help="how processes of --run-path start",
+    )  # fmt: skip
+    add("--event-log-handler", "--event_log_handler", default="null", help="where events go: null or console")
     add("--role", default="default", help="what the workers are called")
     add("-m", "--module", action="store_true", help="the script is a module, as for python -m")
     add("--no-python", "--no_python", action="store_true", help="the script is a program of its own")
-    add("--run-path", "--run_path", action="store_true", help="taken for compatibility")
+    add("--run-path", "--run_path", action="store_true", help="workers run the script by runpy.run_path, without another interpreter")
     add("--log-dir", "--log_dir", default=None, help="folder for what workers print")
     add("-r", "--redirects", default="0", help="1 stdout, 2 stderr, 3 both into files, for all workers or as 0:1,1:2")
     add("-t", "--tee", default="0", help="as --redirects, and print it too")
-    add("--local-ranks-filter", "--local_ranks_filter", default="", help="taken for compatibility")
-    add("--node-rank", "--node_rank", type=int, default=0, help="which machine this is")
+    add("--local-ranks-filter", "--local_ranks_filter", default="", help="0,2: print only what these workers print")
+    add("--node-rank", "--node_rank", type=int, default=0, help="which machine this is, for static")
     add("--master-addr", "--master_addr", default="127.0.0.1", help="address of machine 0")
     add("--master-port", "--master_port", type=int, default=29500, help="port of the store there")
     add("--local-addr", "--local_addr", default=None, help="address of this machine")
+    add("--shutdown-timeout", "--shutdown_timeout", type=int, default=None, help="seconds that workers have to end, 30")
     add("--use-env", "--use_env", action="store_true", help=argparse.SUPPRESS)
     add("training_script", help="the program")
     add("training_script_args", nargs=argparse.REMAINDER, help="its arguments")
@@ -72,226 +78,134 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
     return get_args_parser().parse_args(args)
 
 
-def _processes(text: str) -> int:
-    if text in ("cpu", "auto"):
+def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
+    """The least and the largest number of machines.
+
+    Args:
+        nnodes: a number, or ``least:most``.
+    Raises: RuntimeError for more than two numbers; ValueError for what is no number.
+    """
+    parts = [int(part) for part in nnodes.split(":")]
+    if len(parts) > 2:
+        raise RuntimeError(f"--nnodes {nnodes} is not in the form least:most")
+    return parts[0], parts[-1]
+
+
+def determine_local_world_size(nproc_per_node: str) -> int:
+    """How many workers a machine has.
+
+    Args:
+        nproc_per_node: a number; ``cpu`` or ``auto``, which is the number of processors.
+    Raises: ValueError for anything else.
+    """
+    if nproc_per_node in ("cpu", "auto"):
         return os.cpu_count() or 1
-    if text == "gpu":
+    if nproc_per_node == "gpu":
         raise ValueError("--nproc-per-node gpu: engines work on the CPU; give a number")
-    count = int(text)
+    try:
+        count = int(nproc_per_node)
+    except ValueError:
+        raise ValueError(f"--nproc-per-node must be a number, cpu or auto, got {nproc_per_node}") from None
     if count < 1:
         raise ValueError(f"--nproc-per-node must be 1 at least, got {count}")
     return count
 
 
-def _machines(text: str) -> int:
-    least, _, most = text.partition(":")
-    if most and most != least:
-        raise NotImplementedError(f"--nnodes {text}: a number of machines that changes is not built yet; give one number")
-    return int(least)
+def get_rdzv_endpoint(args: argparse.Namespace) -> str:
+    """Where machines meet: ``--rdzv-endpoint``, or for static without it ``--master-addr`` and ``--master-port``."""
+    if args.rdzv_backend == "static" and not args.rdzv_endpoint:
+        return f"{args.master_addr}:{args.master_port}"
+    return args.rdzv_endpoint
 
 
-def _choices(text: str, count: int) -> list[int]:
-    """Which streams of each worker: one number for all, or ``rank:number,...``."""
-    if ":" not in text:
-        return [int(text)] * count
-    found = [0] * count
-    for part in text.split(","):
-        rank, _, which = part.partition(":")
-        found[int(rank)] = int(which)
+def run_script_path(training_script: str, *training_script_args: str) -> None:
+    """Run a script in this process, as its main program.
+
+    Args:
+        training_script: its path.
+        training_script_args: its arguments.
+    """
+    import runpy
+
+    sys.argv = [training_script, *training_script_args]
+    runpy.run_path(training_script, run_name="__main__")
+
+
+def _options(text: str) -> dict[str, str]:
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--rdzv-conf {text!r}: {part!r} is not in the form key=value")
+        found[name.strip()] = value.strip()
     return found
 
 
-class _Worker:
-    """One process of the program, and the threads that copy what it prints."""
+def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
+    """How workers are started, what they run, and its arguments.
 
-    def __init__(self, rank: int, local_rank: int, command: list[str], environment: dict[str, str]) -> None:
-        self.rank, self.local_rank = rank, local_rank
-        self.command, self.environment = command, environment
-        self.error_file = environment["TORCHELASTIC_ERROR_FILE"]
-        self.process: subprocess.Popen[bytes] | None = None
-        self.copying: list[threading.Thread] = []
+    Args:
+        args: of `parse_args`.
+    Raises: ValueError for options that do not fit.
+    """
+    from .elastic.multiprocessing import DefaultLogsSpecs, Std
+    from .elastic.utils import macros
+    from .launcher.api import LaunchConfig
 
-    def start(self, folder: str, redirect: int, tee: int, role: str) -> None:
-        streams: dict[str, Any] = {}
-        for bit, name in ((1, "stdout"), (2, "stderr")):
-            if tee & bit:
-                streams[name] = subprocess.PIPE
-            elif redirect & bit:
-                streams[name] = open(os.path.join(folder, f"{name}.log"), "wb")  # noqa: SIM115  # closed once the worker has it
-        # A session of its own: what it starts is ended with it.
-        started: Any = subprocess.Popen(self.command, env=self.environment, start_new_session=True, **streams)
-        self.process = started
-        for bit, name in ((1, "stdout"), (2, "stderr")):
-            if tee & bit:
-                source = getattr(self.process, name)
-                self._copy(source, os.path.join(folder, f"{name}.log"), getattr(sys, name), f"[{role}{self.local_rank}]:")
-            elif name in streams:
-                streams[name].close()
-
-    def _copy(self, source: BinaryIO, path: str, shown: Any, prefix: str) -> None:
-        def run() -> None:
-            with open(path, "wb") as file, source:
-                for line in source:
-                    file.write(line)
-                    shown.write(prefix + line.decode(errors="replace"))
-                    shown.flush()
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        self.copying.append(thread)
-
-    def signal(self, number: int) -> None:
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, number)
-
-    def failure(self) -> ProcessFailure:
-        """How it ended, read from its error file while that is there."""
-        from .elastic.multiprocessing.errors import ProcessFailure  # where it is needed: workers start sooner
-
-        assert self.process is not None
-        return ProcessFailure(self.local_rank, self.process.pid, self.process.returncode, self.error_file)
-
-    def failed_at(self) -> float:
-        """When it wrote its error, in seconds; those that wrote none are the last."""
-        return os.stat(self.error_file).st_mtime if os.path.exists(self.error_file) else float("inf")
-
-
-class _Stopped(Exception):
-    """A signal asked this process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-class _Agent:
-    """All workers of this machine, from their start to their end."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-        self.count = _processes(args.nproc_per_node)
-        self.machines = _machines(args.nnodes)
-        if self.machines > 1 and args.max_restarts:
-            raise NotImplementedError("--max-restarts with several machines is not built yet; restart all machines together")
-        if not 0 <= args.node_rank < self.machines:
-            raise ValueError(f"--node-rank {args.node_rank} of {self.machines} machines")
-        self.redirects, self.tees = _choices(args.redirects, self.count), _choices(args.tee, self.count)
-        self.folder = args.log_dir or tempfile.mkdtemp(prefix="flambeau_run_")
-        self.job = uuid.uuid4().hex if args.rdzv_id == "none" else args.rdzv_id
-        self.workers: list[_Worker] = []
-        self.store: Any = None
-
-    def run(self) -> dict[int, ProcessFailure]:
-        """Run to the end; the failures by rank, empty when all went well."""
-        self._serve()
-        try:
-            for attempt in range(self.args.max_restarts + 1):
-                self._start(attempt)
-                failures = self._watch()
-                if not failures or attempt == self.args.max_restarts:
-                    return failures
-                rank, failure = next(iter(failures.items()))
-                print(
-                    f"flambeau.distributed.run: rank {rank} ended with {failure.exitcode}; "
-                    f"starting all workers again ({attempt + 1} of {self.args.max_restarts})",
-                    file=sys.stderr,
-                )
-            return {}
-        finally:
-            self._stop(signal.SIGTERM)
-            if self.store is not None:
-                self.store.close()
-
-    def _serve(self) -> None:
-        from ._stores import TCPStore
-
-        os.environ.setdefault("FLAMBEAU_JOB_KEY", secrets.token_hex(32)) if self.machines == 1 else None
-        host, port = self.args.master_addr, self.args.master_port
-        if self.args.rdzv_endpoint:
-            host, _, given = self.args.rdzv_endpoint.partition(":")
-            port = int(given or 29400)
-        if self.args.standalone:
-            host, port = "127.0.0.1", 0
-        wait = timedelta(seconds=900)
-        self.store = TCPStore(host, port, None, self.args.node_rank == 0, wait, wait_for_workers=False)
-        self.address, self.port = host, self.store.port
-
-    def _start(self, attempt: int) -> None:
-        self.workers = []
-        first = self.args.node_rank * self.count
-        for local in range(self.count):
-            rank = first + local
-            folder = os.path.join(self.folder, self.job, f"attempt_{attempt}", str(local))
-            os.makedirs(folder, exist_ok=True)
-            worker = _Worker(rank, local, self._command(local), self._environment(rank, local, attempt, folder))
-            self.workers.append(worker)
-            worker.start(folder, self.redirects[local], self.tees[local], self.args.role)
-
-    def _command(self, local_rank: int) -> list[str]:
-        args = self.args
-        rest = [args.training_script, *args.training_script_args]
-        if args.no_python:
-            return rest
-        return [sys.executable, "-u", *(["-m"] if args.module else []), *rest]
-
-    def _environment(self, rank: int, local: int, attempt: int, folder: str) -> dict[str, str]:
-        size = self.count * self.machines
-        given = {
-            "LOCAL_RANK": local, "RANK": rank, "GROUP_RANK": self.args.node_rank, "ROLE_RANK": rank, "ROLE_NAME": self.args.role,
-            "LOCAL_WORLD_SIZE": self.count, "WORLD_SIZE": size, "GROUP_WORLD_SIZE": self.machines, "ROLE_WORLD_SIZE": size,
-            "MASTER_ADDR": self.address, "MASTER_PORT": self.port, "TORCHELASTIC_RESTART_COUNT": attempt,
-            "TORCHELASTIC_MAX_RESTARTS": self.args.max_restarts, "TORCHELASTIC_RUN_ID": self.job,
-            "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_ERROR_FILE": os.path.join(folder, "error.json"),
-        }  # fmt: skip
-        threads = {} if self.count == 1 or "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": "1"}
-        return {**os.environ, **threads, **{name: str(value) for name, value in given.items()}}
-
-    def _watch(self) -> dict[int, ProcessFailure]:
-        """Wait until all workers have ended well, or one has not; then the others are ended. Returns: failures by rank, the first first."""
-        while True:
-            codes = [worker.process.poll() for worker in self.workers if worker.process is not None]
-            failed = [worker for worker, code in zip(self.workers, codes, strict=True) if code]
-            if failed:
-                # Those that fail because of the first one do so soon after it, and their errors are told too.
-                time.sleep(0.2)
-                self._stop(signal.SIGTERM)
-                return {worker.rank: worker.failure() for worker in sorted(failed, key=_Worker.failed_at)}
-            if all(code == 0 for code in codes):
-                self._stop(signal.SIGTERM)
-                return {}
-            time.sleep(self.args.monitor_interval)
-
-    def _stop(self, number: int) -> None:
-        for worker in self.workers:
-            worker.signal(number)
-        end = time.monotonic() + _GRACE
-        for worker in self.workers:
-            if worker.process is None:
-                continue
-            try:
-                worker.process.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                worker.signal(signal.SIGKILL)
-                worker.process.wait()
-            for thread in worker.copying:
-                thread.join(1.0)
+    least, most = parse_min_max_nnodes(args.nnodes)
+    if not 0 < least <= most:
+        raise ValueError(f"--nnodes {args.nnodes}: give a positive number, or least:most")
+    options: dict[str, Any] = _options(args.rdzv_conf)
+    if args.rdzv_backend == "static":
+        if most > 1 and args.max_restarts:
+            raise ValueError("--max-restarts with several machines needs machines that can meet again: give --rdzv-backend c10d")
+        options["rank"] = args.node_rank
+    shown = {int(rank) for rank in args.local_ranks_filter.split(",")} if args.local_ranks_filter else None
+    # Only one machine: the job has a key that nobody else can know.
+    if most == 1:
+        os.environ.setdefault("FLAMBEAU_JOB_KEY", secrets.token_hex(32))
+    config = LaunchConfig(
+        least,
+        most,
+        determine_local_world_size(args.nproc_per_node),
+        DefaultLogsSpecs(args.log_dir, Std.from_str(args.redirects), Std.from_str(args.tee), shown),
+        run_id=uuid.uuid4().hex if args.rdzv_id == "none" and most == 1 else args.rdzv_id,
+        role=args.role,
+        rdzv_endpoint=get_rdzv_endpoint(args),
+        rdzv_backend=args.rdzv_backend,
+        rdzv_configs=options,
+        max_restarts=args.max_restarts,
+        monitor_interval=args.monitor_interval,
+        start_method=args.start_method,
+        local_addr=args.local_addr,
+        event_log_handler=args.event_log_handler,
+        shutdown_timeout=args.shutdown_timeout,
+    )
+    # The older command tells programs their rank by an argument.
+    local_rank = [f"--local-rank={macros.local_rank}"] if getattr(args, "pass_local_rank", False) else []
+    rest = [args.training_script, *local_rank, *args.training_script_args]
+    if args.run_path:
+        return config, run_script_path, rest
+    if args.no_python:
+        return config, rest[0], rest[1:]
+    return config, sys.executable, ["-u", *(["-m"] if args.module else []), *rest]
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the program that `args`, of `parse_args`, describe.
 
-    Raises: ChildFailedError, which names the process that failed first.
+    Raises: ChildFailedError, which names the process that failed first; RendezvousError when machines did not meet.
     """
     from .elastic.multiprocessing.errors import ChildFailedError
+    from .launcher.api import launch_agent
 
-    agent = _Agent(args)
-    failures = agent.run()
-    if failures:
-        raise ChildFailedError(args.training_script, failures)
-
-
-def _ask_to_stop(number: int, frame: FrameType | None) -> None:
-    raise _Stopped(number)
+    if args.standalone:
+        args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "127.0.0.1:0", uuid.uuid4().hex
+    config, entrypoint, rest = config_from_args(args)
+    try:
+        launch_agent(config, entrypoint, rest)
+    except ChildFailedError as error:
+        raise ChildFailedError(args.training_script, error.failures) from None
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -300,22 +214,26 @@ def main(args: Sequence[str] | None = None) -> None:
     Args:
         args: the command line; that of this process if None.
     """
-    from .elastic.multiprocessing.errors import ChildFailedError
+    _main(parse_args(args))
 
-    before = {number: signal.signal(number, _ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+
+def _main(args: argparse.Namespace) -> None:
+    from .elastic.multiprocessing import SignalException
+    from .elastic.multiprocessing.api import _signals_raise
+    from .elastic.multiprocessing.errors import ChildFailedError
+    from .elastic.rendezvous import RendezvousError
+
     try:
-        run(parse_args(args))
+        with _signals_raise():
+            run(args)
     except ChildFailedError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
-    except _Stopped as error:
-        sys.exit(128 + error.number)
-    except (DistNetworkError, ValueError, NotImplementedError) as error:
+    except SignalException as error:
+        sys.exit(128 + error.sigval)
+    except (DistNetworkError, RendezvousError, ValueError, NotImplementedError) as error:
         print(f"flambeau.distributed.run: {error}", file=sys.stderr)
         sys.exit(2)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

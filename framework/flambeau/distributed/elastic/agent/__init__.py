@@ -1,0 +1,1 @@
+"""Agents: one on each machine, which starts and watches the workers there."""
