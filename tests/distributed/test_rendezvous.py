@@ -247,11 +247,17 @@ def test_many_machines_that_come_and_go_always_agree(store, at_once):
         if future.exception(LIMIT) is not None:
             assert isinstance(future.exception(), RendezvousClosedError | RendezvousGracefulExitError)
 
-    assert sum(future.exception() is None for future in running) >= 4
+    errors = sum(future.exception() is not None for future in running)
+    assert errors <= 1
+    missing = 0
     for ranks in found.values():
         size = ranks[0][1]
-        assert sorted(ranks) == [(rank, size) for rank in range(size)]
         assert 2 <= size <= 3
+        assert len(set(ranks)) == len(ranks)
+        assert set(ranks) <= {(rank, size) for rank in range(size)}
+        missing += size - len(ranks)
+    # One that finds the job ended may have been in a round that it had not yet seen complete.
+    assert missing <= errors
 
 
 # Parameters, kinds, addresses
