@@ -110,6 +110,23 @@ def test_rare_arguments_are_computed_apart_as_by_the_llvm_engine() -> None:
     np.testing.assert_array_equal(made, wanted)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_results_may_take_the_place_of_operands(dtype: str) -> None:
+    both = Formula(lambda x, y: (y * 2, x - y), "both")
+    turned = Formula(lambda x: x * 1j if dtype == "complex64" else -x, "turned")
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, 3002)).view("complex128" if dtype == "complex64" else "float64").astype(dtype)
+    x, y, z = a.copy(), b.copy(), a.copy()
+    kernels.set_backend("numba")
+
+    kernels.launch(both, (x, y), (x, y), np.dtype(dtype))
+    kernels.launch(turned, (z,), (z,), np.dtype(dtype))
+
+    np.testing.assert_array_equal(x, b * 2)
+    np.testing.assert_array_equal(y, a - b)
+    np.testing.assert_array_equal(z, a * 1j if dtype == "complex64" else -a)
+
+
 def test_routines_with_loops_of_their_own_are_linked() -> None:
     a = np.arange(1, 3001)
     divisor = Formula(lambda x, y: gcd(x, y), "divisor")

@@ -21,7 +21,11 @@ from numba.extending import models, register_model
 from flambeau_kernels.scalar.library import ADDRESSES
 from flambeau_kernels.scalar.symbols import Unsupported
 
-__all__ = ["intrinsic", "numba_type"]
+__all__ = ["READ", "WRITTEN", "intrinsic", "numba_type"]
+
+# After a load, and after a store: what the one reads no other one writes before that, so that numba may make vectors of a loop.
+READ = ", !alias.scope !flambeau.read, !noalias !flambeau.written"
+WRITTEN = ", !alias.scope !flambeau.written, !noalias !flambeau.read"
 
 _NAME = re.compile(r"%[A-Za-z_][\w.]*")
 _SYMBOL = re.compile(r"@([\w.]+)")
@@ -121,6 +125,7 @@ def intrinsic(
             if one.name not in builder.module.globals:
                 builder.module.add_global(one)
         mark = f"%b{next(_numbers)}."
+        scoped = _scoped(builder.module, text)
         known = {given: value.get_reference() for (given, _), value in zip(inputs, args, strict=True)}
 
         def renamed(found: re.Match[str]) -> str:
@@ -128,9 +133,9 @@ def intrinsic(
 
         if at_entry:
             with builder.goto_entry_block():
-                _write(builder, _NAME.sub(renamed, text))
+                _write(builder, _NAME.sub(renamed, scoped))
         else:
-            _write(builder, _NAME.sub(renamed, text))
+            _write(builder, _NAME.sub(renamed, scoped))
         made = [_Made(_NAME.sub(renamed, name), context.get_value_type(t)) for (name, _), t in zip(outs, results, strict=True)]
         if not made:
             return context.get_dummy_value()
@@ -142,6 +147,17 @@ def intrinsic(
     parameters = "".join(f", a{k}" for k in range(len(inputs)))
     exec(f"def {name}(typing_context{parameters}):\n    return answer\n", scope)
     return numba_intrinsic(scope[name])
+
+
+def _scoped(module: ir.Module, text: str) -> str:
+    """`text` with the metadata of `module` that `READ` and `WRITTEN` stand for."""
+    if READ not in text and WRITTEN not in text:
+        return text
+    domain = module.add_metadata(["flambeau"])
+    for name in ("read", "written"):
+        scope = module.add_metadata([module.add_metadata([f"flambeau {name}", domain])])
+        text = text.replace(f"!flambeau.{name}", scope.get_reference())
+    return text
 
 
 def _write(builder: Any, text: str) -> None:

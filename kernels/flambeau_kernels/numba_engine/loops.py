@@ -8,7 +8,7 @@ from typing import Any
 from flambeau_kernels.engine import loops
 from flambeau_kernels.engine.loops import PART, Bodies, Operand
 from flambeau_kernels.numba_engine import functions
-from flambeau_kernels.numba_engine.blocks import intrinsic
+from flambeau_kernels.numba_engine.blocks import READ, WRITTEN, intrinsic
 from flambeau_kernels.numba_engine.functions import Function
 from flambeau_kernels.scalar.complexes import PARTS
 from flambeau_kernels.scalar.symbols import Block
@@ -52,6 +52,10 @@ class _Loop:
         self.name, self.bodies, self.inputs = name, bodies, inputs
         self.operands = (*inputs, *bodies.outs)
         self.once = [(k, o) for k, o in enumerate(inputs) if o.access == "s"]
+        # A result may be an operand, in place. Where there is one number to store, it waits for all that are read, so a loop may
+        # still be made of vectors; of several, or of two parts, the first one stored could be read for the second one.
+        apart = len(bodies.outs) == 1 and bodies.outs[0].dtype not in PARTS
+        self.read, self.written = (READ, WRITTEN) if apart else ("", "")
         self.intrinsics: dict[str, Any] = {}
         self.lines: list[str] = []
 
@@ -121,12 +125,13 @@ class _Loop:
                     lines.append(f"  {name} = bitcast {carried} {name}.bits to {operand.llvm}")
         for k, operand in enumerate(self.inputs):
             if operand.access != "s":
-                lines += [*loops.address_lines(k, operand), *loops.load_lines(operand, f"%a{k}", f"%b{k}", loops.raw_names(k, operand), "")]
+                names = loops.raw_names(k, operand)
+                lines += [*loops.address_lines(k, operand), *loops.load_lines(operand, f"%a{k}", f"%b{k}", names, self.read)]
         return inputs, lines
 
     def _element(self, name: str, block: Block, stores: list[str], rows: list[str], inner: list[str]) -> None:
         inputs, lines = self._given(rows, inner)
-        body = [*lines, *block.lines, *(line.replace(loops.GROUP, "") for line in stores)]
+        body = [*lines, *block.lines, *(line.replace(loops.GROUP, self.written) for line in stores)]
         self._intrinsic(name, inputs, body, block.needs, [])
 
     def _look(self, block: Block, rows: list[str], inner: list[str]) -> None:
