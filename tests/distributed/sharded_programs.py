@@ -11,14 +11,29 @@ from flambeau import nn
 from flambeau.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    MixedPrecision,
     MixedPrecisionPolicy,
+    OptimStateKeyType,
+    ShardingStrategy,
+    StateDictType,
     fully_shard,
     register_fsdp_forward_method,
+)
+from flambeau.distributed.fsdp import FullyShardedDataParallel as Wrapper
+from flambeau.distributed.fsdp.wrap import (
+    CustomPolicy,
+    ModuleWrapPolicy,
+    enable_wrap,
+    size_based_auto_wrap_policy,
+    wrap,
 )
 from flambeau.distributed.tensor import DTensor, Shard
 from flambeau.utils.checkpoint import checkpoint
 
 F = nn.functional
+_BY_NUMBER = OptimStateKeyType.PARAM_ID
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -253,5 +268,126 @@ def refusals() -> None:
 
 def at_once() -> None:
     """The shorter programs one after the other, because ranks take long to start."""
-    for program in (accumulation, precision, memory, refusals):
+    for program in (accumulation, precision, memory, refusals, wrapping):
         program()
+
+
+def wrapped() -> None:
+    """Every strategy of the wrapper ends with the parameters and optimizer states of one process, which load into others."""
+    _begin()
+    ways: list[dict[str, object]] = [{}, {"use_orig_params": True}]
+    if os.environ.get("WAYS") == "more":
+        ways = [
+            {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "use_orig_params": True},
+            {"sharding_strategy": ShardingStrategy.NO_SHARD}, {"sharding_strategy": ShardingStrategy.HYBRID_SHARD},
+        ]  # fmt: skip
+    for way in ways:
+        fb.manual_seed(0)
+        whole = Network()
+        spread = Wrapper(copy.deepcopy(whole), auto_wrap_policy=ModuleWrapPolicy({Block}), **way)  # type: ignore[arg-type]
+        first, second = fb.optim.AdamW(whole.parameters(), lr=1e-2), fb.optim.AdamW(spread.parameters(), lr=1e-2)
+        for step in range(3):
+            tokens = _tokens(step)
+            first.zero_grad(), second.zero_grad()
+            _loss(whole, tokens).backward()
+            _loss(spread, _mine(tokens)).backward()
+            norms = nn.utils.clip_grad_norm_(whole.parameters(), 0.5), spread.clip_grad_norm_(0.5)
+            fb.testing.assert_close(norms[0], norms[1], rtol=1e-5, atol=1e-5)
+            first.step(), second.step()
+        wanted, held = whole.state_dict(), spread.state_dict()
+        assert list(held) == list(wanted)
+        states, names = Wrapper.optim_state_dict(spread, second), [name for name, _ in whole.named_parameters()]
+        for name, value in wanted.items():
+            fb.testing.assert_close(held[name], value, rtol=0, atol=1e-6)
+        for at, name in enumerate(names):
+            for key, value in first.state_dict()["state"][at].items():
+                fb.testing.assert_close(states["state"][name][key], value, rtol=0, atol=1e-6)
+        fb.manual_seed(5)
+        other = Wrapper(Network(), auto_wrap_policy=ModuleWrapPolicy({Block}), **way)  # type: ignore[arg-type]
+        third = fb.optim.AdamW(other.parameters(), lr=1e-2)
+        with Wrapper.state_dict_type(spread, StateDictType.SHARDED_STATE_DICT):
+            pieces = spread.state_dict()
+            assert all(isinstance(value, DTensor) for value in pieces.values())
+        with Wrapper.state_dict_type(other, StateDictType.SHARDED_STATE_DICT):
+            assert not any(other.load_state_dict(pieces))
+        third.load_state_dict(Wrapper.optim_state_dict_to_load(other, third, states))
+        for network, optimizer in ((spread, second), (other, third)):
+            optimizer.zero_grad()
+            _loss(network, _mine(_tokens(7))).backward()
+            optimizer.step()
+        held, again = spread.state_dict(), other.state_dict()
+        assert all(fb.equal(held[name], again[name]) for name in held)
+        plain = Network()
+        plain.load_state_dict(held)
+        numbered = Wrapper.rekey_optim_state_dict(Wrapper.full_optim_state_dict(spread, second, rank0_only=False), _BY_NUMBER, plain)
+        fb.optim.AdamW(plain.parameters()).load_state_dict(numbered)
+        with Wrapper.summon_full_params(spread):
+            assert [name for name, _ in spread.named_parameters()] == names
+            for parameter in spread.parameters():
+                parameter.data.fill_(0.5)
+        config = FullStateDictConfig(rank0_only=True), FullOptimStateDictConfig(rank0_only=True)
+        with Wrapper.state_dict_type(spread, StateDictType.FULL_STATE_DICT, *config):
+            held = spread.state_dict()
+        assert bool(held) == (RANK == 0) and all((value == 0.5).all() for value in held.values())
+
+
+def wrapping() -> None:
+    """Policies say what is wrapped; accumulation, dtypes, hooks, meta parameters and refusals of the wrapper."""
+    from functools import partial
+
+    _begin()
+
+    def count(network: nn.Module) -> int:
+        return len(Wrapper.fsdp_modules(network))
+
+    assert count(Wrapper(Network(), auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params=300))) == 4
+    assert count(Wrapper(Network(), auto_wrap_policy=CustomPolicy(lambda m: isinstance(m, nn.Linear)))) >= 6
+    with enable_wrap(wrapper_cls=Wrapper, use_orig_params=True):
+        assert isinstance(wrap(nn.Linear(2, 2)), Wrapper)
+    assert not isinstance(wrap(nn.Linear(2, 2)), Wrapper)
+
+    fb.manual_seed(RANK)
+    spread = Wrapper(nn.Linear(3, 2), sync_module_states=True)
+    x = fb.randn(4 * SIZE, 3, generator=fb.Generator().manual_seed(3))
+    whole = nn.Linear(3, 2)
+    whole.load_state_dict(spread.state_dict())
+    for step in range(2):
+        with spread.no_sync() if step == 0 else Wrapper.state_dict_type(spread, StateDictType.FULL_STATE_DICT):
+            spread(x[RANK * 4 : RANK * 4 + 4]).square().mean().backward()
+        whole(x).square().mean().backward()
+    flat = fb.cat([p.grad.reshape(-1) for p in whole.parameters()])  # type: ignore[union-attr]
+    mine = next(spread.parameters()).grad
+    length = mine.numel()  # type: ignore[union-attr]
+    fb.testing.assert_close(mine, flat[RANK * length : (RANK + 1) * length])
+
+    half = Wrapper(nn.Linear(3, 2), mixed_precision=MixedPrecision(param_dtype=fb.bfloat16, reduce_dtype=fb.float32))
+    out = half(x)
+    out.float().sum().backward()
+    assert out.dtype is fb.bfloat16 and next(half.parameters()).grad.dtype is fb.float32  # type: ignore[union-attr]
+
+    given: list[tuple[int, ...]] = []
+
+    def hook(state: object, gradient: fb.Tensor, piece: fb.Tensor) -> None:
+        given.append((gradient.numel(), piece.numel()))
+        dist.reduce_scatter_tensor(piece, gradient)
+
+    spread = Wrapper(nn.Linear(3, 2))
+    spread.register_comm_hook(None, hook)
+    spread(x).sum().backward()
+    assert given == [(8, 8 // SIZE)]
+
+    made = Wrapper(nn.Linear(3, 2, device="meta"), param_init_fn=lambda m: m.to_empty(device="cpu").reset_parameters())
+    assert made(x).shape == (4 * SIZE, 2) and made.check_is_root() and made.in_features == 3
+    for make, kind, words in (
+        (lambda: Wrapper(nn.Linear(2, 2), ignored_modules=[], ignored_states=[]), ValueError, "Cannot pass both"),
+        (lambda: Wrapper.set_state_dict_type(made, StateDictType.LOCAL_STATE_DICT, FullStateDictConfig()),
+         RuntimeError, "Expected state_dict_config"),
+        (lambda: Wrapper.summon_full_params(made, rank0_only=True).__enter__(), NotImplementedError, "rank0_only=True"),
+        (lambda: Wrapper(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())), ValueError, "uniform dtype"),
+    ):  # fmt: skip
+        try:
+            make()
+        except kind as error:
+            assert words in str(error), error
+        else:
+            raise SystemExit(f"nothing was said: {words}")

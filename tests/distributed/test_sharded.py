@@ -20,3 +20,8 @@ def test_gradients_add_up_dtypes_are_kept_apart_memory_is_let_go_of_and_what_can
 
 def test_state_dicts_hold_pieces_and_methods_gather(ranks):
     ranks("sharded_programs.states", 2)
+
+
+@pytest.mark.parametrize("ways", ["usual", "more"])
+def test_wrapped_networks_end_where_whole_ones_do(ranks, ways):
+    ranks("sharded_programs.wrapped", 2, WAYS=ways)

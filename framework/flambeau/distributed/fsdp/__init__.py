@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..._missing import not_built
-from ...nn.modules.module import Module
+from . import wrap
+from ._flat import FlatParameter
+from ._full import FullyShardedDataParallel
 from ._fully_shard import FSDPModule, UnshardHandle, fully_shard, register_fsdp_forward_method
 from ._settings import (
     BackwardPrefetch,
@@ -32,21 +31,9 @@ from ._settings import (
 )
 
 __all__ = [
-    "BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FullOptimStateDictConfig", "FullStateDictConfig",
+    "BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule", "FlatParameter", "FullOptimStateDictConfig", "FullStateDictConfig",
     "FullyShardedDataParallel", "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy",
     "OffloadPolicy", "OptimStateDictConfig", "OptimStateKeyType", "ShardedOptimStateDictConfig", "ShardedStateDictConfig",
     "ShardingStrategy", "StateDictConfig", "StateDictSettings", "StateDictType",
-    "UnshardHandle", "fully_shard", "register_fsdp_forward_method",
+    "UnshardHandle", "fully_shard", "register_fsdp_forward_method", "wrap",
 ]  # fmt: skip
-
-_ADVICE = "change the module by distributed.fsdp.fully_shard, which shards its parameters one by one"
-
-
-class FullyShardedDataParallel(Module):
-    """A module whose parameters are spread over processes. None can be made yet.
-
-    Raises: NotImplementedError.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise not_built("distributed.fsdp.FullyShardedDataParallel", _ADVICE)

@@ -88,6 +88,8 @@ class _State:
         names = {id(m): name for outer in self.modules for name, m in outer.named_modules()}
         for state in self.states:
             for p in state.group.parameters:
+                if not p.places:
+                    continue
                 module, key = p.places[0]
                 prefix = names.get(id(module), "")
                 p.name = f"{prefix}.{key}" if prefix else key

@@ -68,6 +68,18 @@ class ShardedParameter:
         for module, key in self.places:
             module._parameters[key] = parameter
 
+    def use(self) -> None:
+        """Let the modules have the whole parameter for a forward."""
+        self.show(self.whole)
+
+    def add_gradient(self, piece: Any) -> None:
+        """Add `piece` to the gradient of the piece."""
+        self.take()
+        if self.sharded.grad is None:
+            self.sharded.grad = self.spread(piece)
+        else:
+            self.sharded.grad._local_tensor.add_(piece)
+
     def take(self) -> None:
         """Take over what programs have put in the place of the piece since."""
         module, key = self.places[0]
@@ -103,6 +115,7 @@ class ParameterGroup:
         self.reshards_after_backward, self.unshards_in_backward = True, True
         self.divide_factor: float | None = None
         self.hook: Any = None
+        self.comm_hook: Any = None                    # what reduces gradients in place of the collectives
         self.pending: Pending | None = None
         self.partial: Any = None                      # reduced over pieces, not over replicas yet
         self.waiting: set[int] = set()                # parameters whose gradients are expected
@@ -203,6 +216,7 @@ class ParameterGroup:
         for p in self.parameters:                     # their gradients are complete when all that this forward records has run
             if p.whole._n is not None:
                 p.whole._n.seq = _state.next_seq()
+            p.use()
         self.begun = _state.next_seq()
 
     def after_forward(self, outputs: list[Any]) -> None:
@@ -261,6 +275,9 @@ class ParameterGroup:
         if not ready:
             return
         dtype = self.policy.reduce_dtype or self.policy.param_dtype or ready[0][1].dtype
+        if self.comm_hook is not None:
+            self._reduce_by_hook(ready)
+            return
         layouts = [p.layout for p, _ in ready]
         flat = reduce_scatter([grad for _, grad in ready], layouts, self.group, dtype)
         if self.replicas is not None:
@@ -278,11 +295,17 @@ class ParameterGroup:
         for p, _ in ready:
             piece = p.layout.take(flat[begin : begin + p.layout.padded], p.at).to(p.dtype)
             begin += p.layout.padded
-            p.take()
-            if p.sharded.grad is None:
-                p.sharded.grad = p.spread(piece)
+            p.add_gradient(piece)
+
+    def _reduce_by_hook(self, ready: list[tuple[ShardedParameter, Any]]) -> None:
+        for p, grad in ready:
+            if p.layout.count == 1:
+                self.comm_hook(grad)
+                p.add_gradient(grad.to(p.dtype))
             else:
-                p.sharded.grad._local_tensor.add_(piece)
+                piece = fb.empty(p.layout.step, dtype=grad.dtype)
+                self.comm_hook(grad, piece)
+                p.add_gradient(piece.to(p.dtype))
 
     def end_of_backward(self) -> None:
         if self.in_backward:
