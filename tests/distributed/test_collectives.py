@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_all_calls_give_what_their_definitions_say(ranks):
     ranks("collective_programs.everything", 4)
@@ -19,3 +21,13 @@ def test_a_job_meets_in_a_file_at_an_address_and_again_on_one_store(ranks, tmp_p
 
 def test_a_mesh_has_a_group_along_each_dimension(ranks):
     ranks("collective_programs.mesh", 4)
+
+
+def test_a_call_is_boxed_and_unboxed():
+    from flambeau.distributed import Work
+
+    work = Work()
+
+    assert Work.unbox(work.boxed()) is work
+    with pytest.raises(TypeError, match="got int"):
+        Work.unbox(3)

@@ -60,3 +60,12 @@ def test_collectives_return_new_tensors(ranks):
 
 def test_pieces_on_a_mesh_are_pytorchs(ranks):
     ranks("functional_programs.pieces", 4)
+
+
+def test_a_placement_shows_its_dimension_as_a_property():
+    import copy
+    import pickle
+
+    assert Shard.dim.__get__(Shard(2)) == 2
+    assert pickle.loads(pickle.dumps(Shard(2))) == copy.deepcopy(Shard(2)) == Shard(2) != Shard(1)
+    assert Shard(2).is_shard(2)

@@ -26,6 +26,20 @@ class Work:
         self._source: int = -1
         self._begin: Callable[[float | None], None] | None = None
 
+    def boxed(self) -> Work:
+        """The call as an object that may be handed on; `unbox` gives the call again. Here it is the call itself."""
+        return self
+
+    @staticmethod
+    def unbox(boxed: Any, /) -> Work:
+        """The call that `boxed` made into an object.
+
+        Raises: TypeError for another object.
+        """
+        if not isinstance(boxed, Work):
+            raise TypeError(f"Work.unbox: expected what Work.boxed returned, got {type(boxed).__name__}")
+        return boxed
+
     def _finish(self, error: BaseException | None = None) -> None:
         if error is None:
             self._future.set_result(self._result)

@@ -23,7 +23,7 @@ class Placement:
         return isinstance(self, Partial) and (reduce_op is None or self.reduce_op == reduce_op)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Shard(Placement):
     """The tensor is divided along its dimension `dim`, which may count from the end."""
 
