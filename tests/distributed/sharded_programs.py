@@ -29,7 +29,7 @@ from flambeau.distributed.fsdp.wrap import (
     size_based_auto_wrap_policy,
     wrap,
 )
-from flambeau.distributed.tensor import DTensor, Shard
+from flambeau.distributed.tensor import DTensor, Replicate, Shard, parallel
 from flambeau.utils.checkpoint import checkpoint
 
 F = nn.functional
@@ -391,3 +391,45 @@ def wrapping() -> None:
             assert words in str(error), error
         else:
             raise SystemExit(f"nothing was said: {words}")
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 16), nn.Linear(16, 6)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return x + self.down(F.gelu(self.up(x)))
+
+
+def two_dimensions() -> None:
+    """Layers that are divided for tensor parallelism are divided again: pieces of pieces, as those of one process in the end."""
+    import flambeau.distributed.checkpoint as dcp
+
+    _begin()
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "layers"))
+    at = mesh["data"].get_local_rank()
+    fb.manual_seed(0)
+    whole = nn.Sequential(Pair(), Pair(), nn.Linear(6, 5))
+    spread = copy.deepcopy(whole)
+    for pair in spread[:2]:
+        parallel.parallelize_module(pair, mesh["layers"], {"up": parallel.ColwiseParallel(), "down": parallel.RowwiseParallel()})
+        fully_shard(pair, mesh=mesh["data"])
+    fully_shard(spread[2], mesh=mesh["data"])
+    fully_shard(spread, mesh=mesh["data"])
+    assert spread[0].up.weight._local_tensor.shape == (4, 6) and spread[0].down.weight._local_tensor.shape == (3, 8)
+    assert spread[0].down.bias.placements == (Shard(0), Replicate())
+    first, second = fb.optim.AdamW(whole.parameters(), lr=1e-2), fb.optim.AdamW(spread.parameters(), lr=1e-2)
+    for step in range(4):
+        x = fb.randn(8, 6, generator=fb.Generator().manual_seed(step))
+        first.zero_grad(), second.zero_grad()
+        whole(x).square().mean().backward()
+        spread(x[at * 4 : at * 4 + 4]).square().mean().backward()
+        first.step(), second.step()
+    _assert_equal(whole, spread)
+    folder = os.path.join(os.environ["FOLDER"], "both")
+    dcp.save(spread.state_dict(), checkpoint_id=folder)
+    held = {name: fb.zeros_like(value) for name, value in whole.state_dict().items()}
+    dcp.load(held, checkpoint_id=folder)
+    for name, value in whole.state_dict().items():
+        fb.testing.assert_close(held[name], value, rtol=0, atol=1e-6)

@@ -25,3 +25,7 @@ def test_state_dicts_hold_pieces_and_methods_gather(ranks):
 @pytest.mark.parametrize("ways", ["usual", "more"])
 def test_wrapped_networks_end_where_whole_ones_do(ranks, ways):
     ranks("sharded_programs.wrapped", 2, WAYS=ways)
+
+
+def test_layers_divided_for_tensor_parallelism_are_divided_again(ranks):
+    ranks("sharded_programs.two_dimensions", 4)

@@ -14,7 +14,7 @@ from ...utils import _pytree as pytree
 from .. import distributed_c10d as c10d
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ..tensor import DTensor, Shard
-from ._group import ParameterGroup, ShardedParameter
+from ._group import ParameterGroup, ShardedParameter, SpreadParameter
 from ._settings import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
 __all__ = ["FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method"]
@@ -324,15 +324,13 @@ def _parameters(modules: tuple[Module, ...], mesh: DeviceMesh, placed: Any, igno
                 found.setdefault(id(parameter), (name, parameter, []))[2].append((module, key))
     made = []
     for name, parameter, places in found.values():
-        if isinstance(parameter, DTensor):
-            raise NotImplementedError(f"fully_shard: {name} is spread over {parameter.device_mesh} already, which is not built yet")
         if not parameter.ndim:
             raise ValueError(f"fully_shard doesn't support scalar parameters. Change {name} to a 1D tensor with numel equal to 1.")
         given = placed(parameter) if placed is not None else None
         if given is not None and not isinstance(given, Shard):
             raise AssertionError(f"Expected Shard or None from shard_placement_fn for {name}, got {given}")
         dim = 0 if given is None else given.dim % parameter.ndim
-        made.append(ShardedParameter(name, places, parameter, mesh, dim))
+        made.append((SpreadParameter if isinstance(parameter, DTensor) else ShardedParameter)(name, places, parameter, mesh, dim))
     return made
 
 

@@ -18,10 +18,10 @@ from ...nn.parameter import Parameter
 from ...tensor import Tensor
 from .. import distributed_c10d as c10d
 from ..tensor import DTensor, Replicate, Shard
-from ..tensor.placement_types import Placement
+from ..tensor.placement_types import Placement, _StridedShard
 from ._shards import Layout, Pending, gather, reduce_scatter
 
-__all__ = ["ParameterGroup", "ShardedParameter"]
+__all__ = ["ParameterGroup", "ShardedParameter", "SpreadParameter"]
 
 
 class ShardedParameter:
@@ -68,6 +68,29 @@ class ShardedParameter:
         for module, key in self.places:
             module._parameters[key] = parameter
 
+    def whole_of(self, values: Any) -> Any:
+        """The Parameter that modules have while it is used."""
+        made = Parameter(values, self.sharded.requires_grad)
+        made.__dict__.update(self.attributes)
+        return made
+
+    def values(self) -> Any:
+        """The values of the whole parameter, those of this process."""
+        return self.whole.detach()
+
+    def fill(self, values: Any) -> None:
+        """Give the whole parameter other values; its gradient stays."""
+        grad, self.whole.grad = self.whole.grad, None
+        self.whole.data = values
+        self.whole.grad = grad
+
+    def take_gradient(self) -> Any:
+        """The gradient of the whole parameter, which it has no longer; None if there is none."""
+        if self.whole is None or self.whole.grad is None:
+            return None
+        grad, self.whole.grad = self.whole.grad.detach(), None
+        return grad
+
     def use(self) -> None:
         """Let the modules have the whole parameter for a forward."""
         self.show(self.whole)
@@ -93,6 +116,45 @@ class ShardedParameter:
             )
         self.sharded = found
         self.show(found)
+
+
+class SpreadParameter(ShardedParameter):
+    """A parameter that is spread over another dimension of the mesh already, for tensor parallelism: its piece is divided again."""
+
+    def __init__(self, name: str, places: list[tuple[Any, str]], whole: Any, mesh: Any, dim: int) -> None:
+        inner = whole.device_mesh
+        root = mesh._parent
+        if root is None or inner._parent is not root or mesh.ndim != 1 or inner.ndim != 1 or root.ndim != 2:
+            raise NotImplementedError(
+                f"fully_shard: {name} is spread over {inner}; give a mesh that is another dimension of the same mesh of two dimensions"
+            )
+        self.inner, self.inner_placements, self.root = inner, whole.placements, root
+        self.shape, self.strides = tuple(whole.shape), tuple(whole.stride())
+        own = whole.placements[0]
+        here: Placement = _StridedShard(dim, inner.size()) if isinstance(own, Shard) and own.dim == dim else Shard(dim)
+        at = root.mesh_dim_names.index(mesh.mesh_dim_names[0])
+        self.both = (here, own) if at == 0 else (own, here)
+        self.needs_grad = whole.requires_grad
+        super().__init__(name, places, whole._local_tensor.detach(), mesh, dim)
+        self.sharded.requires_grad_(self.needs_grad)
+        self.attributes = {}
+
+    def spread(self, local: Any) -> Any:
+        return DTensor._of(local, self.root, self.both, self.shape, self.strides)
+
+    def whole_of(self, values: Any) -> Any:
+        return Parameter(DTensor._of(values, self.inner, self.inner_placements, self.shape, self.strides), self.needs_grad)
+
+    def values(self) -> Any:
+        return self.whole._local_tensor.detach()
+
+    def fill(self, values: Any) -> None:
+        # What nodes have saved of it is its attributes, so they let go of the values and have them again.
+        self.whole._local_tensor = values
+
+    def take_gradient(self) -> Any:
+        grad = super().take_gradient()
+        return None if grad is None else grad._local_as(self.inner_placements)
 
 
 class ParameterGroup:
@@ -165,14 +227,11 @@ class ParameterGroup:
             wholes, self.pending = self.pending.wait(), None
             for p, values in zip(self.parameters, wholes, strict=True):
                 if p.whole is None:
-                    p.whole = Parameter(values, p.sharded.requires_grad)
-                    p.whole.__dict__.update(p.attributes)
+                    p.whole = p.whole_of(values)
                     if p.whole.requires_grad:
                         p.whole.register_post_accumulate_grad_hook(self._arrived)
                 else:
-                    grad, p.whole.grad = p.whole.grad, None
-                    p.whole.data = values
-                    p.whole.grad = grad
+                    p.fill(values)
                 p.after_forward = None
                 p.show(p.whole)
         self.is_whole = True
@@ -196,8 +255,8 @@ class ParameterGroup:
         self.is_whole = False
         for p in self.parameters:
             if p.whole is not None:
-                grad, p.whole.grad = p.whole.grad, None
-                p.whole.data = _nothing(p.whole.dtype)
+                grad = p.take_gradient()
+                p.fill(_nothing(p.whole.dtype))
                 if grad is not None:
                     p.held = grad if p.held is None else p.held + grad
 
@@ -205,7 +264,7 @@ class ParameterGroup:
         """Keep the piece that this rank has among fewer ranks."""
         at = c10d.get_group_rank(self.smaller, c10d.get_rank())
         for p in self.parameters:
-            p.after_forward = p.layout._replace(count=self.smaller_size).piece(p.whole, at)
+            p.after_forward = p.layout._replace(count=self.smaller_size).piece(p.values(), at)
             p.show(p.sharded)
         self._let_go()
 
@@ -222,7 +281,7 @@ class ParameterGroup:
     def after_forward(self, outputs: list[Any]) -> None:
         if self.reshard_after_forward is False or not self.parameters:
             return
-        memory = {_address(p.whole): p for p in self.parameters if p.whole.numel()}
+        memory = {_address(p.whole): p for p in self.parameters if p.whole.numel() and not isinstance(p.whole, DTensor)}
         _put_away_parameters(self, outputs, memory)
         if self.reshard_after_forward is True:
             self.reshard()
@@ -256,22 +315,20 @@ class ParameterGroup:
     def _hold(self) -> None:
         dtype = self.policy.reduce_dtype or self.policy.param_dtype
         for p in self.parameters:
-            grad = None if p.whole is None else p.whole.grad
+            grad = p.take_gradient()
             if grad is not None:
-                grad = grad.detach() if dtype is None else grad.detach().to(dtype)
-                p.held, p.whole.grad = grad if p.held is None else p.held + grad, None
+                grad = grad if dtype is None else grad.to(dtype)
+                p.held = grad if p.held is None else p.held + grad
 
     def _reduce(self) -> None:
         ready = []
         for p in self.parameters:
-            grad = None if p.whole is None else p.whole.grad
+            grad = p.take_gradient()
             if p.held is not None:
                 grad = p.held if grad is None else p.held + grad.to(p.held.dtype)
-            if grad is not None:
-                ready.append((p, grad.detach()))
                 p.held = None
-                if p.whole is not None:
-                    p.whole.grad = None
+            if grad is not None:
+                ready.append((p, grad))
         if not ready:
             return
         dtype = self.policy.reduce_dtype or self.policy.param_dtype or ready[0][1].dtype

@@ -9,7 +9,7 @@ from typing import Any
 import flambeau as fb
 
 from .. import distributed_c10d as c10d
-from .placement_types import Partial, Placement, Replicate, Shard
+from .placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 
 __all__ = ["local_part", "normalized", "redistributed", "size_before"]
 
@@ -42,7 +42,8 @@ def size_before(shape: Sequence[int], placements: Sequence[Placement], mesh: Any
     """The extent, on this rank, of the dimension that dimension `at` of the mesh divides, before it does."""
     dim = placements[at].dim  # type: ignore[attr-defined]
     where, size = mesh.get_coordinate(), shape[dim]
-    for i in range(at):
+    strided = isinstance(placements[at], _StridedShard)
+    for i in range(len(placements) if strided else at):
         placement = placements[i]
         if isinstance(placement, Shard) and placement.dim == dim:
             step = math.ceil(size / mesh.size(i))
@@ -85,19 +86,20 @@ def redistributed(local: Any, shape: Sequence[int], mesh: Any, source: Sequence[
     where = mesh.get_coordinate()
     changed = {i for i in range(mesh.ndim) if source[i] != target[i]}
     # A dimension that several dimensions of the mesh divide is put together from the last, and divided from the first.
-    divided = {p.dim for i in changed for p in (source[i], target[i]) if isinstance(p, Shard)}
+    # Strided pieces are pieces of what the others have divided: put together first, and divided last.
+    divided = {p.dim for i in changed for p in (source[i], target[i]) if isinstance(p, (Shard, _StridedShard))}
     for i in range(mesh.ndim):
-        if any(isinstance(p, Shard) and p.dim in divided for p in (source[i], target[i])):
+        if any(isinstance(p, (Shard, _StridedShard)) and p.dim in divided for p in (source[i], target[i])):
             changed.add(i)
-    for i in sorted(changed, reverse=True):
+    for i in sorted(changed, key=lambda i: (not isinstance(source[i], _StridedShard), -i)):
         placement = source[i]
-        if isinstance(placement, Shard):
+        if isinstance(placement, (Shard, _StridedShard)):
             local = _gathered(local, placement.dim, size_before(shape, source, mesh, i), mesh, i)
         elif isinstance(placement, Partial) and target[i] != placement:
             local = _reduced(local, placement.reduce_op, mesh, i)
-    for i in sorted(changed):
+    for i in sorted(changed, key=lambda i: (isinstance(target[i], _StridedShard), i)):
         wanted = target[i]
-        if isinstance(wanted, Shard):
+        if isinstance(wanted, (Shard, _StridedShard)):
             local = local_part(local, wanted.dim, mesh.size(i), where[i])
         elif isinstance(wanted, Partial) and source[i] != wanted:
             if wanted.reduce_op == "sum" and where[i]:

@@ -16,7 +16,7 @@ from ..._warn import warn_once
 from ...ops._spec import OPS
 from ...utils import _pytree as pytree
 from ._redistribute import local_part, redistributed
-from .placement_types import Partial, Placement, Replicate, Shard
+from .placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 
 __all__ = ["run"]
 
@@ -397,6 +397,8 @@ def _chosen(
         # Another dimension of the mesh may divide the same dimension: then its pieces are to be equal too.
         count = mesh.size(at) if mesh.ndim == 1 else mesh.size()
         ways = [] if rule is None or known is None else rule(Asked(name, args, kwargs, shapes, shape, count))
+        if rule is _pointwise:
+            ways += _strided_way(spread, shapes, shape or (), at)
         ways = [w for w in ways if len(w.operands) == len(spread)]
         if inplace:
             ways = [w for w in ways if w.result == w.operands[0]]
@@ -409,13 +411,21 @@ def _chosen(
     return operands, tuple(w.result for w in per_dim)
 
 
+def _strided_way(spread: list[Any], shapes: list[tuple[int, ...]], result: tuple[int, ...], at: int) -> list[Way]:
+    """The way of strided pieces that an operand has, if the others can be divided so."""
+    found = next((x.placements[at] for x in spread if isinstance(x.placements[at], _StridedShard)), None)
+    if found is None or any(shape != result and math.prod(shape) != 1 for shape in shapes):
+        return []
+    return [Way(tuple(found if shape == result else R for shape in shapes), found)]
+
+
 def _cost(x: Any, at: int, wanted: Placement) -> float:
     """Bytes that travel, about; a way that wants less to be put together comes first among equals."""
     have, size = x.placements[at], x.numel() * x.element_size() + 1.0
     if have == wanted:
         return 0.0
     if isinstance(have, Replicate):
-        return 0.001 * size if isinstance(wanted, Shard) else 0.002 * size if wanted == P else math.inf
+        return 0.001 * size if isinstance(wanted, (Shard, _StridedShard)) else 0.002 * size if wanted == P else math.inf
     if isinstance(wanted, Partial):
         return math.inf
     return size * (2.0 if isinstance(have, Partial) and isinstance(wanted, Replicate) else 1.0)

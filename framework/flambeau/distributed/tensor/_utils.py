@@ -22,16 +22,16 @@ def compute_local_shape_and_global_offset(
     Args:
         mesh: a DeviceMesh; placements: one for each of its dimensions.
         skip_offset: give no place.
-    Raises: NotImplementedError for strided pieces.
     """
     shape, offset = list(global_shape), [0] * len(global_shape)
     where = mesh.get_coordinate()
     if where is None:
         return (0,) if not shape else (0, *shape[1:]), ()
-    for at, placement in enumerate(placements):
-        if isinstance(placement, _StridedShard):
-            raise NotImplementedError("compute_local_shape_and_global_offset: strided pieces are not built yet")
-        if isinstance(placement, Shard):
+    # Strided pieces are pieces of what the other dimensions of the mesh have divided.
+    strided = [at for at, placement in enumerate(placements) if isinstance(placement, _StridedShard)]
+    for at in (*(at for at in range(len(placements)) if at not in strided), *strided):
+        placement = placements[at]
+        if isinstance(placement, (Shard, _StridedShard)):
             dim, count = placement.dim % len(shape), mesh.size(at)
             step = math.ceil(shape[dim] / count)
             begin = min(step * where[at], shape[dim])
