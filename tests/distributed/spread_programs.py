@@ -195,3 +195,98 @@ def parallel_training():
         for found, wanted in zip(trained(net), expected, strict=True):
             fb.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
     dist.destroy_process_group()
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = nn.Linear(6, 18), nn.Linear(6, 6)
+
+    def forward(self, x):
+        q, k, v = (t.reshape(*t.shape[:2], 2, 3).transpose(1, 2) for t in self.inner(x).chunk(3, -1))
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+def tools():
+    """Collectives counted by module, functions of pieces, rules of a program's own, divided sequences, and a stop in the debugger."""
+    import contextlib
+    import io
+    import json
+    import pdb
+    import time
+
+    from flambeau.distributed.tensor.debug import CommDebugMode, visualize_sharding
+    from flambeau.distributed.tensor.experimental import context_parallel, local_map, register_sharding
+
+    mesh = start()
+    x = distribute_tensor(fb.arange(12.0).reshape(4, 3), mesh, [Shard(0)])
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        visualize_sharding(x, header="x")
+    lines = [line.split() for line in shown.getvalue().splitlines()]
+    assert lines == ([["x"], ["Col", "0-2"], ["-------", "-------"], ["Row", "0-1", "cpu:0"], ["Row", "2-3", "cpu:1"]] if RANK == 0 else [])
+
+    net = Block()
+    parallel.parallelize_module(net, mesh, {"up": parallel.ColwiseParallel(), "down": parallel.RowwiseParallel()})
+    seen = CommDebugMode()
+    with seen:
+        net(fb.randn(2, 8)).sum().backward()
+        x.full_tensor()
+    assert {str(op): n for op, n in seen.get_comm_counts().items()}["c10d_functional.all_gather_into_tensor"] == 1
+    assert seen.get_total_counts() >= 2 and seen.get_sharding_info()["Block.up.weight"] == (Shard(0),)
+    assert set(seen.get_parameter_info()["Block.down"]) == {"weight", "bias"}
+    table = seen.generate_comm_debug_tracing_table(noise_level=1)
+    assert "Block.down" in table and "*c10d_functional.all_reduce: 1" in table
+    dump = os.path.join(os.environ["FOLDER"], f"{RANK}.json")
+    seen.generate_json_dump(dump, noise_level=3)
+    with open(dump, encoding="utf-8") as file:
+        assert json.load(file)["children"][0]["fqn"] == "Block"
+
+    w = distribute_tensor(fb.ones(3, 5), mesh, [Replicate()])
+    product = local_map(lambda a, b: a @ b, [Shard(0)], ([Shard(0)], [Replicate()]), device_mesh=mesh)
+    made = product(x, w)
+    assert made.placements == (Shard(0),) and fb.equal(made.full_tensor(), fb.arange(12.0).reshape(4, 3) @ fb.ones(3, 5))
+    for arguments, kind, words in (
+        ((x.redistribute(mesh, [Replicate()]), w), ValueError, "mismatched placements"),
+        ((x,), AssertionError, "does not match the number"),
+        ((x, fb.ones(3, 5)), AssertionError, "expects None placements"),
+    ):  # fmt: skip
+        try:
+            product(*arguments)
+        except kind as error:
+            assert words in str(error)
+        else:
+            raise SystemExit(words)
+
+    asked = []
+
+    @register_sharding(fb.ops.aten.erfinv.default)
+    def rule(spec):
+        asked.append(spec.tensor_meta.shape)
+        return [([Replicate()], [Replicate()])]
+
+    assert (x / 20).erfinv().placements == (Replicate(),) and asked
+
+    fb.manual_seed(0)
+    net = Attends()
+    whole, given = fb.randn(2, 4 * SIZE, 6), None
+    net(whole).square().sum().backward()
+    expected = [p.grad.clone() for p in net.parameters()]
+    wanted = net(whole).detach()
+    net.zero_grad()
+    given = whole.clone()
+    with context_parallel(mesh, buffers=[given], buffer_seq_dims=[1]):
+        assert given.shape == (2, 4, 6)
+        part = net(given)
+        fb.testing.assert_close(part.detach(), wanted[:, RANK * 4 : RANK * 4 + 4], rtol=1e-5, atol=1e-6)
+        part.square().sum().backward()
+    assert fb.equal(given, whole)
+    for p, grad in zip(net.parameters(), expected, strict=True):
+        dist.all_reduce(p.grad)
+        fb.testing.assert_close(p.grad, grad, rtol=1e-4, atol=1e-5)
+
+    stopped = []
+    pdb.Pdb.set_trace = lambda self, frame=None: (time.sleep(0.5), stopped.append(RANK))
+    begin = time.monotonic()
+    dist.breakpoint(rank=1)
+    assert stopped == [1] * (RANK == 1) and time.monotonic() - begin > 0.2

@@ -17,3 +17,7 @@ def test_pieces_are_redistributed(ranks, size):
 
 def test_layers_trained_in_parallel_end_where_whole_ones_do(ranks):
     ranks("spread_programs.parallel_training", 2)
+
+
+def test_tools_count_map_register_divide_sequences_and_stop(ranks):
+    ranks("spread_programs.tools", 2)

@@ -11,6 +11,9 @@ from .distributed_c10d import *  # noqa: F403  # the public names, all of them l
 from .distributed_c10d import __all__ as __all__
 from .distributed_c10d import _coalescing_manager as _coalescing_manager
 from .distributed_c10d import _make_nccl_premul_sum as _make_nccl_premul_sum
+from .distributed_c10d import (
+    breakpoint as breakpoint,  # not among the public names of the module: it hides a builtin
+)
 from .distributed_c10d import get_backend_config as get_backend_config
 
 _LAZY = {

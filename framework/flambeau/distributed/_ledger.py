@@ -7,9 +7,10 @@ import os
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Entry", "call_site", "ledger", "note"]
+__all__ = ["Entry", "call_site", "ledger", "listeners", "note"]
 
 LENGTH = 1000
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -35,11 +36,14 @@ class Entry:
 
 
 _entries: deque[Entry] = deque(maxlen=LENGTH)
+listeners: list[Callable[[Entry], None]] = []         # told of each call when it begins
 
 
 def note(group: str, seq: int, op: str, what: str, site: str) -> Entry:
     entry = Entry(group, seq, op, what, site)
     _entries.append(entry)
+    for listener in listeners:
+        listener(entry)
     return entry
 
 

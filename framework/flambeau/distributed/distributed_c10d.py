@@ -1030,6 +1030,37 @@ def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_
 # Point to point
 
 
+_breakpoints = 0
+
+
+def breakpoint(rank: int = 0, skip: int = 0, timeout_s: int = 3600) -> None:  # PyTorch's name
+    """Stop rank `rank` in the debugger; the other ranks wait until it goes on. All ranks must call it.
+
+    Args:
+        rank: of the job.
+        skip: how many calls do nothing first.
+        timeout_s: seconds that the others wait.
+    Raises: RuntimeError without a process group; DistStoreError if the others have waited for too long.
+    """
+    import pdb
+
+    global _breakpoints
+    default = _default()
+    _breakpoints += 1
+    if _breakpoints <= skip:
+        return
+    key = f"breakpoint/{_breakpoints}"
+    assert _world.store is not None
+    if default.rank() == rank:
+        print(f"rank {rank} is in the debugger; type 'up' to get to the frame that called distributed.breakpoint(rank={rank})", flush=True)
+        # Processes that a launcher has started have no terminal for their standard input, but may open it anew.
+        anew = open("/dev/stdin", encoding="utf-8") if os.path.exists("/dev/stdin") else None  # noqa: SIM115  # the debugger reads on
+        pdb.Pdb(stdin=anew, nosigint=True).set_trace()
+        _world.store.set(key, "on")
+    else:
+        _world.store.wait([key], timedelta(seconds=timeout_s))
+
+
 def isend(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> Work | None:
     """Send `tensor` to one rank; see `send`."""
     _tensor("isend", "tensor", tensor)

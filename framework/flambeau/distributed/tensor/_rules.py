@@ -46,6 +46,7 @@ class Asked(NamedTuple):
 
 Rule = Callable[[Asked], list[Way]]
 RULES: dict[str, Rule] = {}
+REGISTERED: dict[str, Rule] = {}                      # by programs
 
 
 def _rule(*names: str) -> Callable[[Rule], Rule]:
@@ -390,7 +391,7 @@ def _chosen(
     name: str, args: Any, kwargs: Any, spread: list[Any], mesh: Any, shape: Any, known: Any, inplace: bool
 ) -> tuple[list[tuple[Placement, ...]], tuple[Placement, ...]]:
     """The placements of operands and results that move the fewest bytes; all whole if there is no rule."""
-    rule = RULES.get(name) or (_pointwise if _is_pointwise(name) else None)
+    rule = REGISTERED.get(name) or RULES.get(name) or (_pointwise if _is_pointwise(name) else None)
     shapes = [tuple(x.shape) for x in spread]
     per_dim: list[Way] = []
     for at in range(mesh.ndim):
