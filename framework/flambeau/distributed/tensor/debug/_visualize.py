@@ -13,6 +13,7 @@ def visualize_sharding(dtensor: Any, header: str = "", use_rich: bool = False) -
     """Print which ranks have which part of a DTensor of one or two dimensions, on the first rank of its mesh.
 
     Args:
+        dtensor: on all ranks of its mesh; one without elements prints nothing.
         header: a line above the table.
         use_rich: taken for compatibility: the table is plain text.
     Raises: RuntimeError for more dimensions.
