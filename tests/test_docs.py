@@ -92,3 +92,8 @@ def test_every_environment_variable_is_in_the_table_of_settings():
     listed = set(re.findall(r"^\| `(FLAMBEAU_[A-Z_]+)`", settings, flags=re.MULTILINE))
 
     assert listed == read
+
+
+def test_the_page_of_operations_is_what_the_registry_says(fresh_python):
+    # The reference tier compiles nothing, and answers the same dtypes.
+    fresh_python(ROOT / ".ci" / "make_ops_page.py", "--check", FLAMBEAU_BACKEND="numpy")

@@ -97,3 +97,19 @@ def test_setup_context_gets_the_defaults_of_forward(given: Any) -> None:
     factor = given[0] if given else 3
     assert made.tolist() == [factor + 1.0] * 2
     assert x.grad.tolist() == [factor] * 2
+
+
+def test_the_node_of_a_function_applies_its_backward():
+    class Triple(fb.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.factor = 3
+            return x * 3
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.factor
+
+    node = Triple.apply(fb.ones(2, requires_grad=True)).grad_fn
+    assert isinstance(node, fb.autograd.function.BackwardCFunction)
+    assert node.apply(fb.ones(2)).tolist() == [3.0, 3.0]

@@ -69,7 +69,7 @@ class _Context(FunctionCtx):
 
 
 class FunctionNode(Node):
-    """The node of a custom operation; runs its `backward`."""
+    """The node of a custom operation; runs its `backward`. Attributes it lacks are those of the context, which it is in PyTorch."""
 
     __slots__ = ("ctx", "function", "places")
     has_raw = False
@@ -85,6 +85,35 @@ class FunctionNode(Node):
         if name.startswith("_") or name == "ctx":
             raise AttributeError(name)
         return getattr(self.ctx, name)
+
+    def apply(self, *grads: Any) -> Any:
+        """What `backward` of the Function gives for the gradients `grads` of its results."""
+        function = self.function
+        return (function.backward if function.backward is not Function.backward else function.vjp)(self.ctx, *grads)
+
+    def apply_jvp(self, *tangents: Any) -> Any:
+        """What `jvp` of the Function gives for the tangents of its arguments."""
+        return self.function.jvp(self.ctx, *tangents)
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """As `FunctionCtx.save_for_backward`."""
+        self.ctx.save_for_backward(*tensors)
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """As `FunctionCtx.save_for_forward`."""
+        self.ctx.save_for_forward(*tensors)
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """As `FunctionCtx.mark_dirty`."""
+        self.ctx.mark_dirty(*args)
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        """As `FunctionCtx.mark_non_differentiable`."""
+        self.ctx.mark_non_differentiable(*args)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """As `FunctionCtx.set_materialize_grads`."""
+        self.ctx.set_materialize_grads(value)
 
     def unpacked(self) -> tuple[Any, ...]:
         from .engine import FREED
@@ -116,13 +145,12 @@ class FunctionNode(Node):
         return tuple(made)
 
     def vjp(self, grad: Any) -> Any:
-        ctx, function = self.ctx, self.function
+        ctx = self.ctx
         count, metas = self.shape, self.dtype
         grads = list(grad) if count else [grad]
         if ctx.materialize_grads:
             grads = [wrap(np.zeros(*metas[i])) if g is None and metas[i] is not None else g for i, g in enumerate(grads)]
-        backward = function.backward if function.backward is not Function.backward else function.vjp
-        result = backward(ctx, *grads)
+        result = self.apply(*grads)
         result = result if isinstance(result, tuple) else (result,)
         arguments = len(ctx.needs_input_grad)
         if len(result) > arguments and all(g is None for g in result[arguments:]):
@@ -435,8 +463,24 @@ class _Refused:
     apply = staticmethod(_refused_apply)
 
 
+BackwardCFunction = FunctionNode  # PyTorch's name
+
+
 class NestedIOFunction(Function):
     """Kept for its name; nested arguments go through `Function.apply` flattened by the caller."""
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved. Raises: AttributeError, for nothing is saved outside of a context."""
+        raise AttributeError("NestedIOFunction: tensors are saved in the context that forward and backward are given")
+
+    def forward_extended(self, *inputs: Any) -> None:
+        """To be written by programs. Raises: NotImplementedError."""
+        raise NotImplementedError("NestedIOFunction.forward_extended: write it in your class, or use Function with forward and backward")
+
+    def backward_extended(self, *grad_outputs: Any) -> None:
+        """To be written by programs. Raises: NotImplementedError."""
+        raise NotImplementedError("NestedIOFunction.backward_extended: write it in your class, or use Function with forward and backward")
 
 
 class InplaceFunction(Function):
