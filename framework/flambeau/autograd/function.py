@@ -116,6 +116,7 @@ class FunctionNode(Node):
         self.ctx.set_materialize_grads(value)
 
     def unpacked(self) -> tuple[Any, ...]:
+        """The saved tensors. Raises: RuntimeError if they were freed, or overwritten since."""
         from .engine import FREED
 
         if self.saved is FREED:
@@ -145,6 +146,7 @@ class FunctionNode(Node):
         return tuple(made)
 
     def vjp(self, grad: Any) -> Any:
+        """The gradients of the parents: what `apply` gives, checked."""
         ctx = self.ctx
         count, metas = self.shape, self.dtype
         grads = list(grad) if count else [grad]
