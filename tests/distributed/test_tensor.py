@@ -27,11 +27,11 @@ def test_placements_are_pytorchs(oracle):
     assert not Shard(1).is_shard(0)
 
 
-def test_what_is_not_built_says_so():
+def test_parameters_are_spread_over_a_process_group():
     for call in (
         lambda: fsdp.fully_shard(fb.nn.Linear(1, 1)), lambda: fsdp.FullyShardedDataParallel(fb.nn.Linear(1, 1)),
     ):  # fmt: skip
-        with pytest.raises(NotImplementedError, match="is not built yet"):
+        with pytest.raises(ValueError, match="make sure to call init_process_group"):
             call()
 
 

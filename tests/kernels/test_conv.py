@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import flambeau_kernels
+from flambeau_kernels import engines
 from flambeau_kernels.cpu import conv
 from flambeau_kernels.cpu.conv import arrays, compiled, direct, tiles, winograd
 from flambeau_kernels.cpu.layout import is_last
@@ -243,7 +243,7 @@ def test_empty_arrays_and_other_dtypes_go_to_numpy():
 
 
 def test_the_numpy_backend_compiles_nothing(monkeypatch):
-    monkeypatch.setattr(flambeau_kernels, "_backend", "numpy")
+    monkeypatch.setattr(engines, "_chosen", engines.ENGINES["numpy"])
     monkeypatch.setattr(compiled, "correlation", lambda *args: pytest.fail("compiled"))
     x, w, b, settings = operands("3x3", np.float32)
 
