@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import flambeau_kernels
 from flambeau_kernels import engines
 from flambeau_kernels.cpu import conv
 from flambeau_kernels.cpu.conv import arrays, compiled, direct, tiles, winograd
