@@ -268,7 +268,7 @@ def refusals() -> None:
 
 def at_once() -> None:
     """The shorter programs one after the other, because ranks take long to start."""
-    for program in (accumulation, precision, memory, refusals, wrapping):
+    for program in (accumulation, precision, memory, refusals, wrapping, failures):
         program()
 
 
@@ -433,3 +433,39 @@ def two_dimensions() -> None:
     dcp.load(held, checkpoint_id=folder)
     for name, value in whole.state_dict().items():
         fb.testing.assert_close(held[name], value, rtol=0, atol=1e-6)
+
+
+def failures() -> None:
+    """After a forward or a backward that raises, training goes on as if it had not been."""
+    _begin()
+    for wrapped in (False, True):
+        whole, spread = _pair()
+        if wrapped:
+            spread = Wrapper(copy.deepcopy(whole), auto_wrap_policy=ModuleWrapPolicy({Block}))
+
+        def fail(*_: object) -> None:
+            raise KeyError("on purpose")
+
+        for raised_in in ("forward", "backward"):
+            block = spread.blocks[1]
+            if raised_in == "forward":
+                handle = block.register_forward_pre_hook(fail)
+            else:
+                handle = block.register_full_backward_hook(fail)
+            try:
+                _loss(spread, _mine(_tokens(0))).backward()
+            except KeyError:
+                handle.remove()
+            else:
+                raise SystemExit(f"nothing was raised in {raised_in}")
+            spread.zero_grad()
+        if wrapped:
+            _loss(whole, _tokens(1)).backward()
+            _loss(spread, _mine(_tokens(1))).backward()
+            norms = nn.utils.clip_grad_norm_(whole.parameters(), 0.5), spread.clip_grad_norm_(0.5)
+            fb.testing.assert_close(norms[0], norms[1], rtol=1e-5, atol=1e-5)
+        else:
+            for module in spread.modules():           # the optimizer that is made next is to have the pieces
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+            _train(whole, spread, 2)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau as fb
+from flambeau import _state
 
 from ...autograd.engine import queue_callback
 from ...nn.modules.module import Module
@@ -40,8 +41,15 @@ class _State:
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         if self.root is None:
             self._become_root()
-        if self.group.in_backward:                    # a checkpointed region computes its forward again
-            return args, kwargs
+        if self.group.in_backward:
+            if _state.local.nested:                   # a checkpointed region computes its forward again
+                return args, kwargs
+            assert self.root is not None
+            self.root._give_up()
+        if id(module) in self.running:                # its last forward raised
+            assert self.root is not None
+            self.root._give_up()
+        self.running.add(id(module))
         if not self.left:
             self.left = {id(m) for m in self.modules}
             self.group.before_forward()
@@ -57,6 +65,7 @@ class _State:
         if self.group.in_backward:
             return output if dtype is None else pytree.tree_map(lambda x: _cast(x, dtype), output)
         self.left.discard(id(module))
+        self.running.discard(id(module))
         tensors = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
         for x in tensors:
             x.register_hook(self._before_backward)
@@ -112,6 +121,14 @@ class _State:
         for state in following:
             if not state.group.in_backward and state.group.unshards_in_backward:
                 state.group.unshard(async_op=True)
+
+    def _give_up(self) -> None:
+        """Begin anew after a forward or a backward that failed: its gradients are lost, the modules have their pieces."""
+        for state in self.states:
+            state.group.give_up()
+            state.left.clear()
+            state.running.clear()
+        self.order.clear()
 
     def _end_of_backward(self) -> None:
         for state in reversed(self.states):

@@ -364,6 +364,15 @@ class ParameterGroup:
                 self.comm_hook(grad, piece)
                 p.add_gradient(piece.to(p.dtype))
 
+    def give_up(self) -> None:
+        """Forget a backward that failed."""
+        self.in_backward, self.waiting, self.partial = False, set(), None
+        for p in self.parameters:
+            p.take_gradient()
+        self.reshard()
+        for p in self.parameters:
+            p.held = None
+
     def end_of_backward(self) -> None:
         if self.in_backward:
             self.after_backward()
