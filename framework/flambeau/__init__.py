@@ -118,6 +118,7 @@ _HOME = {
     "sym_float": "_symbolic", "sym_not": "_symbolic", "sym_max": "_symbolic", "sym_min": "_symbolic", "sym_ite": "_symbolic",
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     "sym_sum": "_symbolic", "SymInt": "_symbolic", "SymFloat": "_symbolic", "SymBool": "_symbolic", "sym_sqrt": "_symbolic",
+    "sym_fresh_size": "_symbolic",
     "Event": "_streams", "Stream": "_streams",
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
     "_register_device_module": "_settings", "ScriptModule": "_C",

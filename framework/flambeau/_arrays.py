@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
+from ._symbolic import SymInt, sym_max
 
 ndarray = np.ndarray
 
@@ -76,7 +77,7 @@ def contiguous_strides(shape: tuple[int, ...], step: int) -> tuple[int, ...]:
     strides = []
     for n in reversed(shape):
         strides.append(step)
-        step *= n or 1
+        step *= (n or 1) if n.__class__ is int else sym_max(n, 1)
     return tuple(reversed(strides))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _missing
+from ._symbolic import SymBool, SymFloat, SymInt
 
 __all__ = ["Call", "call", "function_of", "index", "is_composition", "name_of", "operator_of", "schema"]
 
@@ -262,8 +263,9 @@ def _sources(op: Any, kinds: tuple[Any, ...], read: Any, template: Any, numbers_
 
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {
-    "int": (int,), "SymInt": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "Scalar": (bool, int, float, complex),
-    "complex": (complex, float, int), "number": (bool, int, float, complex),
+    "int": (int, SymInt), "SymInt": (int, SymInt), "float": (float, int, SymFloat, SymInt), "bool": (bool, SymBool), "str": (str,),
+    "Scalar": (bool, int, float, complex, SymInt, SymFloat, SymBool), "complex": (complex, float, int),
+    "number": (bool, int, float, complex, SymInt, SymFloat, SymBool),
 }  # fmt: skip
 
 

@@ -1,81 +1,287 @@
-"""The `sym_*` functions on plain numbers; numbers that stand for any value come with program capture."""
+"""Numbers that stand for any value, `SymInt` and its kin, and the `sym_*` functions, which take them and plain numbers.
+
+A symbolic number has a node, which holds an expression (`fx/experimental/sym_node.py`). Arithmetic gives symbolic numbers again, or
+plain ones where the expression is one. Whoever needs the number itself, or a choice by it, adds a guard to the node's environment.
+Nothing here needs sympy: nodes do.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
-
-from . import _missing
-
-
-class _Unknown:
-    """A number that stands for any value. Raises: NotImplementedError when made."""
-
-    def __init__(self, node: Any = None) -> None:
-        raise _missing.not_built(type(self).__name__, "sizes are plain ints, which is what isinstance tells")
+from operator import index
+from typing import Any
 
 
-class SymInt(_Unknown):
-    """An int that stands for any value: every size here is a plain int, so nothing is of this class."""
+class _Symbolic:
+    """What symbolic numbers have in common. `node` holds the expression."""
 
-    def as_integer_ratio(self) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("SymInt", "sizes are plain ints")
+    __slots__ = ("node",)
+    __array_ufunc__ = None                            # numbers of numpy leave operations with them to us
+
+    def __init__(self, node: Any) -> None:
+        if isinstance(node, (int, float)):
+            raise AssertionError(f"{type(self).__name__}: a node is wanted, which ShapeEnv makes, got the plain number {node!r}")
+        self.node = node
+
+    def __repr__(self) -> str:
+        return str(self.node.expr)
+
+    __str__ = __repr__
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
 
 
-class SymFloat(_Unknown):
-    """A float that stands for any value: nothing is of this class."""
+def _binary(name: str, reflected: bool = False) -> Any:
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, _NUMBERS):
+            return NotImplemented
+        return self.node.reflected(name, other) if reflected else self.node.binary(name, other)
 
-    def as_integer_ratio(self) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("SymFloat", "numbers are plain floats")
-
-    conjugate = hex = is_integer = as_integer_ratio
-
-
-class SymBool(_Unknown):
-    """A bool that stands for either value: nothing is of this class."""
+    return method
 
 
-def sym_int(a: Any) -> int:
+class _Number(_Symbolic):
+    """Arithmetic and comparisons of symbolic ints and floats."""
+
+    __slots__ = ()
+    __add__, __radd__ = _binary("add"), _binary("add", True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", True)
+    __truediv__, __rtruediv__ = _binary("truediv"), _binary("truediv", True)
+    __floordiv__, __rfloordiv__ = _binary("floordiv"), _binary("floordiv", True)
+    __mod__, __rmod__ = _binary("mod"), _binary("mod", True)
+    __pow__, __rpow__ = _binary("pow"), _binary("pow", True)
+    __eq__, __ne__ = _binary("eq"), _binary("ne")  # type: ignore[assignment]  # they give SymBools
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+
+    def __hash__(self) -> int:
+        # What is found by a size would be found by another one too, when the graph runs.
+        raise TypeError(f"unhashable type: {type(self).__name__}; int() of it gives the number, and a guard")
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __neg__(self) -> Any:
+        return self.node.unary("neg")
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self.node.unary("abs")
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __trunc__(self) -> Any:
+        return self.node.unary("trunc")
+
+    def __floor__(self) -> Any:
+        return self.node.unary("floor")
+
+    def __ceil__(self) -> Any:
+        return self.node.unary("ceil")
+
+
+class SymInt(_Number):
+    """An int that stands for any value, such as a size in `make_fx` with ``tracing_mode="symbolic"``.
+
+    Arithmetic with it is recorded. What needs a plain int, or a choice by it, gets that of the inputs at hand and adds a guard.
+
+    Args:
+        node: what holds its expression; `ShapeEnv.create_symintnode` makes one.
+    """
+
+    __slots__ = ()
+
+    def __index__(self) -> int:
+        return self.node.guard_int("", 0)
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.node.guard_int("", 0))
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return self
+
+    def __sym_int__(self) -> SymInt:
+        return self
+
+    def __sym_float__(self) -> Any:
+        return self.node.unary("sym_float")
+
+    def as_integer_ratio(self) -> tuple[SymInt, int]:
+        """The number as an exact ratio: itself and 1."""
+        return self, 1
+
+    def conjugate(self) -> SymInt:
+        """The number itself."""
+        return self
+
+    def is_integer(self) -> bool:
+        """True."""
+        return True
+
+    def bit_length(self) -> int:
+        """Bits of the number, which is guarded."""
+        return int(self).bit_length()
+
+    __and__, __rand__ = _binary("bitwise_and"), _binary("bitwise_and", True)
+    __or__, __ror__ = _binary("bitwise_or"), _binary("bitwise_or", True)
+    __xor__, __rxor__ = _binary("bitwise_xor"), _binary("bitwise_xor", True)
+    __lshift__, __rlshift__ = _binary("lshift"), _binary("lshift", True)
+    __rshift__, __rrshift__ = _binary("rshift"), _binary("rshift", True)
+
+
+class SymFloat(_Number):
+    """A float that stands for any value. `float()` of it, and choices by it, add guards.
+
+    Args:
+        node: what holds its expression; `ShapeEnv.create_symfloatnode` makes one.
+    """
+
+    __slots__ = ()
+
+    def __float__(self) -> float:
+        return self.node.guard_float("", 0)
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return round(float(self), ndigits)
+
+    def __sym_int__(self) -> Any:
+        return self.node.unary("trunc")
+
+    def __sym_float__(self) -> SymFloat:
+        return self
+
+    def is_integer(self) -> Any:
+        """Whether the number is whole: a SymBool, or a bool where that is known."""
+        return self.node.unary("is_integer")
+
+    def as_integer_ratio(self) -> tuple[int, int]:
+        """The number, which is guarded, as an exact ratio of ints."""
+        return float(self).as_integer_ratio()
+
+    def conjugate(self) -> SymFloat:
+        """The number itself."""
+        return self
+
+    def hex(self) -> str:
+        """The number, which is guarded, in hexadecimal."""
+        return float(self).hex()
+
+
+class SymBool(_Symbolic):
+    """A bool that stands for either value. `bool()` of it, as in ``if``, adds a guard; ``&``, ``|`` and `sym_not` add none.
+
+    Args:
+        node: what holds its expression; `ShapeEnv.create_symboolnode` makes one.
+    """
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return self.node.guard_bool("", 0)
+
+    def __int__(self) -> int:
+        return int(bool(self))
+
+    __index__ = __int__
+
+    __and__, __rand__ = _binary("and_"), _binary("and_", True)
+    __or__, __ror__ = _binary("or_"), _binary("or_", True)
+    __eq__, __ne__ = _binary("eq"), _binary("ne")  # type: ignore[assignment]  # they give SymBools
+    # Numbers made of bools.
+    __add__, __radd__ = _binary("add"), _binary("add", True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", True)
+
+    def __invert__(self) -> Any:
+        return self.node.unary("sym_not")
+
+    def __hash__(self) -> int:
+        raise TypeError("unhashable type: SymBool; bool() of it gives the value, and a guard")
+
+
+_NUMBERS = (int, float, SymInt, SymFloat, SymBool)
+_SYMBOLIC = (SymInt, SymFloat, SymBool)
+
+
+def as_size(n: Any) -> Any:
+    """`n`, an int or a SymInt, or the int that it is to Python. Raises: TypeError if it is none."""
+    return n if n.__class__ is int or n.__class__ is SymInt else index(n)
+
+
+def sym_int(a: Any) -> Any:
     """`a` as an int, towards zero."""
-    return math.trunc(a)
+    return a.__sym_int__() if isinstance(a, _Number) else math.trunc(a)  # type: ignore[attr-defined]  # both classes have it
 
 
-def sym_float(a: Any) -> float:
+def sym_float(a: Any) -> Any:
     """`a` as a float."""
-    return float(a)
+    return a.__sym_float__() if isinstance(a, _Number) else float(a)  # type: ignore[attr-defined]  # both classes have it
 
 
-def sym_not(a: Any) -> bool:
+def sym_not(a: Any) -> Any:
     """The negation of `a`."""
-    return not a
+    return ~a if isinstance(a, SymBool) else not a
 
 
 def sym_max(a: Any, b: Any) -> Any:
-    """The larger of two numbers; a float if either is one."""
+    """The larger of two numbers; a float if either is one. Of symbolic ones without a choice between them."""
+    if isinstance(a, _SYMBOLIC):
+        return a.node.binary("sym_max", b)
+    if isinstance(b, _SYMBOLIC):
+        return b.node.binary("sym_max", a)
     larger = max(a, b)
     return float(larger) if isinstance(a, float) or isinstance(b, float) else larger
 
 
 def sym_min(a: Any, b: Any) -> Any:
-    """The smaller of two numbers; a float if either is one."""
+    """The smaller of two numbers; a float if either is one. Of symbolic ones without a choice between them."""
+    if isinstance(a, _SYMBOLIC):
+        return a.node.binary("sym_min", b)
+    if isinstance(b, _SYMBOLIC):
+        return b.node.binary("sym_min", a)
     smaller = min(a, b)
     return float(smaller) if isinstance(a, float) or isinstance(b, float) else smaller
 
 
 def sym_ite(b: Any, t: Any, f: Any) -> Any:
     """`t` if `b` holds, else `f`, which must be of the same type. Raises: TypeError otherwise."""
-    if not isinstance(b, bool) or type(t) is not type(f):
+    kinds = [_kind(x) for x in (b, t, f)]
+    if kinds[0] is not bool or kinds[1] is not kinds[2]:
         raise TypeError(f"sym_ite takes a bool and two values of one type, got {b!r}, {t!r} and {f!r}")
-    return t if b else f
+    return b.node.choose(t, f) if isinstance(b, SymBool) else t if b else f
+
+
+def _kind(x: Any) -> type:
+    return {SymInt: int, SymFloat: float, SymBool: bool}.get(type(x), type(x))
 
 
 def sym_sum(args: Any) -> Any:
     """The sum of several numbers."""
-    return sum(args)
+    total: Any = 0
+    for n in args:
+        total = total + n
+    return total
 
 
-def sym_sqrt(a: Any) -> float:
+def sym_sqrt(a: Any) -> Any:
     """The square root of a number."""
-    return math.sqrt(a)
+    return a.node.unary("sqrt") if isinstance(a, _SYMBOLIC) else math.sqrt(a)
+
+
+def sym_fresh_size(expr: Any) -> Any:
+    """A new unbacked size in the environment of `expr`, a SymInt; a plain number has none and is given back."""
+    return expr.node.shape_env.create_unbacked_symint() if isinstance(expr, SymInt) else expr

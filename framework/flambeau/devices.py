@@ -199,12 +199,12 @@ Size.__module__ = "flambeau"
 
 
 def _as_ints(items: tuple[Any, ...]) -> tuple[int, ...]:
-    from operator import index
+    from ._symbolic import as_size
 
     made = []
     for at, item in enumerate(items):
         try:
-            made.append(index(item))
+            made.append(as_size(item))
         except TypeError:
             raise TypeError(
                 f"torch.Size() takes an iterable of 'int' (item {at} is '{type(item).__name__}')"

@@ -243,10 +243,16 @@ class FakeTensor(Tensor):
         return 0
 
     def item(self) -> Any:
-        """The value, where a program gave it. Raises: DataDependentOutputException for all others."""
+        """The value, where a program gave it; a new symbolic number where the mode's environment allows that.
+
+        Raises: DataDependentOutputException for all others.
+        """
         if self._a.size != 1:
             raise RuntimeError(f"a Tensor with {self._a.size} elements cannot be converted to Scalar")
         if self.constant is None or self._v[COUNT] != self._constant_version:
+            env = self.fake_mode.shape_env
+            if env is not None and env.allow_scalar_outputs and not self.dtype.is_complex:
+                return _new_number(env, self.dtype)
             raise DataDependentOutputException("aten._local_scalar_dense.default")
         return self.constant.item()
 
@@ -282,6 +288,15 @@ class FakeTensor(Tensor):
             facts.append("requires_grad=True")
         text = f"FakeTensor({', '.join(facts)})"
         return f"Parameter({text})" if getattr(self, "_is_param", False) else text
+
+
+def _new_number(env: Any, dtype: Any) -> Any:
+    """A number of which nothing is known but what the dtype says."""
+    if dtype.is_floating_point:
+        return env.create_unbacked_symfloat()
+    if dtype.name == "bool":
+        return env.create_unbacked_symbool()
+    return env.create_unbacked_symint()
 
 
 def _unrecorded() -> Any:
@@ -329,9 +344,15 @@ class FakeTensorConverter:
         self.tensors: dict[int, tuple[Any, Any]] = {}                  # by identity: a weak reference to it, and to what stands for it
         self.roots: dict[int, tuple[Any, MetaArray]] = {}              # by identity of the array that owns the memory
 
-    def from_real_tensor(self, fake_mode: FakeTensorMode, t: Tensor) -> FakeTensor:
+    def from_real_tensor(
+        self, fake_mode: FakeTensorMode, t: Tensor, shape_env: Any = None, source: Any = None, symbolic_context: Any = None
+    ) -> FakeTensor:
         """What stands for `t`, which is made if there is none yet.
 
+        Args:
+            shape_env: makes symbols of sizes; None leaves them numbers.
+            source: what guards call the tensor.
+            symbolic_context: which sizes are symbols.
         Raises: UnsupportedFakeTensorException for tensors without strides.
         """
         known = self.tensors.get(id(t))
@@ -339,7 +360,20 @@ class FakeTensorConverter:
             return known[1]
         if t.is_quantized or t.is_sparse or t.is_sparse_csr or t.is_nested:
             raise UnsupportedFakeTensorException(f"from_tensor: a tensor of layout {t.layout} has no fake one; give one that is strided")
-        made = _become(wrap(self._array(t._a)), fake_mode, t.device)
+        array = self._array(t._a)
+        if shape_env is not None:
+            if source is None:
+                from ..fx.experimental._sources import ConstantSource
+
+                source = ConstantSource(f"__fake_tensor_{len(self.tensors)}")
+            shape, steps, offset = shape_env.create_symbolic_sizes_strides_storage_offset(t, source, symbolic_context=symbolic_context)
+            step = array.itemsize
+            symbolic = MetaArray(shape, _arrays.plain_dtype(array.dtype), tuple([s * step for s in steps]), offset * step)
+            symbolic.base = array.base
+            if array.base.size == array.nbytes:       # no more memory than the tensor has, whatever its size
+                symbolic.base.shape = (symbolic.nbytes,)
+            array = symbolic
+        made = _become(wrap(array), fake_mode, t.device)
         if t.requires_grad:
             made.requires_grad_(True)
             if not t.is_leaf:
@@ -378,9 +412,9 @@ class FakeTensorMode(TorchDispatchMode):
     Args:
         allow_fallback_kernels: accepted; every operator says the shape of its result here.
         allow_non_fake_inputs: stand in for real tensors that meet fake ones, instead of refusing them.
-        shape_env: for sizes that are symbols.
-        static_shapes, export: accepted where they ask for nothing else.
-    Raises: NotImplementedError for a `shape_env`: sizes are numbers.
+        shape_env: a `ShapeEnv`, which makes symbols of the sizes of tensors that are stood in for.
+        static_shapes: whether sizes are numbers; by default unless there is a `shape_env`.
+        export: accepted; it asks for nothing else here.
 
     >>> from flambeau._subclasses import FakeTensorMode
     >>> with FakeTensorMode():
@@ -395,10 +429,9 @@ class FakeTensorMode(TorchDispatchMode):
         static_shapes: bool | None = None, export: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        if shape_env is not None:
-            raise NotImplementedError("FakeTensorMode(shape_env=...) is not built yet: sizes are numbers; leave it out")
         self.allow_fallback_kernels, self.allow_non_fake_inputs = allow_fallback_kernels, allow_non_fake_inputs
-        self.shape_env, self.static_shapes, self.export = None, True if static_shapes is None else static_shapes, export
+        self.shape_env, self.export = shape_env, export
+        self.static_shapes = shape_env is None if static_shapes is None else static_shapes
         self.fake_tensor_converter = FakeTensorConverter()
         self._entered: list[Any] = []
 
@@ -420,14 +453,19 @@ class FakeTensorMode(TorchDispatchMode):
         """What stands for `tensor`, the same each time.
 
         Args:
-            static_shapes, source, symbolic_context, trace: of symbolic sizes; accepted, sizes are numbers.
+            static_shapes: whether its sizes are numbers; as the mode says by default.
+            source: what guards call it.
+            symbolic_context: which of its sizes are symbols.
+            trace: accepted; it makes no difference here.
         Raises: AssertionError for a fake tensor of another mode; UnsupportedFakeTensorException for tensors without strides.
         """
         if isinstance(tensor, FakeTensor):
             self._check_mode(tensor)
             return tensor
+        static = self.static_shapes if static_shapes is None else static_shapes
         with unset_fake_temporarily():
-            return self.fake_tensor_converter.from_real_tensor(self, tensor)
+            env = None if static else self.shape_env
+            return self.fake_tensor_converter.from_real_tensor(self, tensor, env, source, symbolic_context)
 
     def is_our_fake(self, t: Any) -> bool:
         """Whether `t` is a fake tensor of this mode."""
@@ -483,7 +521,7 @@ class FakeTensorMode(TorchDispatchMode):
             at, place = asked
             args = (*args[:at], META, *args[at + 1 :])
         try:
-            with _as_meta():
+            with _as_meta(), self.shape_env.rules() if self.shape_env is not None else contextlib.nullcontext():
                 result = call(args, args[0] if inplace else written, inplace)
         except ShapeDependsOnValues as error:
             raise DynamicOutputShapeException(name()) from error
@@ -508,7 +546,7 @@ class FakeTensorMode(TorchDispatchMode):
                     "Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with 'allow_non_fake_inputs'. "
                     f"Found in {name()}({described})"
                 )
-            return self.from_tensor(x)
+            return self.from_tensor(x, static_shapes=True)
 
         return pytree.tree_map(faked, given)
 

@@ -15,6 +15,8 @@ import numpy as np
 
 import flambeau as fb
 
+from .._symbolic import SymBool, SymFloat, SymInt
+
 __all__ = ["Argument", "FunctionSchema", "Type", "parse_schema"]
 
 _ABSENT: Any = object()
@@ -118,10 +120,15 @@ def _tensor(value: Any) -> Any:
     raise SchemaMismatch(f"Unable to cast {value} to Tensor")
 
 
+_SYMBOLIC: dict[Any, tuple[type, ...]] = {int: (SymInt,), float: (SymFloat, SymInt), bool: (SymBool,)}
+
+
 def _number(name: str, make: Callable[[Any], Any], kinds: Any) -> Callable[[Any], Any]:
     def cast(value: Any) -> Any:
         if isinstance(value, kinds):
             return make(value)
+        if value.__class__ in _SYMBOLIC.get(make, ()):
+            return value
         if isinstance(value, fb.Tensor) and value.numel() == 1:
             return make(value.item())
         raise _no_cast(value, name)
@@ -130,7 +137,7 @@ def _number(name: str, make: Callable[[Any], Any], kinds: Any) -> Callable[[Any]
 
 
 def _scalar(value: Any) -> Any:
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex, SymInt, SymFloat, SymBool)):
         return value
     raise SchemaMismatch(f"Cannot cast {value} to number")
 

@@ -17,6 +17,7 @@ from flambeau_kernels.quiet import hush, unhush
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import HeldArray, MetaArray, ndarray
 from .._state import interpreted
+from .._symbolic import SymInt
 from .._warn import warn, warn_once
 from ..devices import device
 from ..dtypes import F4, F8, dtype, from_numpy_dtype
@@ -48,7 +49,7 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
         size = (tuple(named),)
     if not size:
         raise TypeError("missing argument 'size'; give ints or a tuple of them, () for a tensor without dimensions")
-    if len(size) == 1 and not isinstance(size[0], int):
+    if len(size) == 1 and not isinstance(size[0], (int, SymInt)):
         size = size[0] if not isinstance(size[0], Tensor) else (size[0],)
     if size.__class__ is not tuple:
         size = tuple(size)
@@ -61,7 +62,7 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}. Dimension size must be non-negative.")
         total *= n
-    if total >= 1 << 63:
+    if total.__class__ is int and total >= 1 << 63:
         if max(size) >= 1 << 63:
             raise TypeError("argument 'size' failed to unpack: Overflow when unpacking long long, sizes are below 2**63")
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)}: no array can be that large")
@@ -73,6 +74,8 @@ def _index(n: Any) -> int:
 
     if isinstance(n, bool):
         raise TypeError(f"argument 'size' must be tuple of ints, not bool: {n}")
+    if n.__class__ is SymInt:
+        return n
     try:
         return int(index(n))
     except TypeError:

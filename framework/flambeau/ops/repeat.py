@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import index as as_index
-
 import numpy as np
 
 import flambeau_kernels as kernels
@@ -12,6 +10,7 @@ from flambeau_kernels.cpu import move
 
 from .. import _arrays, _state
 from .._arrays import ndarray
+from .._symbolic import as_size
 from ..tensor import Tensor, wrap_dim
 from ._spec import CHANNELS, FUNCTION, METHOD, composite, need_int, primitive, wrap_dims
 from .shape import _contiguous_format
@@ -25,7 +24,7 @@ def repeat(self, repeats):
     tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]])
     """
-    counts = [as_index(r) for r in repeats]
+    counts = [as_size(r) for r in repeats]
     if len(counts) < self.ndim:
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: "

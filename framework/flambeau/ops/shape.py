@@ -12,6 +12,7 @@ from flambeau_kernels import small
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
 from .._state import interpreted
+from .._symbolic import SymInt, as_size
 from .._warn import warn_once
 from ..devices import Size
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
@@ -112,7 +113,7 @@ def view_strides(a: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
     """`shape` with its -1 worked out. Raises: RuntimeError naming both sizes when it does not fit."""
-    sizes = tuple(n if n.__class__ is int else as_index(n) for n in shape)
+    sizes = tuple(n if n.__class__ is int else as_size(n) for n in shape)
     total, unknown = 1, -1
     for i, n in enumerate(sizes):
         if n == -1:
@@ -205,7 +206,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         dtype = size[0]
     if dtype is not None:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
-    if len(size) == 1 and not isinstance(size[0], (int, Tensor, np.integer)):
+    if len(size) == 1 and not isinstance(size[0], (int, Tensor, np.integer, SymInt)):
         size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
     if INTERPRETED and interpreted() or self._a.__class__ is not ndarray:
         return view_shape.function(self, size=size)
@@ -253,7 +254,7 @@ def _expand(a, size):
     made = small.expand(a, size)
     if made is not None:
         return made
-    sizes = [as_index(n) for n in size]
+    sizes = [as_size(n) for n in size]
     extra = len(sizes) - a.ndim
     if extra < 0:
         raise RuntimeError(
@@ -271,13 +272,13 @@ def _expand(a, size):
         else:
             raise RuntimeError(
                 f"expand: The expanded size of the tensor ({wanted}) must match the existing size ({n}) at non-singleton dimension "
-                f"{i + extra}.  Target sizes: {[as_index(n) for n in size]}.  Tensor sizes: {list(a.shape)}"
+                f"{i + extra}.  Target sizes: {[as_size(n) for n in size]}.  Tensor sizes: {list(a.shape)}"
             )
     for i, n in enumerate(sizes[:extra]):
         if n < 0:
             raise RuntimeError(
                 f"expand: The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}; "
-                f"got sizes {[as_index(n) for n in size]}"
+                f"got sizes {[as_size(n) for n in size]}"
             )
     return restrided(a, tuple(sizes), tuple(strides))
 
@@ -684,7 +685,7 @@ def _select(a, dim, index):
     if a.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     d = wrap_dim(dim, a.ndim)
-    i, n = as_index(index), a.shape[d]
+    i, n = as_size(index), a.shape[d]
     if not -n <= i < n:
         raise IndexError(f"select(): index {i} out of range for tensor of size {list(a.shape)} at dimension {d}")
     i += n if i < 0 else 0
@@ -757,14 +758,14 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
     if not isinstance(input, Tensor):
         raise TypeError(f"as_strided(): argument 'input' must be Tensor, not {type(input).__name__}")
     a = input._a
-    size, stride = tuple(map(as_index, size)), tuple(map(as_index, stride))
+    size, stride = tuple(map(as_size, size)), tuple(map(as_size, stride))
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
     if any(n < 0 for n in size):
         raise RuntimeError(f"as_strided: sizes must not be negative, got {list(size)}")
-    offset = input.storage_offset() if storage_offset is None else as_index(storage_offset)
+    offset = input.storage_offset() if storage_offset is None else as_size(storage_offset)
     step = a.itemsize
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
@@ -871,7 +872,7 @@ def reshape(input, shape):
             [3, 4, 5]])
     """
     a = input._a
-    sizes = infer_shape("reshape", (shape,) if isinstance(shape, int) else shape, a.size)
+    sizes = infer_shape("reshape", (shape,) if isinstance(shape, (int, SymInt)) else shape, a.size)
     if viewed(a, sizes) is not None:
         return view_shape.function(input, size=sizes)
     made = view_shape.function(input.clone(memory_format=_contiguous_format()), size=sizes)

@@ -19,9 +19,10 @@ from types import FunctionType
 from typing import Any
 
 from ... import _subclass
-from ..._arrays import root_of
+from ..._arrays import MetaArray, root_of
 from ..._errors import ValuesAreMissing
 from ..._interpreters import DECOMPOSE
+from ..._symbolic import SymBool, SymFloat, SymInt
 from ..._subclasses.fake_tensor import (
     DataDependentOutputException,
     FakeTensor,
@@ -42,6 +43,7 @@ from ..graph_module import GraphModule
 from ..node import Node
 from ..passes.functionalize import functionalize_graph
 from ..passes.shape_prop import _extract_tensor_metadata
+from ._numbers import Numbers, has_symbols
 
 __all__ = [
     "PythonKeyTracer", "get_proxy_mode", "handle_sym_dispatch", "make_fx", "maybe_disable_thunkify", "maybe_enable_thunkify",
@@ -57,8 +59,12 @@ _OF_VALUES = (
     "item", "tolist", "numpy", "storage", "untyped_storage", "data_ptr", "__bool__", "__int__", "__float__", "__complex__",
     "__index__", "__array__",
 )  # fmt: skip
+_OF_NUMBERS: dict[str, Any] = {"item": lambda x: x, "__bool__": bool, "__int__": int, "__float__": float, "__index__": int}
 # Functions that make tensors of data: their results are constants of the program.
 _OF_DATA = ("tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_dlpack", "scalar_tensor")
+
+
+_SYMBOLIC = (SymInt, SymFloat, SymBool)
 
 
 class _Unseen(NotImplementedError):
@@ -117,6 +123,7 @@ class _Recorder(TorchDispatchMode):
         self.owners: set[int] = set()                 # arrays whose memory known tensors are in
         self.held: list[Any] = []                     # keeps memory from being given out again
         self.constants: dict[int, str] = {}
+        self.numbers = Numbers(tracer)                # nodes of symbolic numbers
         self.quiet = False                            # whether an op, or a method that is recorded, runs
         # What there was before: captured tensors are constants, all others have been made by the program.
         self.before = {id(x): x for x in _all_tensors()}
@@ -130,7 +137,13 @@ class _Recorder(TorchDispatchMode):
         self.nodes[memory] = node
         self.owners.add(id(_owner(tensor._a)))
         self.held.append((tensor._a, _owner(tensor._a)))
-        node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
+        env = tensor.fake_mode.shape_env if isinstance(tensor, FakeTensor) else None
+        if env is None:
+            node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
+        else:
+            with env.suppress_guards(), env.rules():
+                node.meta["tensor_meta"] = _extract_tensor_metadata(tensor, not has_symbols(tensor._a))
+            self.numbers.sizes_of(tensor, node)
         if isinstance(tensor, FakeTensor):
             node.meta["val"] = tensor
 
@@ -140,7 +153,12 @@ class _Recorder(TorchDispatchMode):
 
     def argument(self, value: Any) -> Any:
         """`value` with nodes for tensors."""
-        return pytree.tree_map(lambda x: self._node_of(x) if isinstance(x, Tensor) else x, value)
+        return pytree.tree_map(self._argument, value)
+
+    def _argument(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return self._node_of(x)
+        return self.numbers.node_of(x) if isinstance(x, _SYMBOLIC) else x
 
     def _node_of(self, tensor: Tensor) -> Node:
         found = self.nodes.get(_memory(tensor))
@@ -177,6 +195,19 @@ class _Recorder(TorchDispatchMode):
         return _memory(tensor) in self.nodes or self.outer is not None and self.outer.reaches(tensor)
 
     # -- what is recorded
+
+    def item(self, tensor: FakeTensor) -> Any:
+        """The symbolic number that stands for the value of `tensor`, which the program asks for; None if there is none."""
+        with self.quietly():
+            try:
+                number = FakeTensor.item(tensor)
+            except DataDependentOutputException:
+                return None
+        if isinstance(number, _SYMBOLIC):
+            import flambeau
+
+            self.record("call_function", flambeau.ops.aten._local_scalar_dense.default, (self._node_of(tensor),), {}, number)
+        return number
 
     def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
         """A node for the choice, with the graphs of both branches, if the program computes `pred`."""
@@ -318,9 +349,11 @@ class _Recorder(TorchDispatchMode):
     def _bind(self, result: Any, node: Node) -> None:
         if isinstance(result, Tensor):
             self.know(result, node)
+        elif isinstance(result, _SYMBOLIC):
+            self.numbers.know(result, node)
         elif isinstance(result, (tuple, list)):
             for i, part in enumerate(result):
-                if isinstance(part, (Tensor, tuple, list)):
+                if isinstance(part, (Tensor, tuple, list, *_SYMBOLIC)):
                     self._bind(part, self.tracer.create_node("call_function", operator.getitem, (node, i), {}))
 
     @contextlib.contextmanager
@@ -405,6 +438,7 @@ class _Recorder(TorchDispatchMode):
         graph = self.tracer.graph
         while graph._root._prev is not last:
             graph.erase_node(graph._root._prev)
+        self.numbers.forget_erased()
         while len(self.earlier) > count:
             memory, node = self.earlier.pop()
             if node is None:
@@ -469,8 +503,15 @@ def _overload(op: Op, inplace: bool, out: bool) -> OpOverload:
 def _memory(tensor: Tensor) -> Any:
     """Equal for tensors that are the same elements of memory."""
     a = tensor._a
+    if type(a) is MetaArray:
+        return id(root_of(a)), _plain(a.offset), tuple(map(_plain, a.shape)), tuple(map(_plain, a.strides)), a.dtype
     place = a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else (id(root_of(a)), getattr(a, "offset", 0))
     return place, a.shape, a.strides, a.dtype
+
+
+def _plain(n: Any) -> Any:
+    """What tells a number: itself, or the expression of a symbolic one."""
+    return n if n.__class__ is int else n.node._expr
 
 
 def _put_back(kept: list[Any]) -> None:
@@ -523,6 +564,9 @@ def _refusing_method(name: str, method: Any) -> Any:
         recorder = _active.recorder
         if recorder is not None and not recorder.quiet and recorder.knows(self):
             if isinstance(self, FakeTensor):
+                number = recorder.item(self) if name in _OF_NUMBERS and self.fake_mode.shape_env is not None else None
+                if number is not None:
+                    return _OF_NUMBERS[name](number)
                 raise DataDependentOutputException("aten._local_scalar_dense.default")
             raise _ReadsValue(
                 f"It appears that you're trying to get value out of a tracing tensor with Tensor.{name} - erroring out! It's likely "
@@ -564,7 +608,8 @@ def make_fx(
         decomposition_table: functions by operator, each run in the place of the operator, on its arguments; see
             `flambeau._decomp.get_decompositions`. One that returns NotImplemented leaves the operator as it is.
         tracing_mode: ``real`` runs on the tensors given; ``fake`` on fake ones that stand for them, so that nothing is computed;
-            ``symbolic`` is not built.
+            ``symbolic`` on such with symbols for sizes and for ints among the arguments, so that the graph runs at other sizes:
+            those for which the guards of its `shape_env` hold.
         _allow_non_fake_inputs: let the program capture real tensors when the mode is ``fake``.
         record_module_stack, pre_dispatch, _allow_fake_constant, _error_on_data_dependent_ops: taken for PyTorch's sake where they
             ask for nothing that is not so.
@@ -580,19 +625,44 @@ def make_fx(
     """
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"tracing_mode must be real/fake/symbolic, got {tracing_mode}")
-    if tracing_mode == "symbolic":
-        raise NotImplementedError("make_fx(tracing_mode='symbolic') is not built yet: sizes are numbers; use 'fake'")
-
     @functools.wraps(f, updated=())
     def recorded(*args: Any) -> GraphModule:
         if tracing_mode == "real":
             return _record(f, args, contextlib.nullcontext(), False, None, decomposition_table)
         given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
-        mode = given[0].fake_mode if given else FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs)
-        fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
-        return _record(f, fakes, mode, True, None, decomposition_table)
+        if tracing_mode == "fake":
+            mode = given[0].fake_mode if given else FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs)
+            fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
+            return _record(f, fakes, mode, True, None, decomposition_table)
+        mode = given[0].fake_mode if given else _symbolic_mode(_allow_non_fake_inputs)
+        gm = _record(f, _symbolic_arguments(mode, args), mode, True, None, decomposition_table)
+        gm.shape_env = mode.shape_env
+        return gm
 
     return recorded
+
+
+def _symbolic_mode(allow_non_fake_inputs: bool) -> FakeTensorMode:
+    from ._shape_env import ShapeEnv                  # which needs sympy
+
+    return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=ShapeEnv(), static_shapes=True)
+
+
+def _symbolic_arguments(mode: FakeTensorMode, args: Any) -> Any:
+    """`args` with fake tensors of symbolic sizes, and symbols for ints."""
+    from ._sources import ConstantSource
+
+    count = itertools.count()
+
+    def symbolic(x: Any) -> Any:
+        source = ConstantSource(f"input{next(count)}")
+        if isinstance(x, Tensor):
+            return mode.from_tensor(x, static_shapes=False, source=source)
+        if type(x) is int:
+            return mode.shape_env.create_symintnode(mode.shape_env.create_symbol(x, source, positive=None), hint=x, source=source)
+        return x
+
+    return pytree.tree_map(symbolic, args)
 
 
 def _record(
@@ -608,8 +678,8 @@ def _record(
     def run(*proxies: Any) -> Any:
         recorder = _Recorder(tracer, fake, outer, table, kept)
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
-            if isinstance(leaf, Tensor):
-                recorder.know(leaf, proxy.node)
+            if isinstance(leaf, (Tensor, *_SYMBOLIC)):
+                recorder._bind(leaf, proxy.node)
         with _Patcher() as patcher:
             for name in (*_RECORDED, *_OF_VALUES):
                 wrap = _recorded_method if name in _RECORDED else _refusing_method
@@ -625,7 +695,7 @@ def _record(
                     result = f(*pytree.tree_unflatten(leaves, spec))
             finally:
                 _active.recorder = before
-        return pytree.tree_map(lambda x: tracer.proxy(recorder._node_of(x)) if isinstance(x, Tensor) else x, result)
+        return pytree.tree_map(lambda x: tracer.proxy(recorder._argument(x)) if isinstance(x, (Tensor, *_SYMBOLIC)) else x, result)
 
     holes = pytree.tree_unflatten([PH] * len(leaves), spec)
     graph = tracer.trace(_wrapper_of(f, len(args), run), concrete_args=tuple(holes))  # type: ignore[arg-type]  # a tuple by position

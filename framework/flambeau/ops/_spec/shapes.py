@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._arrays import HeldArray, ndarray
+from ..._symbolic import SymInt
 from ...tensor import Tensor, device_of
 
 
@@ -27,7 +28,7 @@ def check_room(op: str, shape: Any, itemsize: int, meta: bool = False) -> None:
     Of a `meta` tensor the number of bytes has to be one, no more.
     """
     needed = prod(shape) * itemsize
-    if needed <= _SMALL:
+    if needed.__class__ is SymInt or needed <= _SMALL:
         return
     if needed >= 1 << 63:
         shown = ", ".join("2**63 or more" if n >= 1 << 63 else str(n) for n in shape)
@@ -44,7 +45,7 @@ def check_room(op: str, shape: Any, itemsize: int, meta: bool = False) -> None:
 
 def need_int(op: str, name: str, value: Any) -> int:
     """`value`, which has to be an integer: a number of Python's or numpy's, or a Tensor of one. Raises: TypeError."""
-    if value.__class__ is int:
+    if value.__class__ is int or value.__class__ is SymInt:
         return value
     try:
         if not isinstance(value, bool):
