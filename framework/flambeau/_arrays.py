@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from ._symbolic import SymInt, sym_max
+from ._symbolic import sym_max
 
 ndarray = np.ndarray
 

@@ -8,6 +8,8 @@ Nothing here needs sympy: nodes do.
 from __future__ import annotations
 
 import math
+import operator
+import threading
 from operator import index
 from typing import Any
 
@@ -38,7 +40,11 @@ class _Symbolic:
 def _binary(name: str, reflected: bool = False) -> Any:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, _NUMBERS):
-            return NotImplemented
+            if not hasattr(other, "__array_interface__") or hasattr(other, "_a"):
+                return NotImplemented
+            # An array of numpy has numbers, so it takes a number, which is guarded.
+            word, number = getattr(operator, _WORDS.get(name, name)), float(self) if isinstance(self, SymFloat) else int(self)
+            return word(other, number) if reflected else word(number, other)
         return self.node.reflected(name, other) if reflected else self.node.binary(name, other)
 
     return method
@@ -214,12 +220,40 @@ class SymBool(_Symbolic):
 
 
 _NUMBERS = (int, float, SymInt, SymFloat, SymBool)
+_WORDS = {"bitwise_and": "and_", "bitwise_or": "or_", "bitwise_xor": "xor"}  # names of functions of `operator` that are others here
 _SYMBOLIC = (SymInt, SymFloat, SymBool)
 
 
 def as_size(n: Any) -> Any:
     """`n`, an int or a SymInt, or the int that it is to Python. Raises: TypeError if it is none."""
     return n if n.__class__ is int or n.__class__ is SymInt else index(n)
+
+
+def slice_bounds(key: slice, n: Any) -> tuple[Any, Any, int]:
+    """``key.indices(n)`` for a positive step, of a size and bounds that may be symbolic; a stop before the start is the start."""
+    start, stop = 0 if key.start is None else as_size(key.start), n if key.stop is None else as_size(key.stop)
+    step = 1 if key.step is None else index(key.step)
+    if not any(x.__class__ is SymInt for x in (start, stop, n)):
+        return key.indices(n)
+    start, stop = _within(start, n), n if key.stop is None else _within(stop, n)
+    return start, start if stop < start else stop, step
+
+
+def _within(at: Any, n: Any) -> Any:
+    """`at`, counted from the end where it is negative, between 0 and `n`."""
+    if at < 0:
+        at = at + n
+        return 0 if at < 0 else at
+    return n if at > n else at
+
+
+class _Fresh(threading.local):
+    """Makes sizes that values decide, while an operation is answered for tensors without values; None raises instead."""
+
+    size: Any = None
+
+
+fresh = _Fresh()
 
 
 def sym_int(a: Any) -> Any:

@@ -9,6 +9,8 @@ import numpy as np
 
 import flambeau_kernels as kernels
 
+from ._symbolic import SymBool, SymInt
+
 BOOL, INTEGER, FLOATING, COMPLEX = range(4)
 
 
@@ -214,9 +216,9 @@ def of_number(value: Any) -> dtype:
     kind = type(value)
     if kind is float_type:
         return _default
-    if isinstance(value, (builtin_bool, np.bool_)):
+    if isinstance(value, (builtin_bool, np.bool_, SymBool)):
         return bool
-    if isinstance(value, (int_type, np.integer)):
+    if isinstance(value, (int_type, np.integer, SymInt)):
         return int64
     if isinstance(value, (complex_type, np.complexfloating)):
         return default_complex()

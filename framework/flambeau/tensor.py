@@ -269,7 +269,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if strides is None:
             step = a.itemsize
             # Arrays that numpy has made without elements have no strides.
-            strides = tuple([s // step for s in (a.strides if a.size or any(a.strides) else _arrays.contiguous_strides(a.shape, step))])
+            there = type(a) is MetaArray or a.size or any(a.strides)
+            strides = tuple([s // step for s in (a.strides if there else _arrays.contiguous_strides(a.shape, step))])
         return strides if dim is None else strides[wrap_dim(dim, len(strides))]
 
     def storage_offset(self) -> int:

@@ -183,8 +183,6 @@ def test_what_cannot_be_recorded_is_refused():
 
     with pytest.raises(NotImplementedError, match="made by what cannot be recorded"):
         make_fx(out_of_sight)(fb.ones(2))
-    with pytest.raises(NotImplementedError, match="symbolic"):
-        make_fx(lambda x: x, tracing_mode="symbolic")
     with pytest.raises(AssertionError, match="tracing_mode must be real/fake/symbolic, got bad"):
         make_fx(lambda x: x, tracing_mode="bad")
 

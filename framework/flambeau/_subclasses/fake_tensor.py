@@ -17,6 +17,7 @@ from typing import Any
 from .. import _arrays, _aten, _state, _subclass
 from .._arrays import MetaArray
 from .._errors import ShapeDependsOnValues, ValuesAreMissing
+from .._symbolic import fresh
 from ..autograd.tape import COUNT
 from ..devices import CPU, META
 from ..devices import device as Device
@@ -520,6 +521,9 @@ class FakeTensorMode(TorchDispatchMode):
         if asked is not None:
             at, place = asked
             args = (*args[:at], META, *args[at + 1 :])
+        before = fresh.size
+        env = self.shape_env
+        fresh.size = self._new_size if env is not None and env.allow_dynamic_output_shape_ops else None
         try:
             with _as_meta(), self.shape_env.rules() if self.shape_env is not None else contextlib.nullcontext():
                 result = call(args, args[0] if inplace else written, inplace)
@@ -527,7 +531,16 @@ class FakeTensorMode(TorchDispatchMode):
             raise DynamicOutputShapeException(name()) from error
         except ValuesAreMissing as error:
             raise DataDependentOutputException(name()) from error
+        finally:
+            fresh.size = before
         return self.adopt(result, place)
+
+    def _new_size(self, most: Any) -> Any:
+        """A symbolic size that values decide, at most `most`."""
+        made = self.shape_env.create_unbacked_symint()
+        upper = most if isinstance(most, int) else self.shape_env.bound_sympy(most.node.expr).upper
+        self.shape_env.constrain_size(made.node._expr, 0, upper)
+        return made
 
     def _faked(self, name: Any, given: Any) -> Any:
         """`given` with what stands for its tensors."""

@@ -11,6 +11,7 @@ from flambeau_kernels.cpu import scatter
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
 from .._errors import ShapeCannotBeKnown
+from .._symbolic import SymInt
 from .._warn import warn
 from ..tensor import Tensor, wrap
 
@@ -137,6 +138,8 @@ def _normal(k: Any) -> Any:
         return k
     if isinstance(k, (bool, np.bool_)):
         return wrap(np.array(bool(k)))
+    if k.__class__ is SymInt:
+        return k
     if isinstance(k, int):
         return _within(int(k))
     if isinstance(k, slice):

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from .._symbolic import SymBool, SymFloat, SymInt
 from ..dtypes import COMPLEX, FLOATING, dtype, from_numpy_dtype
 from ..tensor import Tensor
 
-NUMBERS = (int, float, complex, bool, np.number, np.bool_)
+NUMBERS = (int, float, complex, bool, np.number, np.bool_, SymInt, SymFloat, SymBool)
 Rule = Callable[..., tuple[dtype, dtype]]
 
 

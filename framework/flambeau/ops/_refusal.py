@@ -21,6 +21,7 @@ import numpy as np
 import flambeau_kernels
 
 from .._arrays import ndarray
+from .._symbolic import SymBool, SymFloat, SymInt
 from ..autograd import tape
 from ..devices import device
 from ..dtypes import dtype
@@ -80,8 +81,8 @@ def fell(error: Exception) -> bool:
 
 # -- which argument --------------------------------------------------------------------------------------------------------
 
-_INTEGERS = (int, np.integer)
-_NUMBERS = (int, float, complex, np.number, np.bool_)
+_INTEGERS = (int, np.integer, SymInt)
+_NUMBERS = (int, float, complex, np.number, np.bool_, SymInt, SymFloat, SymBool)
 # Classes that some parameter of some op takes. A callable, a module or a dictionary is none of them.
 _PLAIN = (Tensor, ndarray, *_NUMBERS, str, type(None), list, tuple, dtype, device)
 

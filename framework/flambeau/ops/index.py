@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, address, ndarray
 from .._inference import refuse_saving
+from .._symbolic import SymInt, slice_bounds
 from ..autograd import tape
 from ..tensor import Tensor, bump, one_memory, wrap
 from . import _dispatch
@@ -80,7 +81,7 @@ def _basic_parts(input: Tensor, key: Any) -> Tensor:
             made, d = unsqueeze.function(made, d), d + 1
         elif k.__class__ is slice:
             if k != slice(None) and d < made.ndim:
-                made = slice_dim.function(made, d, *k.indices(made.shape[d]))
+                made = slice_dim.function(made, d, *slice_bounds(k, made.shape[d]))
             d += 1
         else:
             made = select.function(made, d, k)
@@ -120,6 +121,9 @@ def _explain(error: IndexError, shape: Any, key: Any) -> str:
 
 def _meta_basic(a: MetaArray, key: Any) -> MetaArray:
     """The same index on an array of that shape without memory of that size."""
+    bounds = [x for k in key if k.__class__ is slice for x in (k.start, k.stop)]
+    if any(n.__class__ is SymInt for n in (*a.shape, *a.strides, a.offset, *key, *bounds)):
+        return _meta_steps(a, key)
     stand_in = np.lib.stride_tricks.as_strided(np.empty(1, f"V{a.itemsize}"), a.shape, a.strides)
     try:
         shown = stand_in[key if Ellipsis in key else (*key, ...)]
@@ -128,22 +132,34 @@ def _meta_basic(a: MetaArray, key: Any) -> MetaArray:
     if shown.size and shown.ndim:
         made = restrided(a, shown.shape, shown.strides, address(shown) - address(stand_in))
         return _with_steps(made, a, key) if None in key else made
-    shape, strides, skip, d = [], [], 0, 0            # numpy forgets where an empty array begins
+    return _meta_steps(a, key)                        # numpy forgets where an empty array begins
+
+
+def _meta_steps(a: MetaArray, key: Any) -> MetaArray:
+    """The index step by step. Raises: IndexError."""
+    taken = sum(k is not None and k is not Ellipsis for k in key)
+    if taken > a.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {a.ndim}")
+    shape: list[Any] = []
+    strides: list[Any] = []
+    skip, d = 0, 0
     for k in key:
         if k is None:
             shape.append(1)
             strides.append(a.shape[d] * a.strides[d] if d < a.ndim else a.itemsize)
         elif k is Ellipsis:
-            skipped = a.ndim - sum(x is not None and x is not Ellipsis for x in key)
+            skipped = a.ndim - taken
             shape += a.shape[d : d + skipped]
             strides += a.strides[d : d + skipped]
             d += skipped
         elif k.__class__ is slice:
-            start, stop, step = k.indices(a.shape[d])
-            shape.append(len(range(start, stop, step)))
+            start, stop, step = slice_bounds(k, a.shape[d])
+            shape.append(len(range(start, stop, step)) if isinstance(start, int) and isinstance(stop, int) else -((start - stop) // step))
             strides.append(a.strides[d] * step)
             skip, d = skip + start * a.strides[d], d + 1
         else:
+            if not -a.shape[d] <= k < a.shape[d]:
+                raise IndexError(f"index {k} is out of bounds for dimension {d} with size {a.shape[d]}")
             skip, d = skip + (k + a.shape[d] if k < 0 else k) * a.strides[d], d + 1
     return restrided(a, (*shape, *a.shape[d:]), (*strides, *a.strides[d:]), skip)
 
@@ -182,7 +198,7 @@ def _index_name(node: Any) -> str:
 
 basic_index.node_class.name = _index_name
 basic_index.node_class.adds_piece = True
-_BASIC = (int, slice, type(None), type(Ellipsis))
+_BASIC = (int, SymInt, slice, type(None), type(Ellipsis))
 
 
 def getitem(self: Tensor, key: Any) -> Tensor:
@@ -335,7 +351,7 @@ def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> t
             d += k._a.ndim if is_mask(k) else 1
         else:
             basic.append(k)
-            if k.__class__ is not int:
+            if k.__class__ is not int and k.__class__ is not SymInt:
                 indices.append(None)
             d += k is not None
     _check_slices(basic)

@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.layout import is_ordered_last
 
 from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
+from .._symbolic import SymInt
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._refusal import refusing
@@ -480,10 +481,11 @@ def split(tensor, split_size_or_sections, dim=0):
     d = wrap_dim(dim, tensor.ndim)
     n = tensor.shape[d]
     sizes = split_size_or_sections
-    if isinstance(sizes, int):
+    if isinstance(sizes, (int, SymInt)):
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split expects split_size be {'non-negative' if sizes else 'positive'}, but got split_size={sizes}")
-        sizes = [min(sizes, n - at) for at in range(0, n, sizes)] if n else [0]
+        before = int(-(-n // sizes)) - 1 if n else 0
+        sizes = [*[sizes] * before, n - sizes * before]
     elif sum(sizes) != n or any(s < 0 for s in sizes):
         raise RuntimeError(
             f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {d}), "

@@ -11,6 +11,7 @@ from flambeau_kernels.cpu import scatter as kernel
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
 from .._errors import ShapeCannotBeKnown
+from .._symbolic import fresh, sym_max
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._spec import (
@@ -307,6 +308,13 @@ def _masked_scatter_vjp(grad, input_shape, mask, source_shape):
 # -- where the non-zero elements are ---------------------------------------------------------------------------------------
 
 
+def _fresh_size(name: str, input: Tensor) -> Any:
+    """A size that values decide, for a tensor without them. Raises: ShapeCannotBeKnown where sizes are numbers."""
+    if fresh.size is None:
+        _no_meta(name, input)
+    return fresh.size(input.numel())
+
+
 def _no_meta(name: str, input: Tensor) -> None:
     if type(input._a) is MetaArray:
         raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
@@ -325,7 +333,10 @@ def _nonzero(a):
     return kernel.nonzero(a).T                                        # (count, ndim), its columns dense as PyTorch's
 
 
-nonzero_rows.shape(lambda input: _no_meta("nonzero", input))
+@nonzero_rows.shape
+def _nonzero_shape(input):
+    count = _fresh_size("nonzero", input)
+    return (count, input.ndim), dtypes.int64, (8, sym_max(count, 1) * 8)
 
 
 @nonzero_rows.short

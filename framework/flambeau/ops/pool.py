@@ -731,7 +731,7 @@ def _max_unpool(
         for size, k, s, p in zip(input.shape[-n:], kernel, stride, padding, strict=True)
     )
     sizes = least if output_size is None else _unpooled_size(op, n, output_size, least, stride)
-    if indices._a.size and indices.is_cpu:
+    if not indices._lacks_values and indices.is_cpu and indices._a.size:
         low, high = int(indices._a.min()), int(indices._a.max())
         if low < 0 or high >= prod(sizes):
             raise RuntimeError(

@@ -632,7 +632,7 @@ def _narrow(a, dim, start, length):
             return a[(*_BEFORE[d], slice(start, start + length))] if d else a[start : start + length]
     d = wrap_dim(dim, a.ndim) if a.ndim else _no_dims("narrow")
     n = a.shape[d]
-    start = int(start)
+    start = start if start.__class__ is SymInt else int(start)
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative. Got {length}")
     if not -n <= start <= n:
@@ -1045,8 +1045,8 @@ def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
     result: list[int] = []
     for i, s in enumerate(shapes):
-        sizes: Any = (s,) if isinstance(s, int) else tuple(s) if isinstance(s, (tuple, list)) else (None,)
-        if any(not isinstance(n, (int, np.integer)) for n in sizes):
+        sizes: Any = (s,) if isinstance(s, (int, SymInt)) else tuple(s) if isinstance(s, (tuple, list)) else (None,)
+        if any(not isinstance(n, (int, np.integer, SymInt)) for n in sizes):
             raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s!r}")
         if any(n < 0 for n in sizes):
             raise RuntimeError(f"Trying to create tensor with negative dimension: {sizes}")

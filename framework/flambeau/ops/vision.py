@@ -439,6 +439,7 @@ def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, an
         raise NotImplementedError(
             f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
+    extents, sizes = tuple(map(int, extents)), tuple(map(int, sizes))  # a map is of sizes that are known
     each = _axis_map if max(sizes) <= _MOST_KEPT else _axis_map.__wrapped__
     return tuple(
         each(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)

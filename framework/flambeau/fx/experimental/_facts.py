@@ -17,6 +17,7 @@ from ...utils._sympy.value_ranges import ValueRanges, int_oo
 
 __all__ = ["Facts"]
 
+_HUGE = 1 << 62
 _ALL = ValueRanges(-int_oo, int_oo)
 
 
@@ -92,7 +93,8 @@ class Facts:
     def _of_polynomial(self, form: Any) -> ValueRanges:
         """The range of a polynomial, from the lower bounds of what it is made of."""
         names: dict[Any, Any] = {}
-        functions = [f for f in form.atoms(sympy.Function, sympy.Max, sympy.Min, sympy.Piecewise)]
+        form, parts = self._with_rests(form)
+        functions = form.atoms(sympy.Function, sympy.Max, sympy.Min, sympy.Piecewise)
         for f in sorted(functions, key=sympy.count_ops, reverse=True):
             if form.has(f):
                 names[f] = sympy.Dummy(integer=True)
@@ -100,7 +102,7 @@ class Facts:
         names.update({s: s for s in form.free_symbols if s not in names.values()})
         shift, limit = {}, {}
         for original, name in names.items():
-            found = self.bounds(original)
+            found = parts[original] if original in parts else self.bounds(original)
             if found.lower == -int_oo:
                 if found.upper == int_oo:
                     return self._of_terms(form, names)
@@ -118,7 +120,7 @@ class Facts:
             top = sympy.Integer(1)
             for base, exponent in rest.as_powers_dict().items():
                 if base in limit and exponent.is_Integer and exponent > 0:
-                    top *= limit[base] ** exponent
+                    top = sympy.Integer(0) if limit[base] == 0 or top == 0 else top * limit[base] ** exponent
                 elif base != 1:
                     return _ALL
             if rest == 1:
@@ -128,6 +130,17 @@ class Facts:
             else:
                 low += factor * top
         return ValueRanges(low, high) if low.is_number and high.is_number else _ALL
+
+    def _with_rests(self, form: Any) -> tuple[Any, dict[Any, ValueRanges]]:
+        """`form` with ``n`` written as ``d * q + r`` where it has ``n // d`` of a number ``d``, and the ranges of quotients and rests."""
+        parts: dict[Any, ValueRanges] = {}
+        for f in form.atoms(FloorDiv):
+            n, d = f.args
+            if n.is_Symbol and d.is_Integer and d > 1 and form.has(n) and not any(g.has(n) for g in form.atoms(sympy.Function) if g != f):
+                quotient, rest = sympy.Dummy(integer=True), sympy.Dummy(integer=True)
+                parts[quotient], parts[rest] = self.bounds(f), ValueRanges(0, d - 1)
+                form = sympy.expand(form.xreplace({f: quotient}).xreplace({n: d * quotient + rest}))
+        return form, parts
 
     def _of_terms(self, form: Any, names: dict[Any, Any]) -> ValueRanges:
         """The range of a sum of which a part is not bounded at all; of a square, not below 0."""
@@ -154,6 +167,9 @@ class Facts:
             return None if None in parts else not decisive
         if not isinstance(expr, sympy.core.relational.Relational):
             return None
+        if expr.rhs.is_Integer and abs(expr.rhs) >= _HUGE:
+            above = bool(expr.rhs > 0)                # no size is as large
+            return above if isinstance(expr, (sympy.Lt, sympy.Le, sympy.Ne)) else False if isinstance(expr, sympy.Eq) else not above
         difference = sympy.expand(expr.lhs - expr.rhs)
         found = self._difference(difference)
         if isinstance(expr, (sympy.Eq, sympy.Ne)):

@@ -6,10 +6,21 @@ import math
 import operator
 from typing import Any
 
-from ..._symbolic import SymBool, SymFloat, SymInt, sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt
+from ..._symbolic import (
+    SymBool,
+    SymFloat,
+    SymInt,
+    sym_float,
+    sym_int,
+    sym_ite,
+    sym_max,
+    sym_min,
+    sym_not,
+    sym_sqrt,
+)
 from ..node import Node
 
-__all__ = ["Numbers", "has_symbols"]
+__all__ = ["Numbers", "has_symbols", "holds_symbols"]
 
 _SYMBOLIC = (SymInt, SymFloat, SymBool)
 
@@ -17,6 +28,23 @@ _SYMBOLIC = (SymInt, SymFloat, SymBool)
 def has_symbols(array: Any) -> bool:
     """Whether a size, stride or the offset of an array of the meta device is symbolic."""
     return any(n.__class__ is SymInt for n in (*array.shape, *array.strides, array.offset))
+
+
+def holds_symbols(x: Any, depth: int = 3) -> bool:
+    """Whether an object that is no tensor has a symbolic number in it: in its attributes, items, or what a function closes over."""
+    if isinstance(x, _SYMBOLIC):
+        return True
+    if x is None or isinstance(x, (int, float, complex, str, type)) or not depth:
+        return False
+    if isinstance(x, (tuple, list, set, frozenset)):
+        parts: list[Any] = list(x)
+    elif isinstance(x, dict):
+        parts = list(x.values())
+    else:
+        closed = [c.cell_contents for c in getattr(x, "__closure__", None) or ()]
+        slots = [getattr(x, s, None) for cls in type(x).__mro__ for s in getattr(cls, "__slots__", ())]
+        parts = [*closed, *slots, *getattr(x, "__dict__", {}).values()]
+    return any(holds_symbols(p, depth - 1) for p in parts)
 
 
 class Numbers:
@@ -142,7 +170,7 @@ class Numbers:
         place = self.sizes.get(symbol)
         if place is None:
             raise NotImplementedError(
-                f"make_fx: the number {symbol} is of no tensor that is recorded, so the graph cannot compute it; hand in the tensor it is of"
+                f"make_fx: the number {symbol} is of no tensor that is recorded, so the graph cannot compute it; hand in that tensor"
             )
         node, name, d = place
         overload = getattr(flambeau.ops.aten, name)

@@ -618,9 +618,8 @@ class ShapeEnv:
             expr = value.node._expr if isinstance(value, _Symbolic) else sympy.sympify(value)
             if not expr.is_number and names.get(expr) != text and expr.free_symbols <= names.keys():
                 conditions.append((f"{text} == {self._written(expr, names)}", "equal for the inputs at hand"))
-        for guard in self.guards if guards is None else guards:
-            if guard.expr.free_symbols <= names.keys():
-                conditions.append((self._written(guard.expr, names), str(guard.sloc)))
+        chosen = [g for g in (self.guards if guards is None else guards) if g.expr.free_symbols <= names.keys()]
+        conditions += [(self._written(g.expr, names), str(g.sloc)) for g in chosen]
         for symbol, text in names.items():
             found = self.facts.ranges.get(symbol)
             low, high = (found.lower, found.upper) if found is not None else (-int_oo, int_oo)

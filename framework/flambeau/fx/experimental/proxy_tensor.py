@@ -22,7 +22,6 @@ from ... import _subclass
 from ..._arrays import MetaArray, root_of
 from ..._errors import ValuesAreMissing
 from ..._interpreters import DECOMPOSE
-from ..._symbolic import SymBool, SymFloat, SymInt
 from ..._subclasses.fake_tensor import (
     DataDependentOutputException,
     FakeTensor,
@@ -30,6 +29,8 @@ from ..._subclasses.fake_tensor import (
     lack_of_values,
     unset_fake_temporarily,
 )
+from ..._symbolic import SymBool, SymFloat, SymInt
+from ...devices import Size
 from ...nn import Module, Parameter
 from ...ops import _dispatch
 from ...ops._spec import Op
@@ -43,7 +44,7 @@ from ..graph_module import GraphModule
 from ..node import Node
 from ..passes.functionalize import functionalize_graph
 from ..passes.shape_prop import _extract_tensor_metadata
-from ._numbers import Numbers, has_symbols
+from ._numbers import Numbers, has_symbols, holds_symbols
 
 __all__ = [
     "PythonKeyTracer", "get_proxy_mode", "handle_sym_dispatch", "make_fx", "maybe_disable_thunkify", "maybe_enable_thunkify",
@@ -158,7 +159,13 @@ class _Recorder(TorchDispatchMode):
     def _argument(self, x: Any) -> Any:
         if isinstance(x, Tensor):
             return self._node_of(x)
-        return self.numbers.node_of(x) if isinstance(x, _SYMBOLIC) else x
+        if isinstance(x, _SYMBOLIC):
+            return self.numbers.node_of(x)
+        if isinstance(x, Size):
+            return tuple(map(self._argument, x))
+        if self.numbers.sizes and holds_symbols(x):
+            raise NotImplementedError(f"make_fx: symbolic sizes inside a {type(x).__name__}, which is recorded as it is, are not built")
+        return x
 
     def _node_of(self, tensor: Tensor) -> Node:
         found = self.nodes.get(_memory(tensor))
@@ -643,7 +650,7 @@ def make_fx(
 
 
 def _symbolic_mode(allow_non_fake_inputs: bool) -> FakeTensorMode:
-    from ._shape_env import ShapeEnv                  # which needs sympy
+    from ._shape_env import ShapeEnv  # which needs sympy
 
     return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=ShapeEnv(), static_shapes=True)
 

@@ -216,4 +216,8 @@ def _wrapped(node: SymNode) -> Any:
 
 def _number(expr: Any, kind: type) -> Any:
     """`expr` where numbers are wanted: a bool counts as 0 or 1."""
-    return sympy.Piecewise((1, expr), (0, True)) if kind is bool and not expr.is_number else sympy.sympify(int(bool(expr)) if kind is bool else expr)
+    if kind is not bool:
+        return expr
+    if expr in (sympy.true, sympy.false) or expr.is_number:
+        return sympy.Integer(int(bool(expr)))
+    return sympy.Piecewise((1, expr), (0, True))

@@ -1,0 +1,193 @@
+"""Graphs recorded with symbols for sizes run at other sizes, and say for which."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau._subclasses import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from flambeau._symbolic import SymInt
+from flambeau.fx.experimental.proxy_tensor import make_fx
+from flambeau.ops._spec.samples import function_of
+from flambeau.utils import _pytree as pytree
+from fx.test_make_fx import same
+from properties.cases import cases
+
+sympy = pytest.importorskip("sympy")
+
+# FLAMBEAU_TEST_EVERY_OP=1 records every sample of the registry, else one in twelve.
+EVERY = cases(draws=False)
+CASES = EVERY if os.environ.get("FLAMBEAU_TEST_EVERY_OP") else EVERY[::12]
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return fb.from_numpy(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+def symbolic(f: Any, *args: Any) -> Any:
+    return make_fx(f, tracing_mode="symbolic")(*args)
+
+
+def inputs_of(gm: Any) -> list[Any]:
+    return [n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"]
+
+
+# -- the registry ----------------------------------------------------------------------------------------------------------
+
+
+def at_other_sizes(gm: Any, tensors: list[Any]) -> list[Any] | None:
+    """Tensors like `tensors`, of other sizes for which the guards of `gm` hold; None if there are none within reach."""
+    env, fakes = gm.shape_env, inputs_of(gm)
+    for step in (1, 2, 3, 4, 6, 12):
+        sizes = {s: n if env.replace(s).is_number else n + step for s, n in env.var_to_val.items()}
+        sizes |= {s: env.replace(s).xreplace(sizes) for s in sizes}
+        if sizes == env.var_to_val or not all(g.expr.xreplace(sizes) is sympy.true for g in env.guards):
+            continue
+        made = [like(t, [at(n, sizes) for n in f.shape], [at(n, sizes) for n in f.stride()]) for t, f in zip(tensors, fakes, strict=True)]
+        if env.evaluate_guards_for_args(fakes, made):
+            return made
+    return None
+
+
+def at(n: Any, sizes: Any) -> int:
+    return int(n.node._expr.xreplace(sizes)) if isinstance(n, SymInt) else n
+
+
+def like(t: Any, shape: list[int], stride: list[int]) -> Any:
+    """Numbers of the dtype of `t` and between its least and greatest, in another shape."""
+    if 0 in stride:
+        return like(t, [1 if s == 0 else n for n, s in zip(shape, stride, strict=True)], [s or 1 for s in stride]).expand(shape)
+    made = fb.empty_strided(shape, stride, dtype=t.dtype)
+    if t.is_complex():
+        return made.copy_(fb.randn(shape, dtype=t.dtype))
+    low, high = (t.min().item(), t.max().item()) if t.numel() else (0, 1)
+    if t.dtype is fb.bool:
+        return made.copy_(fb.rand(shape) > 0.5)
+    if not t.is_floating_point():
+        return made.copy_(fb.randint(int(low), int(high) + 1, shape))
+    return made.copy_(fb.rand(shape, dtype=fb.float64) * (high - low) + low)
+
+
+def result_of(f: Any, tensors: list[Any]) -> Any:
+    fb.manual_seed(3)
+    try:
+        return f(*[t.clone() for t in tensors])
+    except Exception as error:  # of values that an op refuses: both have to raise it
+        return error
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_samples_of_the_registry_recorded_with_symbols_run_at_other_sizes(case: Any) -> None:
+    sample = case.sample()
+    leaves, spec = pytree.tree_flatten((tuple(sample.args), sample.kwargs))
+    tensors = [a for a in leaves if isinstance(a, fb.Tensor)]
+    fn = function_of(case.op)
+
+    def program(*given: Any) -> Any:
+        rest = iter(given)
+        args, kwargs = pytree.tree_unflatten([next(rest) if isinstance(a, fb.Tensor) else a for a in leaves], spec)
+        return fn(*args, **kwargs)
+
+    expected = result_of(program, tensors)
+    if isinstance(expected, Exception) or not tensors:
+        pytest.skip("takes no tensors, or refuses copies of its operands")
+    try:
+        gm = symbolic(program, *tensors)
+    except (DataDependentOutputException, DynamicOutputShapeException):
+        return                                        # what depends on values cannot be recorded without them, and says so
+    same(result_of(gm, tensors), expected)
+    others = at_other_sizes(gm, tensors)
+    if others is None:                                # the graph is for these sizes, and its guards say so
+        return
+    expected, found = result_of(program, others), result_of(gm, others)
+    if isinstance(expected, Exception):
+        assert isinstance(found, Exception)
+        return
+    same(found, expected)
+
+
+# -- graphs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_nodes_of_the_graph() -> None:
+    gm = symbolic(lambda x, y: (fb.cat([x, y]).view(-1, 2).sum(0), x.shape[0] * 3), numbers(4, 6), numbers(5, 6))
+
+    assert "torch.ops.aten.sym_size.int(x_1, 0)" in gm.code
+    made, size = gm(numbers(7, 2), numbers(3, 2))
+    assert size == 21
+    same(made, fb.cat([numbers(7, 2), numbers(3, 2)]).view(-1, 2).sum(0))
+
+
+def test_a_choice_by_a_size_is_a_guard() -> None:
+    gm = symbolic(lambda x: x + 1 if x.shape[0] > 3 else x, numbers(12, 5))
+
+    assert [str(g.expr) for g in gm.shape_env.guards] == ["s0 > 3"]
+    assert gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [numbers(4, 9)])
+    assert not gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [numbers(3, 9)])
+
+
+def test_equal_sizes_are_one_symbol_and_the_guards_say_so() -> None:
+    gm = symbolic(lambda x: x.sin(), numbers(4, 4))
+
+    assert gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [numbers(7, 7)])
+    assert not gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [numbers(7, 6)])
+
+
+def test_sizes_0_and_1_are_numbers() -> None:
+    fake = inputs_of(symbolic(lambda x: x.sin(), numbers(1, 5, 0)))[0]
+
+    assert [isinstance(n, SymInt) for n in fake.shape] == [False, True, False]
+
+
+def test_ints_among_the_arguments_are_symbols() -> None:
+    gm = symbolic(lambda x, n: x.view(n, x.shape[0] // n), numbers(12), 4)
+
+    assert gm(numbers(30), 5).shape == (5, 6)
+
+
+def test_a_size_that_a_program_asks_for_as_a_number_is_a_guard() -> None:
+    gm = symbolic(lambda x: x * [1, 2, 3, 4, 5][x.shape[0]], numbers(3))
+
+    assert not gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [numbers(4)])
+
+
+def test_numbers_that_values_decide_are_symbols_without_a_hint() -> None:
+    x = fb.tensor([0.0, 2.0, 0.0, 3.0])
+    gm = symbolic(lambda x: fb.zeros(x.nonzero().shape[0]) + x.sum().item(), x)
+
+    assert gm(fb.tensor([1.0, 2.0, 3.0])).tolist() == [6.0] * 3
+    with pytest.raises(RuntimeError, match="Could not guard on data-dependent expression"):
+        symbolic(lambda x: x if x.nonzero().shape[0] > 3 else x + 1, x)
+
+
+def test_derivatives_are_recorded_with_symbols() -> None:
+    def step(x: Any, w: Any) -> Any:
+        loss = (x @ w).relu().softmax(-1).pow(2).mean()
+        return fb.autograd.grad(loss, [w])[0]
+
+    gm = symbolic(step, numbers(4, 5), numbers(5, 3, seed=1).requires_grad_())
+    x, w = numbers(7, 6), numbers(6, 4, seed=1).requires_grad_()
+    same(gm(x, w), step(x, w))
+
+
+def test_convolutions_run_at_other_sizes() -> None:
+    def net(x: Any, w: Any) -> Any:
+        return fb.nn.functional.max_pool2d(fb.nn.functional.conv2d(x, w, padding=1).relu(), 2).flatten(1)
+
+    gm = symbolic(net, numbers(2, 5, 8, 10), numbers(4, 5, 3, 3, seed=1))
+    x, w = numbers(3, 7, 12, 6), numbers(2, 7, 3, 3, seed=1)
+    assert gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [x, w]), gm.shape_env.format_guards()
+    same(gm(x, w), net(x, w))
+
+
+def test_the_mode_makes_symbols_of_sizes() -> None:
+    from flambeau.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    x = mode.from_tensor(numbers(3, 4))
+    assert str((x @ x.mT).shape) == "torch.Size([s0, s0])"
+    assert not mode.shape_env.guards
