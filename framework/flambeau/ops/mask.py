@@ -310,9 +310,9 @@ def _masked_scatter_vjp(grad, input_shape, mask, source_shape):
 
 def _fresh_size(name: str, input: Tensor) -> Any:
     """A size that values decide, for a tensor without them. Raises: ShapeCannotBeKnown where sizes are numbers."""
-    if fresh.size is None:
-        _no_meta(name, input)
-    return fresh.size(input.numel())
+    if fresh.size is not None:
+        return fresh.size(input.numel())
+    return _no_meta(name, input)
 
 
 def _no_meta(name: str, input: Tensor) -> None:

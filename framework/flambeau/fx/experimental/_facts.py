@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
-from sympy.logic.boolalg import BooleanFunction
-
+from ...utils._sympy import sympy
 from ...utils._sympy.functions import FloorDiv, Mod
 from ...utils._sympy.value_ranges import ValueRanges, int_oo
 
@@ -211,7 +209,7 @@ class Facts:
             elif isinstance(expr, sympy.core.relational.Relational):
                 self.learn(expr.negated)
             return
-        if isinstance(expr, BooleanFunction) or not isinstance(expr, sympy.core.relational.Relational):
+        if isinstance(expr, sympy.logic.boolalg.BooleanFunction) or not isinstance(expr, sympy.core.relational.Relational):
             return
         difference = sympy.expand(expr.lhs - expr.rhs)
         self.cache.clear()

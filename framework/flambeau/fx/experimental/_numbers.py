@@ -117,7 +117,7 @@ class Numbers:
         return node
 
     def _make(self, expr: Any, env: Any, kind: Any) -> Node:
-        import sympy
+        from ...utils._sympy import sympy
 
         if kind is float and expr.is_integer:
             return self._call(sym_float, (self._built(expr, env),), expr, env, float)
@@ -185,15 +185,14 @@ def _ordered(expr: Any) -> list[Any]:
 
 
 def _truths() -> tuple[Any, ...]:
-    import sympy
+    from ...utils._sympy import sympy
 
     return sympy.true, sympy.false
 
 
 def _words() -> dict[type, Any]:
     """Functions of Python for those of expressions."""
-    import sympy
-
+    from ...utils._sympy import sympy
     from ...utils._sympy.functions import FloorDiv, IntTrueDiv, LShift, Mod, RShift, TruncToInt
 
     return {

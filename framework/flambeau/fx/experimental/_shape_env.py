@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import sympy
-
 from ..._symbolic import SymBool, SymFloat, SymInt, _Symbolic
+from ...utils._sympy import sympy
 from ...utils._sympy.value_ranges import ValueRanges, int_oo
 from ._dim_constraints import (
     ConstraintViolationError,
@@ -690,7 +689,7 @@ class ShapeEnv:
             def _print_Relational(self, expr: Any) -> str:
                 return f"{self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)}"
 
-        return Printer({"fully_qualified_modules": False, "strict": False}).doprint(expr)
+        return str(Printer({"fully_qualified_modules": False, "strict": False}).doprint(expr))
 
     def produce_guards_expression(self, placeholders: Any, *, guards: Any = None, ignore_static: bool = True) -> str | None:
         """All conditions on inputs in one expression of Python, for `evaluate_guards_expression`; None if there are none."""

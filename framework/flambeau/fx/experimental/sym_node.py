@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import sympy
-
 from ..._symbolic import SymBool, SymFloat, SymInt
+from ...utils._sympy import sympy
 from ...utils._sympy.functions import Bitwise, FloorDiv, IntTrueDiv, LShift, Mod, RShift, TruncToInt
 
 __all__ = ["SymNode", "SymTypes", "py_sym_types"]

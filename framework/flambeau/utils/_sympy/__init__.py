@@ -1,1 +1,13 @@
-"""Integer functions that sympy lacks, and ranges of numbers. Importing them imports sympy, which the framework else does without."""
+"""Integer functions that sympy lacks, and ranges of numbers. Importing this imports sympy, which the framework else does without."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["sympy"]
+
+try:
+    sympy: Any = import_module("sympy")
+except ImportError as error:
+    raise ImportError("symbolic sizes need the package sympy: pip install 'flambeau[symbolic]'") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
+from . import sympy
 
 __all__ = ["FloorDiv", "IntTrueDiv", "LShift", "Mod", "RShift", "TruncToInt"]
 
