@@ -80,6 +80,7 @@ def result_of(f: Any, tensors: list[Any]) -> Any:
         return error
 
 
+@pytest.mark.filterwarnings("ignore")                # of old arguments and broadcast targets: the program itself warns as well
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_samples_of_the_registry_recorded_with_symbols_run_at_other_sizes(case: Any) -> None:
     sample = case.sample()
