@@ -12,6 +12,7 @@ from typing import Any
 import flambeau as fb
 
 from . import _missing
+from ._symbolic import SymBool, SymInt
 
 __all__ = [
     "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
@@ -487,6 +488,8 @@ def fake_quantize_per_channel_affine(
 
 def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
     """Raise `error_type` with the text that `message()` gives, unless `cond` holds. Raises: TypeError if `cond` is no bool."""
+    if cond.__class__ is SymBool:
+        cond = cond.node.expect_true("", 0)           # what values of tensors decide, the graph asserts
     if not isinstance(cond, bool):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if cond:
@@ -523,8 +526,14 @@ def _check_not_implemented(cond: Any, message: Any = None) -> None:
     _check_with(NotImplementedError, cond, message)
 
 
-def _check_is_size(i: int, message: Any = None, *, max: int | None = None) -> None:
+def _check_is_size(i: Any, message: Any = None, *, max: int | None = None) -> None:
     """Raise RuntimeError unless `i` may be a size: at least 0, and at most `max`."""
+    if i.__class__ is SymInt:
+        _check(i >= 0, message)
+        i.node.shape_env.facts.size_like |= {s for s in (i.node.expr,) if s.is_Symbol}
+        if max is not None:
+            _check(i <= max, message)
+        return
     _check(i >= 0 and (max is None or i <= max), message)
 
 

@@ -134,7 +134,13 @@ class StatelessSymbolicContext(SymbolicContext):
 
 @dataclass(frozen=True)
 class StatefulSymbolicContext(StatelessSymbolicContext):
-    """As `StatelessSymbolicContext`, with the symbols that earlier recordings gave to each source."""
+    """As `StatelessSymbolicContext`, with the symbols that earlier recordings gave to each source.
+
+    Args:
+        tensor_source: which tensor it is for.
+        shape_env_to_source_to_symbol_cache: by id of the ShapeEnv, the symbol of each name of a source.
+    Raises: AssertionError without a `tensor_source`.
+    """
 
     tensor_source: Any = None
     shape_env_to_source_to_symbol_cache: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -147,7 +153,12 @@ class StatefulSymbolicContext(StatelessSymbolicContext):
 
 @dataclass(frozen=True)
 class SubclassSymbolicContext(StatefulSymbolicContext):
-    """As `StatefulSymbolicContext`, with one for each tensor inside a wrapper subclass."""
+    """As `StatefulSymbolicContext`, with one for each tensor inside a wrapper subclass.
+
+    Args:
+        tensor_source, shape_env_to_source_to_symbol_cache: as there.
+        inner_contexts: by the names of attributes that hold the tensors inside.
+    """
 
     inner_contexts: dict[str, SymbolicContext] | None = None
 

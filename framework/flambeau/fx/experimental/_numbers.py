@@ -96,9 +96,9 @@ class Numbers:
             return found
         if expr.is_number or not hasattr(expr, "free_symbols") or not expr.free_symbols:
             return kind(expr)
-        return self._built(expr, env, kind)
+        return self.built(expr, env, kind)
 
-    def _built(self, expr: Any, env: Any, kind: Any = int) -> Any:
+    def built(self, expr: Any, env: Any, kind: Any = int) -> Any:
         """The node of an expression, or a number of Python."""
         if expr.is_number:
             return int(expr) if expr.is_Integer else float(expr)
@@ -120,48 +120,48 @@ class Numbers:
         from ...utils._sympy import sympy
 
         if kind is float and expr.is_integer:
-            return self._call(sym_float, (self._built(expr, env),), expr, env, float)
+            return self._call(sym_float, (self.built(expr, env),), expr, env, float)
         if expr.is_Symbol:
             return self._size(expr, env, kind)
         if expr.is_Add or expr.is_Mul:
             word: Any = operator.add if expr.is_Add else operator.mul
             first, *rest = _ordered(expr)
-            made = self._built(first, env, kind)
+            made = self.built(first, env, kind)
             done = first
             for part in rest:
                 done = expr.func(done, part)
                 if expr.is_Add and part.could_extract_minus_sign():
-                    made = self._call(operator.sub, (made, self._built(-part, env, kind)), done, env, kind)
+                    made = self._call(operator.sub, (made, self.built(-part, env, kind)), done, env, kind)
                 else:
-                    made = self._call(word, (made, self._built(part, env, kind)), done, env, kind)
+                    made = self._call(word, (made, self.built(part, env, kind)), done, env, kind)
             return made
         if expr.is_Pow and expr.exp == sympy.Rational(1, 2):
-            return self._call(sym_sqrt, (self._built(expr.base, env),), expr, env, kind)
+            return self._call(sym_sqrt, (self.built(expr.base, env),), expr, env, kind)
         if expr.is_Pow and expr.exp == -1:
-            return self._call(operator.truediv, (1, self._built(expr.base, env)), expr, env, kind)
+            return self._call(operator.truediv, (1, self.built(expr.base, env)), expr, env, kind)
         if isinstance(expr, sympy.Not):
-            return self._call(sym_not, (self._built(expr.args[0], env, bool),), expr, env, bool)
+            return self._call(sym_not, (self.built(expr.args[0], env, bool),), expr, env, bool)
         if isinstance(expr, (sympy.Max, sympy.Min)):
             return self._folded(sym_max if isinstance(expr, sympy.Max) else sym_min, expr, env, kind)
         if isinstance(expr, (sympy.And, sympy.Or)):
             return self._folded(operator.and_ if isinstance(expr, sympy.And) else operator.or_, expr, env, bool)
         if isinstance(expr, sympy.Piecewise):
             (value, condition), (other, _) = expr.args
-            return self._call(sym_ite, (self._built(condition, env, bool), self._built(value, env, kind), self._built(other, env, kind)),
+            return self._call(sym_ite, (self.built(condition, env, bool), self.built(value, env, kind), self.built(other, env, kind)),
                               expr, env, kind)  # fmt: skip
         word = _words().get(type(expr))
         if word is None:
             raise NotImplementedError(f"make_fx: a node for the symbolic number {expr} is not built: {type(expr).__name__} of sizes")
         inner = float if isinstance(expr, sympy.core.relational.Relational) and not all(a.is_integer for a in expr.args) else None
-        args = tuple([self._built(a, env, inner or (int if a.is_integer else float)) for a in expr.args])
+        args = tuple([self.built(a, env, inner or (int if a.is_integer else float)) for a in expr.args])
         return self._call(word, args, expr, env, kind)
 
     def _folded(self, word: Any, expr: Any, env: Any, kind: Any) -> Node:
         first, *rest = expr.args
-        made, done = self._built(first, env, kind), first
+        made, done = self.built(first, env, kind), first
         for part in rest:
             done = expr.func(done, part)
-            made = self._call(word, (made, self._built(part, env, kind)), done, env, kind)
+            made = self._call(word, (made, self.built(part, env, kind)), done, env, kind)
         return made
 
     def _size(self, symbol: Any, env: Any, kind: Any) -> Node:

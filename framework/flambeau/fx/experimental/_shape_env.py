@@ -65,7 +65,12 @@ class RuntimeAssert(NamedTuple):
 
 @dataclass(frozen=True)
 class ShapeEnvSettings:
-    """What a ShapeEnv was made with."""
+    """What a ShapeEnv was made with; see there.
+
+    Args:
+        allow_scalar_outputs, allow_dynamic_output_shape_ops, assume_static_by_default, specialize_zero_one, duck_shape: as there.
+        prefer_deferred_runtime_asserts_over_guards, allow_complex_guards_as_runtime_asserts: noted; nothing reads them here.
+    """
 
     allow_scalar_outputs: bool
     allow_dynamic_output_shape_ops: bool

@@ -41,7 +41,7 @@ from ...utils import _pytree as pytree
 from ...utils._python_dispatch import OpOverload, TorchDispatchMode, seen_as
 from .._symbolic_trace import PH, Tracer, _Patcher
 from ..graph_module import GraphModule
-from ..node import Node
+from ..node import Node, has_side_effect
 from ..passes.functionalize import functionalize_graph
 from ..passes.shape_prop import _extract_tensor_metadata
 from ._numbers import Numbers, has_symbols, holds_symbols
@@ -197,6 +197,16 @@ class _Recorder(TorchDispatchMode):
             self.held.append(tensor)
         return self.tracer.create_node("get_attr", name, (), {})
 
+    def record_asserts(self, env: Any) -> None:
+        """Nodes for what was claimed of numbers that values decide: the graph raises where it does not hold."""
+        import flambeau
+
+        has_side_effect(flambeau._check)
+        for each in env.deferred_runtime_asserts.values():
+            for claim in each:
+                if all(s in self.numbers.sizes or (s, int) in self.numbers.nodes for s in claim.expr.free_symbols):
+                    self.tracer.create_node("call_function", flambeau._check, (self.numbers.built(claim.expr, env, bool),), {})
+
     def reaches(self, tensor: Tensor) -> bool:
         """Whether `tensor` is a value of the program recorded here, or of the one that this is part of."""
         return _memory(tensor) in self.nodes or self.outer is not None and self.outer.reaches(tensor)
@@ -335,6 +345,12 @@ class _Recorder(TorchDispatchMode):
         """Make the node of a call that has given `result`, which is returned."""
         node = self.tracer.create_node(kind, target, args, kwargs)
         self._bind(result, node)
+        made = next((x for x in pytree.tree_leaves(result) if isinstance(x, (FakeTensor, *_SYMBOLIC))), None)
+        env = None if made is None else made.fake_mode.shape_env if isinstance(made, FakeTensor) else made.node.shape_env
+        if env is not None and env.pending_fresh_unbacked_symbols:
+            from .symbolic_shapes import compute_unbacked_bindings
+
+            node.meta["unbacked_bindings"] = compute_unbacked_bindings(env, result)
         return result
 
     def make(self, name: str, public: Any, maker: Any, args: Any, kwargs: Any) -> Any:
@@ -681,6 +697,7 @@ def _record(
     """
     tracer = PythonKeyTracer()
     leaves, spec = pytree.tree_flatten(args)
+    mode_env = getattr(mode, "shape_env", None)
 
     def run(*proxies: Any) -> Any:
         recorder = _Recorder(tracer, fake, outer, table, kept)
@@ -700,6 +717,8 @@ def _record(
             try:
                 with mode, makers, recorder:
                     result = f(*pytree.tree_unflatten(leaves, spec))
+                    if mode_env is not None and outer is None:
+                        recorder.record_asserts(mode_env)
             finally:
                 _active.recorder = before
         return pytree.tree_map(lambda x: tracer.proxy(recorder._argument(x)) if isinstance(x, (Tensor, *_SYMBOLIC)) else x, result)
@@ -729,22 +748,24 @@ def get_proxy_mode() -> Any:
 
 
 def handle_sym_dispatch(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Not built: numbers that stand for sizes.
+    """What a function gives for symbolic numbers. Its node is made when an operation takes the number.
 
     Args:
         func, args, kwargs: a call on such numbers.
-    Raises: NotImplementedError, always.
+    Raises: AssertionError where nothing is recorded.
     """
-    raise NotImplementedError("handle_sym_dispatch is not built yet: sizes are plain ints here")
+    if get_proxy_mode() is None:
+        raise AssertionError("handle_sym_dispatch: nothing is recorded in this thread; call it in a function that make_fx runs")
+    return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
 def maybe_enable_thunkify() -> Iterator[None]:
-    """A region in which computing with sizes would be put off; sizes are plain ints here, so it changes nothing."""
+    """A region in which nodes for sizes are made only where they are needed, as they always are: it changes nothing."""
     yield
 
 
 @contextlib.contextmanager
 def maybe_disable_thunkify() -> Iterator[None]:
-    """A region in which computing with sizes would not be put off; sizes are plain ints here, so it changes nothing."""
+    """A region in which nodes for sizes could be made at once; they are made where they are needed, so it changes nothing."""
     yield
