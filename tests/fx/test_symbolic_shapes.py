@@ -194,6 +194,16 @@ def test_a_context_says_which_sizes_are_symbols() -> None:
         env.produce_guards([x], [LocalSource("x")], input_contexts=[context])
 
 
+def test_a_context_keeps_the_symbols_of_its_sources() -> None:
+    context = S.StatefulSymbolicContext([S.DimDynamic.DYNAMIC], tensor_source=LocalSource("x"))
+    env = S.ShapeEnv()
+    (size,), _, _ = env.create_symbolic_sizes_strides_storage_offset(fb.ones(5), LocalSource("x"), symbolic_context=context)
+    env.source_to_var.clear()
+    (again,), _, _ = env.create_symbolic_sizes_strides_storage_offset(fb.ones(5), LocalSource("x"), symbolic_context=context)
+
+    assert str(size) == str(again) == "s0"
+
+
 def test_guards_are_programs() -> None:
     env = S.ShapeEnv()
     x = FakeTensorMode(shape_env=env).from_tensor(fb.ones(4, 6), source=LocalSource("x"))

@@ -15,6 +15,7 @@ from ...utils._sympy.value_ranges import ValueRanges, int_oo
 from ._dim_constraints import (
     ConstraintViolationError,
     DimDynamic,
+    StatefulSymbolicContext,
     StatelessSymbolicContext,
     StrictMinMaxConstraint,
 )
@@ -173,11 +174,19 @@ class ShapeEnv:
             constraint_dim: a `StrictMinMaxConstraint` on it, or None.
             positive: whether it is a size; None for any int.
             do_not_specialize_zero_one: make a symbol for 0 and 1, too.
-            symbolic_context: accepted; sources are told apart by name.
+            symbolic_context: a `StatefulSymbolicContext` gives what it has for the source, and takes what is made.
         """
         known = self.source_to_var.get(source.name())
         if known is not None:
             return known
+        if isinstance(symbolic_context, StatefulSymbolicContext):
+            kept = symbolic_context.shape_env_to_source_to_symbol_cache.setdefault(id(self), {})
+            if source.name() not in kept:
+                stateless = StatelessSymbolicContext(symbolic_context.dynamic_sizes)
+                kept[source.name()] = self.create_symbol(
+                    val, source, dynamic_dim, constraint_dim, positive, do_not_specialize_zero_one, stateless
+                )
+            return kept[source.name()]
         val = int(val) if isinstance(val, SymInt) else val
         if dynamic_dim is DimDynamic.STATIC or (val in (0, 1) and self.specialize_zero_one and not do_not_specialize_zero_one):
             return sympy.Integer(val)
@@ -301,7 +310,7 @@ class ShapeEnv:
         constraints = context.constraint_sizes or [None] * len(sizes)
         made = [
             self.create_symintnode(
-                self.create_symbol(n, TensorPropertySource(source, TensorProperty.SIZE, d), how, bound), hint=n
+                self.create_symbol(n, TensorPropertySource(source, TensorProperty.SIZE, d), how, bound, symbolic_context=context), hint=n
             )
             for d, (n, how, bound) in enumerate(zip(sizes, context.dynamic_sizes, constraints, strict=True))
         ]
