@@ -74,6 +74,11 @@ class _Number(_Symbolic):
     def __rdivmod__(self, other: Any) -> Any:
         return other // self, other % self
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        import numpy as np
+
+        return np.array(float(self) if isinstance(self, SymFloat) else int(self), dtype)
+
     def __neg__(self) -> Any:
         return self.node.unary("neg")
 

@@ -10,6 +10,7 @@ import pytest
 import flambeau as fb
 from flambeau import nn
 from flambeau.nn.utils import rnn as packing
+from flambeau.ops._spec import OPS
 from flambeau_kernels.cpu import recurrent as kernels
 from flambeau_kernels.cpu import tier
 
@@ -361,3 +362,13 @@ def test_recurrent_layers_whose_attributes_changed_are_refused(name, value, erro
 
     with pytest.raises(error):
         layer(fb.randn(5, 2, 3))
+
+
+def test_a_layer_of_sizes_that_do_not_fit_is_refused_and_writes_nowhere() -> None:
+    layer = OPS["recurrent_layer"].function
+    given = [fb.ones(4, 2, 3), fb.ones(2, 5), fb.ones(20, 3), fb.ones(20, 5), fb.ones(2, 5), fb.ones(20), fb.ones(20)]
+    assert layer(*given)[0].shape == (4, 2, 5)
+    for at, shape in ((1, (3, 5)), (2, (20, 4)), (3, (20, 6)), (4, (2, 4)), (5, (19,))):
+        wrong = [*given[:at], fb.ones(shape), *given[at + 1 :]]
+        with pytest.raises(RuntimeError, match="recurrent_layer: "):
+            layer(*wrong)

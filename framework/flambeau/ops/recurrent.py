@@ -145,8 +145,22 @@ def _lowered(given: Any) -> list[Any]:
 # -- one op --------------------------------------------------------------------------------------------------------------
 
 
+def _check_sizes(input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, keep):
+    """Raise RuntimeError unless sizes fit: graphs hand in what they are given."""
+    rows, hidden = w_hh._a.shape
+    expected = [(w_ih, (rows, input._a.shape[-1]), "w_ih"), (h, (h._a.shape[0], hidden), "h")]
+    expected += [(b, (rows,), name) for b, name in ((b_ih, "b_ih"), (b_hh, "b_hh")) if b is not None]
+    expected += [] if c is None else [(c, h._a.shape, "c")]
+    expected += [(h, (input._a.shape[1], hidden), "h")] if batch_sizes is None else []
+    for tensor, shape, name in expected:
+        if tensor._a.shape != shape:
+            raise RuntimeError(f"recurrent_layer: {name} is expected to have the shape {tuple(shape)}, got {tuple(tensor._a.shape)}")
+    if rows != {"LSTM": 4, "GRU": 3}.get(mode, 1) * hidden:
+        raise RuntimeError(f"recurrent_layer: w_hh of {mode} cannot have the shape {(rows, hidden)}")
+
+
 @primitive(
-    surface=0, tensors=("input", "h", "w_ih", "w_hh", "c", "b_ih", "b_hh"), keeps=True,
+    surface=0, tensors=("input", "h", "w_ih", "w_hh", "c", "b_ih", "b_hh"), keeps=True, check=_check_sizes,
     samples=(
         "x(4, 2, 3), x(2, 5), x(20, 3), x(20, 5), x(2, 5), x(20), x(20), keep=True; "
         "x(4, 2, 3), x(2, 5), x(5, 3), x(5, 5), None, x(5), x(5), None, 'RNN_TANH', keep=True"

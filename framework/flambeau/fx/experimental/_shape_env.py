@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -753,5 +754,6 @@ def _plain(value: Any) -> Any:
 
 _WORDS = {
     "FloorDiv": lambda a, b: a // b, "Mod": lambda a, b: a % b, "IntTrueDiv": lambda a, b: a / b, "Max": max, "Min": min, "max": max,
-    "min": min, "abs": abs, "int": int, "Eq": lambda a, b: a == b, "Ne": lambda a, b: a != b,
+    "min": min, "abs": abs, "int": int, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
+    "Eq": lambda a, b: a == b, "Ne": lambda a, b: a != b,
 }  # fmt: skip
