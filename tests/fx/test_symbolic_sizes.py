@@ -14,6 +14,7 @@ from flambeau._symbolic import SymInt
 from flambeau.fx.experimental.proxy_tensor import make_fx
 from flambeau.ops._spec.samples import function_of
 from flambeau.utils import _pytree as pytree
+from fx.programs import PROGRAMS
 from fx.test_make_fx import same
 from properties.cases import cases
 
@@ -192,3 +193,44 @@ def test_the_mode_makes_symbols_of_sizes() -> None:
     x = mode.from_tensor(numbers(3, 4))
     assert str((x @ x.mT).shape) == "torch.Size([s0, s0])"
     assert not mode.shape_env.guards
+
+
+# -- export ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_module_is_exported_with_symbols_and_guards() -> None:
+    layer = fb.nn.Linear(4, 2)
+    made = fb._dynamo.export(lambda x, scale=2.0: {"y": layer(x).relu() * scale}, aten_graph=True)(numbers(3, 4))
+
+    same(made.graph_module(numbers(7, 4), 2.0)["y"], layer(numbers(7, 4)).relu() * 2)
+    assert [str(g.expr) for g in made.guards] == ["Eq(s1, 4)"]
+
+
+def test_sizes_are_numbers_unless_marked_where_that_is_wished() -> None:
+    x = numbers(3, 4)
+    fb._dynamo.mark_dynamic(x, 0)
+    export = fb._dynamo.export(lambda x: x.sin(), aten_graph=True, assume_static_by_default=True)
+    assert [isinstance(n, SymInt) for n in inputs_of(export(x).graph_module)[0].shape] == [True, False]
+
+    with pytest.raises(RuntimeError, match="marked as dynamic, but the graph is for size 3 alone"):
+        fb._dynamo.export(lambda x: x * int(x.shape[0]), aten_graph=True)(x)
+
+
+def test_what_export_has_not_is_refused_by_name() -> None:
+    with pytest.raises(NotImplementedError, match="aten_graph"):
+        fb._dynamo.export(lambda x: x)(numbers(3))
+    with pytest.raises(NotImplementedError, match="dynamic_shapes"):
+        fb._dynamo.export(lambda x: x, aten_graph=True, dynamic_shapes={})(numbers(3))
+
+
+@pytest.mark.parametrize("name", sorted({*PROGRAMS} - {"documented", "functions", "operators"}))
+def test_models_recorded_at_one_batch_size_run_at_another(name: str) -> None:
+    make, (batch, *rest) = PROGRAMS[name]
+    model = make(fb)
+    if isinstance(model, fb.nn.Module):
+        model.eval()
+    gm = make_fx(model, tracing_mode="symbolic", _allow_non_fake_inputs=True)(numbers(batch, *rest))
+
+    x = numbers(batch + 3, *rest, seed=1)
+    assert gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [x]), gm.shape_env.format_guards()
+    same(gm(x), model(x), exactly=name != "recurrent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from .. import _missing
 from ..compiler import (
@@ -20,11 +20,13 @@ from ..compiler import (
 )
 from . import backends, config, eval_frame, exc
 from ._explain import explain
+from ._export import ExportResult, export
 from .eval_frame import OptimizedModule
 
 __all__ = [
-    "OptimizedModule", "allow_in_graph", "assume_constant_result", "backends", "config", "disable", "disallow_in_graph", "eval_frame",
-    "exc",    "explain", "export", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported",
+    "ExportResult", "OptimizedModule",
+    "allow_in_graph", "assume_constant_result", "backends", "config", "disable", "disallow_in_graph", "eval_frame",
+    "exc", "explain", "export", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported",
     "list_backends", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize",
     "optimize_assert", "reset", "run", "set_stance", "skip_frame", "substitute_in_graph",
 ]  # fmt: skip
@@ -114,11 +116,6 @@ def optimize(backend: Any = "inductor", *, nopython: bool = False, guard_export_
 def optimize_assert(backend: Any, **settings: Any) -> Any:
     """As `optimize`, for one whole graph."""
     return optimize(backend, **{**settings, "nopython": True})
-
-
-def export(f: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("_dynamo.export", "graphs are not recorded yet")
 
 
 def __getattr__(name: str) -> Any:

@@ -111,9 +111,9 @@ def _cat_fast(tensors, dim):
             return None
         made = small.cat(arrays, dim)
         if made is None:
-            if dim.__class__ is not int:
-                return None
             first = arrays[0]
+            if dim.__class__ is not int or first.__class__ is not ndarray:
+                return None
             made = _joined_at_once(arrays, dim) if first.size >= _LARGE and first.flags.c_contiguous else None
             if made is None:
                 made = _concatenate(arrays, dim)

@@ -657,10 +657,7 @@ def make_fx(
             mode = given[0].fake_mode if given else FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs)
             fakes = pytree.tree_map(lambda x: mode.from_tensor(x) if isinstance(x, Tensor) else x, args)
             return _record(f, fakes, mode, True, None, decomposition_table)
-        mode = given[0].fake_mode if given else _symbolic_mode(_allow_non_fake_inputs)
-        gm = _record(f, _symbolic_arguments(mode, args), mode, True, None, decomposition_table)
-        gm.shape_env = mode.shape_env
-        return gm
+        return record_symbolically(f, args, decomposition_table, None, _allow_non_fake_inputs)
 
     return recorded
 
@@ -671,16 +668,26 @@ def _symbolic_mode(allow_non_fake_inputs: bool) -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=ShapeEnv(), static_shapes=True)
 
 
-def _symbolic_arguments(mode: FakeTensorMode, args: Any) -> Any:
+def record_symbolically(f: Any, args: Any, table: Any, contexts: Any, allow_non_fake_inputs: bool) -> GraphModule:
+    """A graph of `f` with symbols for sizes; the symbolic context of each leaf of `args` says of which, None of all."""
+    given = [x for x in pytree.tree_leaves(args) if isinstance(x, FakeTensor)]
+    mode = given[0].fake_mode if given else _symbolic_mode(allow_non_fake_inputs)
+    gm = _record(f, _symbolic_arguments(mode, args, contexts), mode, True, None, table)
+    gm.shape_env = mode.shape_env
+    return gm
+
+
+def _symbolic_arguments(mode: FakeTensorMode, args: Any, contexts: Any = None) -> Any:
     """`args` with fake tensors of symbolic sizes, and symbols for ints."""
     from ._sources import ConstantSource
 
     count = itertools.count()
 
     def symbolic(x: Any) -> Any:
-        source = ConstantSource(f"input{next(count)}")
+        at = next(count)
+        source = ConstantSource(f"input{at}")
         if isinstance(x, Tensor):
-            return mode.from_tensor(x, static_shapes=False, source=source)
+            return mode.from_tensor(x, static_shapes=False, source=source, symbolic_context=contexts and contexts[at])
         if type(x) is int:
             return mode.shape_env.create_symintnode(mode.shape_env.create_symbol(x, source, positive=None), hint=x, source=source)
         return x

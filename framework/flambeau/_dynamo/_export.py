@@ -1,0 +1,114 @@
+"""`export`: the graph of a whole function, with symbols for sizes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .. import _missing
+from ..nn import Module
+from ..tensor import Tensor
+from ..utils import _pytree as pytree
+
+__all__ = ["ExportResult", "export"]
+
+
+class ExportResult(NamedTuple):
+    """What `export` gives: the graph, and the guards that inputs have to satisfy."""
+
+    graph_module: Any
+    guards: Any
+
+
+def export(
+    f: Callable[..., Any], *extra_args: Any, aten_graph: bool = False, pre_dispatch: bool = False, decomposition_table: Any = None,
+    tracing_mode: str = "symbolic", dynamic_shapes: Any = None, specialize_float: bool = True, assume_static_by_default: bool = False,
+    same_signature: bool = True, disable_constraint_solver: bool = False, prefer_deferred_runtime_asserts_over_guards: bool = False,
+    _log_export_usage: bool = True, constraints: Any = None, **extra_kwargs: Any,
+) -> Any:  # fmt: skip
+    """A function of example inputs that gives the graph of `f` and its guards, an `ExportResult`.
+
+    Args:
+        f: a function or Module.
+        extra_args, extra_kwargs: example inputs; given here, the result is returned at once, as it was of old.
+        aten_graph: record operators. Graphs of Python functions are not built.
+        decomposition_table: functions that are recorded in the place of operators.
+        tracing_mode: ``symbolic`` makes symbols of sizes, ``fake`` takes them for numbers, ``real`` computes.
+        assume_static_by_default: make symbols of those sizes alone that `mark_dynamic` names.
+        pre_dispatch, specialize_float, same_signature, disable_constraint_solver, prefer_deferred_runtime_asserts_over_guards,
+            dynamic_shapes, constraints: must be as they are by default, beside `aten_graph`.
+    Raises: NotImplementedError for what is not built; ConstraintViolationError if the graph is for one size of a dimension that
+        `mark_dynamic` names.
+
+    >>> fb._dynamo.export(lambda x: x.sin() + 1, aten_graph=True)(fb.ones(3)).graph_module(fb.zeros(5)).shape
+    torch.Size([5])
+    """
+    if not aten_graph:
+        raise _missing.not_built("_dynamo.export(aten_graph=False)", "graphs of operators alone are recorded; give aten_graph=True")
+    asked = {
+        "pre_dispatch": pre_dispatch, "dynamic_shapes": dynamic_shapes is not None, "constraints": constraints is not None,
+        "specialize_float": not specialize_float, "same_signature": not same_signature,
+        "disable_constraint_solver": disable_constraint_solver,
+        "prefer_deferred_runtime_asserts_over_guards": prefer_deferred_runtime_asserts_over_guards,
+    }  # fmt: skip
+    for name, given in asked.items():
+        if given:
+            raise _missing.not_built(f"_dynamo.export({name}=...)", "leave it as it is by default")
+
+    def inner(*args: Any, **kwargs: Any) -> ExportResult:
+        return _exported(f, args, kwargs, tracing_mode, decomposition_table, assume_static_by_default)
+
+    return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
+
+
+def _exported(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: str, table: Any, static: bool) -> ExportResult:
+    from ..fx.experimental import proxy_tensor
+
+    signature = inspect.signature(f.forward if isinstance(f, Module) else f)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.args
+    if bound.kwargs:
+        raise _missing.not_built("_dynamo.export", "of functions with keyword-only parameters; make them positional")
+    if mode != "symbolic":
+        gm = proxy_tensor.make_fx(f, table, mode, _allow_non_fake_inputs=True)(*given)
+        return ExportResult(gm, [])
+    contexts = [_context(x, static) if isinstance(x, Tensor) else None for x in pytree.tree_leaves(given)]
+    gm = proxy_tensor.record_symbolically(f, given, table, contexts, allow_non_fake_inputs=True)
+    env = gm.shape_env
+    fakes = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    _check_claims(env, fakes, contexts)
+    return ExportResult(gm, list(env.guards))
+
+
+def _context(x: Tensor, static: bool) -> Any:
+    """Which sizes of `x` are symbols, as `mark_dynamic` and `mark_static` say."""
+    from ..fx.experimental.symbolic_shapes import (
+        DimDynamic,
+        RelaxedUnspecConstraint,
+        StatelessSymbolicContext,
+    )
+
+    wanted = set(getattr(x, "_dynamo_dynamic_indices", ()))
+    wished = set(getattr(x, "_dynamo_weak_dynamic_indices", ()))
+    fixed = set(getattr(x, "_dynamo_static_indices", ()))
+    sizes, claims = [], []
+    for d in range(x.ndim):
+        claims.append(RelaxedUnspecConstraint(False) if d in wanted else None)
+        usual = DimDynamic.STATIC if d in fixed or static and d not in wished else DimDynamic.DUCK
+        sizes.append(DimDynamic.DYNAMIC if d in wanted else usual)
+    return StatelessSymbolicContext(sizes, constraint_sizes=claims)
+
+
+def _check_claims(env: Any, fakes: list[Any], contexts: list[Any]) -> None:
+    from ..fx.experimental.symbolic_shapes import ConstraintViolationError
+
+    for at, (fake, context) in enumerate(zip(fakes, contexts, strict=True)):
+        for d, claim in enumerate(() if context is None else context.constraint_sizes):
+            n = fake.shape[d]
+            if claim is not None and (isinstance(n, int) or env.replace(n.node._expr).is_number):
+                raise ConstraintViolationError(
+                    f"export: dimension {d} of input {at} was marked as dynamic, but the graph is for size {int(n)} alone:\n"
+                    f"{env.format_guards(verbose=True)}"
+                )
