@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 
 import numpy as np
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 from flambeau import fx
 from flambeau.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from flambeau.ops import _derive, _spec
@@ -194,3 +196,22 @@ def test_nodes_say_what_they_compute():
     assert "torch.ops.aten.relu.default" in str(gm.graph)
     assert 'relu: "f32[2, 3]"' in gm.print_readable(print_output=False)
     assert fx.Interpreter(gm).run(fb.ones(2, 3)) == 6
+
+
+def test_resampling_and_padding_are_recorded_as_pytorchs_operators(oracle):
+    importlib.import_module("torch.fx.experimental.proxy_tensor")
+    setting = (
+        "make_fx = torch.fx.experimental.proxy_tensor.make_fx; F = torch.nn.functional; x = torch.rand(2, 3, 6, 5); "
+        "seen = lambda f, x: [(str(n.target), list(n.args[1:])) for n in make_fx(f)(x).graph.nodes if n.op == 'call_function']; "
+    )
+    lines = """
+    seen(lambda x: F.interpolate(x, scale_factor=2), x), seen(lambda x: F.interpolate(x[0], scale_factor=3), x)
+    seen(lambda x: F.interpolate(x, size=(7, 8), mode='bilinear', antialias=True), x)
+    seen(lambda x: F.interpolate(x, size=7, mode='bicubic', align_corners=True), x)
+    seen(lambda x: F.interpolate(x, scale_factor=(1.5, 2.5), recompute_scale_factor=True, mode='nearest-exact'), x)
+    seen(lambda x: F.interpolate(x, scale_factor=2.5, mode='linear'), x[0]), seen(lambda x: F.interpolate(x, 3, mode='trilinear'), x[None])
+    seen(lambda x: F.pad(x, (1, 1, 2, 1), mode='reflect'), x), seen(lambda x: F.pad(x, (1, 2), mode='replicate'), x[0])
+    torch.ops.aten.upsample_bilinear2d.vec(x, None, False, [2.0, 2.0]).shape, torch.ops.aten.upsample_nearest1d.default(x[0], [7]).shape
+    """
+
+    assert not disagreements(oracle, "\n".join(setting + line.strip() for line in lines.strip().splitlines()))

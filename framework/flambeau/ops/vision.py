@@ -6,13 +6,14 @@ import functools
 import math
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flambeau_kernels.cpu.layout import is_ordered_last
 
-from .. import dtypes
+from .. import _state, dtypes
+from .._symbolic import SymInt
 from .._warn import warn
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
@@ -173,7 +174,25 @@ def pad(input, pad, mode="constant", value=None):
     pairs = _checked_pairs(input, pad, mode, value)
     if mode == "constant":
         return pad_constant(input, pairs, 0 if value is None else value)
-    return pad_mode(input.contiguous() if mode == "circular" else input, pairs, mode)
+    if mode == "circular":
+        return pad_mode(input.contiguous(), pairs, mode)
+    return _PADS[mode, len(pairs)].function(input, tuple(pad))
+
+
+def _pad_operator(name: str, mode: str, n: int) -> Any:
+    """The operator that `pad` of one mode is to PyTorch."""
+
+    def padded(input, padding):
+        return pad_mode(input, _checked_pairs(input, padding, mode, None), mode)
+
+    padded.__name__ = f"{name}_pad{n}d"
+    padded.__doc__ = f"`input` padded in {n} dimensions; see `nn.functional.pad` with mode '{mode}'."
+    return composite(surface=0, samples="of nn.functional.pad")(padded)
+
+
+_PADS = {
+    (mode, n): _pad_operator(name, mode, n) for name, mode in (("reflection", "reflect"), ("replication", "replicate")) for n in (1, 2, 3)
+}
 
 
 def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
@@ -250,6 +269,13 @@ def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
 
 
 # -- interpolation -------------------------------------------------------------------------------------------
+
+
+class _Sizes(NamedTuple):
+    """What stands for an `AxisMap` where sizes are symbols: from how many elements to how many."""
+
+    size: Any
+    count: Any
 
 
 @primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.interpolate")
@@ -363,7 +389,62 @@ def interpolate(
     sizes, factors = _checked_sizes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     if mode == "area":
         return _area(input, sizes)
-    return resample(input, _maps_of(input, sizes, factors, mode, bool(align_corners), antialias), False)
+    name = mode if not antialias else f"{mode}, antialias"
+    align = () if mode in ("nearest", "nearest-exact") else (bool(align_corners),)
+    return _UPSAMPLES[name, len(sizes)].function(input, tuple(sizes), *align, *(factors or ()))
+
+
+def _upsampled(input: Tensor, output_size: Any, factors: Any, mode: str, align: bool = False, antialias: bool = False) -> Tensor:
+    """`interpolate` as an operator: every size is given, and the factors that coordinates are scaled by, or None for the sizes' ratios.
+
+    Overloads that PyTorch calls ``vec`` have all factors in a list, from which sizes follow where they are None.
+    """
+    if isinstance(factors[0], (list, tuple)):
+        factors = factors[0]
+    factors = None if factors[0] is None else tuple(factors)
+    if output_size is None:
+        output_size, factors = _output_size("interpolate", input, None, factors)
+    return resample(input, _maps_of(input, output_size, factors, mode, align, antialias), False)
+
+
+def _upsample_operator(name: str, mode: str, n: int, antialias: bool = False) -> Any:
+    """The operator that `interpolate` of one mode is to PyTorch."""
+    made: Any
+    if mode in ("nearest", "nearest-exact"):
+        if n == 1:
+            def made(input, output_size, scales=None):
+                return _upsampled(input, output_size, (scales,), mode)
+        elif n == 2:
+            def made(input, output_size, scales_h=None, scales_w=None):
+                return _upsampled(input, output_size, (scales_h, scales_w), mode)
+        else:
+            def made(input, output_size, scales_d=None, scales_h=None, scales_w=None):
+                return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode)
+    elif n == 1:
+        def made(input, output_size, align_corners, scales=None):
+            return _upsampled(input, output_size, (scales,), mode, align_corners)
+    elif n == 2:
+        def made(input, output_size, align_corners, scales_h=None, scales_w=None):
+            return _upsampled(input, output_size, (scales_h, scales_w), mode, align_corners, antialias)
+    else:
+        def made(input, output_size, align_corners, scales_d=None, scales_h=None, scales_w=None):
+            return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode, align_corners)
+
+    made.__name__ = name
+    made.__doc__ = f"`input` resampled along {n} dimensions; see `nn.functional.interpolate` with mode '{mode}'."
+    return composite(surface=0, samples="of nn.functional.interpolate")(made)
+
+
+_UPSAMPLES = {
+    **{("nearest", n): _upsample_operator(f"upsample_nearest{n}d", "nearest", n) for n in (1, 2, 3)},
+    **{("nearest-exact", n): _upsample_operator(f"_upsample_nearest_exact{n}d", "nearest-exact", n) for n in (1, 2, 3)},
+    ("linear", 1): _upsample_operator("upsample_linear1d", "linear", 1),
+    ("bilinear", 2): _upsample_operator("upsample_bilinear2d", "bilinear", 2),
+    ("bicubic", 2): _upsample_operator("upsample_bicubic2d", "bicubic", 2),
+    ("trilinear", 3): _upsample_operator("upsample_trilinear3d", "trilinear", 3),
+    ("bilinear, antialias", 2): _upsample_operator("_upsample_bilinear2d_aa", "bilinear", 2, True),
+    ("bicubic, antialias", 2): _upsample_operator("_upsample_bicubic2d_aa", "bicubic", 2, True),
+}
 
 
 def _checked_sizes(
@@ -430,7 +511,7 @@ def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:
 def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool) -> tuple[Any, ...]:
     """How `interpolate` maps each axis. Raises: for sizes and dtypes that have no elements or no such maps."""
     extents = tuple(input.shape[2:])
-    if min(sizes) < 1 or 0 in extents or (input.shape[1] == 0):
+    if any(n < 1 for n in sizes) or 0 in extents or (input.shape[1] == 0):
         raise RuntimeError(
             f"interpolate: Input and output sizes should be greater than 0, but got input "
             f"{tuple(input.shape)} and output {tuple(sizes)}"
@@ -439,7 +520,10 @@ def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, an
         raise NotImplementedError(
             f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
-    extents, sizes = tuple(map(int, extents)), tuple(map(int, sizes))  # a map is of sizes that are known
+    if any(n.__class__ is SymInt for n in (*extents, *sizes)):
+        if not _state.grad_enabled() or input._n is None:
+            return tuple([_Sizes(n, m) for n, m in zip(extents, sizes, strict=True)])
+        extents, sizes = tuple(map(int, extents)), tuple(map(int, sizes))  # a derivative records the map, which is of known sizes
     each = _axis_map if max(sizes) <= _MOST_KEPT else _axis_map.__wrapped__
     return tuple(
         each(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
