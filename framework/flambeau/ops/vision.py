@@ -407,29 +407,34 @@ def _upsampled(input: Tensor, output_size: Any, factors: Any, mode: str, align: 
     return resample(input, _maps_of(input, output_size, factors, mode, align, antialias), False)
 
 
+def _signatures(mode: str, antialias: bool) -> dict[tuple[bool, int], Any]:
+    """Functions with the parameters of the operators: with corners to align or without, of so many dimensions."""
+
+    def nearest1(input, output_size, scales=None):
+        return _upsampled(input, output_size, (scales,), mode)
+
+    def nearest2(input, output_size, scales_h=None, scales_w=None):
+        return _upsampled(input, output_size, (scales_h, scales_w), mode)
+
+    def nearest3(input, output_size, scales_d=None, scales_h=None, scales_w=None):
+        return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode)
+
+    def linear1(input, output_size, align_corners, scales=None):
+        return _upsampled(input, output_size, (scales,), mode, align_corners)
+
+    def linear2(input, output_size, align_corners, scales_h=None, scales_w=None):
+        return _upsampled(input, output_size, (scales_h, scales_w), mode, align_corners, antialias)
+
+    def linear3(input, output_size, align_corners, scales_d=None, scales_h=None, scales_w=None):
+        return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode, align_corners)
+
+    plain = {(False, n): f for n, f in enumerate((nearest1, nearest2, nearest3), 1)}
+    return {**plain, **{(True, n): f for n, f in enumerate((linear1, linear2, linear3), 1)}}
+
+
 def _upsample_operator(name: str, mode: str, n: int, antialias: bool = False) -> Any:
     """The operator that `interpolate` of one mode is to PyTorch."""
-    made: Any
-    if mode in ("nearest", "nearest-exact"):
-        if n == 1:
-            def made(input, output_size, scales=None):
-                return _upsampled(input, output_size, (scales,), mode)
-        elif n == 2:
-            def made(input, output_size, scales_h=None, scales_w=None):
-                return _upsampled(input, output_size, (scales_h, scales_w), mode)
-        else:
-            def made(input, output_size, scales_d=None, scales_h=None, scales_w=None):
-                return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode)
-    elif n == 1:
-        def made(input, output_size, align_corners, scales=None):
-            return _upsampled(input, output_size, (scales,), mode, align_corners)
-    elif n == 2:
-        def made(input, output_size, align_corners, scales_h=None, scales_w=None):
-            return _upsampled(input, output_size, (scales_h, scales_w), mode, align_corners, antialias)
-    else:
-        def made(input, output_size, align_corners, scales_d=None, scales_h=None, scales_w=None):
-            return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode, align_corners)
-
+    made: Any = _signatures(mode, antialias)[mode not in ("nearest", "nearest-exact"), n]
     made.__name__ = name
     made.__doc__ = f"`input` resampled along {n} dimensions; see `nn.functional.interpolate` with mode '{mode}'."
     return composite(surface=0, samples="of nn.functional.interpolate")(made)
