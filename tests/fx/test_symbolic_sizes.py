@@ -234,3 +234,32 @@ def test_models_recorded_at_one_batch_size_run_at_another(name: str) -> None:
     x = numbers(batch + 3, *rest, seed=1)
     assert gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [x]), gm.shape_env.format_guards()
     same(gm(x), model(x), exactly=name != "recurrent")
+
+
+DECIDED_BY_VALUES = {
+    "index": lambda x: x[x > 0.5] * 2,
+    "masked_select": lambda x: fb.masked_select(x, x > 0.5) + 1,
+    "nonzero": lambda x: (x > 0.5).nonzero().sum(0),
+    "argwhere": lambda x: fb.argwhere(x > 0.5) + 1,
+}
+MADE_OF_SIZES = {
+    "arange": lambda x: fb.arange(x.shape[0]) * x[:, 0],
+    "arange of several": lambda x: fb.arange(1, 2 * x.shape[0] + 1, 2) * x[:, 0],
+    "linspace": lambda x: fb.linspace(0, 1, x.shape[0]) * x[:, 0],
+    "full": lambda x: fb.full((x.shape[0], 3), 2.0) + x.new_ones(x.shape[0], 1),
+    "eye": lambda x: fb.eye(x.shape[0]) @ x,
+    "tril": lambda x: fb.tril(fb.ones(x.shape[0], x.shape[0])) @ x,
+    "interpolate": lambda x: fb.nn.functional.interpolate(x[None, None], size=(x.shape[0] * 2, x.shape[1] + 1), mode="bilinear"),
+    "power": lambda x: x * x.shape[0] ** 0.5 / (x.shape[1] + 1),
+    "slices": lambda x: x[1:, : x.shape[1] - 1] + x[-1, 0],
+}
+
+
+@pytest.mark.parametrize("name", [*DECIDED_BY_VALUES, *MADE_OF_SIZES])
+def test_sizes_of_values_and_of_sizes_are_computed_by_the_graph(name: str) -> None:
+    f = {**DECIDED_BY_VALUES, **MADE_OF_SIZES}[name]
+    gm = symbolic(f, numbers(4, 5))
+    x = numbers(7, 3, seed=1)
+
+    assert gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [x]), gm.shape_env.format_guards()
+    same(gm(x), f(x))

@@ -11,7 +11,7 @@ from flambeau_kernels.cpu import scatter
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
 from .._errors import ShapeCannotBeKnown
-from .._symbolic import SymInt
+from .._symbolic import SymInt, fresh
 from .._warn import warn
 from ..tensor import Tensor, wrap
 
@@ -198,6 +198,8 @@ def tensors_at(k: Tensor, shape: Any, d: int, count: int | None = None) -> list[
     if k.dtype is dtypes.uint8:
         warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     if type(k._a) is MetaArray:
+        if count is None and fresh.size is not None:
+            count = fresh.size(k.numel())
         if count is not None:
             return [wrap(MetaArray((count,), np.dtype(np.int64))) for _ in range(k.ndim)]
         raise ShapeCannotBeKnown("indexing with a mask on the meta device: the shape of the result depends on its values")

@@ -49,7 +49,7 @@ from ._spec import (
     sum_tensor_to,
     view,
 )
-from .shape import restrided, select, slice_dim, unsqueeze, view_shape
+from .shape import broadcast_shapes, restrided, select, slice_dim, unsqueeze, view_shape
 
 _new = object.__new__
 
@@ -379,8 +379,8 @@ def _index(a, indices):
 def _index_shape(input, indices):
     given = [d for d, k in enumerate(indices) if k is not None]
     try:
-        joint = np.broadcast_shapes(*(tuple(indices[d].shape) for d in given))
-    except ValueError:
+        joint = broadcast_shapes(*(tuple(indices[d].shape) for d in given))
+    except RuntimeError:
         raise explain_indices(tuple(input.shape), indices) from None
     rest = [n for d, n in enumerate(input.shape) if d not in given]
     # The dimensions of the indices are where they are if those are next to each other, else in front.

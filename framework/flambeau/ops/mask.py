@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -210,7 +211,9 @@ refuse_other_dtype_out(masked_select)
 
 @masked_select.shape
 def _masked_select_shape(input, mask):
-    raise ShapeCannotBeKnown("masked_select: the shape of the result depends on values, which a meta tensor has none of")
+    if fresh.size is None:
+        raise ShapeCannotBeKnown("masked_select: the shape of the result depends on values, which a meta tensor has none of")
+    return (fresh.size(math.prod(broadcast_shapes(masked_select, (input, mask)))),), input.dtype
 
 
 @masked_select.kernel

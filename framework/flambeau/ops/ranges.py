@@ -17,6 +17,7 @@ from flambeau_kernels.cpu.twins import twin
 from .. import _state, dtypes
 from .._arrays import ndarray
 from .._state import interpreted
+from .._symbolic import SymInt
 from .._warn import warn
 from ..dtypes import F4, F8, dtype
 from ..tensor import Tensor
@@ -89,7 +90,7 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
             raise ValueError(f"arange: step must be nonzero, but {step} is 0 as an integer; give an out of a floating dtype")
         count, start, step = max(0, math.ceil((end - start) / step)), int(start), int(step)
     elif dtype.category == dtypes.INTEGER:
-        whole = (int(start), int(end), int(step))
+        whole = tuple([x if x.__class__ is SymInt else int(x) for x in (start, end, step)])
         if whole[2] == 0:
             raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
         count = max(0, -(-(whole[1] - whole[0]) // whole[2]))
@@ -303,7 +304,7 @@ def _endpoints(name: str, *ends: Any) -> list[Any]:
 
 
 def _check_steps(name: str, steps: Any) -> None:
-    if not isinstance(steps, (int, np.integer)):
+    if not isinstance(steps, (int, np.integer, SymInt)):
         raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
 
 

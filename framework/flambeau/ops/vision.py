@@ -313,7 +313,7 @@ def _resample_raw(grad, maps, transposed):
 _LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 
 
-def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], Any]:
+def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[Any, ...], Any]:
     """The output extents, and the scale factors if they were given."""
     n = input.ndim - 2
     if size is not None and scale_factor is not None:
@@ -342,7 +342,7 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
                 raise TypeError(f"{op}(): argument 'size' must be int or tuple of ints, not {x!r}")
         if any(x > _MOST for x in each):
             raise TypeError(f"{op}(): argument 'size' has {each}: Overflow when unpacking long long, sizes are below 2**63")
-        return tuple(int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+        return tuple(x if x.__class__ is SymInt else int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     factors = tuple(float(x) for x in each)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     for f in factors:
         if not abs(f) < _MOST / max(*input.shape[2:], 1, 1):

@@ -200,7 +200,9 @@ class SymNode:
             return True if a.is_integer else self.wrap(sympy.Eq(a, sympy.floor(a)), bool)
         if name == "sqrt":
             return self.wrap(sympy.sqrt(a), float)
-        return self.wrap(-a if name == "neg" else sympy.Abs(a), kind)
+        if name == "neg":
+            return self.wrap(-a, kind)
+        return self.wrap(a if self.shape_env.bound_sympy(a).lower >= 0 else sympy.Abs(a), kind)
 
     def choose(self, t: Any, f: Any) -> Any:
         """`t` if this bool holds, else `f`."""
