@@ -122,6 +122,22 @@ def test_a_class_that_leaves_overriding_alone_is_a_plain_operand():
     assert not fb.overrides.has_torch_function((Quiet(),))
 
 
+def test_a_class_may_take_back_that_it_answers_operations():
+    class Answering(fb.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return "answered"
+
+    class Quiet(Answering):
+        __torch_dispatch__ = staticmethod(_C._disabled_torch_dispatch_impl)
+
+    assert fb.Tensor.__torch_dispatch__ is _C._disabled_torch_dispatch_impl
+    assert fb.ones(2).as_subclass(Answering) + 1 == "answered"
+    assert type(fb.ones(2).as_subclass(Quiet) + 1) is Quiet
+    with pytest.raises(RuntimeError, match="must define __torch_dispatch__"):
+        fb.Tensor._make_wrapper_subclass(Quiet, (2,))
+
+
 def test_hooks_that_a_file_lacks_are_warned_of():
     def marked(grad):
         return grad

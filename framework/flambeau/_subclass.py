@@ -23,7 +23,7 @@ _NOT_OVERRIDABLE = frozenset(
         "__getattribute__", "__delattr__", "__dict__", "__weakref__", "__slots__", "__module__", "__doc__",
         "__annotations__", "__hash__", "__dir__", "__class_getitem__", "__array_priority__", "__qualname__",
         "__static_attributes__", "__firstlineno__", "_make_subclass", "as_subclass", "__reduce__", "__sizeof__",
-        "__subclasshook__", "__copy__", "_plain_operand",
+        "__subclasshook__", "__copy__", "_plain_operand", "__torch_dispatch__",
     ]
 )  # fmt: skip
 # Properties whose value is a tensor: the only ones a subclass with the default `__torch_function__` cares about.

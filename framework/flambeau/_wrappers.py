@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _arrays, _inference, _state, dtypes
 from .devices import device as device_class
-from .tensor import Tensor, _instance
+from .tensor import Tensor, _instance, no_torch_dispatch
 
 __all__ = ["HeldArray", "make_wrapper_subclass", "restored"]
 
@@ -51,7 +51,7 @@ def make_wrapper_subclass(
     """
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"_make_wrapper_subclass(): argument 'cls' (position 1) must be a subclass of Tensor, not {cls!r}")
-    if getattr(cls, "__torch_dispatch__", None) is None:
+    if cls.__torch_dispatch__ in (None, no_torch_dispatch):
         raise RuntimeError(f"_make_wrapper_subclass: {cls.__name__} must define __torch_dispatch__, which answers its operations")
     kind = (dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)).numpy
     shape = tuple(int(n) for n in ((size,) if isinstance(size, int) else size))

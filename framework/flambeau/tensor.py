@@ -83,6 +83,14 @@ class TensorMeta(type):
         return sorted(name for name in {*type.__dir__(cls), *_derive.method_names()} if not _derive.is_unbuilt(name))
 
 
+def no_torch_dispatch(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The `__torch_dispatch__` of classes that do not answer operations: runs `func`."""
+    return func(*args, **(kwargs or {}))
+
+
+no_torch_dispatch.__name__ = no_torch_dispatch.__qualname__ = "_disabled_torch_dispatch_impl"
+
+
 if TYPE_CHECKING:
     from ._tensor_methods import TensorMethods  # generated: what the registry derives
 else:
@@ -103,6 +111,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     _plain_operand = False  # whether operations take instances of a subclass for Tensors, whatever it inherits
     _asks = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
     _leaf: Any = None  # the node of a leaf that requires no gradient for now
+    __torch_dispatch__ = staticmethod(no_torch_dispatch)
     names_ = None
     is_quantized = False
     is_sparse = False

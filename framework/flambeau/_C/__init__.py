@@ -15,11 +15,12 @@ from ..ops._dispatch import _disabled as _disabled_torch_function_impl
 from ..overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ..random import Generator
 from ..tensor import Tensor
+from ..tensor import no_torch_dispatch as _disabled_torch_dispatch_impl
 from . import _nn
 
 __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "Node", "Size",
-    "TensorBase", "TracingState", "Value", "_disabled_torch_function_impl", "_nn",
+    "TensorBase", "TracingState", "Value", "_disabled_torch_dispatch_impl", "_disabled_torch_function_impl", "_nn",
     "device", "dtype", "is_grad_enabled", "layout", "memory_format",
 ]  # fmt: skip
 

@@ -155,7 +155,8 @@ _BY_OPERATIONS = (
 _KEPT = frozenset((
     "__new__", "__init__", "__init_subclass__", "__class__", "__torch_function__", "__getattr__", "__dict__", "__weakref__", "__slots__",
     "__module__", "__doc__", "__annotations__", "__hash__", "__getattribute__", "__setattr__", "__delattr__", "__qualname__",
-    "__array_priority__", "__static_attributes__", "__firstlineno__", "_plain_operand", "_asks", *_SLOTS, *_BY_OPERATIONS, *_OPERATORS,
+    "__array_priority__", "__static_attributes__", "__firstlineno__", "_plain_operand", "_asks", "__torch_dispatch__",
+    *_SLOTS, *_BY_OPERATIONS, *_OPERATORS,
 ))  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from .._arrays import MetaArray, ndarray
 from .._warn import warn
 from ..autograd.function import Function
 from ..ops import _dispatch
-from ..tensor import Tensor, bump
+from ..tensor import Tensor, bump, no_torch_dispatch
 from ._schema import FunctionSchema
 
 __all__ = ["DispatchKeySet", "FakeContext", "Kernel", "Operator", "current_fake_context"]
@@ -297,13 +297,15 @@ class Operator(_ops.DeclaredOperator):
         types = {type(t): None for t in tensors if type(t) is not Tensor}
         for cls in types:
             rule = self.torch_dispatch.get(cls)
-            handler = getattr(cls, "__torch_dispatch__", None)
+            handler: Any = cls.__torch_dispatch__
+            if handler is no_torch_dispatch:
+                handler = None
             if rule is None and handler is None:
                 continue
             given = self.schema.without_defaults(args, kwargs)
             if rule is not None:
                 return rule(cls, self.overload, tuple(types), *given)
-            result = handler(self.overload, tuple(types), *given)  # type: ignore[misc]  # None has been passed over
+            result = handler(self.overload, tuple(types), *given)
             if result is not NotImplemented:
                 return result
         return NotImplemented

@@ -16,7 +16,7 @@ from .._arrays import HeldArray
 from .._interpreters import DECOMPOSE, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
-from ..tensor import Tensor, TensorMeta, bump, wrap
+from ..tensor import Tensor, TensorMeta, bump, no_torch_dispatch, wrap
 from ._spec import OPS, Op, check_inplace
 from ._spec.reduction import wrap_dims
 from ._written import written
@@ -43,6 +43,8 @@ def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> An
     """Run `op`, which users called by `func` (its function by default), with every mode, class and interpreter given its say."""
     overriding = overriding_classes(args if out is None else (*args, out))
     if overriding or _local.calls.modes:
+        if _by_default(overriding):
+            return _as_class(overriding[0], op, args, out, False)
         kwargs = {} if out is None else {"out": out}
         return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
     return interpret(op, args, out)
@@ -52,6 +54,8 @@ def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:
     """Run the in-place form of `op`, which users know as `func`."""
     overriding = overriding_classes(args)
     if overriding or _local.calls.modes:
+        if _by_default(overriding):
+            return _as_class(overriding[0], op, args, args[0], True)
         if func is None:
             func = getattr(Tensor, f"{op.name}_")
         return dispatch_op(func, overriding, op, args, {})
@@ -181,7 +185,9 @@ def answering_classes(args: Any) -> list[type]:
     for a in args:
         for x in a if isinstance(a, (list, tuple)) else (a,):
             cls = type(x)
-            if cls in SINGLE or cls in found or not isinstance(cls, TensorMeta) or getattr(cls, "__torch_dispatch__", None) is None:
+            if cls in SINGLE or cls in found or not isinstance(cls, TensorMeta):
+                continue
+            if (handler := cls.__torch_dispatch__) is no_torch_dispatch or handler is None:  # type: ignore[attr-defined]  # Tensor has it
                 continue
             at = next((i for i, c in enumerate(found) if issubclass(cls, c)), len(found))
             found.insert(at, cls)
@@ -336,6 +342,9 @@ def overriding_classes(args: Any) -> tuple[type, ...] | list[type]:
             cls = type(x)
             if cls in PLAIN or cls in found or not overrides(cls):
                 continue
+            if not found:
+                found = [cls]
+                continue
             found = list(found)
             at = next((i for i, c in enumerate(found) if issubclass(cls, c)), len(found))
             found.insert(at, cls)
@@ -396,6 +405,22 @@ def dispatch_torch_function(func: Any, classes: Any, args: Any, kwargs: Any, op:
     names = ", ".join((*who, *(c.__name__ for c in classes)))
     name = getattr(func, "__name__", repr(func)) if op is None else op.qualified
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: [{names}]")
+
+
+def _by_default(classes: Any) -> bool:
+    """Whether the only one with a say is one class that leaves it to `Tensor.__torch_function__`, which needs no arguments as written."""
+    return len(classes) == 1 and not _local.calls.modes and getattr(classes[0].__torch_function__, "__func__", None) is _torch_function
+
+
+def _as_class(cls: type, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+    """What `default_torch_function` gives for `op`."""
+    calls = _local.calls
+    calls.classes_off += 1
+    try:
+        result = interpret(op, args, out, inplace)
+    finally:
+        calls.classes_off -= 1
+    return _converted(result, cls)
 
 
 def default_torch_function(cls: type, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
