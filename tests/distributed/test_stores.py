@@ -105,6 +105,23 @@ def test_values_that_do_not_fit_are_refused(store):
         store.wait(["a"], 3)
 
 
+def test_an_interrupted_request_does_not_answer_the_next_one(monkeypatch):
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.set("first", "1")
+    store.set("second", "2")
+
+    def interrupted(self, longest=0):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(store._connection), "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.get("first")
+
+    assert store.get("second") == b"2"
+    assert store.add("count", 1) == 1
+
+
 def test_two_processes_of_a_file_see_each_others_keys(tmp_path):
     one, two = dist.FileStore(str(tmp_path / "s"), 2), dist.FileStore(str(tmp_path / "s"), 2)
     one.set("a", "1")

@@ -558,11 +558,15 @@ class TCPStore(Store):
             port = self._server.port
         self._port = port
         self._lock = threading.Lock()
-        self._connection = _wire.connect(host_name, port, self._key, seconds, f"the store of rank 0 ({host_name}:{port})")
+        self._connection, self._interrupted = self._connected(), False
         if wait_for_workers and world_size is not None:
             self._join(world_size, is_master, seconds)
 
     _shared: dict[tuple[str, int], _Server] = {}
+
+    def _connected(self) -> _wire.Connection:
+        seconds = self._timeout.total_seconds()
+        return _wire.connect(self._host, self._port, self._key, seconds, f"the store of rank 0 ({self._host}:{self._port})")
 
     def _serve_at(self, host: str, port: int, shared: bool) -> _Server:
         if shared and (host, port) in self._shared:
@@ -598,14 +602,23 @@ class TCPStore(Store):
     def _request(self, seconds: float | None, request: str, args: tuple[Any, ...]) -> Any:
         with self._lock:
             try:
+                if self._interrupted:
+                    self._connection = self._connected()
+                    self._interrupted = False
                 self._connection.send(pack([seconds, request, *args]))
                 # A server that is stopped answers nothing: it gets the wait, and some seconds of grace.
                 self._connection.sock.settimeout((seconds or 0.0) + max(5.0, self._timeout.total_seconds()))
                 done, answer = unpack(self._connection.receive())
             except DistNetworkError as error:
+                self._connection.close()
                 raise DistNetworkError(
                     f"TCPStore.{request}: the store at {self._host}:{self._port} is gone: {error}"
                 ) from error
+            except BaseException:
+                # A signal or Ctrl-C between a question and its answer: the next question would get this answer.
+                self._interrupted = True
+                self._connection.close()
+                raise
         if not done:
             raise DistStoreError(answer)
         return answer
