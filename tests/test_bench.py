@@ -1,0 +1,77 @@
+"""The benchmark beside PyTorch: its cases are read, wrong results are told, and it ends with 1 for one."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Any:
+    """The modules `against_torch` and `cases`."""
+    made = []
+    for name in ("against_torch", "cases"):
+        spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        made.append(module)
+    return made
+
+
+def test_each_case_has_a_name_of_its_own_and_can_be_compiled(bench: Any) -> None:
+    cases = bench[1].CASES
+
+    assert len({case.id for case in cases}) == len(cases) > 90
+    for case in cases:
+        compile(case.given + "\n" + case.step, case.id, "exec")
+    assert {case.id.partition("/")[0] for case in cases if case.core} == set(bench[1].GROUPS)
+
+
+def test_the_cases_of_calls_run(bench: Any) -> None:
+    scope = bench[1].words("flambeau")
+
+    for case in bench[1].CASES:
+        if case.id.startswith(("call/", "modes/")):
+            told = bench[1].summary(bench[1].made(case, scope)())
+            assert all(np.isfinite(one["values"]).all() for one in told), case.id
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (fb.ones(3), r"shape \[2\], PyTorch \[3\]"),
+        (fb.ones(2, dtype=fb.float64), "dtype float32, PyTorch float64"),
+        (fb.tensor([1.0, 1.001]), "value 1, PyTorch 1.0005"),
+        ((fb.ones(2), fb.ones(2)), "1 results, PyTorch 2"),
+    ],
+)
+def test_results_that_differ_are_told(bench: Any, other: Any, words: str) -> None:
+
+    ours, theirs = bench[1].summary(fb.ones(2)), bench[1].summary(other)
+
+    assert re.match(words, bench[0].differences(ours, theirs, 1e-5))
+    assert not bench[0].differences(theirs, theirs, 0.0)
+
+
+def test_it_runs_beside_pytorch() -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(BENCH / "against_torch.py"), "--check", "--only", "^call/(add|view)$"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("against torch: 2 agree, 0 wrong or failed\n")
