@@ -57,6 +57,14 @@ def test_gradients_and_parameters_stay_plain(plain):
     assert [type(t) for t in (p * 2, p.data, p.detach())] == [fb.Tensor] * 3
 
 
+def test_a_class_of_no_module_keeps_its_results():
+    scope = {"Tensor": fb.Tensor}
+    exec("Loose = type('Loose', (Tensor,), {})", scope)  # a module says its name, this text does not
+    x = fb.ones(2).as_subclass(scope["Loose"])
+
+    assert type(x + 1) is type(x.t()) is type(fb.exp(x)) is scope["Loose"]
+
+
 class Logged(fb.Tensor):
     calls: list = []
 

@@ -133,7 +133,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__module__.partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
+        if cls.__dict__.get("__module__", "").partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
             cls._asks = not cls._plain_operand
             from ._subclass import make_overridable
 
