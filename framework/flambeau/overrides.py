@@ -202,7 +202,7 @@ _IGNORED = (
     "set_autocast_gpu_dtype", "set_default_device", "set_default_dtype", "set_default_tensor_type", "set_deterministic_debug_mode",
     "set_float32_matmul_precision", "set_flush_denormal", "set_grad_enabled", "set_num_interop_threads", "set_num_threads",
     "set_printoptions", "set_rng_state", "set_warn_always", "tensor", "tril_indices", "triu_indices", "typename",
-    "use_deterministic_algorithms", "vander", "vmap", "zeros", "compiled_with_cxx11_abi", "finfo", "iinfo",
+    "use_deterministic_algorithms", "vander", "vmap", "zeros", "compiled_with_cxx11_abi", "finfo", "iinfo", "sym_fresh_size",
 )  # fmt: skip
 
 

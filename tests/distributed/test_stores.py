@@ -110,11 +110,11 @@ def test_an_interrupted_request_does_not_answer_the_next_one(monkeypatch):
     store.set("first", "1")
     store.set("second", "2")
 
-    def interrupted(self, longest=0):
+    def interrupted(longest=0):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(store._connection), "receive", interrupted)
+        patched.setattr(store._connection, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.get("first")
 

@@ -323,9 +323,9 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
 
 def _short_way(op: ElementwiseOp, is_tensor: Any) -> list[str]:
     """The common case: Tensors and numbers that the formula has been taught to take, keyword-only arguments left alone."""
-    lines = op.short_way(_given(op), is_tensor)
+    lines: list[str] = []
     if not op.keyword_only or op.short is not None:
-        lines += _fast_elementwise(op, is_tensor) if len(op.positional) <= 2 else _direct(op, is_tensor)
+        lines = _fast_elementwise(op, is_tensor) if len(op.positional) <= 2 else _direct(op, is_tensor)
     if op.keyword_only and len(op.params) <= _MOST_DIRECT:
         # The whole formula, with keyword-only arguments that are given.
         lines += _direct(op, is_tensor, "WHOLE", op.params)

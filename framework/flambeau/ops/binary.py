@@ -447,7 +447,7 @@ def _pow_fast(input: Any, exponent: Any) -> Any:
         made = _POWER_BY_NUMBER.direct(a, exponent) if short is None else short.direct(a)
         return None if made is None else wrap(made)
     if exponent in (2, 3):
-        return (OPS["square"] if exponent == 2 else cube).enter(input)
+        return (OPS["square"] if exponent == 2 else cube).function(input)
     short = _SHORT_POWERS.get(exponent)
     made = _POWER_BY_NUMBER.direct(a, exponent) if short is None else short.direct(a)
     if made is None:

@@ -223,6 +223,9 @@ class Op:
         if with_history and _state.grad_enabled():
             check_view(self, target)
         result = self.enter_among_others((target, *args))
+        if result is target:                          # such as the conjugate of real numbers: its history stays what it is
+            bump(target)
+            return target
         a, made = target._a, result._a
         if made.dtype is not a.dtype or made.shape != a.shape:
             check_inplace(self, target, result)
