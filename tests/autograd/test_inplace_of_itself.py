@@ -23,3 +23,14 @@ def test_what_was_saved_before_counts_as_overwritten() -> None:
 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def test_an_argument_that_is_the_result_is_stored_into_out_without_recording() -> None:
+    x, out = fb.ones(3, requires_grad=True), fb.zeros(3)
+
+    with fb.no_grad():
+        fb.conj_physical(x, out=out)
+
+    assert out.tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        fb.conj_physical(x, out=out)

@@ -83,3 +83,12 @@ def test_whole_tensors_compare_to_python_bools():
 def test_mistakes_are_explained(call, error, said):
     with pytest.raises(error, match=said):
         call()
+
+
+@pytest.mark.parametrize("dtype", [fb.uint8, fb.int16, fb.int32])
+def test_sums_of_products_of_small_integers_keep_their_dtype(dtype):
+    x, a, b = fb.ones(2, 2, dtype=dtype), fb.full((3, 2, 4), 5, dtype=dtype), fb.full((3, 4, 2), 5, dtype=dtype)
+
+    result = fb.addbmm(x, a, b)
+
+    assert (result.dtype, result.tolist()) == (dtype, [[(1 + 300) % 256 if dtype is fb.uint8 else 301] * 2] * 2)

@@ -610,7 +610,8 @@ baddbmm.fast(_plus(_two_batches))
 )
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
-    return _scaled("addbmm", input, bmm(batch1, batch2).sum(0), beta, alpha)
+    products = bmm(batch1, batch2)
+    return _scaled("addbmm", input, products.sum(0, dtype=products.dtype), beta, alpha)
 
 
 def _check_factors(name: str, result: Any, **factors: Any) -> None:

@@ -147,7 +147,7 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     """
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    check_out(op, out, result.dtype, device_of(result._a), result._n is not None)
+    check_out(op, out, result.dtype, device_of(result._a), result._n is not None and _state.grad_enabled())
     check_writable(op, out, out._a.shape != result._a.shape and not op.refuses_expanded_out)
     if out.dtype is not result.dtype and op.qualified in OF_ITS_DTYPE:
         raise_other_dtype(op, result.dtype, out)
