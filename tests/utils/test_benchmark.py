@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import platform
+import shutil
 
 import pytest
 
@@ -103,7 +105,32 @@ def test_mistakes_are_named():
         benchmark.Timer("nowhere").timeit(1)
     with pytest.raises(NotImplementedError, match=r"C\+\+"):
         benchmark.Timer("x", language=benchmark.Language.CPP)
-    with pytest.raises(NotImplementedError, match="valgrind"):
-        benchmark.Timer("pass").collect_callgrind()
     with pytest.raises(ValueError, match="Measurement"):
         benchmark.Compare([1])
+
+
+@pytest.mark.skipif(
+    shutil.which("valgrind") is None or platform.machine() != "x86_64", reason="valgrind is not installed, or counts for another processor"
+)
+def test_instructions_are_counted_by_function():
+    timer = benchmark.Timer("m(x)", "x = torch.ones(2, 4)", globals={"m": fb.nn.Linear(4, 4)})
+
+    once, again = timer.collect_callgrind(20, repeats=2, collect_baseline=False, retain_out_file=True)
+
+    assert 20 * 1000 < once.counts() < 20 * 1_000_000
+    assert abs(once.counts() - again.counts()) < 0.2 * once.counts()
+    assert any("PyEval" in function for _, function in once.stats())
+    assert 0.9 * once.counts() < once.stats(inclusive=True)[0].count <= once.counts()
+    assert once.stmt_callgrind_out.startswith("# callgrind format")
+
+
+def test_what_cannot_be_counted_is_told(monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", "")
+        with pytest.raises(RuntimeError, match="valgrind and callgrind_annotate not found"):
+            benchmark.Timer("pass").collect_callgrind()
+    if shutil.which("valgrind") is not None:
+        with pytest.raises(ValueError, match=r"globals\['f'\] is a builtin_function"):
+            benchmark.Timer("f()", globals={"f": len}).collect_callgrind()
+        with pytest.raises(ValueError, match="must be positive, got 0"):
+            benchmark.Timer("pass").collect_callgrind(0)

@@ -1,6 +1,6 @@
 """Counts of instructions by function, as callgrind writes them: containers to combine, compare and clean them.
 
-Counting itself (`Timer.collect_callgrind`) is not built; what other programs counted can be read, added and compared.
+`Timer.collect_callgrind` counts.
 """
 
 from __future__ import annotations

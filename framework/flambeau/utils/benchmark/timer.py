@@ -69,7 +69,8 @@ class Timer:
             raise NotImplementedError(f"benchmark.Timer: statements in C++ are not timed, got language={language!r}")
         if not isinstance(stmt, str):
             raise ValueError("Currently only a `str` stmt is supported.")
-        namespace = dict(globals or {})
+        self._globals = dict(globals or {})
+        namespace = dict(self._globals)
         # What a program imports under PyTorch's name is there without being said.
         namespace.setdefault("torch", fb)
         stmt, setup = _dedented(stmt), _dedented(setup)
@@ -162,14 +163,22 @@ class Timer:
     def _timer_cost(self) -> float:
         return timeit.Timer(stmt="pass", timer=self._clock).timeit(0)
 
-    def collect_callgrind(self, *args: Any, **kwargs: Any) -> Any:
-        """Instruction counts by valgrind, which are not built.
+    def collect_callgrind(
+        self, number: int = 100, *, repeats: int | None = None, collect_baseline: bool = True, retain_out_file: bool = False
+    ) -> Any:
+        """Instructions of `number` runs, counted by valgrind in a process of its own.
 
-        Raises: NotImplementedError.
+        Args:
+            repeats: how often they are counted; None for once.
+            collect_baseline: count the loop around an empty statement too, once for each `number`.
+            retain_out_file: keep what callgrind wrote, as text.
+        Returns: CallgrindStats; with `repeats` a tuple of them.
+        Raises: RuntimeError without valgrind, or when the statement fails under it; ValueError for globals that another process
+            cannot be given: these are plain values, tensors and modules, with containers of them.
         """
-        raise NotImplementedError(
-            "benchmark.Timer.collect_callgrind: counting instructions under valgrind is not built; blocked_autorange measures time"
-        )
+        from . import _counting
+
+        return _counting.run(self._task_spec, self._globals, number, repeats, collect_baseline, retain_out_file)
 
 
 @contextmanager
