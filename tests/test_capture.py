@@ -15,7 +15,7 @@ from flambeau.utils._pytree import tree_leaves, tree_map
 
 def place(x: Any) -> Any:
     """Equal for tensors that are the same elements of memory."""
-    a = x._a
+    a = x._array
     return a.__array_interface__["data"][0], a.shape, a.strides, a.dtype
 
 

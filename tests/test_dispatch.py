@@ -43,7 +43,7 @@ def array(shape, dtype=np.float32, seed=0, low=0.1):
 
 def same(found, expected):
     assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
-    assert found._a.tobytes() == expected._a.tobytes()
+    assert found._array.tobytes() == expected._array.tobytes()
 
 
 def general(name, *args):
@@ -92,7 +92,7 @@ def test_one_tensor_gives_the_bits_of_the_general_path(name, shape, dtype):
 @pytest.mark.parametrize("name", ["add", "mul", "maximum"])
 def test_any_memory_order(name, arrange):
     x, y = (fb.from_numpy(array((6, 6))) for _ in range(2))
-    x._a, y._a = arrange(array((6, 6))), arrange(array((6, 6), seed=1))
+    x._array, y._array = arrange(array((6, 6))), arrange(array((6, 6), seed=1))
 
     same(getattr(fb, name)(x, y), general(name, x, y))
 
@@ -101,8 +101,8 @@ def test_relu_keeps_negative_zero_and_nan_at_every_size():
     for count in (1, 500):
         x = fb.tensor([-0.0, 0.0, float("nan"), -1.0, 2.0] * count)
         same(x.relu(), general("relu", x))
-        assert np.signbit(x.relu()._a[0])
-        assert np.isnan(x.relu()._a[2])
+        assert np.signbit(x.relu()._array[0])
+        assert np.isnan(x.relu()._array[2])
 
 
 def test_operands_of_different_dtypes_promote():
@@ -125,16 +125,16 @@ def test_products_of_matrices_are_numpys(sizes, by_columns):
     assert found.shape == (n, m)
     linear = fb.nn.functional.linear(fb.from_numpy(a), fb.from_numpy(b).T, fb.ones(m))
     if n > 5:   # in which order so many products are summed is up to numpy's BLAS, which goes by the processor
-        np.testing.assert_allclose(found._a, np.matmul(a.astype(float), b), rtol=2e-6)
-        np.testing.assert_allclose(linear._a, np.matmul(a.astype(float), b) + 1, rtol=2e-6)
+        np.testing.assert_allclose(found._array, np.matmul(a.astype(float), b), rtol=2e-6)
+        np.testing.assert_allclose(linear._array, np.matmul(a.astype(float), b) + 1, rtol=2e-6)
     else:
-        assert found._a.tobytes() == np.matmul(a, b).tobytes()
+        assert found._array.tobytes() == np.matmul(a, b).tobytes()
         same(linear, fb.from_numpy(np.matmul(a, b) + np.float32(1)))
 
 
 def test_a_failing_call_says_what_is_wrong_and_changes_nothing():
     x, y, frozen = fb.ones(2, 3), fb.ones(4), fb.ones(3)
-    frozen._a.flags.writeable = False
+    frozen._array.flags.writeable = False
 
     with pytest.raises(RuntimeError, match=r"add: The size of tensor a \(3\) must match the size of tensor b \(4\)"):
         x + y
@@ -302,8 +302,8 @@ def test_gradients_of_short_cuts_are_those_of_the_general_rule():
             args = [fb.from_numpy(array(s, seed=i)).requires_grad_() for i, s in enumerate(shapes[: len(op.positional)])]
             out = getattr(fb, name)(*args)
             grad = array(out.shape, seed=7)
-            fast = out._n.raw(grad)
-            for found, expected in zip(fast, out._n.raw_general(grad), strict=False):
+            fast = out._node.raw(grad)
+            for found, expected in zip(fast, out._node.raw_general(grad), strict=False):
                 assert (found is None and expected is None) or np.array_equal(found, expected), name
 
 

@@ -43,7 +43,7 @@ class Tensor:
     """What `tensor_repr` reads of a tensor."""
 
     def __init__(self, array, device="cpu", requires_grad=False, grad_fn=None):
-        self._a, self.shape, self.dtype = array, array.shape, f"torch.{array.dtype.name}"
+        self._array, self.shape, self.dtype = array, array.shape, f"torch.{array.dtype.name}"
         self.device = types.SimpleNamespace(type=device)
         self.is_meta = device == "meta"
         self.requires_grad = requires_grad or grad_fn is not None

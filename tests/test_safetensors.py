@@ -18,7 +18,7 @@ from flambeau.tensor import wrap
 
 
 def array(tensor):
-    return tensor.detach()._a
+    return tensor.detach()._array
 
 
 def tensor(values, dtype="float32"):
@@ -100,7 +100,7 @@ def test_writing_to_a_mapped_tensor_leaves_the_file_alone(tmp_path):
     safetensors.save_file({"a": tensor([1.0, 2.0])}, tmp_path / "x")
 
     mapped = safetensors.load_file(tmp_path / "x")["a"]
-    mapped._a[:] = 9
+    mapped._array[:] = 9
 
     assert array(safetensors.load_file(tmp_path / "x")["a"]).tolist() == [1, 2]
 

@@ -38,7 +38,7 @@ REFUSALS = (pickle.UnpicklingError, RuntimeError, EOFError, NotImplementedError)
 
 
 def array(tensor):
-    return tensor.detach()._a
+    return tensor.detach()._array
 
 
 def tensor(values, dtype="float32"):
@@ -329,7 +329,7 @@ def test_tensors_that_share_memory_share_it_after_loading():
     parameter = Parameter(x)
 
     back = loaded(saved([x, wrap(array(x)[2:]), parameter, parameter.data]))
-    back[1]._a[0] = 99
+    back[1]._array[0] = 99
 
     assert [array(each).ravel()[2 - (at == 1) * 2] for at, each in enumerate(back)] == [99, 99, 99, 99]
 
@@ -488,7 +488,7 @@ def test_mapped_tensors_do_not_change_the_file(tmp_path):
     fb.save({"a": tensor(range(1000)), "b": tensor([1, 2], "int64")}, tmp_path / "x.pt")
 
     mapped = fb.load(tmp_path / "x.pt", mmap=True)
-    mapped["a"]._a[:] = -1
+    mapped["a"]._array[:] = -1
 
     assert array(fb.load(tmp_path / "x.pt")["a"]).tolist() == list(range(1000))
     assert array(mapped["b"]).tolist() == [1, 2]
@@ -499,7 +499,7 @@ def test_a_shared_mapping_writes_to_the_file(tmp_path):
 
     with serialization.set_default_mmap_options(mmap_module.MAP_SHARED):
         mapped = fb.load(tmp_path / "x.pt", mmap=True)
-    mapped._a[0] = 9
+    mapped._array[0] = 9
 
     assert serialization.get_default_mmap_options() == mmap_module.MAP_PRIVATE
     assert array(fb.load(tmp_path / "x.pt", mmap=True)).tolist() == [9, 2]
@@ -755,7 +755,7 @@ HOSTILE = {
     "calls text": assemble(text("print"), text("x"), b"\x85R"),
     "makes a tensor by NEWOBJ": assemble(name("torch", "Tensor"), b")\x81"),
     "changes a class": assemble(name("collections", "OrderedDict"), b"N}", text("items"), b"Ns\x86b"),
-    "changes a tensor": assemble(tensor_pickle()[2:-1], b"}", text("_a"), b"Nsb"),
+    "changes a tensor": assemble(tensor_pickle()[2:-1], b"}", text("_array"), b"Nsb"),
     "hides a method": assemble(name("collections", "OrderedDict"), b")R}", text("items"), b"Nsb"),
     "allocates a bytearray": assemble(name("__builtin__", "bytearray"), number(1 << 50), b"\x85R"),
     "has a factory": assemble(name("collections", "defaultdict"), name("torch", "Tensor"), b"\x85R"),
@@ -1011,7 +1011,7 @@ _PARTS = st.one_of(
         name("numpy", "ndarray"), name("numpy._core.multiarray", "_reconstruct"), name("torch", "Tensor"),
         name("numpy._core.multiarray", "scalar"), name("__builtin__", "set"), name("__builtin__", "getattr"),
         name("torch._tensor", "_rebuild_from_type_v2"), name("os", "system"), text("f4"), text("cpu"),
-        text("_a"),
+        text("_array"),
         b"K\x01", b"K\x02\x85", b"K\x01\x85", b"\x89", b")R", b"}", b"]", b"tR", b"\x85R", b"\x87R", b"q\x00",
         b"h\x00",
     ]),

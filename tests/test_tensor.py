@@ -599,5 +599,5 @@ def test_a_tensor_of_the_cpu_has_no_cuda_array_interface():
 
     x = fb.ones(2)
     assert not hasattr(x, "__cuda_array_interface__")
-    x._a = Memory()
+    x._array = Memory()
     assert x.__cuda_array_interface__ == {"version": 3}

@@ -36,7 +36,7 @@ def record_beside(tensor: Any) -> list[Any]:
 
 def is_inference(tensor: Any) -> bool:
     """Whether `tensor` was made in inference mode, or is a view of one that was."""
-    return tensor._v[0].__class__ is Untracked
+    return tensor._storage[0].__class__ is Untracked
 
 
 def _refuse_write_here() -> None:
@@ -49,7 +49,7 @@ def _refuse_write_here() -> None:
 
 def refuse_write(tensor: Any) -> None:
     """Raise RuntimeError if `tensor` is an inference tensor and this thread is not in the mode."""
-    if tensor._v[0].__class__ is Untracked:
+    if tensor._storage[0].__class__ is Untracked:
         _refuse_write_here()
 
 

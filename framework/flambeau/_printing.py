@@ -260,7 +260,7 @@ def tensor_repr(t: Any) -> str:
     if t.is_meta:
         text = _append_suffixes(f"{name}(...", _suffixes(t), len(name) + 1, _options) + ")"
     else:
-        text = tensor_text(t._a, _suffixes(t), name)
+        text = tensor_text(t._array, _suffixes(t), name)
     return f"Parameter({text})" if name != "tensor" and _is_parameter(t) else text
 
 
@@ -290,8 +290,8 @@ def _suffixes(t: Any) -> list[str]:
 
 def _needs_size(t: Any) -> bool:
     """Whether the numbers do not show the shape: there are none, or the options may leave all of them out."""
-    if t.is_meta or t._a.size == 0:
-        return t.is_meta or t._a.ndim != 1
+    if t.is_meta or t._array.size == 0:
+        return t.is_meta or t._array.ndim != 1
     return _options.edgeitems == 0
 
 
@@ -299,7 +299,7 @@ def _dtype_is_obvious(t: Any) -> bool:
     """Whether a reader would take the printed numbers for this dtype anyway."""
     default = _default_dtype_name()
     name = str(t.dtype)
-    if t.is_meta or t._a.size == 0:
+    if t.is_meta or t._array.size == 0:
         return name == default
     # complex32 is never the obvious one, not even where float16 is the default.
     default_complex = "torch.complex128" if default == "torch.float64" else "torch.complex64"

@@ -42,7 +42,7 @@ def bytes_of_storage(storage: Any) -> Any:
     if not isinstance(untyped, UntypedStorage):
         raise TypeError(f"load: expected a storage, got {type(storage).__name__}")
     made = wrap(untyped._bytes)
-    made._v = untyped._record
+    made._storage = untyped._record
     return made
 
 
@@ -94,7 +94,7 @@ class LoadedStorage:
 
     def __init__(self, base: Any, kind: Any, foreign: bool = False) -> None:
         # All tensors made of it share this record, so they know that they share memory.
-        base._v[BUFFER] = base._a
+        base._storage[BUFFER] = base._array
         self.base, self.kind = base, kind
         self._memory = _Memory(base, foreign)
 
@@ -133,7 +133,7 @@ class LoadedStorage:
             raise RuntimeError(
                 f"load: a tensor with offset {offset!r}, size {size} and stride {stride} is malformed"
             )
-        item, have = dtype.itemsize, int(self.base._a.nbytes)
+        item, have = dtype.itemsize, int(self.base._array.nbytes)
         if 0 not in size:
             need = (offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))) * item
             if need > have:
@@ -143,14 +143,14 @@ class LoadedStorage:
                     f"storage that has {have}; the file is damaged"
                 )
         self._mend(dtype)
-        made = wrap(_strided(self.base._a, dtype, size, tuple(step * item for step in stride), offset * item))
-        made._v = self.base._v
+        made = wrap(_strided(self.base._array, dtype, size, tuple(step * item for step in stride), offset * item))
+        made._storage = self.base._storage
         return made
 
     def _mend(self, dtype: Any) -> None:
         if self._memory.foreign:
             self._memory.foreign = False
-            self.base._a[...] = swap_bytes(self.base._a, dtype)
+            self.base._array[...] = swap_bytes(self.base._array, dtype)
 
 
 def _extents(what: str, values: Any) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ class _Symbolic:
 def _binary(name: str, reflected: bool = False) -> Any:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, _NUMBERS):
-            if not hasattr(other, "__array_interface__") or hasattr(other, "_a"):
+            if not hasattr(other, "__array_interface__") or hasattr(other, "_array"):
                 return NotImplemented
             # An array of numpy has numbers, so it takes a number, which is guarded.
             word, number = getattr(operator, _WORDS.get(name, name)), float(self) if isinstance(self, SymFloat) else int(self)

@@ -138,8 +138,8 @@ class _TorchPickler(_Pickler):
 
     def _parameter(self, parameter: Any) -> Any:
         # Not `.data`, which is a Parameter again where tensor subclasses are handled.
-        values = wrap(parameter._a)
-        values._v = parameter._v
+        values = wrap(parameter._array)
+        values._storage = parameter._storage
         args = (values, parameter.requires_grad, OrderedDict())
         state = {name: value for name, value in parameter.__dict__.items() if name not in _OWN_ATTRIBUTES}
         if state:

@@ -59,9 +59,9 @@ def make_wrapper_subclass(
     made: Any = _instance(cls)
     place = device_class("cpu") if device is None else device_class(device)
     offset = int(storage_offset or 0) * kind.itemsize
-    made._a = HeldArray(shape, np.dtype(kind), steps, offset, cls, made.__dict__, place)
-    made._n = made._b = made._g = None
-    made._v = _inference.new_record() if _state.MARKING else [0, 0, None, None]
+    made._array = HeldArray(shape, np.dtype(kind), steps, offset, cls, made.__dict__, place)
+    made._node = made._view_of = made._gradient = None
+    made._storage = _inference.new_record() if _state.MARKING else [0, 0, None, None]
     if requires_grad:
         made.requires_grad_(True)
     return made
@@ -71,8 +71,8 @@ def restored(array: Any, node: Any = None) -> Any:
     """The tensor that `array`, a HeldArray, is of: another instance with the same attributes."""
     made: Any = _instance(array.cls)
     made.__dict__ = array.attributes
-    made._a, made._n, made._b, made._g = array, node, None, None
-    made._v = _inference.new_record() if _state.MARKING else [0, 0, None, None]
+    made._array, made._node, made._view_of, made._gradient = array, node, None, None
+    made._storage = _inference.new_record() if _state.MARKING else [0, 0, None, None]
     return made
 
 

@@ -77,7 +77,7 @@ class Generator:
             raise TypeError(f"expected a torch.ByteTensor, but got {getattr(new_state, 'dtype', type(new_state).__name__)}")
         _state.settle()
         try:
-            self._stream.set_state(np.ascontiguousarray(new_state._a))
+            self._stream.set_state(np.ascontiguousarray(new_state._array))
         except ValueError as error:
             raise RuntimeError(f"set_state: {error}") from None
         return self
@@ -96,7 +96,7 @@ class Generator:
         return self
 
     def __getstate__(self) -> Any:
-        return self.get_state()._a
+        return self.get_state()._array
 
     def __setstate__(self, state: Any) -> None:
         self.__init__()

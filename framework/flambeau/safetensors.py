@@ -280,7 +280,7 @@ def _parts(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None) -> It
     text += b" " * (-len(text) % _ALIGNMENT)
     yield _LENGTH.pack(len(text)) + text
     for name in names:
-        yield memoryview(tensors[name].detach().cpu()._a.reshape(-1).view(np.uint8))
+        yield memoryview(tensors[name].detach().cpu()._array.reshape(-1).view(np.uint8))
 
 
 def _check_tensors(tensors: Any) -> None:

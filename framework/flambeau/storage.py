@@ -47,7 +47,7 @@ class UntypedStorage:
     def _of(tensor: Tensor) -> UntypedStorage:
         made = object.__new__(UntypedStorage)
         storage_buffer(tensor)
-        made._record, made._maker = tensor._v, weakref.ref(tensor)
+        made._record, made._maker = tensor._storage, weakref.ref(tensor)
         return made
 
     @staticmethod
@@ -227,11 +227,11 @@ class UntypedStorage:
         """This storage if it is on `device`, else a copy there."""
         here = wrap(self._bytes)
         there = here.to(devices.device(device))
-        return self if there is here else UntypedStorage._over(there._a)
+        return self if there is here else UntypedStorage._over(there._array)
 
     def pin_memory(self, device: Any = None) -> UntypedStorage:
         """A copy in page-locked memory. Raises: RuntimeError without a device that needs it."""
-        return UntypedStorage._over(wrap(self._bytes).pin_memory()._a)
+        return UntypedStorage._over(wrap(self._bytes).pin_memory()._array)
 
     def untyped(self) -> UntypedStorage:
         """This storage."""
@@ -281,7 +281,7 @@ class UntypedStorage:
             None if first is None else first._base,
             *(ref() for ref in self._record[tape.VIEWS] or ()),
         ]
-        return list({id(t): t for t in known if t is not None and t._v is self._record}.values())
+        return list({id(t): t for t in known if t is not None and t._storage is self._record}.values())
 
     def share_memory_(self) -> UntypedStorage:
         """Move the bytes to memory that other processes can map; the tensors over them follow. Shared bytes stay as they are.
@@ -672,10 +672,10 @@ def __getattr__(name: str) -> Any:
 
 def move_array(tensor: Tensor, old: Any, fresh: Any) -> None:
     """Let `tensor` look at the same place of `fresh` as it did of `old`; it keeps the old memory if that is outside."""
-    a = tensor._a
+    a = tensor._array
     offset = _arrays.address(a) - _arrays.address(old) if a.size or len(old) else 0
     if not a.size or offset + _arrays.extent(a.shape, a.strides, a.itemsize) <= len(fresh):
-        tensor._a = _arrays.restride(a, a.shape, a.strides, offset, fresh)
+        tensor._array = _arrays.restride(a, a.shape, a.strides, offset, fresh)
 
 
 def map_file(filename: str, shared: bool, nbytes: int) -> Any:
@@ -703,7 +703,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     """Make `tensor` look at `source`, which grows when it is too small. Raises: RuntimeError for another dtype or device."""
     if _state.MARKED:
         refuse_write(tensor)
-    histories = (tensor._n, source._n if isinstance(source, Tensor) else None)
+    histories = (tensor._node, source._node if isinstance(source, Tensor) else None)
     recorded = _state.grad_enabled() and histories != (None, None)
     if recorded:
         from .ops._spec import check_moved
@@ -721,7 +721,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         if source.device != tensor.device:
             raise RuntimeError(f"Could not set a tensor on {source.device} to a tensor on {tensor.device}")
         if size is None:
-            _look_at(tensor, source._a, storage_buffer(source))
+            _look_at(tensor, source._array, storage_buffer(source))
             if recorded:
                 _lose_history(tensor, base, histories)
             return tensor
@@ -734,7 +734,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         source = source.untyped()
     if not isinstance(source, UntypedStorage):
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
-    step = tensor._a.itemsize
+    step = tensor._array.itemsize
     if not isinstance(storage_offset, (int, np.integer)):
         raise TypeError(f"set_(): argument 'storage_offset' must be int, not {type(storage_offset).__name__}")
     if storage_offset < 0:
@@ -746,7 +746,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     need = storage_offset * step + _arrays.extent(shape, strides, step)
     if 0 not in shape and need > source.nbytes():
         source.resize_(need)
-    _look_at(tensor, _arrays.restride(tensor._a, shape, strides, storage_offset * step, source._bytes), source._bytes)
+    _look_at(tensor, _arrays.restride(tensor._array, shape, strides, storage_offset * step, source._bytes), source._bytes)
     if recorded:
         _lose_history(tensor, base, histories)
     return tensor
@@ -755,8 +755,8 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
 def _look_at(tensor: Tensor, array: Any, memory: Any) -> None:
     """Let `tensor` have `array`, a part of `memory`. How often it was written goes on to be counted for it."""
     bump(tensor)
-    count, stamp = tensor._v[tape.COUNT], tensor._v[tape.STAMP]
-    tensor._a, tensor._v, tensor._b = array, [count, stamp, memory, None], None
+    count, stamp = tensor._storage[tape.COUNT], tensor._storage[tape.STAMP]
+    tensor._array, tensor._storage, tensor._view_of = array, [count, stamp, memory, None], None
 
 
 class _Underivable(Node):
@@ -775,7 +775,7 @@ def _lose_history(tensor: Tensor, base: Tensor | None, parents: tuple[Any, ...])
             node = _Underivable()
             node.seq, node.parents, node.hooks = _state.next_seq(), parents, None
             node.saved = node.versions = ()
-            written._n = node
+            written._node = node
 
 
 def _ordered_strides(shape: tuple[int, ...], step: int, order: Any) -> tuple[int, ...]:
@@ -802,16 +802,16 @@ def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
     shape = tuple(int(n) for n in sizes)
     if any(n < 0 for n in shape):
         raise RuntimeError(f"resize_: sizes must not be negative, got {list(shape)}")
-    if tensor._n is not None:
+    if tensor._node is not None:
         raise RuntimeError("cannot resize variables that require grad")
-    a, step = tensor._a, tensor._a.itemsize
+    a, step = tensor._array, tensor._array.itemsize
     if a.shape == shape:
         return False
     strides = _arrays.contiguous_strides(shape, step)
     if memory_format is not None and memory_format.name.startswith("channels_last"):
         strides = _ordered_strides(shape, step, channels_last_order(memory_format, len(shape)))
     if type(a) is MetaArray:
-        tensor._a = MetaArray(shape, _arrays.plain_dtype(a.dtype), strides)
+        tensor._array = MetaArray(shape, _arrays.plain_dtype(a.dtype), strides)
         return True
     offset = tensor.storage_offset() * step
     need = offset + step * math.prod(shape)
@@ -823,5 +823,5 @@ def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
         buffer = UntypedStorage._of(tensor).resize_(need)._bytes
         if _state.FILL_EMPTY:
             fill_unset(buffer[: need // step * step].view(a.dtype)[old:])
-    tensor._a = _arrays.restride(a, shape, strides, offset, buffer)
+    tensor._array = _arrays.restride(a, shape, strides, offset, buffer)
     return True

@@ -100,12 +100,12 @@ else:
 class Tensor(TensorMethods, metaclass=TensorMeta):
     """A multi-dimensional array of one element type, with PyTorch's semantics."""
 
-    __slots__ = ("_a", "_n", "_v", "_g", "_b", "__dict__", "__weakref__")
-    _a: Any
-    _n: Any
-    _v: list[Any]
-    _g: Tensor | None
-    _b: Any  # for a view: (base, op, args, link of the view it was taken from)
+    __slots__ = ("_array", "_node", "_storage", "_gradient", "_view_of", "__dict__", "__weakref__")
+    _array: Any
+    _node: Any
+    _storage: list[Any]
+    _gradient: Tensor | None
+    _view_of: Any  # for a view: (base, op, args, link of the view it was taken from)
 
     __array_priority__ = 1000
     _plain_operand = False  # whether operations take instances of a subclass for Tensors, whatever it inherits
@@ -161,8 +161,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:  # PyTorch's signature
         """A `cls` over the memory of `data`, without its history."""
         made = _instance(cls)
-        made._a, made._v, made._g, made._b = data._a, data._v, None, None
-        made._n = None
+        made._array, made._storage, made._gradient, made._view_of = data._array, data._storage, None, None
+        made._node = None
         if require_grad:
             made.requires_grad = True
         return made
@@ -177,7 +177,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def as_subclass(self, cls: Any) -> Any:
         """The same values, memory and history as an instance of `cls`."""
         made = _instance(cls)
-        made._a, made._v, made._n, made._b, made._g = self._a, self._v, self._n, self._b, None
+        made._array, made._storage, made._node, made._view_of, made._gradient = self._array, self._storage, self._node, self._view_of, None
         return made
 
     # -- what it is ------------------------------------------------------------------------------------------------------
@@ -236,21 +236,21 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @property
     def dtype(self) -> dtype:
         """The type of the elements."""
-        return _DTYPE_OF.get(self._a.dtype) or from_numpy_dtype(self._a.dtype)
+        return _DTYPE_OF.get(self._array.dtype) or from_numpy_dtype(self._array.dtype)
 
     @property
     def device(self) -> device:
         """Where the memory is: ``cpu``, ``meta`` or ``cuda:0`` and so on."""
-        return CPU if type(self._a) is ndarray else device_of(self._a)
+        return CPU if type(self._array) is ndarray else device_of(self._array)
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-        return self._a.ndim
+        return self._array.ndim
 
     def dim(self) -> int:
         """Number of dimensions."""
-        return self._a.ndim
+        return self._array.ndim
 
     ndimension = dim
 
@@ -262,7 +262,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             dim = axis
         elif axis is not None:
             raise TypeError("size() takes one dimension, but both dim and axis were given")
-        shape = self._a.shape
+        shape = self._array.shape
         if dim.__class__ is int and -len(shape) <= dim < len(shape):
             return shape[dim]
         return shape[wrap_dim(dim, len(shape))] if shape else shape[wrap_dim(dim, 0)]
@@ -273,7 +273,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             if dim is not None:
                 raise TypeError("stride() takes one dimension, but both dim and axis were given")
             dim = axis
-        a = self._a
+        a = self._array
         strides = small.steps(a)
         if strides is None:
             step = a.itemsize
@@ -284,12 +284,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def storage_offset(self) -> int:
         """Where the first element lies in the storage, in elements."""
-        a = self._a
+        a = self._array
         if isinstance(a, MetaArray):
             return a.offset // a.itemsize
         if type(a) is not ndarray:
             return (a.data.ptr - a.data.mem.ptr) // a.itemsize
-        buffer = self._v[tape.BUFFER]
+        buffer = self._storage[tape.BUFFER]
         if not a.size and not len(storage_buffer(self)):
             return 0
         return (small.address(a) - small.address(buffer if buffer.__class__ is ndarray else storage_buffer(self))) // a.itemsize
@@ -298,32 +298,32 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Address of the first element, in bytes."""
         if INTERPRETED:
             _state.settle()
-        a = self._a
+        a = self._array
         return (small.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
     def numel(self) -> int:
         """Number of elements."""
-        return self._a.size
+        return self._array.size
 
     nelement = numel
 
     def element_size(self) -> int:
         """Bytes per element."""
-        return self._a.itemsize
+        return self._array.itemsize
 
     @property
     def itemsize(self) -> int:
         """Size of an element, in bytes."""
-        return self._a.itemsize
+        return self._array.itemsize
 
     @property
     def nbytes(self) -> int:
         """Size of all elements, in bytes; a view of a larger storage counts its own."""
-        return int(self._a.size) * self._a.itemsize
+        return int(self._array.size) * self._array.itemsize
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether elements lie in memory in the order of `memory_format` (row-major by default) without gaps."""
-        a = self._a
+        a = self._array
         if memory_format is None or memory_format is devices.contiguous_format:
             return a.flags.c_contiguous if a.__class__ is ndarray else _arrays.is_c_contiguous(a)
         order = channels_last_order(memory_format, a.ndim)
@@ -331,11 +331,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating: float64, float32, or one of the halves and smaller."""
-        return (_DTYPE_OF.get(self._a.dtype) or self.dtype).is_floating_point
+        return (_DTYPE_OF.get(self._array.dtype) or self.dtype).is_floating_point
 
     def is_complex(self) -> bool:
         """Whether the dtype is complex."""
-        return (_DTYPE_OF.get(self._a.dtype) or self.dtype).is_complex
+        return (_DTYPE_OF.get(self._array.dtype) or self.dtype).is_complex
 
     def is_signed(self) -> bool:
         """Whether the dtype has negative values."""
@@ -369,27 +369,27 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @property
     def is_cuda(self) -> bool:
         """Whether the memory is on a CUDA device."""
-        return type(self._a) is not ndarray and self.device.type == "cuda"
+        return type(self._array) is not ndarray and self.device.type == "cuda"
 
     @property
     def is_cpu(self) -> bool:
         """Whether the memory is the processor's."""
-        return type(self._a) is ndarray
+        return type(self._array) is ndarray
 
     @property
     def is_meta(self) -> bool:
         """Whether there is a shape and a dtype but no memory."""
-        return type(self._a) is MetaArray
+        return type(self._array) is MetaArray
 
     @property
     def _lacks_values(self) -> bool:
         """Whether there is a shape and a dtype but no memory: on the meta device, or where a fake tensor stands for another."""
-        return type(self._a) is MetaArray
+        return type(self._array) is MetaArray
 
     @property
     def names(self) -> tuple[None, ...]:
         """None for each dimension: names of dimensions are not kept."""
-        return (None,) * self._a.ndim
+        return (None,) * self._array.ndim
 
     def has_names(self) -> bool:
         """False: names of dimensions are not kept."""
@@ -400,9 +400,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on this tensor are recorded; may be set on leaves."""
-        node = self._n
+        node = self._node
         # A view that was made without recording goes by its base.
-        return node is not None and (not tape.is_of_nobody(node) or self._b is None or self._b[0]._n is not None)
+        return node is not None and (not tape.is_of_nobody(node) or self._view_of is None or self._view_of[0]._node is not None)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -416,7 +416,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise TypeError(f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
         if INTERPRETED:
             _state.settle()
-        node = self._n
+        node = self._node
         if node is not None and type(node) is not tape.Leaf:
             if not requires_grad:
                 raise RuntimeError(
@@ -428,35 +428,35 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             self._rest()
         elif node is None or tape.is_of_nobody(node):
             _inference.refuse_grad(self)
-            if from_numpy_dtype(self._a.dtype).category < dtypes.FLOATING:
+            if from_numpy_dtype(self._array.dtype).category < dtypes.FLOATING:
                 raise RuntimeError(
                     f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
                 )
-            self._n = tape.leaf_node(self) if self._leaf is None else self._leaf
-            self._g = getattr(self, "_g", None)
-            for ref in self._v[tape.VIEWS] or ():
+            self._node = tape.leaf_node(self) if self._leaf is None else self._leaf
+            self._gradient = getattr(self, "_gradient", None)
+            for ref in self._storage[tape.VIEWS] or ():
                 view = ref()
-                if view is not None and view._b is not None and view._b[0] is self and view._n is None:
-                    view._n = tape.leaf_of_nobody()
+                if view is not None and view._view_of is not None and view._view_of[0] is self and view._node is None:
+                    view._node = tape.leaf_of_nobody()
         return self
 
     def _rest(self) -> None:
         """Require no gradient from now on; the node of a leaf waits, with its hooks, until one is required again."""
-        node = self._n
+        node = self._node
         if node is not None:
-            self._n = None
+            self._node = None
             if type(node) is tape.Leaf and not tape.is_of_nobody(node):
                 self._leaf = node
 
     @property
     def is_leaf(self) -> bool:
         """Whether no recorded operation made this tensor; leaves that require grad are where `.grad` arrives."""
-        return self._n is None or type(self._n) is tape.Leaf
+        return self._node is None or type(self._node) is tape.Leaf
 
     @property
     def grad_fn(self) -> Any:
         """The recorded operation that made this tensor, a `Node`; None for a leaf."""
-        node = self._n
+        node = self._node
         if node is None or type(node) is tape.Leaf:
             return None
         if "_retains_grad" in self.__dict__:
@@ -466,16 +466,16 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @property
     def output_nr(self) -> int:
         """Which result of `grad_fn` this tensor is, from 0."""
-        return self._n.index if type(self._n) is tape.OutputNode else 0
+        return self._node.index if type(self._node) is tape.OutputNode else 0
 
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `backward` has added up, or None; of a leaf, or after `retain_grad`."""
         try:
-            grad = self._g
+            grad = self._gradient
         except AttributeError:  # what operations make has no gradient, and may save storing that
-            grad = self._g = None
-        node = self._n
+            grad = self._gradient = None
+        node = self._node
         if grad is None and node is not None and type(node) is not tape.Leaf and not self.retains_grad:
             _warn.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
@@ -487,35 +487,35 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
-        self._g = value
+        self._gradient = value
 
     @grad.deleter
     def grad(self) -> None:
-        self._g = None
+        self._gradient = None
 
     _grad = grad
 
     @property
     def _base(self) -> Tensor | None:
-        return None if self._b is None else self._b[0]
+        return None if self._view_of is None else self._view_of[0]
 
     def _is_view(self) -> bool:
-        return self._b is not None
+        return self._view_of is not None
 
     @property
     def _version(self) -> int:
         if _inference.is_inference(self):
             raise RuntimeError("Inference tensors do not track version counter.")
-        return self._v[COUNT]
+        return self._storage[COUNT]
 
     @property
     def data(self) -> Tensor:
         """A tensor over the same memory without history; assigning puts other memory in the place of this tensor's."""
-        made = wrap(self._a)
+        made = wrap(self._array)
         if MARKED:
-            made._v = _inference.record_beside(self)
-        buffer = self._v[tape.BUFFER]
-        made._v[tape.BUFFER] = storage_buffer(self) if buffer is None else buffer
+            made._storage = _inference.record_beside(self)
+        buffer = self._storage[tape.BUFFER]
+        made._storage[tape.BUFFER] = storage_buffer(self) if buffer is None else buffer
         if type(self) is not Tensor and not getattr(type(self), "_plain_operand", False):
             made = made.as_subclass(type(self))
         return made
@@ -524,12 +524,12 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-        if self._n is not None and value.dtype.category < dtypes.FLOATING:
+        if self._node is not None and value.dtype.category < dtypes.FLOATING:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         if INTERPRETED:
             _state.settle()
         # The memory is that of `value`, but how often it was written is counted for this tensor and its views.
-        self._a, self._v = value._a, [self._v[COUNT], self._v[STAMP], value._v[tape.BUFFER], None]
+        self._array, self._storage = value._array, [self._storage[COUNT], self._storage[STAMP], value._storage[tape.BUFFER], None]
 
     @data.deleter
     def data(self) -> None:
@@ -544,10 +544,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         Raises: RuntimeError when nothing requires grad, or without `gradient` for more than one element.
         """
         interpreted = _state.INTERPRETED and _state.interpreted()
-        if gradient is None and inputs is None and not create_graph and not interpreted and self._a.size == 1:
-            node = self._n
-            if node is not None and type(self._a) is ndarray and self._a.dtype.kind == "f":
-                one = np.empty(self._a.shape, self._a.dtype)
+        if gradient is None and inputs is None and not create_graph and not interpreted and self._array.size == 1:
+            node = self._node
+            if node is not None and type(self._array) is ndarray and self._array.dtype.kind == "f":
+                one = np.empty(self._array.shape, self._array.dtype)
                 one[...] = 1
                 engine.run_backward([(node, one)], bool(retain_graph), False)
                 return
@@ -565,18 +565,18 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def detach_(self) -> Tensor:
         """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
-        if self._b is not None:
+        if self._view_of is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead, which gives a tensor without history.")
         if INTERPRETED:
             _state.settle()
-        if self._n is not None and type(self._n) is not tape.Leaf:
+        if self._node is not None and type(self._node) is not tape.Leaf:
             tape.note_detached(self)
         self._rest()
         return self
 
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad`. Raises: RuntimeError if it does not require grad."""
-        node = self._n
+        node = self._node
         if node is None:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         if type(node) is tape.Leaf or self.retains_grad:
@@ -593,27 +593,27 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         Raises: RuntimeError if the tensor does not require grad.
         """
-        if self._n is None:
+        if self._node is None:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        return tape.add_hook(self._n, "tensor", hook)
+        return tape.add_hook(self._node, "tensor", hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> tape.RemovableHandle:
         """Call ``hook(param)`` after `.grad` of this leaf has been added to. Raises: RuntimeError for a non-leaf."""
-        if self._n is None:
+        if self._node is None:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-        if type(self._n) is not tape.Leaf:
+        if type(self._node) is not tape.Leaf:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-        return tape.add_hook(self._n, "accumulated", hook)
+        return tape.add_hook(self._node, "accumulated", hook)
 
     @property
     def _backward_hooks(self) -> Any:
         """The hooks of `register_hook` by their number, an OrderedDict, or None; may be set."""
-        node = self._leaf if self._n is None else self._n
+        node = self._leaf if self._node is None else self._node
         return None if node is None or not node.hooks else node.hooks.get("tensor")
 
     @_backward_hooks.setter
     def _backward_hooks(self, value: Any) -> None:
-        node = self._leaf if self._n is None else self._n
+        node = self._leaf if self._node is None else self._node
         if node is None:
             if not value:
                 return
@@ -624,7 +624,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def item(self) -> Any:
         """The only element, as a Python number. Raises: RuntimeError unless there is exactly one."""
-        a = self._a
+        a = self._array
         if a.__class__ is ndarray and a.size == 1:
             value = a.item()
             if value.__class__ in _PYTHONS:
@@ -641,9 +641,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a plain number for a 0-d tensor."""
-        if type(self._a) is MetaArray:
+        if type(self._array) is MetaArray:
             raise ValuesCannotBeRead("Cannot copy out of meta tensor; no data!")
-        return _plain(self._a).tolist()
+        return _plain(self._array).tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         """The values as a numpy array over the same memory.
@@ -653,19 +653,19 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """
         if force:
             return self.detach().cpu().numpy()
-        if self._n is not None and _state.grad_enabled():
+        if self._node is not None and _state.grad_enabled():
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-        if type(self._a) is not ndarray:
+        if type(self._array) is not ndarray:
             raise TypeError(
                 f"can't convert {self.device} device type tensor to numpy. "
                 "Use Tensor.cpu() to copy the tensor to host memory first."
             )
-        if self._a.dtype.isbuiltin != 1:
+        if self._array.dtype.isbuiltin != 1:
             raise TypeError(f"Got unsupported ScalarType {self.dtype}: convert it with .float() or .to(torch.complex64)")
         if INTERPRETED:
             _state.settle()
         # A view, because a caller may set the shape or the flags of what is his.
-        return self._a.view()
+        return self._array.view()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -673,13 +673,13 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         Raises: AttributeError for a tensor that is not on one; RuntimeError for one that requires grad.
         """
-        if not hasattr(self._a, "__cuda_array_interface__"):
+        if not hasattr(self._array, "__cuda_array_interface__"):
             raise AttributeError(
                 f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} Use tensor.cuda() to move it to a device first"
             )
-        if self._n is not None:
+        if self._node is not None:
             raise RuntimeError("Can't get __cuda_array_interface__ on a tensor that requires grad; use tensor.detach() first")
-        return self._a.__cuda_array_interface__
+        return self._array.__cuda_array_interface__
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         array = self.numpy()
@@ -698,13 +698,13 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-        if type(self._a) is MetaArray:
+        if type(self._array) is MetaArray:
             raise BufferError("Cannot pack tensors on meta: they have no data")
         if self.layout is not devices.strided:
             raise BufferError(f"Can't export tensors with layout other than torch.strided, and this one's is {self.layout}")
         if INTERPRETED:
             _state.settle()
-        here = _dlpack.device_of(self._a)
+        here = _dlpack.device_of(self._array)
         if here[0] == 1 and stream is not None and stream != -1:
             raise AssertionError(f"stream should be None on cpu, got {stream!r}")
         if dl_device is not None and tuple(dl_device) != here:
@@ -712,7 +712,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
                 raise ValueError(f"cannot move DLPack device {here} to {tuple(dl_device)} without copying, and copy=False was given")
             return _dlpack.moved(self, dl_device).__dlpack__(max_version=max_version)
         options = {"stream": None if here[0] == 1 else stream, "max_version": max_version, "copy": copy}
-        return _dlpack.capsule_of(self._a, **{k: v for k, v in options.items() if v is not None})
+        return _dlpack.capsule_of(self._array, **{k: v for k, v in options.items() if v is not None})
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The namespace of the array API standard, in the version of 2024.12, which has the earlier ones' names too.
@@ -734,10 +734,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __dlpack_device__(self) -> Any:
         from . import _dlpack
 
-        return _dlpack.device_of(self._a)
+        return _dlpack.device_of(self._array)
 
     def __bool__(self) -> bool:
-        a = self._a
+        a = self._array
         if a.__class__ is ndarray and a.size == 1 and a.dtype.isbuiltin == 1:
             return bool(a.item())
         if a.size == 1:
@@ -747,7 +747,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous; use any() or all()")
 
     def __int__(self) -> int:
-        a = self._a
+        a = self._array
         if a.__class__ is ndarray and a.size == 1:
             value = a.item()
             if value.__class__ in _REALS:
@@ -755,7 +755,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return int(self._real_number("int"))
 
     def __float__(self) -> float:
-        a = self._a
+        a = self._array
         if a.__class__ is ndarray and a.size == 1:
             value = a.item()
             if value.__class__ in _REALS:
@@ -774,24 +774,24 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return value
 
     def __index__(self) -> int:
-        if self._a.size != 1 or self.dtype.category > dtypes.INTEGER:
+        if self._array.size != 1 or self.dtype.category > dtypes.INTEGER:
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
     def __reversed__(self) -> Tensor:
         """The tensor with its first dimension in reverse order."""
-        return self if self._a.ndim == 0 else self.flip(0)
+        return self if self._array.ndim == 0 else self.flip(0)
 
     def __len__(self) -> int:
-        if self._a.ndim == 0:
+        if self._array.ndim == 0:
             raise TypeError("len() of a 0-d tensor")
-        return self._a.shape[0]
+        return self._array.shape[0]
 
     def __delitem__(self, key: Any) -> None:
         raise TypeError("a Tensor cannot lose elements: make a smaller one by indexing or with cat(), as x[:2] or x[mask]")
 
     def __iter__(self) -> Any:
-        if self._a.ndim == 0:
+        if self._array.ndim == 0:
             raise TypeError("iteration over a 0-d tensor")
         return iter(self.unbind(0))
 
@@ -803,7 +803,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     __hash__ = object.__hash__
 
     def __format__(self, spec: str) -> str:
-        if self._a.ndim == 0 and type(self._a) is not MetaArray and type(self) is Tensor:
+        if self._array.ndim == 0 and type(self._array) is not MetaArray and type(self) is Tensor:
             return format(self.item(), spec)
         return object.__format__(self, spec)
 
@@ -821,10 +821,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __reduce_ex__(self, protocol: int) -> Any:
         return rebuild, (
             type(self),
-            None if type(self._a) is MetaArray else np.ascontiguousarray(_on_host(self._a)).tobytes(),
+            None if type(self._array) is MetaArray else np.ascontiguousarray(_on_host(self._array)).tobytes(),
             self.dtype,
-            tuple(self._a.shape),
-            self._a.dtype.itemsize and self.stride() if _arrays.is_dense(self._a) else None,
+            tuple(self._array.shape),
+            self._array.dtype.itemsize and self.stride() if _arrays.is_dense(self._array) else None,
             str(self.device),
             self.requires_grad,
             self._attributes() or None,
@@ -832,7 +832,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def __copy__(self) -> Any:
         made = _instance(type(self))
-        made._a, made._v, made._b, made._g, made._n = self._a, self._v, None, None, None
+        made._array, made._storage, made._view_of, made._gradient, made._node = self._array, self._storage, None, None, None
         if self.requires_grad:
             made.requires_grad_(True)
         made.__dict__.update(self._attributes())  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
@@ -853,10 +853,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         made = _instance(type(self))
         memo[id(self)] = made
-        made._a, made._v = _copy_storage(self, memo)
-        made._b = None
-        made._n = None
-        made._g = None if self.grad is None else deepcopy(self._g, memo)
+        made._array, made._storage = _copy_storage(self, memo)
+        made._view_of = None
+        made._node = None
+        made._gradient = None if self.grad is None else deepcopy(self._gradient, memo)
         if self.requires_grad:
             made.requires_grad_(True)
         made.__dict__.update(deepcopy(self._attributes(), memo))  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
@@ -893,8 +893,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def dim_order(self, *, ambiguity_check: bool = False) -> tuple[int, ...]:
         """Dimensions from the slowest to the fastest in memory. Raises: RuntimeError if asked to refuse an ambiguous order."""
         steps = self.stride()
-        order = tuple(sorted(range(self._a.ndim), key=lambda d: -steps[d]))
-        if ambiguity_check and len({s for s, n in zip(steps, self._a.shape, strict=True) if n != 1}) < self._a.ndim:
+        order = tuple(sorted(range(self._array.ndim), key=lambda d: -steps[d]))
+        if ambiguity_check and len({s for s, n in zip(steps, self._array.shape, strict=True) if n != 1}) < self._array.ndim:
             raise RuntimeError(f"The tensor does not have unique dim order: shape {tuple(self.shape)}, stride {steps}")
         return order
 
@@ -945,7 +945,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return self.resize_(tuple(the_template.shape), memory_format=memory_format)
 
 
-_LATE = frozenset(("_g", "_b", "_n"))
+_LATE = frozenset(("_gradient", "_view_of", "_node"))
 _OF_HISTORY = frozenset(("_leaf", "_retains_grad"))   # attributes that belong to this tensor alone
 _DTYPE_OF = dtypes._OF_NUMPY
 _REALS = frozenset((float, int, bool))
@@ -963,10 +963,10 @@ def wrap(array: Any, node: Any = None) -> Tensor:
 
         return restored(array, node)
     made = _new(Tensor)
-    made._a = array
-    made._n = node
-    made._v = _inference.new_record() if MARKING else [0, 0, None, None]
-    made._b = None
+    made._array = array
+    made._node = node
+    made._storage = _inference.new_record() if MARKING else [0, 0, None, None]
+    made._view_of = None
     return made
 
 
@@ -977,7 +977,7 @@ engine._wrap = wrap
 
 def _shape(tensor: Tensor) -> Size:
     """The sizes of the dimensions, a `Size`, which is a tuple."""
-    return tuple.__new__(Size, tensor._a.shape)
+    return tuple.__new__(Size, tensor._array.shape)
 
 
 def _bind() -> None:
@@ -991,30 +991,34 @@ def _bind() -> None:
 
 
 small.of_class(
-    small.Objects(Tensor, {"array": "_a", "record": "_v", "node": "_n", "link": "_b", "grad": "_g"}, Size, _shape, _bind),
+    small.Objects(
+        Tensor,
+        {"array": "_array", "record": "_storage", "node": "_node", "link": "_view_of", "grad": "_gradient"},
+        Size, _shape, _bind,
+    ),
     wrap,
 )
 
 
 def without_history(tensor: Tensor) -> Tensor:
     """A plain Tensor over the same memory that nothing is recorded for."""
-    if tensor._a.__class__ is HeldArray:
-        return wrap(tensor._a)
+    if tensor._array.__class__ is HeldArray:
+        return wrap(tensor._array)
     made = _new(Tensor)
-    made._a, made._n, made._v, made._b = tensor._a, None, tensor._v, None
+    made._array, made._node, made._storage, made._view_of = tensor._array, None, tensor._storage, None
     return made
 
 
 def bump(tensor: Tensor) -> None:
     """Note that the memory of `tensor` has been written."""
-    record = tensor._v
+    record = tensor._storage
     record[COUNT] += 1
     record[STAMP] = _state.next_seq()
 
 
 def _single(tensor: Tensor) -> Tensor:
     """`tensor` if it has one element. Raises: ValueError."""
-    if tensor._a.size != 1:
+    if tensor._array.size != 1:
         raise ValueError(f"only one element tensors can be converted to Python scalars; this one has shape {tuple(tensor.shape)}")
     return tensor
 
@@ -1069,11 +1073,11 @@ def channels_last_order(memory_format: Any, ndim: int) -> tuple[int, ...] | None
 
 def storage_buffer(tensor: Tensor) -> Any:
     """The whole memory behind `tensor` as a uint8 array, made once per storage."""
-    record = tensor._v
+    record = tensor._storage
     buffer = record[tape.BUFFER]
     if buffer is None or buffer.__class__ is tuple:
         # A tuple holds the array that was given to `from_numpy`: the storage begins where it does, not where its base does.
-        buffer = record[tape.BUFFER] = _arrays.bytes_of(_arrays.root_of(tensor._a) if buffer is None else buffer[0])
+        buffer = record[tape.BUFFER] = _arrays.bytes_of(_arrays.root_of(tensor._array) if buffer is None else buffer[0])
     return buffer
 
 
@@ -1089,7 +1093,7 @@ def rebuild(cls: Any, data: Any, dtype: Any, shape: Any, stride: Any, place: str
             array = _arrays.strided_empty(tuple(shape), dtype.numpy, order)
             array[...] = values
     made = _instance(cls)
-    made._a, made._n, made._v, made._g, made._b = array, None, _inference.new_record(), None, None
+    made._array, made._node, made._storage, made._gradient, made._view_of = array, None, _inference.new_record(), None, None
     if place.startswith("cuda"):
         made = made.to(place)
     if grad:
@@ -1101,13 +1105,13 @@ def rebuild(cls: Any, data: Any, dtype: Any, shape: Any, stride: Any, place: str
 
 def one_memory(x: Tensor, y: Tensor) -> bool:
     """Whether both look at one storage, as far as their records tell."""
-    v, w = x._v, y._v
+    v, w = x._storage, y._storage
     return v is w or v[tape.BUFFER] is not None and v[tape.BUFFER] is w[tape.BUFFER]
 
 
 def _copy_storage(tensor: Tensor, memo: dict[int, Any]) -> Any:
     """Copy the whole storage once per deepcopy, so that tensors that shared memory still do."""
-    array = tensor._a
+    array = tensor._array
     if type(array) is not ndarray:
         made = MetaArray(array.shape, _arrays.plain_dtype(array.dtype), array.strides) if tensor._lacks_values else array.copy()
         return made, _inference.new_record()
@@ -1125,11 +1129,11 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
         raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
     if value is tensor:
         raise RuntimeError("can't assign Variable as its own grad")
-    if value._a.dtype != tensor._a.dtype:
+    if value._array.dtype != tensor._array.dtype:
         raise RuntimeError(f"assigned grad has data of a different type: tensor {tensor.dtype}, grad {value.dtype}")
-    if value._a.shape != tensor._a.shape:
+    if value._array.shape != tensor._array.shape:
         raise RuntimeError(
             f"assigned grad has data of a different size: tensor {tuple(tensor.shape)}, grad {tuple(value.shape)}"
         )
-    if type(value._a) is not type(tensor._a):
+    if type(value._array) is not type(tensor._array):
         raise RuntimeError(f"assigned grad has data located on a different device: {tensor.device} and {value.device}")

@@ -374,7 +374,7 @@ def test_tensors_detached_again_and_again_take_no_more_memory():
         y.mul_(x)
         y.detach_()
 
-    assert len(y._v[-1].tensors) < 100
+    assert len(y._storage[-1].tensors) < 100
 
 
 # -- backward inside backward ----------------------------------------------------------------------------------------------

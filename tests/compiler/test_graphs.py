@@ -254,7 +254,7 @@ def test_reset_forgets() -> None:
 def test_memory_written_by_no_operation_is_noticed() -> None:
     def f(x):
         y = x * 2
-        x._v[0] += 1  # what says that its memory has been written
+        x._storage[0] += 1  # what says that its memory has been written
         return y
 
     with pytest.raises(RuntimeError, match="was written to by no operation"):

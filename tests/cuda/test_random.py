@@ -23,7 +23,7 @@ def test_uniform_and_normal_numbers_are_the_streams(dtype: fb.dtype) -> None:
 
     for draw, reference in (("uniform_", stream.uniform), ("normal_", stream.normal)):
         made = getattr(fb.empty(33, 3, dtype=dtype, device="cuda"), draw)(generator=generator)
-        expected = reference(np.empty((33, 3), made._a.dtype))
+        expected = reference(np.empty((33, 3), made._array.dtype))
         stream.advance()
         wide = made.cpu().double().numpy()
         assert np.allclose(wide, expected.astype(np.float64), rtol=2e-3 if dtype.itemsize == 2 else 1e-6)

@@ -233,7 +233,7 @@ def memory() -> None:
 
     def look(*_: object) -> None:
         whole = [m[0].weight for m in blocks]
-        most.append(sum(w._a.nbytes for w in whole if not isinstance(w, DTensor)))
+        most.append(sum(w._array.nbytes for w in whole if not isinstance(w, DTensor)))
 
     for block in blocks:
         block[0].register_forward_hook(look)

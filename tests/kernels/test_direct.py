@@ -237,10 +237,10 @@ def test_filling_large_arrays(dtype):
     x = fb.ones(70_001, dtype=getattr(fb, dtype))
     places = np.arange(70_001)
     x[1:].fill_(0)
-    np.testing.assert_array_equal(x._a != 0, places == 0)
+    np.testing.assert_array_equal(x._array != 0, places == 0)
     x.fill_(1)
     x[::2].zero_()
-    np.testing.assert_array_equal(x._a.astype(np.complex128), places % 2)
+    np.testing.assert_array_equal(x._array.astype(np.complex128), places % 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -457,9 +457,9 @@ def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
     made = over(a)
 
     assert type(made) is cls
-    assert made._a is a
-    assert made._v == [0, 0, None, None]
-    assert made._n is made._b is None
+    assert made._array is a
+    assert made._storage == [0, 0, None, None]
+    assert made._node is made._view_of is None
     assert over(None) is over([a]) is over(a.view(Subclass)) is over() is None
     assert (type(sizes_of(made)), sizes_of(made)) == (small.objects.sizes, (2, 3))
     assert sizes_of(over(np.array(1.0))) == ()
@@ -470,14 +470,14 @@ def test_a_view_of_an_object_is_linked_and_listed(of_objects):
     base = over(random(2, 3))
     views = [view_of(base, random(3), "op", (k,), True) for k in range(builtins_objects.MOST_VIEWS)]
 
-    assert [v() for v in base._v[3]] == views
-    assert all(v._b == (base, "op", (k,), None) and v._v is base._v and v._n is None for k, v in enumerate(views))
+    assert [v() for v in base._storage[3]] == views
+    assert all(v._view_of == (base, "op", (k,), None) and v._storage is base._storage and v._node is None for k, v in enumerate(views))
     assert view_of(base, random(3), "op", (), True) is None            # the list is full: somebody has to look through it
     further = view_of(views[0], random(3), "then", (), False)
-    assert further._b == (base, "then", (), views[0]._b)
+    assert further._view_of == (base, "then", (), views[0]._view_of)
     assert view_of(random(3), random(3), "op", (), True) is None
     del views[1:]
-    assert [v() for v in base._v[3]] == [views[0]] + [None] * (builtins_objects.MOST_VIEWS - 1)
+    assert [v() for v in base._storage[3]] == [views[0]] + [None] * (builtins_objects.MOST_VIEWS - 1)
 
 
 def test_objects_are_freed(of_objects):
@@ -489,7 +489,7 @@ def test_objects_are_freed(of_objects):
         view_of(base, a, op, (1,), True)
         view_of(view_of(base, a, op, (), False), a, op, (), False)
         sizes_of(over(a))
-        base._v[3] = None
+        base._storage[3] = None
     after = [sys.getrefcount(item) for item in (a, op, base, small.objects.sizes, small.objects.cls, 0, None, True)]
 
     assert all(abs(m - n) < 50 for m, n in zip(after, before, strict=True)), (before, after)

@@ -86,11 +86,11 @@ def test_kernel_equals_reference(op: Any) -> None:
         result = op.run(*args)
         compute, kind = op.dtype_rule(op, args[: len(op.positional)])
         expected = np.empty(result.shape, kind.numpy)
-        reference_launch(op.formula, tuple(getattr(a, "_a", a) for a in args), (expected,), compute.numpy)
+        reference_launch(op.formula, tuple(getattr(a, "_array", a) for a in args), (expected,), compute.numpy)
 
-        wide = np.float64 if result.dtype.is_floating_point else result._a.dtype
+        wide = np.float64 if result.dtype.is_floating_point else result._array.dtype
         bound = {fb.float64: 1e-12, fb.bfloat16: 1e-2}.get(dtype, 5e-6)
-        close(result._a.astype(wide), expected.astype(wide), bound)
+        close(result._array.astype(wide), expected.astype(wide), bound)
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=name_of)
@@ -116,13 +116,13 @@ def test_method_in_place_and_out_agree_with_the_function(op: Any) -> None:
     out = fb.empty(0, dtype=expected.dtype)
 
     assert op.function(*positional, out=out) is out
-    close(out._a, expected._a)
+    close(out._array, expected._array)
     if op.surface & _spec.METHOD:
-        close(getattr(positional[0], op.name)(*positional[1:])._a, expected._a)
+        close(getattr(positional[0], op.name)(*positional[1:])._array, expected._array)
     if op.surface & _spec.INPLACE and fb.can_cast(expected.dtype, positional[0].dtype):
         target = positional[0].clone()
         assert getattr(target, f"{op.name}_")(*positional[1:]) is target
-        close(target._a, expected._a)
+        close(target._array, expected._array)
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=name_of)
@@ -137,8 +137,8 @@ def test_strided_and_broadcast_operands(op: Any) -> None:
     row = [a[:1] if isinstance(a, fb.Tensor) and i else a for i, a in enumerate(args)]
     full = [a[:1].expand(3, 4) if isinstance(a, fb.Tensor) and i else a for i, a in enumerate(args)]
 
-    close(op.run(*strided)._a, expected._a)
-    close(op.run(*row)._a, op.run(*full)._a)
+    close(op.run(*strided)._array, expected._array)
+    close(op.run(*row)._array, op.run(*full)._array)
 
 
 def differentiable(ops: list[Any]) -> list[Any]:
@@ -161,7 +161,7 @@ def test_gradients_match_finite_differences_to_second_order(op: Any) -> None:
         given = (*args[:i], point, *args[i + 1 :])
         weights = fb.tensor(np.random.default_rng(1).uniform(0.5, 1.5, (2, 3)))
         (first,) = grad(scalar_of(op, given, weights), point, create_graph=True)
-        close(first._a, numeric(lambda x, i=i, w=weights: scalar_of(op, (*args[:i], x, *args[i + 1 :]), w), args[i]), 2e-5)
+        close(first._array, numeric(lambda x, i=i, w=weights: scalar_of(op, (*args[:i], x, *args[i + 1 :]), w), args[i]), 2e-5)
         if first.requires_grad:
             (second,) = grad((first * weights).sum(), point, allow_unused=True, materialize_grads=True)
 
@@ -170,14 +170,14 @@ def test_gradients_match_finite_differences_to_second_order(op: Any) -> None:
                 (g,) = grad(scalar_of(op, (*args[:i], x, *args[i + 1 :]), weights), x)
                 return (g * weights).sum()
 
-            close(second._a, numeric(slope, args[i]), 2e-4)
+            close(second._array, numeric(slope, args[i]), 2e-4)
 
 
 def numeric(f: Any, x: fb.Tensor, step: float = 1e-6) -> np.ndarray:
     """Central differences of the scalar function `f`."""
     made = np.zeros(x.shape)
     for at in np.ndindex(*x.shape):
-        up, down = x._a.copy(), x._a.copy()
+        up, down = x._array.copy(), x._array.copy()
         up[at] += step
         down[at] -= step
         made[at] = (float(f(fb.tensor(up))) - float(f(fb.tensor(down)))) / (2 * step)
@@ -219,7 +219,7 @@ def test_a_reduction_over_dims_equals_one_over_the_flattened_dims(op: Any) -> No
     both = op.function(x, (0, 2))
     flat = op.function(x.permute(1, 0, 2).reshape(3, 8), 1)
 
-    close(both._a, flat._a, 1e-12)
+    close(both._array, flat._array, 1e-12)
 
 
 @pytest.mark.parametrize("op", REDUCTIONS, ids=name_of)

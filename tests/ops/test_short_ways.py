@@ -78,8 +78,8 @@ def same(a, b):
     assert a.dtype is b.dtype
     assert a.shape == b.shape
     assert a.stride() == b.stride()
-    assert a._a.tobytes() == b._a.tobytes()
-    assert (a._v[0], a._b) == (b._v[0], b._b)
+    assert a._array.tobytes() == b._array.tobytes()
+    assert (a._storage[0], a._view_of) == (b._storage[0], b._view_of)
 
 
 def same_saved(a, b):
@@ -108,10 +108,10 @@ def test_a_short_way_gives_what_the_general_way_gives(dtype):
         if made is None:
             continue
         taken.add(name)
-        before = [x._v[0] for x in args if isinstance(x, fb.Tensor)]
+        before = [x._storage[0] for x in args if isinstance(x, fb.Tensor)]
         expected = op.run(*args)
-        assert before == [x._v[0] for x in args if isinstance(x, fb.Tensor)]
-        assert not np.may_share_memory(made._a, args[0]._a), name
+        assert before == [x._storage[0] for x in args if isinstance(x, fb.Tensor)]
+        assert not np.may_share_memory(made._array, args[0]._array), name
         if dtype in (fb.float32, fb.float64) and name in ("bmm", "mm", "mv", "dot"):
             assert fb.allclose(made, expected), name
         else:
@@ -167,10 +167,10 @@ def test_an_in_place_short_way_stores_what_the_general_way_stores(dtype):
             continue
         targets = [args[0].clone() for _ in range(2)]
         for run, target in zip((OPS[name].run_inplace, lambda *a, op=OPS[name]: Op.run_inplace(op, *a)), targets, strict=True):
-            seen = target._v[1]
+            seen = target._storage[1]
             assert run(target, *args[1:]) is target
-            assert target._v[0] == 1
-            assert target._v[1] > seen
+            assert target._storage[0] == 1
+            assert target._storage[1] > seen
         same(*targets)
 
 
@@ -435,12 +435,12 @@ def test_conversions_that_were_learnt_have_the_bits_of_numpy():
     for source, target in itertools.product((fb.float32, fb.float64, fb.bfloat16), (fb.bool, fb.int64, fb.int32, fb.uint8)):
         x = fb.tensor(values, dtype=fb.float64).to(source)
         with np.errstate(all="ignore"):
-            expected = x._a.astype(target.numpy)
+            expected = x._array.astype(target.numpy)
 
         for _ in range(60):
             made = x.to(target)
 
-        assert made._a.tobytes() == expected.tobytes()
+        assert made._array.tobytes() == expected.tobytes()
 
 
 def test_a_new_first_dimension_is_a_view():
@@ -454,9 +454,9 @@ def test_a_new_first_dimension_is_a_view():
 def test_broadcast_arithmetic_that_was_learnt_has_the_bits_of_numpy():
     x, v = fb.rand(4, 4), fb.rand(4)
     for op in (operator.add, operator.sub, operator.mul, operator.truediv):
-        expected = op(x._a, v._a).tobytes()
+        expected = op(x._array, v._array).tobytes()
 
-        assert all(op(x, v)._a.tobytes() == expected for _ in range(120))
+        assert all(op(x, v)._array.tobytes() == expected for _ in range(120))
 
 
 def test_integer_division_by_zero_is_seen_after_many_calls():

@@ -88,7 +88,8 @@ def facts(made, x):
     bits = made.view(fb.int16) if made.dtype is fb.bfloat16 else made
     return (
         bits.tolist(), made.dtype, tuple(made.shape), made.stride(), made.storage_offset(), made.device, type(made), made.requires_grad,
-        made._v is x._v, made._b is None or made._b[0] is (x if x._b is None else x._b[0]), made._b is None,
+        made._storage is x._storage, made._view_of is None,
+        made._view_of is None or made._view_of[0] is (x if x._view_of is None else x._view_of[0]),
         None if made.grad_fn is None else made.grad_fn.name(), made._version,
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ class _Compiled:
 
     def _refuse_shared(self, leaves: list[Any]) -> None:
         for i in self.written:
-            if any(isinstance(x, Tensor) and j != i and _owner(x._a) is _owner(leaves[i]._a) for j, x in enumerate(leaves)):
+            if any(isinstance(x, Tensor) and j != i and _owner(x._array) is _owner(leaves[i]._array) for j, x in enumerate(leaves)):
                 raise NotImplementedError("aot_function: writing to an input that shares memory with another is not built; give copies")
 
     def _function(self) -> Any:

@@ -228,8 +228,8 @@ class FakeTensor(Tensor):
         mode = self.fake_mode
         with contextlib.nullcontext() if _in_force(mode) else mode:
             _dispatch._disabled(Tensor.fill_, (), (self, value))  # type: ignore[attr-defined]
-        if not self._a.ndim and not isinstance(value, Tensor):
-            self.constant, self._constant_version = _number(value, self.dtype), self._v[COUNT]
+        if not self._array.ndim and not isinstance(value, Tensor):
+            self.constant, self._constant_version = _number(value, self.dtype), self._storage[COUNT]
         return self
 
     # -- what it is
@@ -248,9 +248,9 @@ class FakeTensor(Tensor):
 
         Raises: DataDependentOutputException for all others.
         """
-        if self._a.size != 1:
-            raise RuntimeError(f"a Tensor with {self._a.size} elements cannot be converted to Scalar")
-        if self.constant is None or self._v[COUNT] != self._constant_version:
+        if self._array.size != 1:
+            raise RuntimeError(f"a Tensor with {self._array.size} elements cannot be converted to Scalar")
+        if self.constant is None or self._storage[COUNT] != self._constant_version:
             env = self.fake_mode.shape_env
             if env is not None and env.allow_scalar_outputs and not self.dtype.is_complex:
                 return _new_number(env, self.dtype)
@@ -259,7 +259,7 @@ class FakeTensor(Tensor):
 
     def tolist(self) -> Any:
         """The values, where a program gave them. Raises: DataDependentOutputException for all others."""
-        if self.constant is None or self._v[COUNT] != self._constant_version:
+        if self.constant is None or self._storage[COUNT] != self._constant_version:
             raise DataDependentOutputException("aten._local_scalar_dense.default")
         return self.constant.tolist()
 
@@ -280,7 +280,7 @@ class FakeTensor(Tensor):
         facts = ["..."]
         if self.fake_device.type != "cpu":
             facts.append(f"device='{self.fake_device}'")
-        facts.append(f"size={tuple(self._a.shape)}")
+        facts.append(f"size={tuple(self._array.shape)}")
         if self.dtype is not get_default_dtype():
             facts.append(f"dtype={self.dtype}")
         if self.grad_fn is not None:
@@ -333,7 +333,7 @@ def _become(tensor: Any, mode: FakeTensorMode, place: Device, constant: Tensor |
     if is_parameter:
         made._is_param = True                         # how other classes say that they are parameters
     if constant is not None:
-        made.constant, made._constant_version = constant, made._v[COUNT]
+        made.constant, made._constant_version = constant, made._storage[COUNT]
     _state.note_overriding()
     return made
 
@@ -361,7 +361,7 @@ class FakeTensorConverter:
             return known[1]
         if t.is_quantized or t.is_sparse or t.is_sparse_csr or t.is_nested:
             raise UnsupportedFakeTensorException(f"from_tensor: a tensor of layout {t.layout} has no fake one; give one that is strided")
-        array = self._array(t._a)
+        array = self._array(t._array)
         if shape_env is not None:
             if source is None:
                 from ..fx.experimental._sources import ConstantSource
@@ -479,7 +479,7 @@ class FakeTensorMode(TorchDispatchMode):
     def adopt(self, result: Any, place: Device) -> Any:
         """`result`, whose plain tensors of the meta device have become fake ones on `place`."""
         for x in pytree.tree_leaves(result):
-            if isinstance(x, Tensor) and not isinstance(x, FakeTensor) and type(x._a) is MetaArray:
+            if isinstance(x, Tensor) and not isinstance(x, FakeTensor) and type(x._array) is MetaArray:
                 _become(x, self, place)
         return result
 
@@ -551,7 +551,7 @@ class FakeTensorMode(TorchDispatchMode):
             if isinstance(x, FakeTensor):
                 self._check_mode(x)
                 return x
-            if type(x._a) is MetaArray:               # made inside a function, where the mode does not see it
+            if type(x._array) is MetaArray:               # made inside a function, where the mode does not see it
                 return _become(x, self, CPU)
             if not self.allow_non_fake_inputs:
                 described = ", ".join([_described(a) for a in pytree.tree_leaves(given) if a is not None])
@@ -574,7 +574,7 @@ class FakeTensorMode(TorchDispatchMode):
                 real = func(*args, **{k: v for k, v in kwargs.items() if k != "device"})
                 values = real.detach()
             asked = kwargs.get("device") or _state.default_device() or CPU
-            made = _become(wrap(MetaArray(real._a.shape, _arrays.plain_dtype(real._a.dtype))), self, _full(asked), values)
+            made = _become(wrap(MetaArray(real._array.shape, _arrays.plain_dtype(real._array.dtype))), self, _full(asked), values)
             return made.requires_grad_(True) if real.requires_grad else made
         fakes = [x for x in operands if isinstance(x, FakeTensor)]
         place = kwargs.get("device")
@@ -583,7 +583,7 @@ class FakeTensorMode(TorchDispatchMode):
         if place is not None and "device" in _parameters(func):
             kwargs = {**kwargs, "device": None}
         made = self.adopt(func(*args, **kwargs), _full(place))
-        if name == "full" and isinstance(made, FakeTensor) and not made._a.ndim and not operands:
+        if name == "full" and isinstance(made, FakeTensor) and not made._array.ndim and not operands:
             made.fill_(args[1] if len(args) > 1 else kwargs["fill_value"])
         return made
 
@@ -617,7 +617,7 @@ def _common_device(fakes: list[FakeTensor]) -> Device:
     """
     place, is_number = CPU, True
     for x in fakes:
-        this, number = x.fake_device, x._a.ndim == 0
+        this, number = x.fake_device, x._array.ndim == 0
         if this == place or number and this == CPU:
             is_number = is_number and number
         elif is_number and place == CPU:

@@ -111,8 +111,8 @@ class _Caster(Interpreter):
         quickly = place == "cpu" and not _local.calls.interpreters
         made: list[Any] = []
         for x in args:
-            if quickly and x.__class__ is Tensor and x._n is None and x._a.dtype is F4:
-                cast = kernels.converted(x._a, target.numpy)
+            if quickly and x.__class__ is Tensor and x._node is None and x._array.dtype is F4:
+                cast = kernels.converted(x._array, target.numpy)
                 if cast is not None:
                     made.append(small.over(cast))
                     continue
@@ -147,14 +147,14 @@ class _Caster(Interpreter):
         return x
 
     def _cast(self, t: Tensor, target: dtype, place: Any) -> Tensor:
-        a = t._a
+        a = t._array
         if a.dtype is target.numpy or _place_of(t) != place:
             return t
         own = t.dtype
         if own is not float32 and not _is_cast(own):
             return t
         state = self.state
-        if own is not float32 or type(t._n) is not Leaf or t._b is not None or not state.cache_enabled:
+        if own is not float32 or type(t._node) is not Leaf or t._view_of is not None or not state.cache_enabled:
             return t.to(target)
         # A weight is cast once in an autocast region, however often it is used.
         key = (id(t), target, _state.grad_enabled(), len(_local.calls.interpreters))
@@ -169,7 +169,7 @@ def _is_cast(d: dtype) -> bool:
 
 
 def _place_of(t: Tensor) -> str:
-    return "cpu" if t._a.__class__ is ndarray else t.device.type
+    return "cpu" if t._array.__class__ is ndarray else t.device.type
 
 
 _CLASSES: dict[Any, tuple[str | None, str | None, int | None]] = {}

@@ -53,9 +53,9 @@ def backward(
         # Leaves have theirs already, and so have tensors that retain it.
         if g is None or not isinstance(x, Tensor) or x.retains_grad:
             continue
-        g = engine.in_dtype(g if isinstance(g, Tensor) else wrap(np.array(g) if type(g) is np.ndarray else g), x._a.dtype)
-        have = getattr(x, "_g", None)
-        x._g = g if have is None else have + g
+        g = engine.in_dtype(g if isinstance(g, Tensor) else wrap(np.array(g) if type(g) is np.ndarray else g), x._array.dtype)
+        have = getattr(x, "_gradient", None)
+        x._gradient = g if have is None else have + g
 
 
 def grad(
@@ -126,7 +126,7 @@ def plain_grad(outputs: Any, inputs: Any, grad_outputs: Any, keep: bool, create_
         g = found[targets[node]]
         if g is not None:
             g = g if isinstance(g, Tensor) else _fresh(g, made)
-            g = engine.in_dtype(g, x._a.dtype) if isinstance(x, Tensor) else g
+            g = engine.in_dtype(g, x._array.dtype) if isinstance(x, Tensor) else g
         made.append(g)
     return made
 
@@ -144,7 +144,7 @@ def _run(roots: Any, keep: bool, create_graph: bool, targets: Any = None, accumu
 
 def _fresh(g: Any, made: list[Any]) -> Tensor:
     """A Tensor over `g`; a copy if an earlier result has the same memory."""
-    if any(m is not None and m._a is g for m in made):
+    if any(m is not None and m._array is g for m in made):
         g = g.copy()
     return wrap(g)
 
@@ -182,9 +182,9 @@ def _node_of(x: Any, name: str) -> Node:
         return x.node if x.ownership_token is None else x.ownership_token
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be Tensors, got {type(x).__name__}")
-    if x._n is None:
+    if x._node is None:
         raise RuntimeError("One of the differentiated Tensors does not require grad")
-    return x._n
+    return x._node
 
 
 def make_roots(tensors: Any, grads: Any, as_tensors: bool) -> list[tuple[Node, Any]]:
@@ -197,35 +197,35 @@ def make_roots(tensors: Any, grads: Any, as_tensors: bool) -> list[tuple[Node, A
         if _is_edge(t):
             if g is None:
                 raise RuntimeError("grad_outputs must be given for a GradientEdge, which has no value to make them from")
-            roots.append((_node_of(t, "tensors"), g if as_tensors else g._a))
+            roots.append((_node_of(t, "tensors"), g if as_tensors else g._array))
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"element of tensors must be a Tensor, got {type(t).__name__}")
-        if t._n is None or is_of_nobody(t._n):
+        if t._node is None or is_of_nobody(t._node):
             raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
-        roots.append((t._n, initial_gradient(t, g, as_tensors)))
+        roots.append((t._node, initial_gradient(t, g, as_tensors)))
     return roots
 
 
 def initial_gradient(t: Tensor, g: Any, as_tensor: bool) -> Any:
     if g is None:
-        if t._a.size != 1:
+        if t._array.size != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
         if t.dtype.is_complex:
             raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {t.dtype}")
         one = _ones_like(t)
-        return one if as_tensor else one._a
+        return one if as_tensor else one._array
     if not isinstance(g, Tensor):
         raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
-    if g._a.shape != t._a.shape:
+    if g._array.shape != t._array.shape:
         raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {g.shape} and output[0] has a shape of {t.shape}.")
     if g.dtype.is_complex != t.dtype.is_complex:
         raise RuntimeError(
             "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
             f"grad_output[0] has a dtype of {g.dtype} and output[0] has a dtype of {t.dtype}."
         )
-    g = engine.in_dtype(g, t._a.dtype)
-    return g if as_tensor else g._a
+    g = engine.in_dtype(g, t._array.dtype)
+    return g if as_tensor else g._array
 
 
 def _ones_like(t: Tensor) -> Tensor:

@@ -54,9 +54,9 @@ def _through(node: Node, grad: Any, wanted: set[Node]) -> Any:
         _restore(node)
     try:
         tensors = grad if type(grad) is list else [grad]
-        if not all(g is None or type(g._a) is np.ndarray for g in tensors):
+        if not all(g is None or type(g._array) is np.ndarray for g in tensors):
             return node.vjp(grad)
-        arrays = [None if g is None else g._a for g in tensors]
+        arrays = [None if g is None else g._array for g in tensors]
         given = arrays if type(grad) is list else arrays[0]
         return node.raw(given) if node.has_raw else through_tensors(node, given)
     finally:
@@ -77,7 +77,7 @@ def backward_to_inputs(
         inputs: leaves that require grad; nothing is added to their `.grad`.
     Returns: a gradient for each input, None where `outputs` do not depend on it; and the `SecondHalf`, which keeps the graph.
     """
-    roots = [(_node(output), grad._a) for output, grad in zip(outputs, grads, strict=True)]
+    roots = [(_node(output), grad._array) for output, grad in zip(outputs, grads, strict=True)]
     sought = [_node(x) for x in inputs]
     leading = nodes_leading_to(roots, dict.fromkeys(sought, 0))
     places: dict[Node, int] = {}
@@ -115,7 +115,7 @@ def _keeper(kept: list[tuple[Node, Any]], node: Node, has_slots: bool) -> Any:
 
 
 def _node(tensor: Tensor) -> Node:
-    node = tensor._n
+    node = tensor._node
     if node is None:
         raise RuntimeError("backward in two halves: a tensor that does not require grad has no gradient")
     return node

@@ -248,7 +248,7 @@ class Recorder(Interpreter):
         if array is None or id(array) in self._alive:
             return
         key, size = id(array), array.nbytes
-        node = getattr(value, "_n", None)
+        node = getattr(value, "_node", None)
         if isinstance(node, Leaf):
             role = "parameter"
         elif role == "temporary" and node is not None:
@@ -258,8 +258,8 @@ class Recorder(Interpreter):
 
     def _note_gradient(self, tensor: Any, at: int) -> None:
         """The gradient of `tensor` has arrived: the memory it is in, taken by backward, is for keeping."""
-        self._note(tensor._g, "gradient", False, at)
-        array = _memory_of(tensor._g)
+        self._note(tensor._gradient, "gradient", False, at)
+        array = _memory_of(tensor._gradient)
         if array is not None:
             place = self._alive[id(array)][1]
             self.blocks[place] = self.blocks[place]._replace(role="gradient")
@@ -357,7 +357,7 @@ class Recorder(Interpreter):
 
 def _memory_of(value: Any) -> Any:
     """The array that owns the memory of a tensor or an array of the host; None for what is neither."""
-    array = value._a if isinstance(value, Tensor) else value
+    array = value._array if isinstance(value, Tensor) else value
     if array.__class__ is not ndarray:
         return None
     while array.base.__class__ is ndarray:
@@ -371,11 +371,11 @@ def _is_engine(call: Call) -> bool:
 
 def _sequence(result: Any) -> int:
     """The number of the node that recorded a call by its result, or -1."""
-    if result.__class__ is Tensor and result._n is None:
+    if result.__class__ is Tensor and result._node is None:
         return -1
-    node = getattr(result, "_n", None)
+    node = getattr(result, "_node", None)
     if node is None and isinstance(result, tuple) and result:
-        node = getattr(result[0], "_n", None)
+        node = getattr(result[0], "_node", None)
     if node is None or not node.parents:
         return -1
     return node.parents[0].seq if node.__class__ is OutputNode else node.seq
@@ -383,7 +383,7 @@ def _sequence(result: Any) -> int:
 
 def _noted(value: Any) -> Any:
     """What is kept of an argument: shape, strides in bytes and dtype of arrays, numbers themselves, of anything else the class's name."""
-    array = value._a if isinstance(value, Tensor) else value
+    array = value._array if isinstance(value, Tensor) else value
     if array is not value or array.__class__ is ndarray:
         return array.shape, array.strides, array.dtype
     return value if value is None or value.__class__ in (bool, int, float, complex) else type(value).__name__

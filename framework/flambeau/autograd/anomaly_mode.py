@@ -33,7 +33,7 @@ class _Watching(Interpreter):
         result = _dispatch.interpret(op, args, out, inplace)
         stack = None
         for r in result if isinstance(result, tuple) else (result,):
-            node = r._n if isinstance(r, Tensor) else None
+            node = r._node if isinstance(r, Tensor) else None
             node = node.parents[0] if type(node) is OutputNode else node
             if isinstance(node, Node) and node.parents and "trace" not in node.__dict__:
                 stack = stack or _users_stack()
@@ -44,7 +44,7 @@ class _Watching(Interpreter):
         if inplace or out is not None:
             target = args[0] if inplace else out
             for t in target if isinstance(target, (tuple, list)) else (target,):
-                note_writer(t._v, f"{op.name}{'_' if inplace else ''}")
+                note_writer(t._storage, f"{op.name}{'_' if inplace else ''}")
         return result
 
 

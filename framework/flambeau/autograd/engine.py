@@ -237,7 +237,7 @@ def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tenso
         pending[node] = _add(have, grad)
     elif type(have) is not ndarray or type(grad) is not ndarray:
         _state.set_grad(False)
-        pending[node] = _add(_wrap(have), _wrap(grad))._a
+        pending[node] = _add(_wrap(have), _wrap(grad))._array
     elif node in owned and have.dtype == grad.dtype:
         np.add(have, grad, out=have)
     else:
@@ -262,7 +262,7 @@ def through_tensors(node: Node, grad: Any) -> Any:
         given: Any = [None if g is None else _wrap(g) for g in grad]
     else:
         given = _wrap(grad)
-    return [None if g is None else g._a for g in node.vjp(given)]
+    return [None if g is None else g._array for g in node.vjp(given)]
 
 
 def nodes_leading_to(roots: Any, targets: dict[Node, int]) -> dict[Any, Any]:
@@ -302,39 +302,39 @@ def _by_seq(node: Node) -> int:
 def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
     """Add `grad` to the gradient of `leaf`'s tensor, unless that has been told since to require none."""
     tensor = leaf.tensor()
-    if tensor is None or tensor._n is None:
+    if tensor is None or tensor._node is None:
         return
-    have = tensor._g
+    have = tensor._gradient
     if call.as_tensors:
         _state.set_grad(call.create_graph)
-        grad = in_dtype(grad, tensor._a.dtype)
+        grad = in_dtype(grad, tensor._array.dtype)
         if have is None:
-            tensor._g = _laid_out_tensor(grad, tensor._a)
+            tensor._gradient = _laid_out_tensor(grad, tensor._array)
         elif call.create_graph:
-            tensor._g = _add(have, grad)
+            tensor._gradient = _add(have, grad)
         else:
             have.add_(grad)
     elif have is None:
-        like = tensor._a
+        like = tensor._array
         if type(grad) is ndarray and (grad.dtype is like.dtype or grad.dtype == like.dtype):
             alone = sys.getrefcount(grad) <= _REFERENCES_ALONE and grad.flags.writeable and _owns(grad)
             grad = grad if alone and _is_laid_out(grad, like) else _copy(grad, like)
         else:
-            grad = _copy(in_dtype(_wrap(grad), like.dtype)._a, like)
-        tensor._g = _wrap(grad)
-    elif small.add_(have._a, grad) is not None:
-        have._v[0] += 1
-    elif have._a.shape != grad.shape:
+            grad = _copy(in_dtype(_wrap(grad), like.dtype)._array, like)
+        tensor._gradient = _wrap(grad)
+    elif small.add_(have._array, grad) is not None:
+        have._storage[0] += 1
+    elif have._array.shape != grad.shape:
         raise RuntimeError(
-            f"a gradient of shape {tuple(grad.shape)} cannot be added to .grad of shape {tuple(have._a.shape)}, which was kept of a "
+            f"a gradient of shape {tuple(grad.shape)} cannot be added to .grad of shape {tuple(have._array.shape)}, which was kept of a "
             "tensor that has another shape now: set .grad to None first"
         )
-    elif type(have._a) is ndarray and type(grad) is ndarray and have._a.dtype == grad.dtype:
-        np.add(have._a, grad, out=have._a)
-        have._v[0] += 1
+    elif type(have._array) is ndarray and type(grad) is ndarray and have._array.dtype == grad.dtype:
+        np.add(have._array, grad, out=have._array)
+        have._storage[0] += 1
     else:
         _state.set_grad(False)
-        tensor._g = _add(_unrecorded(have), in_dtype(_wrap(grad), tensor._a.dtype))
+        tensor._gradient = _add(_unrecorded(have), in_dtype(_wrap(grad), tensor._array.dtype))
     hooks = leaf.hooks
     if hooks and ("accumulated" in hooks or "post" in hooks):
         _state.set_grad(call.create_graph)
@@ -346,9 +346,9 @@ def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
 
 def in_dtype(grad: Any, dtype: Any) -> Any:
     """The Tensor `grad` in the numpy `dtype` of what it is the gradient of; the real part where that is real."""
-    if grad._a.dtype == dtype:
+    if grad._array.dtype == dtype:
         return grad
-    if grad._a.dtype.kind == "c" and dtype.kind != "c":
+    if grad._array.dtype.kind == "c" and dtype.kind != "c":
         grad = grad.real
     return grad.to(from_numpy_dtype(dtype))
 
@@ -399,7 +399,7 @@ def _is_laid_out(grad: Any, like: Any) -> bool:
 def _copy(grad: Any, like: Any) -> Any:
     """`grad` in memory of its own, laid out as the tensor it belongs to."""
     if type(grad) is not ndarray:
-        return _laid_out_tensor(_wrap(grad), like)._a
+        return _laid_out_tensor(_wrap(grad), like)._array
     if like.flags.c_contiguous or not is_dense(like):
         return np.array(grad, order="C")
     made = np.ndarray(like.shape, grad.dtype, np.empty(like.size, grad.dtype), 0, like.strides)
@@ -409,7 +409,7 @@ def _copy(grad: Any, like: Any) -> Any:
 
 def _laid_out_tensor(grad: Any, like: Any) -> Any:
     """A copy of the Tensor `grad`, recorded where that is on, laid out as the tensor with the array `like`; of a wrapper itself."""
-    if grad._a.__class__ is HeldArray:
+    if grad._array.__class__ is HeldArray:
         return grad
     step = like.itemsize
     strides = like.strides if is_dense(like) else contiguous_strides(like.shape, step)
@@ -469,7 +469,7 @@ def _after_hooks_of_tensor(hooks: Any, grad: Any, call: _Call) -> Any:
     for fn in list(hooks.get("retain", {}).values()):
         if value is not None:
             fn(value)
-    return value if call.as_tensors or value is None else value._a
+    return value if call.as_tensors or value is None else value._array
 
 
 def _after_pre_hooks(node: Node, grad: Any, call: _Call) -> Any:
@@ -484,7 +484,7 @@ def _after_pre_hooks(node: Node, grad: Any, call: _Call) -> Any:
             if len(result) != len(given):
                 raise RuntimeError(f"hook {fn!r} has returned an incorrect number of values (got {len(result)}, but expected {len(given)})")
             given = result
-    back = [g if call.as_tensors or g is None else g._a for g in given]
+    back = [g if call.as_tensors or g is None else g._array for g in given]
     return [*back, *hidden] if type(grad) is list else back[0]
 
 
@@ -507,7 +507,7 @@ def _after(node: Node, grads: Any, arrived: Any, call: _Call) -> Any:
         result = fn(given, outs)
         if result is not None:
             given = result if isinstance(result, tuple) else (result,)
-    return given if call.as_tensors else [None if g is None else g._a for g in given]
+    return given if call.as_tensors else [None if g is None else g._array for g in given]
 
 
 def _as_tensor(grad: Any, is_tensor: bool) -> Any:
@@ -519,10 +519,10 @@ def _replaced(result: Any, value: Any, fn: Any) -> Any:
         return value
     if value is None:
         return result
-    if not hasattr(result, "_a"):
+    if not hasattr(result, "_array"):
         raise TypeError(f"hook {getattr(fn, '__name__', fn)!r} should return a Tensor or None, got {type(result).__name__}")
     if result.shape != value.shape:
         raise RuntimeError(f"hook {fn!r} has changed the size of value: {tuple(value.shape)} to {tuple(result.shape)}")
-    if result._a.dtype != value._a.dtype:
+    if result._array.dtype != value._array.dtype:
         raise RuntimeError(f"hook {fn!r} has changed the type of value: {value.dtype} to {result.dtype}; convert it back before returning")
     return result

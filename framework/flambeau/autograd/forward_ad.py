@@ -92,8 +92,8 @@ class ForwardLevel(Interpreter):
         if inplace:
             return self._store(op, out, result, found)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
         for r in result if isinstance(result, tuple) else (result,):
-            if r._b is not None and r._b[0] is primals[0]:
-                r._b = (args[0], *r._b[1:])  # in-place operations renew the history of the tensor users hold
+            if r._view_of is not None and r._view_of[0] is primals[0]:
+                r._view_of = (args[0], *r._view_of[1:])  # in-place operations renew the history of the tensor users hold
         return self._with_tangents(result, found)
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -160,7 +160,7 @@ class ForwardLevel(Interpreter):
         from ..ops._spec import Region
         from ..ops.create import zeros_like
 
-        link, tangent = target._b, self.tangent_of(target)
+        link, tangent = target._view_of, self.tangent_of(target)
         if link is None or tangent is not None:
             return tangent if tangent is None or not shares_places(tangent) else None
         base = link[0]
@@ -213,7 +213,7 @@ def apart(tangent: Any, given: Any) -> Any:
         return None
     for t in given:
         for x in t if isinstance(t, list) else (t,):
-            if x is not None and (x is tangent or x._v is not None and x._v is tangent._v):
+            if x is not None and (x is tangent or x._storage is not None and x._storage is tangent._storage):
                 return tangent.clone()
     return tangent
 
@@ -223,8 +223,8 @@ def alias(x: Tensor) -> Tensor:
     copied = getattr(x, "_aliased", None)
     if copied is not None:
         return copied()
-    made = wrap(x._a, x._n)
-    made._v, made._b = x._v, x._b
+    made = wrap(x._array, x._node)
+    made._storage, made._view_of = x._storage, x._view_of
     return made
 
 
@@ -238,8 +238,8 @@ def _map(fn: Any, args: Any) -> Any:
 
 def laid_out_like(tangent: Tensor, primal: Tensor) -> Tensor:
     """`tangent` with its dimensions in the order in memory that those of `primal` have, so that it can be viewed alike."""
-    strides = primal._a.strides
-    if tangent._a.strides == strides:
+    strides = primal._array.strides
+    if tangent._array.strides == strides:
         return tangent
     order = sorted(range(primal.ndim), key=lambda d: -strides[d])
     back = sorted(range(primal.ndim), key=lambda at: order[at])
@@ -261,7 +261,7 @@ def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor |
     def start(x: Any, t: Any) -> Any:
         if t is None:
             return x
-        made = x.view(x.shape) if x._n is not None else unrecorded(x).requires_grad_(True)
+        made = x.view(x.shape) if x._node is not None else unrecorded(x).requires_grad_(True)
         starts.append(made)
         along.append(t)
         return made
@@ -273,19 +273,19 @@ def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor |
     results = again if isinstance(again, tuple) else (again,)
     found: list[Tensor | None] = []
     for r in results:
-        if r._n is None:
+        if r._node is None:
             found.append(None)
             continue
         probe = unrecorded(r).clone().requires_grad_(True)
         grads = gradient(r, starts, probe, create_graph=True, allow_unused=True, materialize_grads=True)
-        used = [(g, t) for g, t in zip(grads, along, strict=True) if g._n is not None]
+        used = [(g, t) for g, t in zip(grads, along, strict=True) if g._node is not None]
         if not used:
             found.append(unrecorded(r) * 0)
             continue
         (made,) = gradient([g for g, _ in used], probe, [t.to(g.dtype) if t.dtype is not g.dtype else t for g, t in used],
                            create_graph=True, allow_unused=True, materialize_grads=True)  # fmt: skip
         found.append(made)
-    if not any(x._n is not None for x in _flat(args)) and not any(t._n is not None for t in along):
+    if not any(x._node is not None for x in _flat(args)) and not any(t._node is not None for t in along):
         found = [t if t is None else unrecorded(t) for t in found]
     return found
 

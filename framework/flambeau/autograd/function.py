@@ -129,7 +129,7 @@ class FunctionNode(Node):
             source = self if parent is _OUTPUT else parent[0]() if type(parent) is tuple else parent
             if hook is not None:
                 t = hook(value)
-                made.append(wrap(t._a, source) if isinstance(t, Tensor) and t._n is None and source is not None else t)
+                made.append(wrap(t._array, source) if isinstance(t, Tensor) and t._node is None and source is not None else t)
                 continue
             if value is None:
                 made.append(None)
@@ -141,7 +141,7 @@ class FunctionNode(Node):
                     f"{tape.shown_writer(record)} overwrote it. Use the out-of-place form there, or clone() what is modified"
                 )
             t = wrap(value, source)
-            t._v = record
+            t._storage = record
             made.append(t)
         return tuple(made)
 
@@ -168,16 +168,16 @@ class FunctionNode(Node):
             return None
         if not isinstance(g, Tensor):
             raise RuntimeError(f"{self.name()}: backward must return Tensors or None, got {type(g).__name__}")
-        if g._a.shape != shape:
+        if g._array.shape != shape:
             from ..ops._spec import sum_tensor_to
 
-            if not _broadcasts_to(shape, g._a.shape):
+            if not _broadcasts_to(shape, g._array.shape):
                 raise RuntimeError(
                     f"Function {self.name()} returned an invalid gradient: got {list(g.shape)} but expected shape compatible with "
                     f"{list(shape)}"
                 )
             g = sum_tensor_to(g, shape)
-        return g if g._a.dtype == dtype else g.to(wrap(np.empty(0, dtype)).dtype)
+        return g if g._array.dtype == dtype else g.to(wrap(np.empty(0, dtype)).dtype)
 
 
 def _broadcasts_to(shape: tuple[int, ...], wider: tuple[int, ...]) -> bool:
@@ -251,7 +251,7 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if made is not NotImplemented:
             return made
     recording = _state.grad_enabled()
-    needs = tuple([isinstance(a, Tensor) and a._n is not None for a in args])
+    needs = tuple([isinstance(a, Tensor) and a._node is not None for a in args])
     ctx = _Context(needs if recording else (False,) * len(args))
     primals = _without_tangents(args) if _state.INTERPRETED and _state.local.calls.interpreters else args
     before = _state.set_grad(False)
@@ -310,8 +310,8 @@ def _make_node(cls: Any, ctx: _Context, args: Any) -> FunctionNode:
     node.where = tape.users_place()
     node.hooks = None
     node.ctx, node.function = ctx, cls
-    node.places = [(i, (a._a.shape, a._a.dtype)) for i, a in enumerate(args) if isinstance(a, Tensor)]
-    node.parents = tuple([a._n for a in args if isinstance(a, Tensor)])
+    node.places = [(i, (a._array.shape, a._array.dtype)) for i, a in enumerate(args) if isinstance(a, Tensor)]
+    node.parents = tuple([a._node for a in args if isinstance(a, Tensor)])
     return node
 
 
@@ -327,22 +327,22 @@ def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], se
             continue
         differentiable = id(r) not in skip and r.dtype.category >= 2
         if id(r) in dirty:
-            if type(r._n) is Leaf:
+            if type(r._node) is Leaf:
                 check_writable(NamedOnly(node.name()), r)
             if differentiable:
                 rebase(r, output_node(node, i) if several else node)
             made.append(r)
             continue
-        t = r.view(r.shape) if any(r is a for a in args) or r._n is not None else r
-        if t is not r or t._b is not None:
+        t = r.view(r.shape) if any(r is a for a in args) or r._node is not None else r
+        if t is not r or t._view_of is not None:
             t = _unrecorded(t)
-        viewed = next((a for a in args if isinstance(a, Tensor) and a._v is t._v), None)
+        viewed = next((a for a in args if isinstance(a, Tensor) and a._storage is t._storage), None)
         if viewed is not None:
-            t._b = (viewed if viewed._b is None else viewed._b[0], _ReturnedView(node.name(), i), (), viewed._b)
-        t._n = (output_node(node, i) if several else node) if differentiable else None
+            t._view_of = (viewed if viewed._view_of is None else viewed._view_of[0], _ReturnedView(node.name(), i), (), viewed._view_of)
+        t._node = (output_node(node, i) if several else node) if differentiable else None
         made.append(t)
     node.shape = len(results) if several else 0
-    node.dtype = [(r._a.shape, r._a.dtype) if isinstance(r, Tensor) else None for r in results]
+    node.dtype = [(r._array.shape, r._array.dtype) if isinstance(r, Tensor) else None for r in results]
     return made
 
 
@@ -369,18 +369,18 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
             saved.append((None, None, None, None))
             continue
         if _state.MARKED:
-            refuse_saved(t._v)
-        output = next((m for m in made if isinstance(m, Tensor) and m._v is t._v and m._a is t._a), None)
-        maker: Any = t._n
-        if output is not None and output._n is not None:
-            maker = _OUTPUT if output._n is node else (weakref.ref(output._n),)
+            refuse_saved(t._storage)
+        output = next((m for m in made if isinstance(m, Tensor) and m._storage is t._storage and m._array is t._array), None)
+        maker: Any = t._node
+        if output is not None and output._node is not None:
+            maker = _OUTPUT if output._node is node else (weakref.ref(output._node),)
         if hooks:
             pack, unpack = hooks[-1]
-            alone = wrap(t._a)
-            alone._v = t._v
+            alone = wrap(t._array)
+            alone._storage = t._storage
             saved.append((pack(alone), None, maker, unpack))
         else:
-            saved.append((t._a, t._v, maker, None))
+            saved.append((t._array, t._storage, maker, None))
     node.saved = tuple(saved)
     node.versions = (None,) * len(saved)
     ctx.to_save = ()
@@ -428,7 +428,7 @@ def once_differentiable(fn: Any) -> Any:
 
     @functools.wraps(fn)
     def wrapped(ctx: Any, *grads: Any) -> Any:
-        recording = _state.grad_enabled() and any(isinstance(g, Tensor) and g._n is not None for g in grads)
+        recording = _state.grad_enabled() and any(isinstance(g, Tensor) and g._node is not None for g in grads)
         before = _state.set_grad(False)
         try:
             result = fn(ctx, *grads)
@@ -449,7 +449,7 @@ def _refused_apply(r: Tensor) -> Tensor:
         _state.next_seq(), None, (), (), (), 0, None,
     )  # fmt: skip
     t = r.detach()
-    t._n = node
+    t._node = node
     return t
 
 

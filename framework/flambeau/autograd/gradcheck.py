@@ -71,7 +71,7 @@ def _outputs(func: Any, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
 
 
 def _array(x: Tensor) -> Any:
-    return x.detach().numpy() if x.dtype.name not in ("bfloat16", "float16", "complex32") else x.detach()._a
+    return x.detach().numpy() if x.dtype.name not in ("bfloat16", "float16", "complex32") else x.detach()._array
 
 
 # -- numerical -----------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _slopes(func: Any, inputs: tuple[Any, ...], place: Any, index: Any, step: co
 
 def _numerical(func: Any, inputs: tuple[Any, ...], target: Tensor, eps: float) -> list[dict[complex, Any]]:
     """For each result, by direction (1, and i for complex inputs), its derivatives: (elements of target, elements of result)."""
-    place = target._a
+    place = target._array
     found: list[dict[complex, list[Any]]] = []
     for index in np.ndindex(*place.shape):
         for step in (1.0, 1j) if target.is_complex() else (1.0,):
@@ -148,12 +148,12 @@ def _pull_all(output: Tensor, inputs: list[Tensor], unit: complex) -> list[Any]:
     """The vjps of `unit` times each unit vector: for each input (elements of input, elements of output)."""
     rows: list[list[Any]] = [[] for _ in inputs]
     for k in range(output.numel()):
-        v = np.zeros(output.shape, output._a.dtype)
+        v = np.zeros(output.shape, output._array.dtype)
         v[np.unravel_index(k, v.shape) if v.ndim else ()] = unit
         grads = gradient(output, inputs, wrap(v), retain_graph=True, allow_unused=True)
         for row, g, x in zip(rows, grads, inputs, strict=True):
-            row.append(np.zeros(x.numel(), x._a.dtype) if g is None else np.array(_array(g)).reshape(-1))
-    return [np.stack(row, 1) if row else np.zeros((x.numel(), 0), x._a.dtype) for row, x in zip(rows, inputs, strict=True)]
+            row.append(np.zeros(x.numel(), x._array.dtype) if g is None else np.array(_array(g)).reshape(-1))
+    return [np.stack(row, 1) if row else np.zeros((x.numel(), 0), x._array.dtype) for row, x in zip(rows, inputs, strict=True)]
 
 
 def _expected_pull(columns: dict[complex, Any], unit: complex, complex_output: bool) -> Any:
@@ -191,10 +191,10 @@ class _Check:
         made = [y for y in _as_tuple(self.func(*self.inputs)) if isinstance(y, Tensor)]
         for x in self.targets:
             for index in np.ndindex(*x.shape):
-                start = x._a[index]
-                x._a[index] = start + self.eps
+                start = x._array[index]
+                x._array[index] = start + self.eps
                 moved = [y for y in _as_tuple(self.func(*self.inputs)) if isinstance(y, Tensor)]
-                x._a[index] = start
+                x._array[index] = start
                 if any(not np.allclose(_array(a), _array(b), atol=0) for a, b in zip(made, moved, strict=True)):
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
@@ -239,14 +239,14 @@ class _Check:
         """For each input the derivatives of all results as the whole input moves in its direction."""
         found = []
         for x, u in zip(self.targets, directions, strict=True):
-            start = np.array(x._a)
+            start = np.array(x._array)
             try:
-                x._a[...] = start + u * self.eps
+                x._array[...] = start + u * self.eps
                 high = _values(self.func, self.inputs)
-                x._a[...] = start - u * self.eps
+                x._array[...] = start - u * self.eps
                 low = _values(self.func, self.inputs)
             finally:
-                x._a[...] = start
+                x._array[...] = start
             found.append([(h - d) / (2 * self.eps) for h, d in zip(high, low, strict=True)])
         return found
 
@@ -265,7 +265,7 @@ class _Check:
             columns = _numerical(self.func, self.inputs, x, self.eps)
             for k, index in enumerate(np.ndindex(*x.shape)):
                 for step in (1.0, 1j) if x.is_complex() else (1.0,):
-                    u = np.zeros(x.shape, x._a.dtype)
+                    u = np.zeros(x.shape, x._array.dtype)
                     u[index] = step
                     for i, t in enumerate(self._push(x, u)):
                         self.compare(t.reshape(-1), columns[i][step][k], i, j, "forward")
@@ -286,7 +286,7 @@ class _Check:
             found = []
             for y in _outputs(self.func, tuple(shown)):
                 t = forward_ad.unpack_dual(y).tangent
-                found.append(np.zeros(y.shape, y._a.dtype) if t is None else np.array(_array(t)))
+                found.append(np.zeros(y.shape, y._array.dtype) if t is None else np.array(_array(t)))
             return found
 
     def _forward_with_zeros(self) -> None:
@@ -301,7 +301,7 @@ class _Check:
                 if y is x:
                     given.append(forward_ad.make_dual(x.detach().requires_grad_(), wrap(u)))
                 elif y is other:
-                    given.append(forward_ad.make_dual(other.detach().requires_grad_(), wrap(np.zeros_like(other._a))))
+                    given.append(forward_ad.make_dual(other.detach().requires_grad_(), wrap(np.zeros_like(other._array))))
                 else:
                     given.append(y)
             for a, y in zip(plain, _outputs(self.func, tuple(given)), strict=True):
@@ -318,7 +318,7 @@ class _Check:
         for y in self.run_function():
             vs = [wrap(_direction(draws, y)) for _ in range(2)]
             one_by_one = [gradient(y, self.targets, v, retain_graph=True, allow_unused=True) for v in vs]
-            both = wrap(np.stack([v._a for v in vs]))
+            both = wrap(np.stack([v._array for v in vs]))
             try:
                 at_once = gradient(y, self.targets, both, retain_graph=True, allow_unused=True, is_grads_batched=True)
             except RuntimeError as error:
@@ -343,7 +343,7 @@ class _Check:
 
             one_by_one = [push(u) for u in us]
             try:
-                at_once = vmap(push)(wrap(np.stack([u._a for u in us])))
+                at_once = vmap(push)(wrap(np.stack([u._array for u in us])))
             except RuntimeError as error:
                 raise GradcheckError(f"While computing batched gradients, got: {error}") from error
             self._agree([[row[k] for row in one_by_one] for k in range(len(at_once))], at_once)
@@ -364,7 +364,7 @@ class _Check:
         if not outputs:
             return
         for k in range(len(outputs)):
-            vs = [wrap(np.zeros(y.shape, y._a.dtype)) if i == k else None for i, y in enumerate(outputs)]
+            vs = [wrap(np.zeros(y.shape, y._array.dtype)) if i == k else None for i, y in enumerate(outputs)]
             given = [(y, v) for y, v in zip(outputs, vs, strict=True) if v is not None]
             grads = gradient([y for y, _ in given], self.targets, [v for _, v in given], retain_graph=True, allow_unused=True)
             for g in grads:
@@ -377,7 +377,7 @@ class _Check:
     def dtypes(self) -> None:
         """Gradients have the dtype and shape of what they belong to."""
         for y in self.run_function():
-            v = wrap(np.ones(y.shape, y._a.dtype))
+            v = wrap(np.ones(y.shape, y._array.dtype))
             for g, x in zip(gradient(y, self.targets, v, retain_graph=True, allow_unused=True), self.targets, strict=True):
                 if g is not None and g.dtype is not x.dtype:
                     raise GradcheckError(f"Gradient has dtype mismatch: {g.dtype} for an input of dtype {x.dtype}")
@@ -395,7 +395,7 @@ def _direction(draws: Any, like: Tensor) -> Any:
     made = draws.uniform(-1, 1, like.shape)
     if like.is_complex():
         made = made + 1j * draws.uniform(-1, 1, like.shape)
-    return np.asarray(made, like._a.dtype)            # one complex number would be none of an array
+    return np.asarray(made, like._array.dtype)            # one complex number would be none of an array
 
 
 def _real_dot(a: Any, b: Any) -> Any:

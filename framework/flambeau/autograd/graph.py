@@ -44,7 +44,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """
     if not tensor.requires_grad:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    node = tensor._n
+    node = tensor._node
     if type(node) is OutputNode:
         return GradientEdge(node.parents[0], node.index, node)
     return GradientEdge(node, 0, None)
@@ -81,7 +81,7 @@ class _Packing(Interpreter):
         begin = _state.next_seq()
         result = _dispatch.interpret(op, args, out, inplace)
         for r in result if isinstance(result, tuple) else (result,):
-            node = r._n if isinstance(r, Tensor) else None
+            node = r._node if isinstance(r, Tensor) else None
             if type(node) is OutputNode:
                 node = node.parents[0]
             # An op that answers with its own operand hands on a node that is not of this region.
@@ -119,7 +119,7 @@ def _packed(value: Any, record: Any, pack: Any, unpack: Any) -> Any:
     if isinstance(value, _ndarray):
         t = wrap(value)
         if record is not None:
-            t._v = record
+            t._storage = record
         made = pack(t)
         return value if made is KEEP else _Packed(made, unpack)
     if holds_arrays(value):
@@ -156,7 +156,7 @@ def _unpacked(p: Any, record: Any) -> tuple[Any, Any]:
         if not isinstance(t, Tensor):
             raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}")
         # Its versions are the hook's business: a record of its own never looks overwritten.
-        return t._a, [0, 0, None, None]
+        return t._array, [0, 0, None, None]
     if isinstance(p, list) and any(isinstance(x, _Packed) for x in p):
         values, records = zip(*(_unpacked(x, None) for x in p), strict=True)
         return list(values), tuple(records)
@@ -247,15 +247,15 @@ class _CopyOnWrite(Interpreter):
 
     def pack(self, tensor: Tensor) -> _Kept:
         made = _Kept(tensor)
-        self.kept.setdefault(id(tensor._v), []).append(weakref.ref(made))
+        self.kept.setdefault(id(tensor._storage), []).append(weakref.ref(made))
         return made
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         target = args[0] if inplace else out
         if isinstance(target, Tensor) and op.kind != "composite":
-            for ref in self.kept.pop(id(target._v), ()):
+            for ref in self.kept.pop(id(target._storage), ()):
                 kept = ref()
-                if kept is not None and kept.tensor._v is target._v:
+                if kept is not None and kept.tensor._storage is target._storage:
                     kept.tensor = kept.tensor.clone()
         return NotImplemented
 
@@ -363,7 +363,7 @@ class _Progress:
         self.backward = _local.roots
         taking_part = _nodes_taking_part()
         self.grads = [None] * len(self.tensors)
-        self.missing = sum(t._n in taking_part for t in self.tensors)
+        self.missing = sum(t._node in taking_part for t in self.tensors)
         return True
 
 

@@ -21,7 +21,7 @@ from .._arrays import ndarray
 next_seq = _state.next_seq
 _frame = sys._getframe
 OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Fields of a storage record, `Tensor._v`. The last two may be missing: what an operation with history, or any under anomaly
+# Fields of a storage record, `Tensor._storage`. The last two may be missing: what an operation with history, or any under anomaly
 # mode, has written in place, its name and the user's line; and which arrays belonged to tensors that were detached in place.
 COUNT, STAMP, BUFFER, VIEWS, WRITER, DETACHED = range(6)
 
@@ -85,7 +85,7 @@ def note_writer(record: list[Any], name: str) -> None:
 
 def records_of(places: Any) -> tuple[Any, ...]:
     """The storage records of index tensors, None for what is none."""
-    return tuple([getattr(k, "_v", None) for k in places])
+    return tuple([getattr(k, "_storage", None) for k in places])
 
 
 class _Detached:
@@ -104,13 +104,13 @@ class _Detached:
 
 def note_detached(tensor: Any) -> None:
     """Note that `tensor` is detached in place: nodes that saved it may not be used any more."""
-    record = tensor._v
+    record = tensor._storage
     record += [None] * (WRITER + 1 - len(record))
     if len(record) == DETACHED:
         record.append(_Detached())
     noted = record[DETACHED]
     noted.written = written_at(record)
-    noted.latest = record[STAMP] = noted.tensors[id(tensor._a), id(tensor._n)] = next_seq()
+    noted.latest = record[STAMP] = noted.tensors[id(tensor._array), id(tensor._node)] = next_seq()
 
 
 def written_at(record: list[Any]) -> int:
@@ -398,7 +398,7 @@ class Retained:
         self.tensor = weakref.ref(tensor)
         self.read: Any = None                         # the node that was read last, and one that nobody has read yet
         self.waiting: Any = None
-        self.follow(tensor._n)
+        self.follow(tensor._node)
 
     def follow(self, node: Node) -> None:
         """Keep the gradient that arrives at `node`, and at no other."""
@@ -426,7 +426,7 @@ class Retained:
         tensor = self.tensor()
         if tensor is not None and node is self.read:
             have = tensor.grad
-            tensor._g = grad if have is None else have + grad
+            tensor._gradient = grad if have is None else have + grad
 
 
 _UNREAD = 3

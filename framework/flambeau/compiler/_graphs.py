@@ -38,8 +38,8 @@ class Compiled:
             become(made[number], result)
             taken[id(result)] = made[number]
         for one in made.values():                     # views of a result are views of what has taken its place
-            if one._b is not None and id(one._b[0]) in taken:
-                one._b = (taken[id(one._b[0])], *one._b[1:])
+            if one._view_of is not None and id(one._view_of[0]) in taken:
+                one._view_of = (taken[id(one._view_of[0])], *one._view_of[1:])
 
 
 def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: Any, backend: Backend) -> Compiled:

@@ -81,7 +81,7 @@ class Program:
             if isinstance(part, Chain):
                 outs = tuple([np.empty(part.shape, part.dtype) for _ in part.values])
                 operands = [decoded(ref, values, inputs) for ref in part.operands]
-                kernels.launch(part.formula, tuple([a._a if isinstance(a, Tensor) else a for a in operands]), outs, part.dtype)
+                kernels.launch(part.formula, tuple([a._array if isinstance(a, Tensor) else a for a in operands]), outs, part.dtype)
                 results: Any = [wrap(out) for out in outs]
                 numbers: Any = part.values
             else:
@@ -132,7 +132,7 @@ def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
 
 
 def _looks(step: Step) -> Any:
-    return step.twins[0]._a.shape, step.twins[0].dtype
+    return step.twins[0]._array.shape, step.twins[0].dtype
 
 
 def _fuses(step: Step) -> bool:
@@ -140,7 +140,7 @@ def _fuses(step: Step) -> bool:
     op, made = step.op, step.twins[0]
     if op.kind != "elementwise" or "run" in op.__dict__ or "launch" in op.__dict__:
         return False
-    if made._a.size < FUSED_FROM or made.dtype.numpy not in (np.float32, np.float64) or not is_c_contiguous(made._a):
+    if made._array.size < FUSED_FROM or made.dtype.numpy not in (np.float32, np.float64) or not is_c_contiguous(made._array):
         return False
     for a in step.looks:
         if isinstance(a, Tensor) and a.dtype is not made.dtype or not isinstance(a, Tensor) and not _fits(a):
@@ -192,4 +192,4 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
     exec(compile(text, "<flambeau fused>", "exec"), scope)  # the text is made of names of this function's own
     title = "_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60]
     looks = group[0].twins[0]
-    return Chain(Formula(scope["fused"], title), tuple(operands), values, looks._a.shape, looks.dtype.numpy, tuple(group))
+    return Chain(Formula(scope["fused"], title), tuple(operands), values, looks._array.shape, looks.dtype.numpy, tuple(group))

@@ -37,7 +37,7 @@ from ..tensor import Tensor, wrap
 _local = _state.local
 _new = object.__new__
 _PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
-_SLOTS = {name: Tensor.__dict__[name] for name in ("_a", "_n", "_v", "_b", "_g")}
+_SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
 _set_a, _set_n, _set_v, _set_b, _set_g = [slot.__set__ for slot in _SLOTS.values()]
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
 SMALL = 1 << 17                                       # elements; with fewer, computing at once costs less than recording
@@ -192,7 +192,7 @@ def become(made: Any, result: Tensor) -> None:
     for name, slot in _SLOTS.items():
         slot.__set__(made, getattr(result, name, None))
     made.__class__ = Tensor
-    views = result._v[tape.VIEWS]
+    views = result._storage[tape.VIEWS]
     if views:
         for at, ref in enumerate(views):
             if ref() is result:
@@ -353,21 +353,21 @@ class Recorder(Interpreter):
                     return -1
                 refs.append(at)
                 key.append(at)
-                largest = max(largest, twin._a.size)
+                largest = max(largest, twin._array.size)
             elif kind is Tensor or kind is Parameter:
                 number = self._numbers.get(id(a))
                 if number is None:
-                    array = a._a
+                    array = a._array
                     if array.__class__ is not ndarray:
                         return -1
                     number = self._numbers[id(a)] = len(self.inputs)
                     self.inputs.append(a)
-                    self._counts.append(a._v[tape.COUNT])
+                    self._counts.append(a._storage[tape.COUNT])
                     key.append((number, array.shape, array.strides, array.dtype, a.requires_grad))
                 else:
                     key.append(-1 - number)
                 refs.append(-1 - number)
-                largest = max(largest, a._a.size)
+                largest = max(largest, a._array.size)
             elif kind is float:
                 refs.append(Constant(a))
                 key.append((kind, a if a else math.copysign(1.0, a), not a))
@@ -410,24 +410,24 @@ class Recorder(Interpreter):
             return twins[ref]
 
         operands = tuple([twin(a, ref) for a, ref in zip(args, refs, strict=True)])
-        counts = {ref: found._v[tape.COUNT] for ref, found in twins.items()}
+        counts = {ref: found._storage[tape.COUNT] for ref, found in twins.items()}
         try:
             with _looking(_no_draws):
                 result = op.enter(*operands)
         except Exception:  # whatever is wrong, or needs values, is said or done by the operation itself, which now runs at once
             return None
-        if any(found._v[tape.COUNT] != counts[ref] for ref, found in twins.items()):
+        if any(found._storage[tape.COUNT] != counts[ref] for ref, found in twins.items()):
             return None                               # it writes to an operand
         step = Step(op, refs, operands, self.step)
         several = isinstance(result, (tuple, list))
         results = tuple(result) if several else (result,)
-        if not all(r.__class__ is Tensor and r._a.__class__ is MetaArray for r in results):
+        if not all(r.__class__ is Tensor and r._array.__class__ is MetaArray for r in results):
             return None
         if not several:
             step.same = next((ref for ref, found in twins.items() if found is result), None)
         elif any(r is found for r in results for found in twins.values()):
             return None
-        if not self.whole and any(r._n is not None for r in results):
+        if not self.whole and any(r._node is not None for r in results):
             return None                               # what has a history is computed as always
         step.twins = results
         if several:
@@ -447,7 +447,7 @@ class Recorder(Interpreter):
                 return
             self.breaks.append(why)
             alive = [one for ref in made if (one := ref()) is not None]
-            written = [x for x, count in zip(inputs, self._counts, strict=True) if x._v[tape.COUNT] != count]
+            written = [x for x, count in zip(inputs, self._counts, strict=True) if x._storage[tape.COUNT] != count]
             self._restart()
             if written:
                 raise RuntimeError(
@@ -500,7 +500,7 @@ def _kind_of(a: Any) -> Any:
     """Of an argument, what a composition is chosen by; None if that cannot be said."""
     kind = a.__class__
     if isinstance(a, Tensor):
-        return (a.dtype, a.ndim, a.requires_grad) if kind is Deferred or a._a.__class__ is ndarray else None
+        return (a.dtype, a.ndim, a.requires_grad) if kind is Deferred or a._array.__class__ is ndarray else None
     if kind is slice:
         return kind, a.start.__class__, a.stop.__class__, a.step.__class__
     if kind is list or kind is tuple:
@@ -566,10 +566,10 @@ _no_draws = _NoDraws()
 
 def _meta(looks: Tensor) -> Tensor:
     """A tensor of the meta device with shape, strides, dtype and `requires_grad` of `looks`."""
-    array = looks._a
+    array = looks._array
     made = wrap(MetaArray(array.shape, np.dtype(looks.dtype.numpy), array.strides))
     if looks.requires_grad:
         made.requires_grad_(True)
-        if looks._n is not None and not looks.is_leaf:
+        if looks._node is not None and not looks.is_leaf:
             made = made.view(made.shape)              # a result, which may be written in place
     return made

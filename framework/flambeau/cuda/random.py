@@ -148,7 +148,7 @@ def _unit(stream: Any, a: Any) -> Any:
 
 
 def _put(a: Any, values: Any) -> Any:
-    launch.copy(a, values._a)
+    launch.copy(a, values._array)
     return a
 
 

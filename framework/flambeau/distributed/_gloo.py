@@ -30,7 +30,7 @@ _SMALLEST_SEGMENT = 1 << 20
 
 
 def _array(tensor: Any, name: str) -> np.ndarray:
-    array = getattr(tensor, "_a", None)
+    array = getattr(tensor, "_array", None)
     if not isinstance(array, np.ndarray):
         place = getattr(tensor, "device", None)
         raise NotImplementedError(

@@ -117,7 +117,7 @@ def _write_object(value: Any, out: _Writer, depth: int) -> None:
     elif _is_tensor(value):
         out.append(b"P" if type(value) is fb.nn.Parameter else b"X")
         out.append(b"T" if tensor.requires_grad else b"F")
-        _write_array(tensor._a, out, depth)
+        _write_array(tensor._array, out, depth)
     elif isinstance(value, fb.dtype):
         out.append(b"D")
         _write(str(value).rpartition(".")[2], out, depth)
@@ -279,4 +279,4 @@ def _read_array(reader: _Reader, depth: int) -> np.ndarray:
 def _numpy_dtype(name: str) -> np.dtype:
     import flambeau as fb
 
-    return fb.empty(0, dtype=_dtype(name))._a.dtype
+    return fb.empty(0, dtype=_dtype(name))._array.dtype

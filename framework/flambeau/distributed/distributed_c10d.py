@@ -1206,7 +1206,7 @@ def _to_tensor(value: Any) -> Any:
 
 
 def _of_tensor(tensor: Any) -> Any:
-    return unpack(tensor._a.tobytes())
+    return unpack(tensor._array.tobytes())
 
 
 def _gathered(found: ProcessGroup, value: Any) -> list[Any]:

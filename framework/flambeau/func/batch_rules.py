@@ -118,10 +118,10 @@ def _of_one_rank(level: Any, args: Any) -> tuple[Any, ...] | None:
             if a.__class__ is not BatchedTensor or a._level is not level or a._bdim:
                 return None
             a = a._value
-            if ndim != a._a.ndim:
+            if ndim != a._array.ndim:
                 if ndim:
                     return None
-                ndim = a._a.ndim
+                ndim = a._array.ndim
         values.append(a)
     return tuple(values) if ndim > 1 else None
 

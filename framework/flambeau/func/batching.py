@@ -69,25 +69,25 @@ class BatchedTensor(Tensor):
     _plain_operand = True
 
     @property
-    def _a(self) -> Any:  # type: ignore[override]
-        a, d = self._value._a, self._bdim
+    def _array(self) -> Any:  # type: ignore[override]
+        a, d = self._value._array, self._bdim
         return BatchedArray(a.shape[:d] + a.shape[d + 1 :], a.strides[:d] + a.strides[d + 1 :], a.dtype, device_of(a))
 
     @property
-    def _n(self) -> Any:  # type: ignore[override]
-        return self._value._n
+    def _node(self) -> Any:  # type: ignore[override]
+        return self._value._node
 
     @property
-    def _v(self) -> Any:  # type: ignore[override]
-        return self._value._v
+    def _storage(self) -> Any:  # type: ignore[override]
+        return self._value._storage
 
     @property
-    def _b(self) -> Any:  # type: ignore[override]
+    def _view_of(self) -> Any:  # type: ignore[override]
         return None
 
     @property
-    def _g(self) -> Any:  # type: ignore[override]
-        grad = self._value._g
+    def _gradient(self) -> Any:  # type: ignore[override]
+        grad = self._value._gradient
         return None if grad is None else batched(grad, self._bdim, self._level)
 
     def _aliased(self) -> BatchedTensor:

@@ -118,18 +118,18 @@ class _Record:
             self.result = func(*inside)
         finally:
             _state.set_grad(self.outside)
-        self.own = {s._n for s in self.starts if type(s._n) is Leaf}
+        self.own = {s._node for s in self.starts if type(s._node) is Leaf}
 
     def outputs(self, results: list[Tensor]) -> None:
         """Say which results gradients will come from."""
         self.parts = [peel(y, self.levels, self.levels) for y in results]
-        self.connected = self.outside and any(_reaches_others(v._n, self.own) for p in self.parts for v in p.values())
+        self.connected = self.outside and any(_reaches_others(v._node, self.own) for p in self.parts for v in p.values())
 
     def visible(self, x: Any) -> Any:
         """A result as it looks from outside: without history, unless it depends on more than the arguments."""
-        if not isinstance(x, Tensor) or x._n is None:
+        if not isinstance(x, Tensor) or x._node is None:
             return x
-        if self.outside and any(_reaches_others(v._n, self.own) for v in peel(x, self.levels, self.levels).values()):
+        if self.outside and any(_reaches_others(v._node, self.own) for v in peel(x, self.levels, self.levels).values()):
             return x
         return unrecorded(x)
 
@@ -137,7 +137,7 @@ class _Record:
         """The product of `cotangents` with the jacobian, one tensor per argument."""
         stack = _levels()
         given = [peel(v, self.levels, stack) for v in cotangents]
-        recording = _state.grad_enabled() and (self.connected or any(v._n is not None for p in given for v in p.values()))
+        recording = _state.grad_enabled() and (self.connected or any(v._node is not None for p in given for v in p.values()))
         as_tensors = recording or len(stack) > len(self.levels)
         sums = _back(self.parts, self.starts, given, keep or self.connected, as_tensors)
         made = []
@@ -164,7 +164,7 @@ def _products(parts: list[Parts], given: list[Parts]) -> dict[frozenset[Any], tu
     for ys, vs in zip(parts, given, strict=True):
         for m, y in ys.items():
             for k, v in vs.items():
-                if y._n is not None and not m & k:
+                if y._node is not None and not m & k:
                     column = found.setdefault(m | k, ([], []))
                     column[0].append(y)
                     column[1].append(v if v.dtype is y.dtype else v.to(y.dtype))
@@ -189,7 +189,7 @@ def grad_among_levels(outputs: Any, inputs: Any, vectors: Any, keep: bool, creat
     vectors = [ones_like(y.detach()) if v is None else v for v, y in zip(vectors, outputs, strict=True)]
     for v, y in zip(vectors, outputs, strict=True):
         initial_gradient(y, v, True)
-        if y._n is None:
+        if y._node is None:
             raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
     given = [peel(v, forward, stack) for v in vectors]
     several = sum(map(len, parts)) > len(parts) or sum(map(len, given)) > len(given)
@@ -199,7 +199,7 @@ def grad_among_levels(outputs: Any, inputs: Any, vectors: Any, keep: bool, creat
 
 def _start(x: Tensor, outside: bool) -> Tensor:
     """Where the tape begins for an argument: tied to its history only if that is recorded."""
-    if outside and x._n is not None:
+    if outside and x._node is not None:
         return x.view_as(x)
     return unrecorded(x).requires_grad_()
 

@@ -15,7 +15,7 @@ __all__ = ["lack_values", "memory_of"]
 
 def lack_values(args: Any) -> bool:
     """Whether some of `args` is a tensor that has a shape and no memory, so that a kernel has nothing to do."""
-    return any(isinstance(a, Tensor) and a._a.__class__ is MetaArray for a in args)
+    return any(isinstance(a, Tensor) and a._array.__class__ is MetaArray for a in args)
 
 
 def memory_of(kernel: str, name: str, a: Tensor, devices: bool = False) -> Any:
@@ -25,12 +25,12 @@ def memory_of(kernel: str, name: str, a: Tensor, devices: bool = False) -> Any:
         devices: whether the kernel takes arrays of CUDA devices too.
     Raises: RuntimeError for a tensor that requires grad while gradients are recorded, NotImplementedError for one without such memory.
     """
-    if a._n is not None and _state.grad_enabled():
+    if a._node is not None and _state.grad_enabled():
         raise RuntimeError(
             f"{kernel}: argument {name!r} requires grad, and a kernel records no derivative; give {name}.detach(), or make the "
             "function that calls the kernel an operator by library.custom_op or numba_op, with a derivative by register_autograd"
         )
-    array = a._a
+    array = a._array
     if array.__class__ is ndarray or isinstance(array, np.ndarray) or devices and hasattr(array, "__cuda_array_interface__"):
         return array
     where = "the CPU or CUDA" if devices else "the CPU"

@@ -243,7 +243,7 @@ class Operator(_ops.DeclaredOperator):
     def device_of(self, tensors: list[Tensor], args: Any, kwargs: Any) -> str | None:
         """The kind of device that decides on the kernel: that of the tensors, else that of an argument that is a device."""
         if tensors:
-            kinds = {"cpu" if t._a.__class__ is ndarray else t.device.type for t in tensors}
+            kinds = {"cpu" if t._array.__class__ is ndarray else t.device.type for t in tensors}
             return next((kind for kind in ("meta", "cuda") if kind in kinds), None) or min(kinds)
         if not self.takes_tensors:
             for argument, value in zip(self.schema.arguments, (*args, *kwargs.values()), strict=True):
@@ -418,9 +418,9 @@ def _with_operator(kernel: Kernel, overload: Any, *args: Any, **kwargs: Any) -> 
 
 def _memory_of(t: Tensor) -> Any:
     """The same for tensors over one piece of memory."""
-    a: Any = t._a
+    a: Any = t._array
     if isinstance(a, MetaArray):
-        return id(t._v)
+        return id(t._storage)
     base = a.base
     while isinstance(base, a.__class__):
         a, base = base, base.base

@@ -366,7 +366,7 @@ def _fast_elementwise(op: ElementwiseOp, is_tensor: Any) -> list[str]:
     if not rest:
         lines = [
             f"if {own}{guard}:",
-            f"    a = {first}._a",
+            f"    a = {first}._array",
             *_compute(op, ("a",), _finish_fast(op, (first,), differentiable)),
         ]
     else:
@@ -375,14 +375,14 @@ def _fast_elementwise(op: ElementwiseOp, is_tensor: Any) -> list[str]:
         lines = [
             f"kind = {second}.__class__",
             f"if {other} and {own}{guard}:",
-            f"    a = {first}._a",
-            f"    b = {second}._a",
+            f"    a = {first}._array",
+            f"    b = {second}._array",
             *_compute(op, ("a", "b"), _finish_fast(op, (first, second), differentiable)),
         ]
         if getattr(op.check, "__name__", "") != "check_tensors":
             lines += [
                 f"elif (kind is float or kind is int) and {own}{guard}:",
-                f"    a = {first}._a",
+                f"    a = {first}._array",
                 *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=1)),
             ]
     return lines
@@ -394,17 +394,18 @@ def _direct(op: ElementwiseOp, is_tensor: Any, formula: str = "FORMULA", operand
         return []
     first, *rest = operands or op.positional
     guard = "" if operands else "".join(f" and {_usual(op, n)}" for n in op.keyword_only)
-    given = ", ".join(("a", *(f"{n}._a if {is_tensor(n)} else {n}" for n in rest)))
-    lines = [f"if {is_tensor(first)}{guard}:", f"    a = {first}._a", f"    o = {formula}.direct({given})", "    if o is not None:"]
+    given = ", ".join(("a", *(f"{n}._array if {is_tensor(n)} else {n}" for n in rest)))
+    lines = [f"if {is_tensor(first)}{guard}:", f"    a = {first}._array", f"    o = {formula}.direct({given})", "    if o is not None:"]
     lines += [f"        {line}" for line in _wrap_lines()]
     if op.differentiable:
-        others = "".join(f" or {is_tensor(n)} and {n}._n is not None" for n in op.positional[1:])
-        lines += [f"        if {first}._n is not None{others}:", f"            OP.record(t, ({', '.join(op.params)},))"]
+        others = "".join(f" or {is_tensor(n)} and {n}._node is not None" for n in op.positional[1:])
+        lines += [f"        if {first}._node is not None{others}:", f"            OP.record(t, ({', '.join(op.params)},))"]
     return [*lines, "        return t"]
 
 
 def _wrap_lines() -> list[str]:
-    return ["t = new(Tensor)", "t._a = o", "t._v = new_record() if MARKING else [0, 0, None, None]", "t._b = t._n = None"]
+    record = "t._storage = new_record() if MARKING else [0, 0, None, None]"
+    return ["t = new(Tensor)", "t._array = o", record, "t._view_of = t._node = None"]
 
 
 def _is_tensor(name: str) -> str:
@@ -497,20 +498,20 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
     arrays = ("a", "b")
     lines = [
         "t = new(Tensor)",
-        "t._a = o",
-        "v = t._v = new_record() if MARKING else [0, 0, None, None]",
-        "t._b = None",
+        "t._array = o",
+        "v = t._storage = new_record() if MARKING else [0, 0, None, None]",
+        "t._view_of = None",
     ]
     if not differentiable:
-        return [*lines, "t._n = None", "return t"]
+        return [*lines, "t._node = None", "return t"]
     tensors = tuple(name for i, name in enumerate(names) if i != number)
     nodes = ("n", "m")[: len(tensors)]
-    lines += [f"{node} = {name}._n" for node, name in zip(nodes, tensors, strict=True)]
+    lines += [f"{node} = {name}._node" for node, name in zip(nodes, tensors, strict=True)]
     lines += [
         f"if {' and '.join(f'{n} is None' for n in nodes)} or not (GRAD or local.grad):",
-        "    t._n = None",
+        "    t._node = None",
         "    return t",
-        "node = t._n = new(Node)",
+        "node = t._node = new(Node)",
         "node.seq = next_seq()",
         "node.hooks = None",
     ]
@@ -523,7 +524,7 @@ def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool
         read = name in op.reads
         value, version = "None", "None"
         if read:
-            value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._v" if tensor else "None")  # pyright: ignore[reportArgumentType]  # the keys are strings
+            value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._storage" if tensor else "None")  # pyright: ignore[reportArgumentType]  # the keys are strings
         saved.append(value)
         versions.append(version)
         shapes.append(f"{arrays[i]}.shape" if tensor else "None")
@@ -717,18 +718,18 @@ def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
     lines = [
         f"if {is_tensor(first)}:",
         "    quiet = not (GRAD or local.grad)",
-        f"    marked = MARKED and {first}._v[0].__class__ is not int",
-        f"    if not marked and (quiet or {first}._n is None and ({first}._b is None or {first}._b[0]._n is None)):",
-        f"        a = {first}._a",
+        f"    marked = MARKED and {first}._storage[0].__class__ is not int",
+        f"    if not marked and (quiet or {first}._node is None and ({first}._view_of is None or {first}._view_of[0]._node is None)):",
+        f"        a = {first}._array",
     ]
     for letter, n in zip(letters, rest, strict=True):
-        tensor = f"{is_tensor(n)} and (quiet or {n}._n is None)"
+        tensor = f"{is_tensor(n)} and (quiet or {n}._node is None)"
         # A launcher converts integers by way of float64.
         number = f"{n} if {_plain_number(n)} else None" if name else n
-        lines += [f"        kind = {n}.__class__", f"        {letter} = {n}._a if {tensor} else {number}"]
+        lines += [f"        kind = {n}.__class__", f"        {letter} = {n}._array if {tensor} else {number}"]
     lines += [
         f"        if {test}:",
-        f"            v = {first}._v",
+        f"            v = {first}._storage",
         "            v[0] += 1",
         "            v[1] = next_seq()",
         f"            return {first}",
@@ -992,7 +993,7 @@ def _fast_swapped(op: ElementwiseOp) -> str:
     lines = [
         f"kind = {number}.__class__",
         f"if {_plain_number(number)} and {_is_tensor(tensor)} and (not INTERPRETED or not ({_IN_FORCE})):",
-        f"    b = {tensor}._a",
+        f"    b = {tensor}._array",
         f"    o = FORMULA.direct({number}, b)",
         *by_numpy,
         "    if o is not None:",

@@ -160,7 +160,7 @@ def made(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
 
 def is_seen(*operands: Any) -> bool:
     """Whether dispatch modes look at this thread, or one of `operands` is a wrapper: then rules read nothing but results of ops."""
-    return any(x.sees_makers for x in _local.calls.interpreters) or any(getattr(x, "_a", x).__class__ is HeldArray for x in operands)
+    return any(x.sees_makers for x in _local.calls.interpreters) or any(getattr(x, "_array", x).__class__ is HeldArray for x in operands)
 
 
 def made_there(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
@@ -200,7 +200,7 @@ def _by_class(classes: list[type], op: Op, args: tuple[Any, ...], out: Any, inpl
 
     if op.in_parts is not None and out is None:
         return op.in_parts(*args)
-    recorded = _state.grad_enabled() and any(isinstance(x, Tensor) and x._n is not None for x in _flat(args))
+    recorded = _state.grad_enabled() and any(isinstance(x, Tensor) and x._node is not None for x in _flat(args))
     func, given, kwargs = (None, args, {}) if recorded and op.kind == "composite" else seen_as(op, args, out, inplace)
     if func is None:
         return _composed(op, args, out, inplace)
@@ -267,7 +267,7 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
 
 def _apart(made: Any, operands: list[Any]) -> Any:
     """`made`, as another object if it is one of the operands, whose history is theirs."""
-    return wrap(made._a) if any(made is x for x in operands) else made
+    return wrap(made._array) if any(made is x for x in operands) else made
 
 
 def interpret_with(interpreter: Any, op: Op, args: tuple[Any, ...]) -> Any:

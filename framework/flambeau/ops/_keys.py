@@ -54,7 +54,7 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
             k = list_index(k)
             kind = k.__class__
         if kind is Tensor:
-            array = k._a
+            array = k._array
             if array.__class__ is not ndarray:
                 return None
             if array.dtype is I4 and array.ndim:
@@ -145,7 +145,7 @@ def _normal(k: Any) -> Any:
     if isinstance(k, slice):
         return slice(_bound(k.start), _bound(k.stop), _bound(k.step))
     if isinstance(k, Tensor):
-        return int(k._a) if not k._a.ndim and k.dtype in INTEGERS and type(k._a) is ndarray else k
+        return int(k._array) if not k._array.ndim and k.dtype in INTEGERS and type(k._array) is ndarray else k
     if isinstance(k, ndarray):
         return _normal(wrap(k))
     if isinstance(k, (list, tuple, range)):
@@ -197,36 +197,36 @@ def tensors_at(k: Tensor, shape: Any, d: int, count: int | None = None) -> list[
         return [k]
     if k.dtype is dtypes.uint8:
         warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
-    if type(k._a) is MetaArray:
+    if type(k._array) is MetaArray:
         if count is None and fresh.size is not None:
             count = fresh.size(k.numel())
         if count is not None:
             return [wrap(MetaArray((count,), np.dtype(np.int64))) for _ in range(k.ndim)]
         raise ShapeCannotBeKnown("indexing with a mask on the meta device: the shape of the result depends on its values")
-    for i, n in enumerate(k._a.shape):
+    for i, n in enumerate(k._array.shape):
         if shape[d + i] != n:
             raise IndexError(
                 f"The shape of the mask {list(k.shape)} at index {i} does not match the shape of the indexed tensor "
                 f"{list(shape)} at index {d + i}"
             )
-    if not k._a.ndim:
-        return [wrap(np.zeros((1,) if k._a else (0,), np.int64))]
-    if k._a.__class__ is not ndarray:
+    if not k._array.ndim:
+        return [wrap(np.zeros((1,) if k._array else (0,), np.int64))]
+    if k._array.__class__ is not ndarray:
         from ._spec import OPS
 
         return list(OPS["nonzero"].function(k, as_tuple=True))
-    return [wrap(x) for x in scatter.nonzero(k._a)]
+    return [wrap(x) for x in scatter.nonzero(k._array)]
 
 
 def array_key(indices: Any) -> tuple[Any, ...]:
     """numpy's form of one index (array or None) per dimension."""
-    return tuple(slice(None) if k is None else k._a if isinstance(k, Tensor) else k for k in indices)
+    return tuple(slice(None) if k is None else k._array if isinstance(k, Tensor) else k for k in indices)
 
 
 def explain_indices(shape: Any, indices: Any, values: Any = None) -> Exception:
     """What is wrong with indices that numpy refused, where `values` were to be stored at them."""
     for d, k in enumerate(indices):
-        if k is not None and not shape[d] and (k._a if isinstance(k, Tensor) else k).size:
+        if k is not None and not shape[d] and (k._array if isinstance(k, Tensor) else k).size:
             return IndexError(f"index is out of bounds for dimension with size 0: dimension {d} has no elements")
     if values is not None:
         wanted = _indexed_shape(shape, indices)
@@ -238,7 +238,7 @@ def explain_indices(shape: Any, indices: Any, values: Any = None) -> Exception:
     for d, k in enumerate(indices):
         if k is None:
             continue
-        k = k._a if isinstance(k, Tensor) else k
+        k = k._array if isinstance(k, Tensor) else k
         n = shape[d]
         bad = k[(k >= n) | (k < -n)].reshape(-1)
         if bad.size:
@@ -251,7 +251,7 @@ def explain_indices(shape: Any, indices: Any, values: Any = None) -> Exception:
 
 def _indexed_shape(shape: Any, indices: Any) -> tuple[int, ...] | None:
     """The shape of what `indices` name in an array of `shape`, wherever they point; None if they do not broadcast."""
-    places = [k._a if isinstance(k, Tensor) else k for k in indices]
+    places = [k._array if isinstance(k, Tensor) else k for k in indices]
     try:
         # A view of one element has any shape, and is indexed by zeros.
         there = np.broadcast_to(np.zeros(()), tuple(n or 1 for n in shape))

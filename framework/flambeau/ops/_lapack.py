@@ -31,7 +31,7 @@ def check_floating(name: str, *operands: Any, half: bool = False) -> None:
     """Raise TypeError or RuntimeError unless all are Tensors of one dtype LAPACK works in."""
     first = operands[0]
     for x in operands:
-        if isinstance(x, Tensor) and x._a.dtype.char in "fdFD" and x._a.dtype is first._a.dtype:
+        if isinstance(x, Tensor) and x._array.dtype.char in "fdFD" and x._array.dtype is first._array.dtype:
             continue
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}: argument must be Tensor, not {type(x).__name__}")
@@ -411,8 +411,8 @@ def _converging(name: str, rule: Any, *args: Any) -> Any:
 
 def plain(x: Any, square: bool = False) -> Any:
     """The array of a Tensor without history that holds matrices LAPACK works on, of at least one element; None for others."""
-    a = x._a
-    if x._n is not None or a.__class__ is not ndarray or a.ndim < 2 or not a.size or a.dtype.char not in "fdFD":
+    a = x._array
+    if x._node is not None or a.__class__ is not ndarray or a.ndim < 2 or not a.size or a.dtype.char not in "fdFD":
         return None
     return None if square and a.shape[-1] != a.shape[-2] else a
 

@@ -27,7 +27,7 @@ def identity_like(x: Tensor) -> Tensor:
     """Identity matrices of the shape and dtype of `x`."""
     if x._lacks_values:
         return x.detach().new_empty(x.shape)
-    return wrap(np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], dtype=x._a.dtype), x.shape).copy())
+    return wrap(np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], dtype=x._array.dtype), x.shape).copy())
 
 
 def diagonal(x: Tensor) -> Tensor:
@@ -40,9 +40,9 @@ def diagonal_matrix(x: Tensor) -> Tensor:
 
 def absent(grad: Tensor) -> bool:
     """Whether `grad` is the constant zero that stands for an output nobody used."""
-    return grad._n is None and not grad._a.any()
+    return grad._node is None and not grad._array.any()
 
 
 def needs_vectors(x: Tensor) -> bool:
     """Whether a derivative of `x` may be asked for, which takes more than the values of a factorization."""
-    return _state.interpreted() or x._n is not None and _state.grad_enabled()
+    return _state.interpreted() or x._node is not None and _state.grad_enabled()

@@ -20,7 +20,7 @@ _new = object.__new__
 
 def unrecorded(input: Any) -> bool:
     """Whether `input` is a Tensor that operations of this thread do not record a history for."""
-    return isinstance(input, Tensor) and (input._n is None or not (_state.GRAD or _state.local.grad))
+    return isinstance(input, Tensor) and (input._node is None or not (_state.GRAD or _state.local.grad))
 
 
 def need_tensor(name: str, input: Any) -> None:
@@ -82,20 +82,20 @@ def picks(op: PrimitiveOp) -> None:
 def picked(op: PrimitiveOp, found: tuple[np.ndarray, np.ndarray], input: Tensor, dim: int, keepdim: bool = True) -> Any:
     """The named result of `op` for what a kernel has found, with the history that the general way records."""
     values, places = wrap(found[0]), wrap(found[1])
-    if input._n is not None and (_state.GRAD or _state.local.grad):
-        shape = input._a.shape
+    if input._node is not None and (_state.GRAD or _state.local.grad):
+        shape = input._array.shape
         node = _new(op.node_class)
         node.seq = _state.next_seq()
         node.where = tape.users_place()
-        node.parents = (input._n,)
+        node.parents = (input._node,)
         node.hooks = None
         node.shape = 2
         dim %= len(shape)
         if len(op.saved_names) == 3:
-            node.saved, node.versions = (found[1], shape, dim), (places._v, None, None)
+            node.saved, node.versions = (found[1], shape, dim), (places._storage, None, None)
         else:
-            node.saved, node.versions = (found[1], shape, dim, keepdim), (places._v, None, None, None)
-        output = values._n = _new(tape.OutputNode)
+            node.saved, node.versions = (found[1], shape, dim, keepdim), (places._storage, None, None, None)
+        output = values._node = _new(tape.OutputNode)
         output.seq, output.parents, output.hooks, output.index = _state.next_seq(), (node,), None, 0
         there = found[0].shape
         node.__dict__ = {"outputs": [weakref.ref(output), None], "metas": [(there, found[0].dtype), (there, found[1].dtype)]}
@@ -106,8 +106,8 @@ def picked(op: PrimitiveOp, found: tuple[np.ndarray, np.ndarray], input: Tensor,
 def recorded_plainly(op: Any, array: np.ndarray, input: Tensor, *saved: Any) -> Tensor:
     """The result of a kernel, with the history of an op of `input` that keeps `saved`, which are no arrays."""
     made = wrap(array)
-    if input._n is not None and (_state.GRAD or _state.local.grad):
-        node = made._n = _new(op.node_class)
-        node.seq, node.parents, node.hooks, node.shape = _state.next_seq(), (input._n,), None, 0
+    if input._node is not None and (_state.GRAD or _state.local.grad):
+        node = made._node = _new(op.node_class)
+        node.seq, node.parents, node.hooks, node.shape = _state.next_seq(), (input._node,), None, 0
         node.saved, node.versions = saved, ()
     return made

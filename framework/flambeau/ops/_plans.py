@@ -69,10 +69,10 @@ def few(op: Any, *tensors: str, most: int = MOST_FEW) -> Callable[[Any], Any]:
         lines = [f"def short({', '.join(op.params)}):", "    _token = hush()", "    try:"]
         for name in tensors:
             lines += [
-                f"        a_{name} = {name}._a",
+                f"        a_{name} = {name}._array",
                 f"        if a_{name}.__class__ is not ndarray or not a_{name}.flags.c_contiguous:",
                 "            return None",
-                f"        if {name}._n is not None and (GRAD or local.grad):",
+                f"        if {name}._node is not None and (GRAD or local.grad):",
                 "            return None",
             ]
             if name != first:
@@ -102,14 +102,14 @@ def moves(op: Any, *args: Any) -> Plan | None:
 
     Where they come from is found out by moving their numbers, counted from 1.
     """
-    a, general = args[0]._a, op.run
+    a, general = args[0]._array, op.run
     if not 0 < a.size <= MOST_MOVED:
         return None
-    expected = general(*args)._a
+    expected = general(*args)._array
     if not expected.flags.c_contiguous or not 0 < expected.size <= MOST_MOVED:
         return None
     numbers = np.arange(1, a.size + 1, dtype=np.float64).reshape(a.shape)
-    places = general(wrap(numbers), *args[1:])._a.astype(np.int64) - 1
+    places = general(wrap(numbers), *args[1:])._array.astype(np.int64) - 1
     beside = places < 0
 
     def run(a: Any) -> Any:
@@ -148,7 +148,7 @@ def _short_way(op: Any, tensors: tuple[str, ...], optional: set[str], strided: b
     lines = [f"def short({', '.join(op.params)}):", "    try:"]
     for name in tensors:
         fetch = [
-            f"a_{name} = {name}._a",
+            f"a_{name} = {name}._array",
             f"if a_{name}.__class__ is not ndarray{'' if strided else f' or not a_{name}.flags.c_contiguous'}:",
             "    return None",
         ]
@@ -157,7 +157,7 @@ def _short_way(op: Any, tensors: tuple[str, ...], optional: set[str], strided: b
         lines += [f"        {line}" for line in fetch]
     arrays = ", ".join(f"a_{name}" for name in tensors)
     nodes = " or ".join(
-        f"{name} is not None and {name}._n is not None" if name in optional else f"{name}._n is not None" for name in tensors
+        f"{name} is not None and {name}._node is not None" if name in optional else f"{name}._node is not None" for name in tensors
     )
     lines += [
         f"        _key = ({', '.join(_key(op, name, tensors, optional, strided) for name in op.params)},)",
@@ -180,9 +180,9 @@ def _short_way(op: Any, tensors: tuple[str, ...], optional: set[str], strided: b
         "    if _plan.after is not None:",
         f"        _plan.after({', '.join(tensors)})",
         "    _made = new(Tensor)",
-        "    _made._a = _o",
-        "    _made._v = new_record() if MARKING else [0, 0, None, None]",
-        "    _made._b = _made._n = None",
+        "    _made._array = _o",
+        "    _made._storage = new_record() if MARKING else [0, 0, None, None]",
+        "    _made._view_of = _made._node = None",
         "    if _taped is not None:",
         f"        _plan.record(_made, _kept, {', '.join(tensors)})",
         "    return _made",

@@ -25,8 +25,8 @@ def result_type(args: Any) -> dtype:
     dimmed = zero = number = None
     for x in args:
         if isinstance(x, Tensor):
-            d = from_numpy_dtype(x._a.dtype)
-            if x._a.ndim:
+            d = from_numpy_dtype(x._array.dtype)
+            if x._array.ndim:
                 dimmed = d if dimmed is None else dtypes.promote_types(dimmed, d)
             else:
                 zero = d if zero is None else dtypes.promote_types(zero, d)

@@ -408,7 +408,7 @@ def glu(input, dim=-1):
 def _check_softmax(input, dim):
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f'"softmax" not implemented for {input.dtype}; give a floating dtype=, as in dtype=torch.float32')
-    return input, wrap_dim(dim, input._a.ndim)
+    return input, wrap_dim(dim, input._array.ndim)
 
 
 @primitive(
@@ -432,7 +432,7 @@ def _small_along(op: Any, along: Any, compute: Any) -> Any:
 
     def fast(input, dim):
         try:
-            a = input._a
+            a = input._array
             out = along.call(a, dim)
             if out is None:
                 d, n = a.dtype, a.ndim
@@ -442,10 +442,10 @@ def _small_along(op: Any, along: Any, compute: Any) -> Any:
         except (AttributeError, TypeError, RuntimeWarning):  # no tensor, no dimension; not finite, with warnings as errors
             return None
         made = _new(Tensor)
-        made._a, made._v, made._b = out, new_record() if _state.MARKING else [0, 0, None, None], None
-        parent = made._n = input._n
+        made._array, made._storage, made._view_of = out, new_record() if _state.MARKING else [0, 0, None, None], None
+        parent = made._node = input._node
         if parent is not None:
-            made._n = None
+            made._node = None
             if _state.GRAD or _state.local.grad:
                 op.history(made, None, input, dim % a.ndim)
         return made
@@ -575,12 +575,12 @@ def _logsumexp_shape(input, dims, keepdim):
 
 @logsumexp_over.fast
 def _logsumexp_short(input, dims, keepdim):
-    found = softmax_kernels.small_logsumexp(input._a, dims, keepdim) if isinstance(input, Tensor) else None
+    found = softmax_kernels.small_logsumexp(input._array, dims, keepdim) if isinstance(input, Tensor) else None
     if found is None:
         return None
     made = wrap(found)
-    if input._n is not None:
-        logsumexp_over.history(made, None, input, wrap_dims("logsumexp", dims, input._a.ndim), keepdim)
+    if input._node is not None:
+        logsumexp_over.history(made, None, input, wrap_dims("logsumexp", dims, input._array.ndim), keepdim)
     return made
 
 

@@ -213,7 +213,7 @@ def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale
     if attn_mask is not None or dropout_p or not query.shape[-1] or not _allowed["flash"] or not _heads_fit(query, key, value, enable_gqa):
         return None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    run = kernels.planned(query._a, key._a, value._a, scale, is_causal)
+    run = kernels.planned(query._array, key._array, value._array, scale, is_causal)
     if run is None:
         return None
     return Plan(

@@ -170,7 +170,7 @@ def run_op(op: Any, *args: Any) -> Any:
 
 
 def _has_zero(x: Tensor) -> bool:
-    a = x._a
+    a = x._array
     if a.__class__ is ndarray and a.size < 4096:          # below, numpy counts sooner than a kernel is launched
         return np.count_nonzero(a) != a.size
     return not OPS["all"].function(x)
@@ -239,11 +239,11 @@ def _by_integers(op: ElementwiseOp) -> Any:
     formula = Formula(op.fn, f"{op.name}_by_integers")
 
     def fast(input: Any, other: Any) -> Tensor | None:
-        if input.__class__ is not Tensor or input._a.dtype.kind not in "iu":
+        if input.__class__ is not Tensor or input._array.dtype.kind not in "iu":
             return None
-        a = input._a
+        a = input._array
         if other.__class__ is Tensor:
-            b = other._a
+            b = other._array
             if b.dtype is not a.dtype or b.__class__ is not ndarray:
                 return None
             whole = _all_of(b, None, False)
@@ -439,7 +439,7 @@ def _pow_fast(input: Any, exponent: Any) -> Any:
     """Powers of floating tensors by a number, and of integers; squares and cubes have short derivatives too."""
     if (exponent.__class__ is not int and exponent.__class__ is not float) or not isinstance(input, Tensor):
         return None
-    a = input._a
+    a = input._array
     if a.dtype is not F4 and a.dtype is not F8:
         if a.dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
             return None
@@ -453,7 +453,7 @@ def _pow_fast(input: Any, exponent: Any) -> Any:
     if made is None:
         return None
     made = wrap(made)
-    if input._n is not None:
+    if input._node is not None:
         pow.record(made, (input, exponent))
     return made
 

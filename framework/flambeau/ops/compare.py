@@ -62,7 +62,7 @@ _COMPARED = _EXACT | {np.dtype(np.float32), np.dtype(np.float64)}
 def _few_close(input: Any, other: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
     """The array that is `isclose` of few numbers of one dtype and shape, by numpy; None for all others."""
     try:
-        a, b = input._a, other._a
+        a, b = input._array, other._array
     except AttributeError:
         return None
     if a.__class__ is not ndarray or b.__class__ is not ndarray or rtol.__class__ is not float or atol.__class__ is not float:
@@ -112,19 +112,19 @@ def equal(input, other):
     _need_tensors("equal", input=input, other=other)
     if input.device != other.device:
         raise RuntimeError(f"equal: Cannot compare two tensors on different devices. Got: {input.device} and {other.device}")
-    if type(input._a) is MetaArray:
+    if type(input._array) is MetaArray:
         raise ValuesCannotBeRead("equal: meta tensors have no elements to compare")
-    if input._a.shape != other._a.shape:
+    if input._array.shape != other._array.shape:
         return False
-    if input._a.dtype == other._a.dtype and type(input._a) is np.ndarray:
-        return bool(np.asarray(input._a == other._a).all())
+    if input._array.dtype == other._array.dtype and type(input._array) is np.ndarray:
+        return bool(np.asarray(input._array == other._array).all())
     return bool((input == other).all().item())
 
 
 @equal.fast
 def _equal_fast(input, other):
     try:
-        a, b = input._a, other._a
+        a, b = input._array, other._array
         same = small.same(a, b)
         if same is not None:
             return same == 1
@@ -185,9 +185,9 @@ _MEMBERS = {invert: Along("members", invert, dims=ALL, takes_array=True, most_be
 def _isin_short(elements, test_elements, assume_unique, invert):
     if invert.__class__ is not bool or not isinstance(elements, Tensor):
         return None
-    a = elements._a
+    a = elements._array
     if isinstance(test_elements, Tensor):
-        among = test_elements._a
+        among = test_elements._array
     elif test_elements.__class__ is int and a.__class__ is np.ndarray and a.dtype.char == "l":
         among = np.array(test_elements)
     else:

@@ -91,11 +91,11 @@ def tensordot(a, b, dims=2):
     >>> fb.tensordot(fb.ones(2, 3, 4), fb.ones(4, 3, 5), dims=([1, 2], [1, 0])).shape
     torch.Size([2, 5])
     """
-    if a._a.dtype is not b._a.dtype and a.dtype is not b.dtype:
+    if a._array.dtype is not b._array.dtype and a.dtype is not b.dtype:
         raise RuntimeError(f"tensordot: both inputs should have same dtype, got {a.dtype} and {b.dtype}")
     left, right = _contracted_dims(a, b, dims)
     for i, j in zip(left, right, strict=True):
-        n, m = a._a.shape[i], b._a.shape[j]
+        n, m = a._array.shape[i], b._array.shape[j]
         if n != m and 1 not in (n, m):
             raise RuntimeError(
                 f"tensordot: contracted dimensions need to match, but first has size {n} in dim {i} and second has size {m} in dim {j}"
@@ -106,24 +106,24 @@ def tensordot(a, b, dims=2):
             a = a.sum(i, keepdim=True, dtype=a.dtype)
     free_a = [d for d in range(a.ndim) if d not in left]
     free_b = [d for d in range(b.ndim) if d not in right]
-    one, two = a._a.shape, b._a.shape
+    one, two = a._array.shape, b._array.shape
     shape = (*[one[d] for d in free_a], *[two[d] for d in free_b])
     rows, inner, columns = (math.prod([n[d] for d in dims]) for n, dims in ((one, free_a), (one, left), (two, free_b)))
     made = mm(_laid_out(a, [*free_a, *left], (rows, inner)), _laid_out(b, [*right, *free_b], (inner, columns)))
-    return made if made._a.shape == shape else made.reshape(shape)
+    return made if made._array.shape == shape else made.reshape(shape)
 
 
 def _laid_out(x: Tensor, order: list[int], shape: tuple[int, ...]) -> Tensor:
     """`x` with its dimensions in this order, in another shape."""
     if order != list(range(len(order))):
         x = x.permute(order)
-    return x if x._a.shape == shape else x.reshape(shape)
+    return x if x._array.shape == shape else x.reshape(shape)
 
 
 def _inner_fast(input, other):
     """Vectors; matrices of one dtype, without history."""
     try:
-        if input._a.ndim == 1 == other._a.ndim:
+        if input._array.ndim == 1 == other._array.ndim:
             return dot.fast_rule(input, other)
         arrays = arrays_of("fdil", input, other)
         if arrays is None or arrays[0].ndim != 2 or arrays[1].ndim != 2:
@@ -145,7 +145,7 @@ def inner(input, other):
         raise RuntimeError(
             f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}"
         )
-    if input._a.ndim == other._a.ndim == 1:
+    if input._array.ndim == other._array.ndim == 1:
         return dot(input, other)
     return tensordot(input, other, [[-1], [-1]])
 
@@ -239,7 +239,7 @@ def _cross_fast(input, other, dim):
     try:
         if dim is None:                               # deprecated, and slower
             return None
-        shape = input._a.shape
+        shape = input._array.shape
         return cross_along.fast_rule(input, other, dim - len(shape) if dim >= 0 else dim)
     except (AttributeError, TypeError, ValueError):  # said better by the checks
         return None
@@ -261,7 +261,7 @@ def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
             f"cov(): expected {label} to have the same numel as there are observations in the input but got "
             f"{weights.numel()} != {x.shape[1]}"
         )
-    if not weights._lacks_values and weights.numel() and weights._a.min() < 0:
+    if not weights._lacks_values and weights.numel() and weights._array.min() < 0:
         raise RuntimeError(f"cov(): {label} cannot be negative")
 
 

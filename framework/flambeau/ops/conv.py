@@ -72,7 +72,7 @@ def _check_convolution(input, weight, bias, stride, padding, dilation, transpose
     settings = (stride, padding, dilation, output_padding)
     # Only of ints, because 1 and 1.0 are the same key; and what meta tensors may do, memory may not hold.
     if not input._lacks_values and all(s.__class__ is tuple for s in settings) and _INTS.issuperset(map(type, sum(settings, (groups,)))):
-        a, w, b = input._a, weight._a, None if bias is None else bias._a
+        a, w, b = input._array, weight._array, None if bias is None else bias._array
         key = (a.shape, a.dtype, w.shape, w.dtype, None if b is None else (b.shape, b.dtype), settings, transposed, groups)
         settled = _found_right.get(key)
         if settled is not None:
@@ -188,7 +188,7 @@ def _check_extent(
                 f"convolution: Output size is too small: it would have extent {made}, each must be "
                 f"positive\n{describe(**operands)}"
             )
-        check_room("convolution", (input.shape[0], weight.shape[1], *made), input._a.itemsize, input._lacks_values)
+        check_room("convolution", (input.shape[0], weight.shape[1], *made), input._array.itemsize, input._lacks_values)
         return
     for n, k, p, d in zip(spatial, kernel, padding, dilation, strict=True):
         if n + 2 * p < d * (k - 1) + 1:
@@ -199,7 +199,7 @@ def _check_extent(
             )
     check_room(
         "convolution", (*input.shape[:2], *(n + 2 * p for n, p in zip(spatial, padding, strict=True))),
-        input._a.itemsize, input._lacks_values,
+        input._array.itemsize, input._lacks_values,
     )
 
 
@@ -579,11 +579,11 @@ def _planned_convolution(
     from flambeau_kernels.cpu.layout import is_last
 
     x, batched = _batched(op, input, weight, n)
-    if not batched or isinstance(padding, str) or is_last(x._a) or is_last(weight._a):
+    if not batched or isinstance(padding, str) or is_last(x._array) or is_last(weight._array):
         return None
     settings = _check_anew(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)[3:]
     made = _convolution_shape(x, weight, bias, *settings)[0][2:]
-    run = kernels.planned(x._a, weight._a, made, *settings[:3], groups, transposed)
+    run = kernels.planned(x._array, weight._array, made, *settings[:3], groups, transposed)
     if run is None:
         return None
     return Plan(

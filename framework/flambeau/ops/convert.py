@@ -86,7 +86,7 @@ def _clone_short(a, format):
 
 @clone.shape
 def _clone_shape(input, format):
-    return input.shape, input.dtype, arranged_strides(input._a, input._a.itemsize, format)
+    return input.shape, input.dtype, arranged_strides(input._array, input._array.itemsize, format)
 
 
 @clone.vjp
@@ -128,7 +128,7 @@ def _to_copy_shape(input, dtype, place, format):
     if place is not None and place.type != "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     target = dtype or input.dtype
-    return input.shape, target, arranged_strides(input._a, target.itemsize, format)
+    return input.shape, target, arranged_strides(input._array, target.itemsize, format)
 
 
 @to_copy.vjp
@@ -186,7 +186,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     d, place, copy, format = _parse_to(args, kwargs)
     if d is input.dtype:
         d = None
-    if place is not None and _same_place(place, device_of(input._a)):
+    if place is not None and _same_place(place, device_of(input._array)):
         place = None
     if not copy and d is None and place is None and (format is None or _in_format(input, format)):
         return input
@@ -198,7 +198,7 @@ _conversions = count()
 
 def _converted(input: Tensor, d: dtype) -> Tensor:
     """`input` as `d`: what `to` does most often, in a third of the time."""
-    a = input._a
+    a = input._array
     target = d.numpy
     if a.dtype == target:
         return input
@@ -210,13 +210,13 @@ def _converted(input: Tensor, d: dtype) -> Tensor:
         # numpy gives the same bits: only programs that convert often load a compiler for it.
         if next(_conversions) > kernels.TAUGHT_AFTER:
             kernels.learn_conversion(a, made)
-    if input._n is None:
+    if input._node is None:
         return wrap(made)
     if d.category < dtypes.FLOATING or from_numpy_dtype(a.dtype).category < dtypes.FLOATING:
         return to_copy(input, d, None, None)
     from .index import recorded
 
-    return recorded(to_copy, made, (input._n,), (from_numpy_dtype(a.dtype), devices.CPU))
+    return recorded(to_copy, made, (input._node,), (from_numpy_dtype(a.dtype), devices.CPU))
 
 
 def _same_place(wanted: device, have: device) -> bool:
@@ -226,10 +226,10 @@ def _same_place(wanted: device, have: device) -> bool:
 def _in_format(input: Tensor, format: memory_format) -> bool:
     """Whether `to` leaves the memory of `input` as it is: channels are last by the order of strides, all else counts as row-major."""
     if format is devices.contiguous_format:
-        return not is_ordered_last(input._a)
+        return not is_ordered_last(input._array)
     if format is devices.preserve_format or input.is_contiguous(memory_format=format):
         return True
-    return is_ordered_last(input._a) and format is (devices.channels_last if input.ndim == 4 else devices.channels_last_3d)
+    return is_ordered_last(input._array) and format is (devices.channels_last if input.ndim == 4 else devices.channels_last_3d)
 
 
 def _cast_method(d: dtype, doc: str) -> Any:
@@ -334,7 +334,7 @@ def contiguous(self, memory_format=devices.contiguous_format):
 
 @contiguous.fast
 def _contiguous_fast(self, memory_format):
-    a = getattr(self, "_a", None)
+    a = getattr(self, "_array", None)
     if a.__class__ is not ndarray or memory_format is not _ROWS:
         return None
     return self if a.flags.c_contiguous else clone.fast_rule(self, _ROWS)
@@ -348,11 +348,12 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
 
     `non_blocking` has no effect between arrays of one device.
     """
-    marked = _state.MARKED and target._v[0].__class__ is not int
+    marked = _state.MARKED and target._storage[0].__class__ is not int
     if other.__class__ is Tensor and not marked and not (_state.INTERPRETED and _state.interpreted()):
-        recorded = target._n is not None or other._n is not None or target._b is not None and target._b[0]._n is not None
+        base = target if target._view_of is None else target._view_of[0]
+        recorded = target._node is not None or other._node is not None or base._node is not None
         formula = OPS["Tensor.overwrite"].formula
-        if not (recorded and _state.grad_enabled()) and formula.direct_(target._a, other._a) is not None:
+        if not (recorded and _state.grad_enabled()) and formula.direct_(target._array, other._array) is not None:
             bump(target)
             return target
     if _state.INTERPRETED and other.__class__ is not Tensor:
@@ -361,14 +362,14 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
             return _dispatch.dispatch_torch_function(Tensor.copy_, classes, (target, other, non_blocking), {})
     if not isinstance(other, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
-    if other._lacks_values is not target._lacks_values and _broadcasts(other._a.shape, target._a.shape):
+    if other._lacks_values is not target._lacks_values and _broadcasts(other._array.shape, target._array.shape):
         if other._lacks_values:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         bump(target)
         return target
-    if type(other._a) is not type(target._a) and not target._lacks_values:
+    if type(other._array) is not type(target._array) and not target._lacks_values:
         other = to_copy(other, None, target.device, None)
-    if _broadcasts(other._a.shape, target._a.shape) is False:
+    if _broadcasts(other._array.shape, target._array.shape) is False:
         _raise_uncopied(target, other)
     if _state.INTERPRETED and _state.interpreted():
         return _dispatch.call_inplace(OPS["Tensor.overwrite"], (target, other), Tensor.copy_)
@@ -377,7 +378,7 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
 
 def _raise_uncopied(target: Tensor, source: Tensor) -> None:
     """Say why `source` cannot be broadcast to `target`."""
-    shape, wanted = source._a.shape, target._a.shape
+    shape, wanted = source._array.shape, target._array.shape
     for at in range(1, min(len(shape), len(wanted)) + 1):
         if shape[-at] not in (1, wanted[-at]) and wanted[-at] != 1:
             raise RuntimeError(

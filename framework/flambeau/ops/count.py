@@ -22,7 +22,7 @@ from ._spec import FUNCTION, METHOD, OUT, check_room, composite, host_only, prim
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
-    if any(isinstance(t, Tensor) and type(t._a) is MetaArray for t in tensors):
+    if any(isinstance(t, Tensor) and type(t._array) is MetaArray for t in tensors):
         raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
@@ -121,9 +121,9 @@ def _first_of_runs(a: np.ndarray, with_counts: bool) -> Any:
 
 @unique.fast
 def _unique_short(input, sorted, return_inverse, return_counts, dim):
-    if dim is not None or return_counts.__class__ is not bool or not isinstance(input, Tensor) or input._n is not None:
+    if dim is not None or return_counts.__class__ is not bool or not isinstance(input, Tensor) or input._node is not None:
         return None
-    a = input._a
+    a = input._array
     if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
         return None
     found = _SORTED(a.reshape(-1), 0)
@@ -150,9 +150,9 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 def _consecutive_short(input, return_inverse, return_counts, dim):
     if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not isinstance(input, Tensor):
         return None
-    if input._n is not None:
+    if input._node is not None:
         return None
-    a = input._a
+    a = input._array
     if a.__class__ is not np.ndarray or a.dtype.char not in "fdlib" or not a.size or not a.flags.c_contiguous:
         return None
     return _first_of_runs(a.reshape(-1), return_counts)
@@ -184,7 +184,7 @@ def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None
             )
         if sorter.dtype is not dtypes.int64:
             raise RuntimeError(f"{name}(): sorter must be a tensor of long dtype but got dtype {sorter.dtype}")
-        if sorter.numel() and not sorter._lacks_values and (sorter._a.min() < 0 or sorter._a.max() >= sequence.shape[-1]):
+        if sorter.numel() and not sorter._lacks_values and (sorter._array.min() < 0 or sorter._array.max() >= sequence.shape[-1]):
             raise RuntimeError(f"{name}(): sorter index out of range for a sequence of {sequence.shape[-1]}")
 
 
@@ -248,11 +248,11 @@ def _search_short(sequence, values, out_int32, right):
     """Places of a few values, or one number, in a sorted vector."""
     if out_int32 is not False or right.__class__ is not bool or not isinstance(sequence, Tensor):
         return None
-    s = sequence._a
+    s = sequence._array
     if s.ndim != 1 or s.__class__ is not np.ndarray:
         return None
     if isinstance(values, Tensor):
-        a = values._a
+        a = values._array
     elif values.__class__ is float and s.dtype.kind == "f":
         a, s = np.array(values), s.astype(np.float64)  # as numbers are compared with
     elif values.__class__ is int and s.dtype.char == "l":
@@ -312,11 +312,11 @@ def _check_bincount(input, weights, minlength):
     _needs_values("bincount", input)
     if input.dtype.category != dtypes.INTEGER:
         raise NotImplementedError(f'"bincount" not implemented for {input.dtype}; it counts integers')
-    if input.ndim != 1 or (input.numel() and input._a.min() < 0):
+    if input.ndim != 1 or (input.numel() and input._array.min() < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if minlength < 0:
         raise RuntimeError(f"bincount: minlength should be >= 0, got {minlength}")
-    largest = int(input._a.max()) if input.numel() else 0
+    largest = int(input._array.max()) if input.numel() else 0
     if largest >= _LARGEST:
         raise RuntimeError(f"bincount: maximum value of input overflowed, it should be < {_LARGEST} but got {largest}")
     check_room("bincount", (max(largest + 1, minlength),), 8)
@@ -352,7 +352,7 @@ bincount.shape(lambda input, weights, minlength: _needs_values("bincount", input
 def _bincount_short(input, weights, minlength):
     if not isinstance(input, Tensor) or minlength.__class__ is not int or minlength < 0:
         return None
-    a = input._a
+    a = input._array
     if a.__class__ is not np.ndarray or a.dtype.char != "l" or a.ndim != 1 or not a.size:
         return None
     if weights is not None or a.size >= kernel.COMPILED_FROM:
@@ -379,7 +379,7 @@ def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
     count = max(minlength, high + 1)
     if weights is None:
         return wrap(kernel.count_values(a, 0, count)) if count <= a.size else None
-    w: Any = weights._a if isinstance(weights, Tensor) and weights._n is None else None
+    w: Any = weights._array if isinstance(weights, Tensor) and weights._node is None else None
     if w.__class__ is not np.ndarray or w.shape != a.shape or w.dtype.char not in "fd":
         return None
     made = np.zeros(count, w.dtype)
@@ -406,7 +406,7 @@ def _bincount(a, weights, minlength):
 def _edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
     from .ranges import linspace
 
-    return widen(linspace(low, high, bins + 1, dtype=dtypes.from_numpy_dtype(dtype))._a)
+    return widen(linspace(low, high, bins + 1, dtype=dtypes.from_numpy_dtype(dtype))._array)
 
 
 _few_edges = functools.lru_cache(64)(_edges)
@@ -450,7 +450,7 @@ def _check_histc(input, bins, min, max):
         raise TypeError(f"histc(): argument 'bins' (position 2) must be int, not {type(bins).__name__}")
     if not input.is_floating_point():
         raise NotImplementedError(f'"histc" not implemented for {input.dtype}; convert it with .float()')
-    _check_bins("torch.histc", bins, itemsize=input._a.itemsize)
+    _check_bins("torch.histc", bins, itemsize=input._array.itemsize)
     low, high = (float(v) for v in (min, max))
     if not np.isfinite([low, high]).all():
         raise RuntimeError(f"torch.histc: range of [{low}, {high}] is not finite")
@@ -474,7 +474,7 @@ _BINS = Along("bins", dims=ALL, takes_array=True)
 def _histc_short(input, bins, min, max):
     if bins.__class__ is not int or not isinstance(input, Tensor) or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
         return None
-    a = input._a
+    a = input._array
     if not (0 < bins <= _MOST_KEPT and -math.inf < min < max < math.inf) or _state.default_device() is not None:
         return None
     if a.__class__ is not np.ndarray or a.dtype.char not in "fd":
@@ -571,18 +571,18 @@ def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: 
         raise RuntimeError(
             f"torch.histogramdd: for a {count}-dimensional histogram range should have {2 * count} elements, but got {len(span)}"
         )
-    points = input._a.reshape(-1, count)
+    points = input._array.reshape(-1, count)
     edges = []
     for d, b in enumerate(bins):
         if isinstance(b, Tensor):
-            edges.append(np.array(b._a))
+            edges.append(np.array(b._array))
             continue
         low, high = (0.0, 1.0) if span is None else (float(span[2 * d]), float(span[2 * d + 1]))
         low, high = _bounds(f"torch.histogramdd: dimension {d}", points[:, d], low, high, span is not None)
         # A single value is given a bin of width 1 around it.
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
         edges.append(_edges(low, high, b, points.dtype))
-    return wrap(_counted(points, edges, None if weight is None else weight._a, density)), [wrap(e) for e in edges]
+    return wrap(_counted(points, edges, None if weight is None else weight._array, density)), [wrap(e) for e in edges]
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(20), 5; x(20), 4, range=(-1.0, 1.0), weight=k(20), density=True")

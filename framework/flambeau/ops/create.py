@@ -218,7 +218,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     if out is not None:
         out_of_shape("empty", out, _sizes(sizes, size), dtype, device)
         if _state.FILL_EMPTY and not out._lacks_values:
-            kernel.fill_unset(out._a)
+            kernel.fill_unset(out._array)
         return out
     if memory_format is devices.preserve_format:
         raise RuntimeError("empty: unsupported memory format torch.preserve_format; there is nothing to preserve")
@@ -357,9 +357,9 @@ def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
 def _fill_number(name: str, value: Any) -> Any:
     """The number to fill with, which may come as a 0-d Tensor without history."""
     if isinstance(value, Tensor):
-        if value.ndim or value._n is not None:
+        if value.ndim or value._node is not None:
             raise TypeError(f"{name}(): argument 'fill_value' must be Number, not a Tensor of shape {tuple(value.shape)} that "
-                            f"{'requires grad' if value._n is not None else 'has dimensions'}")  # fmt: skip
+                            f"{'requires grad' if value._node is not None else 'has dimensions'}")  # fmt: skip
         return value.item()
     if not isinstance(value, NUMBERS):
         raise TypeError(f"{name}(): argument 'fill_value' must be Number, not {type(value).__name__}")
@@ -387,13 +387,13 @@ def _like(make: Any) -> Any:
              x1: Any = None) -> Tensor:  # fmt: skip
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
-        if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
+        if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
                 return seen
         if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted()):
-            array = input._a
+            array = input._array
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
                 made = small.over(make(array.shape, array.dtype))
             else:
@@ -435,11 +435,11 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     target = input.dtype.numpy if d is None else _dtype(d)
     at = _place(device(place) if place is not None else input.device)
     if at is not None and at.type == "meta":
-        made = wrap(MetaArray(tuple(input.shape), target, arranged_strides(input._a, target.itemsize, memory_format)))
+        made = wrap(MetaArray(tuple(input.shape), target, arranged_strides(input._array, target.itemsize, memory_format)))
         return made.requires_grad_(True) if requires_grad else made
     if at is not None:
         return _like_on_device(make, input, target, at, requires_grad, memory_format)
-    source = input._a if type(input._a) is ndarray else made_or_refused(np.empty, input._a.shape, target)
+    source = input._array if type(input._array) is ndarray else made_or_refused(np.empty, input._array.shape, target)
     if type(source) is ndarray and source.flags.c_contiguous and memory_format in (devices.preserve_format, None):
         return finish(made_or_refused(make, source.shape, target), requires_grad, at)
     array = empty_arranged(source, target, memory_format)
@@ -452,7 +452,7 @@ def _like_on_device(make: Any, input: Tensor, target: np.dtype, place: Any, requ
     from .. import cuda
     from .convert import empty_arranged
 
-    source = input._a if input.is_cuda else cuda.filled(tuple(input.shape), target, None, place)
+    source = input._array if input.is_cuda else cuda.filled(tuple(input.shape), target, None, place)
     array = empty_arranged(source, target, memory_format)
     if make is not _empty_filled:
         kernels.store(array, make((), target))
@@ -476,18 +476,18 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         input = input_of("full_like", input, named)
         if fill_value is ...:
             raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
-    if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
+    if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
         given = {"self": input, "fill_value": fill_value, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given["memory_format"] = None if memory_format is _PRESERVE else memory_format
         if (seen := _dispatch.made("full_like", given, requires_grad)) is not None:
             return seen
     if (
         memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted())
-        and _fits_plainly(fill_value, input._a.dtype if dtype is None else dtype.numpy)
+        and _fits_plainly(fill_value, input._array.dtype if dtype is None else dtype.numpy)
     ):  # fmt: skip
-        made = _like_quickly(np.empty, input._a, dtype)
+        made = _like_quickly(np.empty, input._array, dtype)
         if made is not None:
-            kernel.refill(made._a, fill_value)
+            kernel.refill(made._array, fill_value)
             return made.requires_grad_(True) if requires_grad else made
     value = _fill_number("full_like", fill_value)
     return like_tensor(lambda s, d: np.full(s, _as(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
@@ -495,13 +495,13 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
 
 def _new_method(fn: Any, name: str, make: Any) -> Any:
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
-        if device is None and not options and make is not None and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray:
-            made = _quickly(make, size, dtype, self._a.dtype)
+        if device is None and not options and make is not None and not (INTERPRETED and interpreted()) and self._array.__class__ is ndarray:
+            made = _quickly(make, size, dtype, self._array.dtype)
             if made is not None:
                 return made
         if "size" in options:
             size = (options.pop("size"), *size)
-        if (INTERPRETED and interpreted() or self._a.__class__ is HeldArray) and make is not None:
+        if (INTERPRETED and interpreted() or self._array.__class__ is HeldArray) and make is not None:
             given = {"self": self, "size": _sizes(size), "dtype": dtype, "layout": options.get("layout"), "device": device}
             given["pin_memory"] = False
             if (seen := _dispatch.made(name, given, options.get("requires_grad", False))) is not None:
@@ -515,11 +515,11 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
         if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:
             return seen
-    if device is None and not options and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray:
+    if device is None and not options and not (INTERPRETED and interpreted()) and self._array.__class__ is ndarray:
         made = _filled_quickly(size, fill_value, self.dtype if dtype is None else dtype)
         if made is not None:
             return made
@@ -528,7 +528,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
 
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """A copy of `data` with this tensor's dtype and device by default."""
-    if device is None and self._a.__class__ is ndarray:
+    if device is None and self._array.__class__ is ndarray:
         device = "cpu"
     return tensor(data, dtype=dtype or self.dtype, device=self.device if device is None else device, requires_grad=requires_grad)
 
@@ -870,7 +870,7 @@ def from_numpy(array: Any) -> Tensor:
             view = array.view()
             made = small.over(view)
             if array.base is not None:
-                made._v[2] = (view,)  # the storage begins where the given array does
+                made._storage[2] = (view,)  # the storage begins where the given array does
             return made
     if not isinstance(array, ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
@@ -892,7 +892,7 @@ def from_numpy(array: Any) -> Tensor:
     plain = array.view(ndarray)
     made = wrap(plain)
     if array.base is not None and plain.size:
-        made._v[2] = (plain,)
+        made._storage[2] = (plain,)
     return made
 
 
@@ -1039,22 +1039,22 @@ def zero(input):
 
 def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
-    if self._a.__class__ is not ndarray or not self._a.flags.writeable:
+    if self._array.__class__ is not ndarray or not self._array.flags.writeable:
         return False
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         return False
-    if _state.MARKED and self._v[0].__class__ is not int:
+    if _state.MARKED and self._storage[0].__class__ is not int:
         return False
-    return self._n is None and (self._b is None or self._b[0]._n is None) or not _state.grad_enabled()
+    return self._node is None and (self._view_of is None or self._view_of[0]._node is None) or not _state.grad_enabled()
 
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         made = _dispatch.made("fill_", {"self": self, "value": value})
         if made is not None:
             return made
-    a = self._a
+    a = self._array
     if a.__class__ is ndarray and _fits_plainly(value, a.dtype) and _written_directly(self):
         kernel.refill(a, value)
         bump(self)
@@ -1062,14 +1062,14 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
-        return self.copy_(value.expand(self._a.shape))  # so that it may be an element of `self`
+        return self.copy_(value.expand(self._array.shape))  # so that it may be an element of `self`
     if _written_directly(self):
-        kernel.refill(self._a, _as(value, self._a.dtype))
+        kernel.refill(self._array, _as(value, self._array.dtype))
         bump(self)
         return self
     kind = self.dtype.numpy
     once = self                                       # what lies at one place is written once
-    for d, (n, step) in enumerate(zip(self._a.shape, self._a.strides, strict=True)):
+    for d, (n, step) in enumerate(zip(self._array.shape, self._array.strides, strict=True)):
         if step == 0 and n > 1:
             once = once.narrow(d, 0, 1)
     once.copy_(wrap(MetaArray((), kind)) if self._lacks_values else wrap(np.full((), _as(value, kind), kind)))
@@ -1078,12 +1078,12 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         made = _dispatch.made("zero_", {"self": self})
         if made is not None:
             return made
     if _written_directly(self):
-        kernel.refill(self._a, 0)
+        kernel.refill(self._array, 0)
         bump(self)
         return self
     return fill_(self, 0)

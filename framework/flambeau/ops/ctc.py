@@ -67,7 +67,7 @@ def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
             raise RuntimeError(f"ctc_loss: {name} must be integral, got {given.dtype}")
         if given._lacks_values:
             return np.zeros(given.numel(), np.int64)
-        made = given._a.reshape(-1).astype(np.int64)
+        made = given._array.reshape(-1).astype(np.int64)
     else:
         made = np.asarray([given] if isinstance(given, int) else [_whole(name, n) for n in given], np.int64)
     if made.size != batch:
@@ -87,7 +87,7 @@ def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
     """Targets as ``(N, S)``. Raises: RuntimeError where the lengths do not fit."""
     if targets._lacks_values:
         return np.zeros((lengths.size, 0), np.int64)
-    a = targets._a.astype(np.int64)
+    a = targets._array.astype(np.int64)
     most = int(lengths.max()) if lengths.size else 0
     if a.ndim == 2 and a.shape[0] == lengths.size:
         if a.shape[1] < most:
@@ -151,8 +151,8 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     if reduction == "mean" and loss._lacks_values:
         return loss.mean()
     if reduction == "mean":
-        counts = np.maximum(lengths, 1).astype(loss._a.dtype)
-        return (loss / wrap(counts.reshape(loss._a.shape))).mean()
+        counts = np.maximum(lengths, 1).astype(loss._array.dtype)
+        return (loss / wrap(counts.reshape(loss._array.shape))).mean()
     return reduced(loss, reduction)
 
 
@@ -164,14 +164,14 @@ _FEW = 1 << 14  # elements that one thread soon goes through
 def _ctc_short(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
     """A few samples ``(T, N, C)`` with padded targets, all in host memory, without history; whatever is wrong is said above."""
     try:
-        logs, labels, how = log_probs._a, targets._a, _REDUCED[reduction]
-        if log_probs._n is not None or logs.dtype.char not in "fd" or logs.ndim != 3 or labels.ndim != 2:
+        logs, labels, how = log_probs._array, targets._array, _REDUCED[reduction]
+        if log_probs._node is not None or logs.dtype.char not in "fd" or logs.ndim != 3 or labels.ndim != 2:
             return None
         steps, batch, classes = logs.shape
         if not 0 < logs.size <= _FEW or labels.size * steps > _FEW or batch > kernels.MOST_SAMPLES or labels.shape[0] != batch:
             return None
-        inputs = input_lengths._a if input_lengths.__class__ is Tensor else np.array(input_lengths)
-        lengths = target_lengths._a if target_lengths.__class__ is Tensor else np.array(target_lengths)
+        inputs = input_lengths._array if input_lengths.__class__ is Tensor else np.array(input_lengths)
+        lengths = target_lengths._array if target_lengths.__class__ is Tensor else np.array(target_lengths)
         for a in (labels, inputs, lengths):
             if a.dtype.char != "l" or a.__class__ is not np.ndarray or not a.flags.c_contiguous:
                 return None

@@ -71,7 +71,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     check_square("linalg.cholesky", input)
     made = cholesky_of(input, bool(upper))
     if check_errors and not input._lacks_values:
-        raise_singular("linalg.cholesky_ex", made[1]._a, NOT_POSITIVE)
+        raise_singular("linalg.cholesky_ex", made[1]._array, NOT_POSITIVE)
     return CholeskyInfo(made)
 
 
@@ -79,7 +79,7 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     check_square(name, input)
     made, info = cholesky_of(input, bool(upper))
     if not input._lacks_values:
-        raise_singular(name, info._a, NOT_POSITIVE)
+        raise_singular(name, info._array, NOT_POSITIVE)
     return made
 
 
@@ -286,8 +286,8 @@ def householder_product(input, tau):
 def _householder_fast(input: Any, tau: Any) -> Any:
     """One real matrix, by LAPACK's routine."""
     try:
-        a, t = _lapack.plain(input), tau._a
-        if a is None or tau._n is not None or a.ndim != 2 or t.ndim != 1 or t.dtype is not a.dtype or a.dtype.char not in "fd":
+        a, t = _lapack.plain(input), tau._array
+        if a is None or tau._node is not None or a.ndim != 2 or t.ndim != 1 or t.dtype is not a.dtype or a.dtype.char not in "fd":
             return None
         if a.shape[0] < a.shape[1] or not 0 < t.size <= a.shape[1]:
             return None

@@ -212,7 +212,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
 @planned(cdist, ("x1", "x2"))
 def _planned_cdist(x1, x2, p, compute_mode):
     """A few rows of one real dtype."""
-    a, b = x1._a, x2._a
+    a, b = x1._array, x2._array
     if a.dtype is not b.dtype or a.dtype.char not in "fd" or compute_mode != "use_mm_for_euclid_dist_if_necessary" or p not in (1, 2):
         return None
     if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1] or a.ndim < 2 or max(a.shape[-2], b.shape[-2]) > 25:
@@ -280,7 +280,7 @@ def _pdist_fast(input, p):
     """A few rows of a real dtype, without history."""
     try:
         arrays = arrays_of("fd", input)
-        if arrays is None or input.ndim != 2 or input._a.shape[0] > 25:
+        if arrays is None or input.ndim != 2 or input._array.shape[0] > 25:
             return None
         (a,) = arrays
         first, second = _pairs(a.shape[0])

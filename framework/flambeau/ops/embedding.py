@@ -83,7 +83,7 @@ def _rows_added_shape(values, indices, rows, padding_idx, scale_grad_by_freq):
 @rows_added.vjp
 def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
     back = rows_at.function(grad, indices, -1, False)
-    at = indices._a
+    at = indices._array
     factor = np.ones(at.shape, grad.dtype.numpy)
     if scale_grad_by_freq:
         factor = (1 / np.bincount(at.reshape(-1))[at]).astype(factor.dtype)
@@ -115,7 +115,7 @@ def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
     if starts._lacks_values:
         bags = starts.new_empty(indices.shape)
     else:
-        bags = wrap(np.repeat(np.arange(grad.shape[0]), np.diff(starts._a)))
+        bags = wrap(np.repeat(np.arange(grad.shape[0]), np.diff(starts._array)))
     each = rows_at.function(grad, bags, -1, False)
     return rows_added.function(each, indices, weight_shape[0], -1, scale_grad_by_freq), None, None
 
@@ -165,7 +165,7 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
     if not indices.size:
         return
     used = np.unique(indices)
-    table = weight._a
+    table = weight._array
     wide = widen(table[used])
     norms = np.linalg.norm(wide, ord=norm_type, axis=1)
     large = norms > max_norm
@@ -195,7 +195,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     _check_indices("embedding", input)
     _check_sparse("embedding", sparse, weight)
     if max_norm is not None:
-        _renormalize(weight, input._a, max_norm, norm_type)
+        _renormalize(weight, input._array, max_norm, norm_type)
     return rows_at.function(weight, input, padding, scale_grad_by_freq)
 
 
@@ -203,7 +203,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 def _embedding_fast(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
     """A table on the CPU that stays as it is."""
     try:
-        table, at = weight._a, input._a
+        table, at = weight._array, input._array
         if max_norm is not None or sparse or at.dtype is not I8 or table.ndim != 2 or table.__class__ is not ndarray:
             return None
         if scale_grad_by_freq.__class__ is not bool:
@@ -212,9 +212,9 @@ def _embedding_fast(input, weight, padding_idx, max_norm, norm_type, scale_grad_
     except (AttributeError, TypeError):  # not tensors
         return None
     made = kernels.take_rows(table, at)
-    if weight._n is None:
+    if weight._node is None:
         return wrap(made)
-    return recorded(rows_at, made, (weight._n, None), (at, padding, scale_grad_by_freq, table.shape), (input._v, None, None, None))
+    return recorded(rows_at, made, (weight._node, None), (at, padding, scale_grad_by_freq, table.shape), (input._storage, None, None, None))
 
 
 def _package_embedding() -> None:
@@ -249,7 +249,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
                 f"sequences. However, found offsets of type {type(offsets)}"
             )
         count, length = input.shape
-        return input._a.reshape(-1), _equal_bags(count, length) if length else np.zeros(count + 1, np.int64)
+        return input._array.reshape(-1), _equal_bags(count, length) if length else np.zeros(count + 1, np.int64)
     if input.ndim != 1:
         raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if offsets is None:
@@ -257,7 +257,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     if offsets.ndim != 1:
         raise ValueError(f"embedding_bag: offsets has to be a 1D Tensor, but it has shape {tuple(offsets.shape)}")
     _check_indices("embedding_bag offsets", offsets)
-    starts, length = offsets._a, input.shape[0]
+    starts, length = offsets._array, input.shape[0]
     count = len(starts) - 1 if include_last_offset else len(starts)
     if include_last_offset and not len(starts):
         raise RuntimeError("embedding_bag: include_last_offset: number of offset should be at least 1")
@@ -276,9 +276,9 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
             f"embedding_bag: offsets must not decrease, got offsets[{at}] of {starts[at]} after offsets[{at - 1}] of {starts[at - 1]}"
         )
     if not count:
-        return input._a[:0], np.zeros(1, np.int64)
+        return input._array[:0], np.zeros(1, np.int64)
     starts = starts if include_last_offset else np.append(starts, length)
-    return input._a[: starts[-1]], starts.astype(np.int64, copy=False)
+    return input._array[: starts[-1]], starts.astype(np.int64, copy=False)
 
 
 @composite(
@@ -353,7 +353,7 @@ def embedding_bag(
         _renormalize(weight, indices, max_norm, norm_type)
     at = wrap(np.ascontiguousarray(indices))
     if padding < 0:
-        at._v = input._v  # so that overwriting the indices before the gradient is noticed
+        at._storage = input._storage  # so that overwriting the indices before the gradient is noticed
     if samples is None and mode != "max":
         made = bags_of_rows.function(weight, at, wrap(starts), scale_grad_by_freq)
         return made if mode == "sum" else made / _sizes(made, starts)
@@ -370,14 +370,14 @@ def _embedding_bag_fast(
     """Sums of the bags that are the rows of a matrix, of a table on the CPU that stays as it is; a few rows without history."""
     if max_norm is not None or per_sample_weights is not None or padding_idx is not None:
         return None
-    if weight.__class__ is Tensor and weight._n is None and not (sparse or include_last_offset or scale_grad_by_freq):
-        made = _few_bags(input, weight._a, offsets, mode)
+    if weight.__class__ is Tensor and weight._node is None and not (sparse or include_last_offset or scale_grad_by_freq):
+        made = _few_bags(input, weight._array, offsets, mode)
         if made is not None:
             return made
     if mode != "sum" or offsets is not None:
         return None
     try:
-        table, at = weight._a, input._a
+        table, at = weight._array, input._array
         if sparse or at.dtype is not I8 or at.ndim != 2 or not at.size or table.ndim != 2 or table.__class__ is not ndarray:
             return None
     except AttributeError:  # not tensors
@@ -386,10 +386,10 @@ def _embedding_bag_fast(
         return None
     flat, starts = at.reshape(-1), _equal_bags(*at.shape)
     made = kernels.add_bags(table, flat, starts)
-    if weight._n is None:
+    if weight._node is None:
         return wrap(made)
     saved = (flat, starts, scale_grad_by_freq, table.shape)
-    return recorded(bags_of_rows, made, (weight._n, None, None), saved, (input._v, wrap(starts)._v, None, None))
+    return recorded(bags_of_rows, made, (weight._node, None, None), saved, (input._storage, wrap(starts)._storage, None, None))
 
 
 _ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
@@ -398,7 +398,7 @@ _ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
 def _few_bags(input: Any, table: Any, offsets: Any, mode: str) -> Tensor | None:
     """The bags of a few indices, if none is empty: a row each, or from one offset to the next."""
     try:
-        at = input._a
+        at = input._array
         if at.dtype is not I8 or at.size > 64 or table.ndim != 2 or table.dtype.char not in "fd" or has_negative(at):
             return None
         picked = table.take(at, 0)
@@ -406,7 +406,7 @@ def _few_bags(input: Any, table: Any, offsets: Any, mode: str) -> Tensor | None:
             made = _ALONG[mode].reduce(picked, 1)
             count: Any = at.shape[1]
         else:
-            starts = offsets._a
+            starts = offsets._array
             bounds = [*starts.tolist(), at.size]
             if at.ndim != 1 or starts.dtype is not I8 or starts.ndim != 1 or bounds[0] or mode == "max":
                 return None
@@ -430,7 +430,7 @@ def _equal_bags(count: int, length: int) -> Any:
 
 def _sizes(made: Tensor, starts: Any) -> Tensor:
     """What the sums of bags are divided by for their means, ``(B, 1)``."""
-    return wrap(np.maximum(np.diff(starts), 1).astype(made._a.dtype)[:, None])
+    return wrap(np.maximum(np.diff(starts), 1).astype(made._array.dtype)[:, None])
 
 
 def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
@@ -453,7 +453,7 @@ def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
     if mode == "max":
         if not picked.shape[0]:
             return rows_added.function(picked, wrap(bags), count, -1, False)
-        at = kernels.segment_argmax(picked._a, bags, count)
+        at = kernels.segment_argmax(picked._array, bags, count)
         return picked.gather(0, wrap(np.maximum(at, 0))).where(wrap(at >= 0), 0)
     return rows_added.function(picked, wrap(bags), count, -1, False)
 
@@ -479,7 +479,7 @@ def one_hot(tensor, num_classes=-1):
         if num_classes == -1:
             num_classes = int(tensor.max().item()) + 1
         return tensor.new_zeros((*tensor.shape, num_classes)).scatter(-1, tensor.unsqueeze(-1), 1)
-    classes = tensor._a
+    classes = tensor._array
     if tensor._lacks_values and num_classes > 0:
         return tensor.new_empty((*tensor.shape, num_classes))
     if tensor._lacks_values:
@@ -503,7 +503,7 @@ def one_hot(tensor, num_classes=-1):
 def _one_hot_fast(tensor, num_classes):
     """A few classes of which none is negative."""
     try:
-        at = tensor._a
+        at = tensor._array
         if at.dtype is not I8 or at.__class__ is not ndarray or at.size > 64 or has_negative(at):
             return None
         if num_classes == -1:

@@ -132,7 +132,7 @@ def _inverse_to_real_shape(input, dims, n, scale):
 def _inverse_to_real_vjp(grad, dims, n, scale):
     half = real_transform(grad, dims, scale)
     # Each value between the ends stands for itself and its mirror image.
-    weights = np.ones(n // 2 + 1, _real_of(grad._a.dtype))
+    weights = np.ones(n // 2 + 1, _real_of(grad._array.dtype))
     weights[1 : n - n // 2] = 2
     return half * wrap(weights.reshape([-1 if d == dims[-1] else 1 for d in range(half.ndim)]))
 

@@ -274,7 +274,7 @@ def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
     """An array of `shape` in the dtype and memory order of `input`: 0 with probability `p`, else 1."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
         raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
-    a = input._a
+    a = input._array
     noise = _arrays.empty_like_layout(shape, a.dtype, [a] if a.shape == shape else [])
     return draws.bernoulli(stream(), noise, 1 - p)
 
@@ -358,7 +358,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
 @dropout.fast
 def _dropout_short(input, p, training, inplace=False):
     """In training, of host tensors in C order: `_drop` without its questions."""
-    a: Any = getattr(input, "_a", None)
+    a: Any = getattr(input, "_array", None)
     if a.__class__ is not np.ndarray or training is not True or inplace is not False or p.__class__ is not float or not 0 < p < 1:
         return None
     dtype = a.dtype
@@ -494,7 +494,7 @@ def _slopes(input: Tensor, lower: float, upper: float, training: bool) -> Any:
         return None
     if input._lacks_values:
         return input.detach().new_empty(input.shape)
-    a = input._a
+    a = input._array
     flat = np.ones(a.size, a.dtype)
     negative = np.flatnonzero(~(a.reshape(-1) > 0))
     drawn = draws.uniform(stream(), np.empty(negative.size, np.float64), lower, upper)

@@ -53,21 +53,21 @@ def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | Non
     if activation is None and residual is None or _state.INTERPRETED and may_override(input, weight, bias, residual):
         return None
     operands = [x for x in (input, weight, bias, residual) if x is not None]
-    if _state.grad_enabled() and any(x._n is not None for x in operands):
+    if _state.grad_enabled() and any(x._node is not None for x in operands):
         return None
-    a, w = input._a, weight._a
+    a, w = input._array, weight._array
     d = a.dtype
-    if not (d is F4 or d is F8 or d in _HALVES) or any(type(x._a) is not ndarray or x._a.dtype != d for x in operands):
+    if not (d is F4 or d is F8 or d in _HALVES) or any(type(x._array) is not ndarray or x._array.dtype != d for x in operands):
         return None
-    if w.ndim != 2 or not a.ndim or a.shape[-1] != w.shape[1] or bias is not None and bias._a.shape != w.shape[:1]:
+    if w.ndim != 2 or not a.ndim or a.shape[-1] != w.shape[1] or bias is not None and bias._array.shape != w.shape[:1]:
         return None
     shape = (*a.shape[:-1], w.shape[0])
-    if math.prod(shape) < SMALLEST or residual is not None and residual._a.shape != shape:
+    if math.prod(shape) < SMALLEST or residual is not None and residual._array.shape != shape:
         return None
     rows = a.reshape(-1, w.shape[1])
-    beside = None if residual is None else residual._a.reshape(-1, w.shape[0])
+    beside = None if residual is None else residual._array.reshape(-1, w.shape[0])
     then = _formula(activation, residual is not None)
-    made = kernel.matmul_then(rows, w.T, then, bias=None if bias is None else bias._a, beside=beside, spread=spread)
+    made = kernel.matmul_then(rows, w.T, then, bias=None if bias is None else bias._array, beside=beside, spread=spread)
     return wrap(made.reshape(shape))
 
 

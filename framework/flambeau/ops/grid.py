@@ -134,7 +134,7 @@ def _check_repeats(repeats: Tensor) -> None:
         raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; give torch.int64 or int32')
     if repeats.ndim > 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {tuple(repeats.shape)}")
-    if repeats.numel() and not repeats._lacks_values and repeats._a.min() < 0:
+    if repeats.numel() and not repeats._lacks_values and repeats._array.min() < 0:
         raise RuntimeError("repeat_interleave: repeats can not be negative")
 
 
@@ -173,7 +173,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
         _check_repeats(counts)
         if counts._lacks_values:
             return counts.new_empty((_needs_total(output_size),))
-        found = np.repeat(np.arange(counts.numel(), dtype=counts._a.dtype), counts._a.reshape(-1))
+        found = np.repeat(np.arange(counts.numel(), dtype=counts._array.dtype), counts._array.reshape(-1))
         _check_total(found.size, output_size)
         return wrap(found)
     x = input.reshape(-1) if dim is None else input.reshape(1) if not input.ndim else input
@@ -189,7 +189,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
             )
         if repeats._lacks_values:
             return x.index_select(d, repeats.new_empty((_needs_total(output_size),)))
-        counts = repeats._a.reshape(-1)
+        counts = repeats._array.reshape(-1)
     else:
         if repeats < 0:
             raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
@@ -198,7 +198,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
             _check_total(n * repeats, output_size)
             return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
     if counts.size == 1:
-        check_room("repeat_interleave", (n, int(counts.reshape(())), *x.shape[:d], *x.shape[d + 1 :]), x._a.itemsize)
+        check_room("repeat_interleave", (n, int(counts.reshape(())), *x.shape[:d], *x.shape[d + 1 :]), x._array.itemsize)
     at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
     if n:
         _check_total(at.size, output_size)
@@ -208,8 +208,8 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
 @repeat_interleave.fast
 def _repeat_interleave_fast(input, repeats, dim, output_size):
     """As often each, of host tensors that nothing is recorded of."""
-    a = getattr(input, "_a", None)
-    if a.__class__ is not np.ndarray or not a.ndim or input._n is not None or repeats.__class__ is not int or repeats < 0:
+    a = getattr(input, "_array", None)
+    if a.__class__ is not np.ndarray or not a.ndim or input._node is not None or repeats.__class__ is not int or repeats < 0:
         return None
     if output_size is not None or dim is not None and (dim.__class__ is not int or not -a.ndim <= dim < a.ndim):
         return None

@@ -209,20 +209,20 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     if _state.INTERPRETED and _dispatch.may_override(self, key):
         return _dispatch.call(getitem_op, (self, key))
     kind = key.__class__
-    if self._a.__class__ is ndarray:
+    if self._array.__class__ is ndarray:
         try:
             if kind is int:
-                return basic_index.of(self, self._a[key, ...], ((key,),))
+                return basic_index.of(self, self._array[key, ...], ((key,),))
             if key is None:
                 return self.unsqueeze(0)
-            if kind is Tensor and not key._a.ndim and key._a.dtype is I8 and key._a.__class__ is ndarray:
-                key = key._a.item()
-                return basic_index.of(self, self._a[key, ...], ((key,),))
+            if kind is Tensor and not key._array.ndim and key._array.dtype is I8 and key._array.__class__ is ndarray:
+                key = key._array.item()
+                return basic_index.of(self, self._array[key, ...], ((key,),))
             keys = key if kind is tuple else (list_index(key) if kind is list else key,)
             there = basic_key(keys)
             if there is not None:
-                made = self._a[there]
-                return basic_index.of(self, made if None not in keys else _with_steps(made, self._a, keys), (keys,))
+                made = self._array[there]
+                return basic_index.of(self, made if None not in keys else _with_steps(made, self._array, keys), (keys,))
             made = _picked(self, keys)
             if made is not None:
                 return made
@@ -235,7 +235,7 @@ def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) 
     """The result of a short cut with the node that `op` would record: `saved` is what its rules read, in their order."""
     made = wrap(array)
     if _state.GRAD or _state.local.grad:
-        node = made._n = _new(op.node_class)
+        node = made._node = _new(op.node_class)
         node.seq = _state.next_seq()
         node.where = tape.users_place()
         node.parents = parents
@@ -250,21 +250,21 @@ def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) 
 
 def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
     """What a key of index vectors, masks, numbers and slices picks; None for another key."""
-    recording = self._n is not None and (_state.GRAD or _state.local.grad)
+    recording = self._node is not None and (_state.GRAD or _state.local.grad)
     if len(key) == 1 and key[0].__class__ is Tensor:
-        k = key[0]._a
+        k = key[0]._array
         if k.__class__ is ndarray and k.ndim and (k.dtype is I8 or k.dtype is B1 and k.size and not recording):
-            made = scatter.pick(self._a, (k,))
-            return recorded(index, made, (self._n,), (self._a.shape, key), (None, (key[0]._v,))) if recording else wrap(made)
+            made = scatter.pick(self._array, (k,))
+            return recorded(index, made, (self._node,), (self._array.shape, key), (None, (key[0]._storage,))) if recording else wrap(made)
     if len(key) == 2 and not recording and key[0].__class__ is Tensor is key[1].__class__:
-        made = small.pick_pairs(self._a, key[0]._a, key[1]._a)
+        made = small.pick_pairs(self._array, key[0]._array, key[1]._array)
         if made is not None:
             return wrap(made)
     split = plain_key(key)
     if split is None:
         return None
     basic, there, dots = split
-    a = self._a
+    a = self._array
     if basic is not None:
         basic = (*basic, ...) if dots < 0 else basic
     if not recording:
@@ -273,17 +273,17 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
         if None in basic:
             return None
         self = basic_index.of(self, a[basic], (basic,))
-        a = self._a
+        a = self._array
     places = places_of(there, dots, a.ndim)
     indices = tuple([None if k is None else wrap(k) for k in places])
     # Overwriting a tensor of the key before backward is to be noticed.
-    theirs = tuple([k._v for k in key if k.__class__ is Tensor])
-    return recorded(index, scatter.pick(a, there), (self._n,), (a.shape, indices), (None, theirs))
+    theirs = tuple([k._storage for k in key if k.__class__ is Tensor])
+    return recorded(index, scatter.pick(a, there), (self._node,), (a.shape, indices), (None, theirs))
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
     kind = key.__class__
-    if kind is int and self._a.ndim == 0:
+    if kind is int and self._array.ndim == 0:
         raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim tensor to a number")
     key = normalize(key)
     if all(isinstance(k, _BASIC) for k in key):
@@ -330,8 +330,8 @@ def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> t
     not count as indices.
     Raises: IndexError for too many indices, masks that do not fit and index dtypes that are none.
     """
-    shape = self._a.shape
-    taken = sum(k._a.ndim if is_mask(k) else k is not None and k is not Ellipsis for k in key)
+    shape = self._array.shape
+    taken = sum(k._array.ndim if is_mask(k) else k is not None and k is not Ellipsis for k in key)
     if taken > len(shape):
         raise IndexError(f"too many indices for tensor of dimension {len(shape)}")
     rest = len(shape) - taken
@@ -346,9 +346,9 @@ def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> t
             rest = 0
         elif isinstance(k, Tensor):
             places = tensors_at(k, shape, d, count)
-            basic += [None] if is_mask(k) and not k._a.ndim else [slice(None)] * len(places)
+            basic += [None] if is_mask(k) and not k._array.ndim else [slice(None)] * len(places)
             indices += places
-            d += k._a.ndim if is_mask(k) else 1
+            d += k._array.ndim if is_mask(k) else 1
         else:
             basic.append(k)
             if k.__class__ is not int and k.__class__ is not SymInt:
@@ -442,7 +442,7 @@ def _check_put(input, indices, values, accumulate):
         if k is None:
             expanded.append(None)
         else:
-            expanded += tensors_at(k, input._a.shape, len(expanded), _count_stored(values))
+            expanded += tensors_at(k, input._array.shape, len(expanded), _count_stored(values))
     if len(expanded) > input.ndim:
         raise IndexError(f"too many indices for tensor of dimension {input.ndim} (got {len(expanded)})")
     if values.dtype is not input.dtype:
@@ -514,15 +514,15 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
         return _recorded_put(target, indices, values, accumulate)
     check_writable(index_put, target)
     _, places, _, accumulate = _check_put(target, indices, values, accumulate)
-    refuse_shared(index_put, target, target._a.shape, (None, indices, values))
-    if target._a.__class__ is not ndarray:
+    refuse_shared(index_put, target, target._array.shape, (None, indices, values))
+    if target._array.__class__ is not ndarray:
         from ..cuda.kernels.moves import put_in_place
 
-        put_in_place(target._a, places, values._a, accumulate)
+        put_in_place(target._array, places, values._array, accumulate)
         bump(target)
         return target
-    source = np.array(values._a) if np.may_share_memory(values._a, target._a) else values._a
-    _store(target._a, places, source, accumulate)
+    source = np.array(values._array) if np.may_share_memory(values._array, target._array) else values._array
+    _store(target._array, places, source, accumulate)
     bump(target)
     return target
 
@@ -534,7 +534,7 @@ index_put.inplace_rule = _put_in_place
 def _index_put_short(a, indices, values, accumulate):
     if indices.__class__ is not tuple or values.dtype is not a.dtype:
         return False
-    key = tuple([k._a for k in indices])
+    key = tuple([k._array for k in indices])
     if a.dtype is I8 and any(np.may_share_memory(a, k) for k in key):
         return False                                   # which is refused elsewhere
     for k in key:
@@ -559,7 +559,7 @@ def _fits_rows(a: Any, at: Any, values: Any) -> bool:
 
 
 def needs_history(self: Tensor, value: Tensor) -> bool:
-    return _state.grad_enabled() and (self._n is not None or value._n is not None)
+    return _state.grad_enabled() and (self._node is not None or value._node is not None)
 
 
 # -- assignment ----------------------------------------------------------------------------------------------------------
@@ -573,7 +573,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     if _state.INTERPRETED and _dispatch.may_override(self, key, value):
         _dispatch.call_setitem(self, key, value)
         return
-    if self._n is None and self._a.__class__ is ndarray:
+    if self._node is None and self._array.__class__ is ndarray:
         try:
             if _stored(self, key, value):
                 return
@@ -584,26 +584,26 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
 def _stored(self: Tensor, key: Any, value: Any) -> bool:
     """Whether this was a plain assignment without history, which is done then."""
-    if _state.MARKED and self._v[0].__class__ is not int:
+    if _state.MARKED and self._storage[0].__class__ is not int:
         return False
     if key.__class__ is list:
         key = list_index(key)
         if key.__class__ is not Tensor:
             return False
-    a = self._a
+    a = self._array
     d = a.dtype
     kind = value.__class__
     related = False
     if kind is Tensor:
-        if value._n is not None or value._a.__class__ is not ndarray:
+        if value._node is not None or value._array.__class__ is not ndarray:
             return False
-        own = value._a.dtype
+        own = value._array.dtype
         if own is not d and (own.char, d.char) not in _STORED_AS:
             return False
         related = one_memory(value, self)
-        value = value._a
+        value = value._array
     elif kind is float and d.char in "eE":
-        value = _number_tensor(self, value)._a
+        value = _number_tensor(self, value)._array
     elif d.char not in (_FLOATS if kind is float else _NUMBERS if kind is int else ""):
         return False
     kind = key.__class__
@@ -611,8 +611,8 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
         there: Any = (key, ...)
     elif key is Ellipsis:
         there = (...,)
-    elif kind is Tensor and key._a.__class__ is ndarray and key._a.ndim and (key._a.dtype is I8 or key._a.dtype is B1 and key._a.size):
-        there = (key._a,)
+    elif kind is Tensor and _is_array_key(key._array):
+        there = (key._array,)
     else:
         keys = key if kind is tuple else (key,)
         there = basic_key(keys)
@@ -634,10 +634,15 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
             np.putmask(a, there[0], value)
     else:
         a[there] = value
-    record = self._v
+    record = self._storage
     record[0] += 1
     record[1] = _state.next_seq()
     return True
+
+
+def _is_array_key(k: Any) -> bool:
+    """Whether numpy reads the array of a key as PyTorch reads the tensor: positions, or a mask of some elements."""
+    return k.__class__ is ndarray and k.ndim > 0 and (k.dtype is I8 or k.dtype is B1 and k.size > 0)
 
 
 def _overlap(a: Any, there: Any, value: Any) -> bool:
@@ -664,17 +669,17 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
     key = normalize(key)
     if all(isinstance(k, _BASIC) for k in key):
         part = _view_at(self, _checked(key))
-        fitted = _fit(value, part._a.shape)
+        fitted = _fit(value, part._array.shape)
         # Repeated to the shape of the part, it may be a part of `self` too.
-        part.copy_(fitted if fitted._a.shape == part._a.shape else fitted.expand(part.shape))
+        part.copy_(fitted if fitted._array.shape == part._array.shape else fitted.expand(part.shape))
         return
-    if self._a.ndim:
+    if self._array.ndim:
         check_recorded(self)
     part, indices = split_key(self, key, _count_stored(value))
-    single = value._a.size == 1 and len(key) == 1 and is_mask(key[0]) and key[0].ndim > 0
+    single = value._array.size == 1 and len(key) == 1 and is_mask(key[0]) and key[0].ndim > 0
     for k in key:
         if isinstance(k, Tensor) and k.ndim:          # masks too, which are turned into places here
-            refuse(index_put, "indices", k, part, part._a.shape, EXACTLY if single else NEVER)
+            refuse(index_put, "indices", k, part, part._array.shape, EXACTLY if single else NEVER)
     if single:
         value = _single_value(self, value)
     index_put.run_inplace(part, indices, _fit(value, _index_shape(part, indices)[0]), False)
@@ -704,13 +709,13 @@ def _number_tensor(self: Tensor, value: Any) -> Tensor:
         info = np.iinfo(self.dtype.numpy)
         if not (info.min if info.min else -info.max) <= value <= info.max:
             raise RuntimeError(f"value {value} cannot be converted to type {self.dtype} without overflow")
-    made = np.full((), _as(value, _arrays.plain_dtype(self._a.dtype)), _arrays.plain_dtype(self._a.dtype))
+    made = np.full((), _as(value, _arrays.plain_dtype(self._array.dtype)), _arrays.plain_dtype(self._array.dtype))
     return wrap(MetaArray((), made.dtype) if self._lacks_values else made)
 
 
 def _fit(value: Tensor, shape: Any) -> Tensor:
     """Leading dimensions of size 1 that the target lacks are dropped, as assignment allows."""
-    while value._a.ndim > len(shape) and value._a.shape[0] == 1:
+    while value._array.ndim > len(shape) and value._array.shape[0] == 1:
         value = value.squeeze(0)
     return value
 
@@ -718,4 +723,4 @@ def _fit(value: Tensor, shape: Any) -> Tensor:
 getitem.__name__, setitem.__name__ = "__getitem__", "__setitem__"
 Tensor.__getitem__ = getitem  # type: ignore[attr-defined]
 Tensor.__setitem__ = setitem  # type: ignore[attr-defined]
-assert tape.VIEWS == 3  # `_v` has the fields the generated entry points write
+assert tape.VIEWS == 3  # `_storage` has the fields the generated entry points write

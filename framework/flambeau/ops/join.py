@@ -52,15 +52,15 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
         if not isinstance(x, Tensor):
             raise TypeError(f"cat(): expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
     wanted = result_type([x if x.ndim else x.reshape(1) for x in tensors])
-    shapes = [x for x in tensors if x._a.shape != (0,)]
+    shapes = [x for x in tensors if x._array.shape != (0,)]
     for i, x in enumerate(tensors):
         if x.ndim == 0:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     if shapes:
-        first = shapes[0]._a.shape
+        first = shapes[0]._array.shape
         d = wrap_dim(dim, len(first))
         for i, x in enumerate(shapes):
-            s = x._a.shape
+            s = x._array.shape
             if len(s) != len(first):
                 raise RuntimeError(
                     f"cat: Tensors must have same number of dimensions: got {len(first)} and {len(s)}\n{describe(tensors=tensors)}"
@@ -104,9 +104,9 @@ def _cat_fast(tensors, dim):
         for x in tensors:
             if x.__class__ is not Tensor and not isinstance(x, Tensor):
                 return None
-            if x._n is not None:
+            if x._node is not None:
                 recorded = True
-            arrays.append(x._a)
+            arrays.append(x._array)
         if tensors.__class__ is Tensor:
             return None
         made = small.cat(arrays, dim)
@@ -131,9 +131,9 @@ def _cat_fast(tensors, dim):
     if recorded and (GRAD or _local.grad):
         if made.dtype.kind not in "fc":
             return None
-        node = joined._n = _new(cat.node_class)
+        node = joined._node = _new(cat.node_class)
         node.seq = _next_seq()
-        node.parents = tuple([x._n for x in tensors])
+        node.parents = tuple([x._node for x in tensors])
         node.hooks = None
         node.saved = ([a.shape for a in arrays], dim % made.ndim)
         node.versions = ()
@@ -251,7 +251,7 @@ def stack(tensors, dim=0):
     _check_same_shapes("stack", tensors)
     ndim = tensors[0].ndim
     d = wrap_dim(dim, ndim + 1)
-    if d < ndim and all([is_ordered_last(x._a) for x in tensors]):  # noqa: C419  # sooner than a generator
+    if d < ndim and all([is_ordered_last(x._array) for x in tensors]):  # noqa: C419  # sooner than a generator
         # Each keeps its channels last, and the new dimension lies around the one before which it is put.
         order = [0, *range(2, ndim), 1]
         at = order.index(d)
@@ -270,11 +270,11 @@ def _stack_fast(tensors, dim):
     """Plain tensors of one shape and dtype, none of them recorded, joined without a view of each."""
     arrays = []
     try:
-        first = tensors[0]._a
+        first = tensors[0]._array
         for x in tensors:
-            if x._n is not None or x.__class__ is not Tensor and not isinstance(x, Tensor):
+            if x._node is not None or x.__class__ is not Tensor and not isinstance(x, Tensor):
                 return None
-            arrays.append(x._a)
+            arrays.append(x._array)
         if tensors.__class__ is Tensor:
             return None
         made = small.stack(arrays, dim)
@@ -341,7 +341,7 @@ def _matrices_fast(tensors: Any, dim: int) -> Any:
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
         return None
     for x in tensors:
-        if not isinstance(x, Tensor) or x._a.ndim < 2:
+        if not isinstance(x, Tensor) or x._array.ndim < 2:
             return None
     return _cat_fast(tensors, dim)
 
@@ -366,7 +366,7 @@ hstack.cast_error = TypeError
 def _hstack_fast(tensors):
     if (tensors.__class__ is not list and tensors.__class__ is not tuple) or not tensors or not isinstance(tensors[0], Tensor):
         return None
-    ndim = tensors[0]._a.ndim
+    ndim = tensors[0]._array.ndim
     return _cat_fast(tensors, 0 if ndim == 1 else 1) if ndim else None
 
 
@@ -496,7 +496,7 @@ def split(tensor, split_size_or_sections, dim=0):
 
 @split.fast
 def _split_fast(tensor, split_size_or_sections, dim):
-    a, size = getattr(tensor, "_a", None), split_size_or_sections
+    a, size = getattr(tensor, "_array", None), split_size_or_sections
     if a.__class__ is not ndarray or dim.__class__ is not int:
         return None
     d = dim if dim >= 0 else dim + a.ndim
@@ -543,7 +543,7 @@ def chunk(input, chunks, dim=0):
 @chunk.fast
 def _chunk_fast(input, chunks, dim):
     try:
-        n = input._a.shape[dim]
+        n = input._array.shape[dim]
         return _split_fast(input, -(-n // chunks), dim) if chunks > 0 else None
     except (AttributeError, IndexError, TypeError):  # no tensor; no such dimension; no int
         return None
@@ -591,7 +591,7 @@ _MOST_AT_ONCE = 1 << 16
 
 @tensor_split.fast
 def _tensor_split_fast(input, indices_or_sections, dim):
-    a, at = getattr(input, "_a", None), indices_or_sections
+    a, at = getattr(input, "_array", None), indices_or_sections
     if a.__class__ is not ndarray or dim.__class__ is not int or at.__class__ is not int or not 0 < at <= _MOST_AT_ONCE:
         return None
     d = dim if dim >= 0 else dim + a.ndim

@@ -78,12 +78,12 @@ def _check_mm(input, mat2):
         raise RuntimeError(f"mm: self must be a matrix, but input has {input.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
     if mat2.ndim != 2:
         raise RuntimeError(f"mm: mat2 must be a matrix, but it has {mat2.ndim} dimensions\n{describe(input=input, mat2=mat2)}")
-    if input._a.shape[1] != mat2._a.shape[0]:
+    if input._array.shape[1] != mat2._array.shape[0]:
         raise RuntimeError(
             f"mm: mat1 and mat2 shapes cannot be multiplied ({_sizes(input)} and {_sizes(mat2)}): input has {input.shape[1]} "
             f"columns, mat2 has {mat2.shape[0]} rows; they must be equal\n{describe(input=input, mat2=mat2)}"
         )
-    if input._a.dtype != mat2._a.dtype:
+    if input._array.dtype != mat2._array.dtype:
         _same_dtypes("mm", input=input, mat2=mat2)
 
 
@@ -108,7 +108,7 @@ def _matrices_fast(otherwise: Any) -> Any:
     def run(input: Any, mat2: Any) -> Tensor | None:
         """Two matrices of one floating dtype."""
         try:
-            a, b = input._a, mat2._a
+            a, b = input._array, mat2._array
             o = small.matmul(a, b)
             if o is None:
                 if a.ndim != 2 or b.ndim != 2:
@@ -120,22 +120,22 @@ def _matrices_fast(otherwise: Any) -> Any:
                     o = large(a, b)
                     if o is None:
                         return None
-            n, m = input._n, mat2._n
+            n, m = input._node, mat2._node
         except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
             return None
         made = _new(Tensor)
-        made._a = o
-        made._n = None
-        made._v = new_record() if _state.MARKING else [0, 0, None, None]
-        made._b = None
+        made._array = o
+        made._node = None
+        made._storage = new_record() if _state.MARKING else [0, 0, None, None]
+        made._view_of = None
         if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
-            node = made._n = _new(mm.node_class)
+            node = made._node = _new(mm.node_class)
             node.seq = _state.next_seq()
             node.where = users_place()
             node.parents = (n, m)
             node.hooks = None
             node.saved = (a, b)
-            node.versions = (input._v, mat2._v)
+            node.versions = (input._storage, mat2._storage)
             if _state.MARKED:
                 refuse_saving(node)
             node.shape = 0
@@ -208,7 +208,7 @@ def _batches_fast(op: Any) -> Any:
     def run(input: Any, mat2: Any) -> Tensor | None:
         """Two batches of matrices of one floating dtype."""
         try:
-            a, b = input._a, mat2._a
+            a, b = input._array, mat2._array
             o = small.bmm(a, b)
             if o is None:
                 if type(a) is not ndarray or type(b) is not ndarray:
@@ -221,16 +221,16 @@ def _batches_fast(op: Any) -> Any:
                     return None
                 o = kernel.small_batch(a, b)
             made = wrap(kernel.matmul(a, b) if o is None else o)
-            n, m = input._n, mat2._n
+            n, m = input._node, mat2._node
         except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
             return None
         if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
-            node = made._n = _new(op.node_class)
+            node = made._node = _new(op.node_class)
             node.seq = _state.next_seq()
             node.parents = (n, m)
             node.hooks = None
             node.saved = (a, b)
-            node.versions = (input._v, mat2._v)
+            node.versions = (input._storage, mat2._storage)
             if _state.MARKED:
                 refuse_saving(node)
             node.shape = 0
@@ -382,7 +382,7 @@ def vdot(input, other):
 def _vdot_fast(input, other):
     """Real vectors, which are their own conjugates."""
     try:
-        return dot.fast_rule(input, other) if input._a.dtype.kind != "c" else None
+        return dot.fast_rule(input, other) if input._array.dtype.kind != "c" else None
     except AttributeError:  # not tensors
         return None
 
@@ -432,12 +432,12 @@ def matmul(input, other):
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         bad = "input" if not isinstance(input, Tensor) else "other"
         raise TypeError(f"matmul(): argument '{bad}' must be Tensor, not {type(other if bad == 'other' else input).__name__}")
-    n, m = input._a.ndim, other._a.ndim
+    n, m = input._array.ndim, other._array.ndim
     if n == 0 or m == 0:
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
     _same_dtypes("matmul", input=input, other=other)
-    inner = other._a.shape[0 if m == 1 else -2]
-    if input._a.shape[-1] != inner:
+    inner = other._array.shape[0 if m == 1 else -2]
+    if input._array.shape[-1] != inner:
         _raise_unmatched(input, other, inner)
     if n == 2 and m == 2:
         return mm(input, other)
@@ -452,12 +452,12 @@ def matmul(input, other):
 
 def _other_ranks_fast(input: Any, other: Any) -> Tensor | None:
     """Whatever the short ways of the products it comes to answer for."""
-    n, m = input._a.ndim, other._a.ndim
+    n, m = input._array.ndim, other._array.ndim
     if m == 1 and n <= 2:
         return (mv if n == 2 else dot).fast_rule(input, other)
-    if n == m > 2 and input._a.shape[:-2] == other._a.shape[:-2]:
+    if n == m > 2 and input._array.shape[:-2] == other._array.shape[:-2]:
         return (bmm if n == 3 else products).fast_rule(input, other)
-    return _stretched_fast(input, other) if input._n is None and other._n is None and n and m else None
+    return _stretched_fast(input, other) if input._node is None and other._node is None and n and m else None
 
 
 matmul.fast(_matrices_fast(_other_ranks_fast))
@@ -465,7 +465,7 @@ matmul.fast(_matrices_fast(_other_ranks_fast))
 
 def _stretched_fast(input: Any, other: Any) -> Tensor | None:
     """A vector or batches on one side, without history."""
-    a, b = input._a, other._a
+    a, b = input._array, other._array
     if a.__class__ is not ndarray or b.__class__ is not ndarray or not a.size:
         return None
     try:
@@ -503,18 +503,18 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
 
 def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * made``; a zero `beta` ignores `input`, nan and all."""
-    if made._a.dtype.kind == "b":
+    if made._array.dtype.kind == "b":
         return (input.expand(made.shape) & bool(beta)) | (made & bool(alpha))
-    if made._a.dtype.kind in "iu":
+    if made._array.dtype.kind in "iu":
         beta, alpha = int(beta), int(alpha)
-    if input._a.dtype is not made._a.dtype and input.dtype is not made.dtype:
+    if input._array.dtype is not made._array.dtype and input.dtype is not made.dtype:
         raise RuntimeError(f"{name}: expected input and the products to have the same dtype, but got: {input.dtype} != {made.dtype}")
     if alpha != 1:
         made = made * alpha
-    shape = made._a.shape
+    shape = made._array.shape
     if beta == 0:
         return OPS["piecewise_constant"].function(made, input) if input.requires_grad else made
-    own = input._a.shape
+    own = input._array.shape
     if own != shape and own != shape[len(shape) - len(own) :]:  # sums stretch the others themselves
         input = input.expand(shape)
     return input + made if beta == 1 else input * beta + made
@@ -525,12 +525,12 @@ def _plus(multiply: Any) -> Any:
 
     def run(input: Any, first: Any, second: Any, *, beta: Any, alpha: Any) -> Tensor | None:
         try:
-            if input._n is not None or first._n is not None or second._n is not None or beta == 0:
+            if input._node is not None or first._node is not None or second._node is not None or beta == 0:
                 return None
-            c, a = input._a, first._a
+            c, a = input._array, first._array
             if a.dtype.char not in "fd" or c.dtype is not a.dtype or a.__class__ is not ndarray:
                 return None
-            made = multiply(a, second._a)              # which looks at the dtype of the second
+            made = multiply(a, second._array)              # which looks at the dtype of the second
             if made is None:
                 return None
             if alpha != 1:
@@ -660,22 +660,22 @@ chain_matmul.deprecation = (
 
 
 def _check_linear(input, weight, bias):
-    a, w = input._a, weight._a
+    a, w = input._array, weight._array
     if a.ndim == 0 or w.ndim not in (1, 2) or a.shape[-1] != w.shape[-1]:
         raise RuntimeError(
             f"linear: input has {a.shape[-1] if a.ndim else 0} features in its last dimension, "
             f"weight expects {w.shape[-1] if w.ndim else 0}\n"
             f"{describe(input=input, weight=weight)}"
         )
-    if bias is not None and bias._a.shape != w.shape[:-1]:
+    if bias is not None and bias._array.shape != w.shape[:-1]:
         shape = (*a.shape[:-1], *w.shape[:-1])
-        given = bias._a.shape
+        given = bias._array.shape
         if len(given) > len(shape) or any(n not in (1, m) for n, m in zip(reversed(given), reversed(shape), strict=False)):
             raise RuntimeError(
                 f"linear: bias {given} does not expand to the output {shape}; weight expects one of {w.shape[:-1]}\n"
                 f"{describe(input=input, weight=weight, bias=bias)}"
             )
-    if a.dtype != w.dtype or (bias is not None and bias._a.dtype != a.dtype):
+    if a.dtype != w.dtype or (bias is not None and bias._array.dtype != a.dtype):
         _same_dtypes("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
 
 
@@ -720,7 +720,7 @@ def _large_linear(a: Any, w: Any, b: Any) -> Any:
 def _linear_fast(input, weight, bias):
     """Rows of one floating dtype through a weight matrix."""
     try:
-        a, w = input._a, weight._a
+        a, w = input._array, weight._array
         rows = a
         if a.ndim != 2:
             if w.ndim != 2 or a.__class__ is not ndarray or not a.size:
@@ -733,7 +733,7 @@ def _linear_fast(input, weight, bias):
                 if o is None and w.ndim == 2:
                     o = large(rows, w.T)
         else:
-            b = bias._a
+            b = bias._array
             o = small.linear(rows, w, b)
             if o is None:
                 o = small.numpy_linear(rows, w, b)
@@ -746,15 +746,15 @@ def _linear_fast(input, weight, bias):
     except (AttributeError, IndexError, ValueError):  # not tensors, or some that do not fit
         return None
     made = wrap(o)
-    n, m, k = input._n, weight._n, None if bias is None else bias._n
+    n, m, k = input._node, weight._node, None if bias is None else bias._node
     if (n is not None or m is not None or k is not None) and (_state.GRAD or _state.local.grad):
-        node = made._n = _new(linear.node_class)
+        node = made._node = _new(linear.node_class)
         node.seq = _state.next_seq()
         node.where = users_place()
         node.parents = (n, m, k)
         node.hooks = None
         node.saved = (a, w, None if bias is None else b.shape)  # pyright: ignore[reportPossiblyUnboundVariable]  # bound where it is read
-        node.versions = (input._v, weight._v, None)
+        node.versions = (input._storage, weight._storage, None)
         if _state.MARKED:
             refuse_saving(node)
         node.shape = 0

@@ -54,7 +54,7 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 
 def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
     """Warn when a target is stretched to the input, which is seldom meant."""
-    if input._a.shape != target._a.shape:
+    if input._array.shape != target._array.shape:
         warnings.warn(
             f"{name}: Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
             "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
@@ -94,7 +94,7 @@ def _nll_vjp(grad, input, kept, target, weight, ignore_index, reduction):
         picked = input.new_empty(input.shape)
     else:
         on_device = getattr(kept, "picked", None)
-        picked = wrap(kernels.picked_weights(input._a.shape, input.dtype.numpy, kept) if on_device is None else on_device)
+        picked = wrap(kernels.picked_weights(input._array.shape, input.dtype.numpy, kept) if on_device is None else on_device)
     # What is ignored gets no gradient, also where the mean is one over nothing.
     counts = (target != ignore_index).unsqueeze(1)
     found = (-(grad.unsqueeze(1) if reduction == "none" else grad) * picked).where(counts, 0)
@@ -207,11 +207,11 @@ def _nll_fast(input, target, weight, size_average, ignore_index, reduce, reducti
     if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
         return None
     try:
-        w = None if weight is None else weight._a
-        taped = (input._n is not None or weight is not None and weight._n is not None) and (_state.GRAD or _state.local.grad)
-        if taped and input._a.ndim == 1:
+        w = None if weight is None else weight._array
+        taped = (input._node is not None or weight is not None and weight._node is not None) and (_state.GRAD or _state.local.grad)
+        if taped and input._array.ndim == 1:
             return None
-        found = kernels.few_picked(input._a, target._a, w, ignore_index, reduction, taped)
+        found = kernels.few_picked(input._array, target._array, w, ignore_index, reduction, taped)
     except AttributeError:
         return None
     if found is None:
@@ -225,7 +225,7 @@ def _nll_fast(input, target, weight, size_average, ignore_index, reduce, reducti
 
 def _few_rows(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple[Any, Any, Any] | None:
     """Contiguous rows of few scores ``(N, C)``, their targets and the weights of classes, if all is as usual and all targets count."""
-    x, t = input._a, target._a
+    x, t = input._array, target._array
     d = x.dtype
     if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.__class__ is not np.ndarray or t.__class__ is not np.ndarray:
         return None
@@ -242,7 +242,7 @@ def _few_rows(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple
     else:
         return None
     if weight is not None:
-        w = weight._a
+        w = weight._array
         if w.dtype is not d or w.shape != (classes,) or w.__class__ is not np.ndarray:
             return None
     return (x, t, w) if kernels.all_count(t, classes, ignored) else None
@@ -395,7 +395,7 @@ def _rows_shape(input, kept):
 
 @cross_entropy_rows.vjp
 def _rows_vjp(grad, input, kept):
-    slope, picked = kept.slopes(input.shape[1], input._a.dtype)
+    slope, picked = kept.slopes(input.shape[1], input._array.dtype)
     each = (grad.unsqueeze(1) if kept.each else grad) * kept.factor
     if not math.isfinite(kept.factor):                # the mean of nothing; what is ignored gets no gradient
         each = each.where(wrap(kept.target[:, None] >= 0), 0)
@@ -436,7 +436,7 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
     if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
         return None
     try:
-        x, t = input._a, target._a
+        x, t = input._array, target._array
         d = x.dtype
         if (d is not F4 and d is not F8) or t.dtype.char != "l":
             return None
@@ -446,7 +446,7 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
             if label_smoothing or target.shape == input.shape or not 0 < t.size <= _FEW_TARGETS or not x.flags.c_contiguous:
                 return None
             return _nll_fast(input.log_softmax(1), target, weight, None, ignore_index, None, reduction)
-        parent = input._n
+        parent = input._node
         taped = parent is not None and (_state.GRAD or _state.local.grad)
         if x.ndim == 2 and t.ndim == 1 and t.shape[0] == x.shape[0]:
             compiled = kernels.likelihood_rows(x)
@@ -470,13 +470,13 @@ def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduc
     except (AttributeError, RuntimeWarning):  # not tensors; not finite, with warnings as errors
         return None
     if taped:
-        node = made._n = _new(cross_entropy_rows.node_class)
+        node = made._node = _new(cross_entropy_rows.node_class)
         node.seq = _state.next_seq()
         node.where = users_place()
         node.parents = (parent,)
         node.hooks = None
         node.saved = (saved, kept)
-        node.versions = ([0, 0, None, None], (target._v, None if weight is None else weight._v))
+        node.versions = ([0, 0, None, None], (target._storage, None if weight is None else weight._storage))
         node.shape = 0
     return made
 
@@ -490,9 +490,9 @@ def _compiled_rows(
         return None
     w = None
     if weight is not None:
-        if weight._n is not None or weight._a.dtype is not x.dtype or weight._a.shape != (classes,):
+        if weight._node is not None or weight._array.dtype is not x.dtype or weight._array.shape != (classes,):
             return None
-        w = np.ascontiguousarray(weight._a)
+        w = np.ascontiguousarray(weight._array)
     if not t.flags.c_contiguous:
         t = np.ascontiguousarray(t)
     how = compiled.HOW[reduction]
@@ -511,7 +511,7 @@ def _small_rows(
 ) -> tuple[Any, Any, RowsKept] | None:
     """The same for few rows whose targets all count, by numpy."""
     rows = _few_rows(input, target, weight, ignored)
-    if rows is None or not 0.0 <= smoothing <= 1.0 or weight is not None and weight._n is not None:
+    if rows is None or not 0.0 <= smoothing <= 1.0 or weight is not None and weight._node is not None:
         return None
     x, t, w = rows
     (n, classes), d = x.shape, x.dtype
@@ -536,7 +536,7 @@ def _small_rows(
     factor = 1.0 / float(total) if reduction == "mean" else 1.0
     if taped:
         logs -= sums[:, None]
-    if not target._a.ndim:
+    if not target._array.ndim:
         result = result.reshape(())
     return result, logs, RowsKept(t, w, smoothing, factor, reduction == "none", None)
 
@@ -631,7 +631,7 @@ def _mse_fast(input, target, size_average, reduce, reduction, weight):
     if weight is not None or reduction != "mean" or size_average is not None or reduce is not None:
         return None
     try:
-        a, b = input._a, target._a
+        a, b = input._array, target._array
         d = a.dtype
         if (d is not F4 and d is not F8) or b.dtype is not d or a.shape != b.shape or not a.size:
             return None
@@ -640,15 +640,15 @@ def _mse_fast(input, target, size_average, reduce, reduction, weight):
         made = wrap(_mse(a, b))
     except (AttributeError, RuntimeWarning):
         return None
-    n, m = input._n, target._n
+    n, m = input._node, target._node
     if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
-        node = made._n = _new(mean_squared_error.node_class)
+        node = made._node = _new(mean_squared_error.node_class)
         node.seq = _state.next_seq()
         node.where = users_place()
         node.parents = (n, m)
         node.hooks = None
         node.saved = (a, b)
-        node.versions = (input._v, target._v)
+        node.versions = (input._storage, target._storage)
         if _state.MARKED:
             refuse_saving(node)
         node.shape = 0
@@ -905,7 +905,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
         raise RuntimeError(
             f"binary_cross_entropy: Found dtype {target.dtype} but expected {input.dtype}\n{describe(input=input, target=target)}"
         )
-    if input.is_cpu and input.numel() and not ((input._a >= 0) & (input._a <= 1)).all():
+    if input.is_cpu and input.numel() and not ((input._array >= 0) & (input._array <= 1)).all():
         raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
     loss = binary_entropy.function(input, target)
     return reduced(loss if weight is None else loss * weight, reduction)

@@ -78,8 +78,8 @@ def permutation(pivots: Tensor, rows: int, like: Tensor) -> Tensor:
     """The matrices ``P`` in ``A == P @ L @ U``, for row exchanges `pivots`."""
     if pivots._lacks_values:
         return like.detach().new_empty((*pivots.shape[:-1], rows, rows))
-    order = _lapack.row_order(pivots._a, rows)
-    made = np.zeros((*order.shape, rows), like._a.dtype)
+    order = _lapack.row_order(pivots._array, rows)
+    made = np.zeros((*order.shape, rows), like._array.dtype)
     np.put_along_axis(made, order[..., None, :], 1, -2)
     return wrap(made)
 
@@ -108,7 +108,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     made = lu_of(A)
     if check_errors and not A._lacks_values:
         raise_singular(
-            "torch.linalg.lu_factor_ex", made[2]._a, "U[{0},{0}] is zero and "
+            "torch.linalg.lu_factor_ex", made[2]._array, "U[{0},{0}] is zero and "
             "using it on lu_solve would result in a division by zero."
         )
     return LuFactorInfo(made)
@@ -117,8 +117,8 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
 def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     _check_pivot("linalg.lu_factor", A, pivot)
     packed, pivots, info = lu_of(A)
-    if not A._lacks_values and info._a.any():
-        bad = int(info._a.reshape(-1)[np.flatnonzero(info._a)[0]])
+    if not A._lacks_values and info._array.any():
+        bad = int(info._array.reshape(-1)[np.flatnonzero(info._array)[0]])
         raise RuntimeError(
             f"torch.linalg.lu_factor: U[{bad},{bad}] is zero and using it on lu_solve would result in a division by zero. "
             "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
@@ -316,7 +316,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     check_square("torch.linalg.ldl_factor_ex", input)
     made = ldl_of(input, bool(hermitian))
     if check_errors and not input._lacks_values:
-        raise_singular("torch.linalg.ldl_factor_ex", made[2]._a, "block {} of D is zero")
+        raise_singular("torch.linalg.ldl_factor_ex", made[2]._array, "block {} of D is zero")
     return LdlInfo(made)
 
 
@@ -329,7 +329,7 @@ def ldl_factor(input, *, hermitian=False):
     check_square("torch.linalg.ldl_factor", input)
     packed, pivots, info = ldl_of(input, bool(hermitian))
     if not input._lacks_values:
-        raise_singular("torch.linalg.ldl_factor", info._a, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
+        raise_singular("torch.linalg.ldl_factor", info._array, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
     return Ldl((packed, pivots))
 
 
@@ -409,7 +409,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
             f"got pivots with shape {tuple(pivots.shape)} instead"
         )
     rows = LD.shape[-1]
-    if not pivots._lacks_values and pivots.numel() and not (np.abs(pivots._a).max() <= rows and (pivots._a != 0).all()):
+    if not pivots._lacks_values and pivots.numel() and not (np.abs(pivots._array).max() <= rows and (pivots._array != 0).all()):
         raise RuntimeError(f"{name}: Pivots given must all satisfy 1 <= |pivot| <= LD.size(-2) = {rows}: did you pass those of ldl_factor?")
     if B.shape[-2] != LD.shape[-1]:
         raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")

@@ -145,7 +145,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
             f"{describe(input=input, target=target)}"
         )
     classes = target.reshape(-1)
-    if classes.numel() and not classes._lacks_values and (classes._a.min() < 0 or classes._a.max() >= rows.shape[1]):
+    if classes.numel() and not classes._lacks_values and (classes._array.min() < 0 or classes._array.max() >= rows.shape[1]):
         raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
     own = classes[:, None] == arange(rows.shape[1], device=target.device)
     score = rows.where(own, 0).sum(1, keepdim=True)
@@ -161,7 +161,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
 
 @few(multi_margin_loss, "input", most=8192)
 def _few_margins(a, target, p, margin, weight, size_average, reduce, reduction):
-    t = target._a
+    t = target._array
     if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
         return None
     if not a.flags.c_contiguous or not all_count(t, a.shape[1], -1):
@@ -201,7 +201,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     if rows._lacks_values or target._lacks_values:
         loss = (rows + target.reshape(rows.shape)).sum(1)  # what reads all of both; there is nothing to compare
         return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
-    labels = target._a.reshape(rows.shape)
+    labels = target._array.reshape(rows.shape)
     if labels.size and (labels.min() < -1 or labels.max() >= count):
         raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
     listed = np.logical_and.accumulate(labels >= 0, axis=1)

@@ -254,8 +254,8 @@ def _check_masked_scatter(input, mask, source):
     _bool_mask("masked_scatter", mask)
     check_same_dtype("masked_scatter", input, source, "source")
     shape = broadcast_shapes(masked_scatter, (input, mask))
-    if type(mask._a) is ndarray and type(input._a) is ndarray:
-        needed = int(np.broadcast_to(mask._a, shape).sum())
+    if type(mask._array) is ndarray and type(input._array) is ndarray:
+        needed = int(np.broadcast_to(mask._array, shape).sum())
         if source.numel() < needed:
             raise RuntimeError(
                 f"masked_scatter: Number of elements of source < number of ones in mask: {source.numel()} < {needed}"
@@ -319,7 +319,7 @@ def _fresh_size(name: str, input: Tensor) -> Any:
 
 
 def _no_meta(name: str, input: Tensor) -> None:
-    if type(input._a) is MetaArray:
+    if type(input._array) is MetaArray:
         raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
@@ -362,7 +362,7 @@ def nonzero(input, *, as_tuple=False):
     """
     if not as_tuple:
         return nonzero_rows(input)
-    a = input._a
+    a = input._array
     if a.__class__ is ndarray and a.ndim > 0 and a.dtype.isbuiltin == 1:
         if a.size < kernel.COMPILED_FROM:
             return tuple([wrap(x.copy()) for x in a.nonzero()])
@@ -388,5 +388,5 @@ def nonzero_static(input, *, size, fill_value=-1):
         return input.new_empty((input.ndim, size), dtype=dtypes.int64).t()
     found = nonzero_rows.function(input)
     made = found.new_full((size, input.ndim), fill_value)
-    made._a[: found.shape[0]] = found._a[:size]
+    made._array[: found.shape[0]] = found._array[:size]
     return made

@@ -45,7 +45,7 @@ def _det_shape(A):
 @det_of.vjp
 def _det_vjp(grad, A, out):
     scale = (grad * out.conj()) if out.is_complex() else grad * out
-    if A._lacks_values or not _singular(A._a, out._a):
+    if A._lacks_values or not _singular(A._array, out._array):
         return (_spread(scale) * adjoint(inverse_of(A)[0]),)
     return (_spread(grad) * cofactors(A),)
 
@@ -166,7 +166,7 @@ def _matrix_power(input: Any, n: Any) -> Tensor:
         raise TypeError(f"linalg_matrix_power(): argument 'n' must be int, not {type(n).__name__}")
     if not isinstance(input, Tensor):
         raise TypeError(f"linalg_matrix_power(): argument 'input' must be Tensor, not {type(input).__name__}")
-    if input._a.ndim < 2 or input._a.shape[-1] != input._a.shape[-2]:
+    if input._array.ndim < 2 or input._array.shape[-1] != input._array.shape[-2]:
         raise_not_square("linalg.matrix_power", input)
     if n < 0:
         input, n = OPS["linalg.inv"].function(input), -n
@@ -309,8 +309,8 @@ def _multi_dot_fast(tensors):
     """Three matrices: the cheaper of two orders."""
     try:
         first, second, third = tensors
-        (m, k), (i, j), (l, n) = first._a.shape, second._a.shape, third._a.shape
-        if k != i or j != l or not first._a.dtype is second._a.dtype is third._a.dtype:
+        (m, k), (i, j), (l, n) = first._array.shape, second._array.shape, third._array.shape
+        if k != i or j != l or not first._array.dtype is second._array.dtype is third._array.dtype:
             return None
     except (AttributeError, TypeError, ValueError):  # other tensors, or none
         return None

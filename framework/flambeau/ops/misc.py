@@ -36,7 +36,7 @@ def sum_to_size(self, size):
     if len(shape) > self.ndim or any(n not in (1, m) for n, m in zip(padded, self.shape, strict=True)):
         raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(self.shape)}}}.")
     made = sum_tensor_to(self.to(dtypes.int64) if self.dtype.category < dtypes.FLOATING else self, shape)
-    return made.clone() if made._v is self._v else made
+    return made.clone() if made._storage is self._storage else made
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="p(2, 3), x(2, 3); p(2, 3), 1.5")

@@ -40,7 +40,7 @@ def _link(value, other):
     return value
 
 
-link.shape(lambda value, other: (value.shape, value.dtype, value._a.strides))
+link.shape(lambda value, other: (value.shape, value.dtype, value._array.strides))
 
 
 @link.vjp
@@ -52,8 +52,8 @@ def check_floating(op: str, **operands: Any) -> None:
     """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half
     inputs."""
     input = operands["input"]  # the public name
-    d = input._a.dtype
-    if (d is F4 or d is F8) and all([x is None or x._a.dtype is d for x in operands.values()]):  # noqa: C419  # sooner than a generator
+    d = input._array.dtype
+    if (d is F4 or d is F8) and all([x is None or x._array.dtype is d for x in operands.values()]):  # noqa: C419  # sooner than a generator
         return
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(
@@ -96,12 +96,12 @@ def _trailing(op: str, input: Any, normalized_shape: Any, **parameters: Any) -> 
             f"element, but got normalized_shape = {list(shape)}"
         )
     for name, p in parameters.items():
-        if p is not None and p._a.shape != shape:
+        if p is not None and p._array.shape != shape:
             raise RuntimeError(
                 f"{op}: Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
                 f"{list(p.shape)} and normalized_shape = {list(shape)}"
             )
-    if input._a.shape[-len(shape) :] != shape:
+    if input._array.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"{op}: Given normalized_shape={list(shape)}, expected input with shape "
             f"[*, {str(list(shape))[1:-1]}], but got input of size{list(input.shape)}"
@@ -226,7 +226,7 @@ def _plan_of_rows(input: Tensor, shape: tuple[int, ...], eps: float, centred: bo
     """The plan of normalizing over the last dimensions, which are `shape`."""
     from flambeau_kernels.cpu.norm import Moments, planned_rows
 
-    a, d = input._a, prod(shape)
+    a, d = input._array, prod(shape)
     parameters = (weight, bias)
     if any(p is not None and p.dtype is not input.dtype for p in parameters) or not a.size:
         return None
@@ -573,7 +573,7 @@ def _update_running(
     unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan
     for running, found in ((running_mean, keep.mean), (running_var, unbiased)):
         if running is not None:
-            a = running._a
+            a = running._array
             wide = a.astype(found.dtype, copy=False)
             a[...] = (wide + momentum * (found.reshape(-1) - wide)).astype(a.dtype)
             bump(running)
@@ -667,11 +667,11 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
 
     _check_batch(input, training, eps)
     _check_momentum("batch_norm", momentum)
-    a = input._a
-    wa, ba = (None if p is None else p._a for p in (weight, bias))
+    a = input._array
+    wa, ba = (None if p is None else p._array for p in (weight, bias))
     if not training:
         _check_by_running(input, running_mean, running_var, weight, bias, eps)
-        run = planned_given(a, running_mean._a, running_var._a, wa, ba, eps)
+        run = planned_given(a, running_mean._array, running_var._array, wa, ba, eps)
         return run and Plan(
             run, lambda *arrays: (run(*arrays), None),
             lambda made, _, *tensors: normalize_by_running.history(made, None, *tensors, eps),
@@ -936,8 +936,8 @@ def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: floa
     """The plan of normalizing each of `count` groups of channels of each image."""
     from flambeau_kernels.cpu.norm import planned_channels
 
-    w, b = (None if p is None else p._a for p in (weight, bias))
-    run = planned_channels(input._a, count, w, b, eps)
+    w, b = (None if p is None else p._array for p in (weight, bias))
+    run = planned_channels(input._array, count, w, b, eps)
     if run is None:
         return None
 

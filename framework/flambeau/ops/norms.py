@@ -65,12 +65,12 @@ _NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moment
 def norm_short(input, order, dims, keepdim):
     """The norm of a small tensor over `dims` in any form; None for what the general ways are for."""
     along = _NORMS.get(order) if order.__class__ in (int, float) else None
-    found = along(input._a, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
+    found = along(input._array, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
     if found is None:
         return None
     made = wrap(found)
-    if input._n is not None:
-        norm_over.history(made, None, input, float(order), wrap_dims("norm", dims, input._a.ndim), keepdim)
+    if input._node is not None:
+        norm_over.history(made, None, input, float(order), wrap_dims("norm", dims, input._array.ndim), keepdim)
     return made
 
 
@@ -312,7 +312,7 @@ def cond(input, p=None):
     if not input.numel():
         return _matrix_norm(input, "fro", (-2, -1), False, None)
     inverse, info = inverse_of(input)
-    singular = not input._lacks_values and bool(info._a.any())
+    singular = not input._lacks_values and bool(info._array.any())
     if singular:
         inverse = OPS["where"].function((info == 0).unsqueeze(-1).unsqueeze(-1), inverse, inf)
     made = _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
@@ -341,7 +341,7 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
         return values.sum(-1).to(dtypes.int64)
     if values._lacks_values:
         return (values > 0).sum(-1)
-    a = values._a
-    limit = np.maximum(absolute._a if isinstance(absolute, Tensor) else absolute, np.asarray(relative) * a.max(-1))
+    a = values._array
+    limit = np.maximum(absolute._array if isinstance(absolute, Tensor) else absolute, np.asarray(relative) * a.max(-1))
     limit = np.asarray(limit)
     return wrap(np.asarray((a > limit[..., None]).sum(-1), np.int64))

@@ -242,7 +242,7 @@ def complex(real, imag):  # PyTorch's name
         wanted, got = dtypes.scalar_type(real.dtype), dtypes.scalar_type(imag.dtype)
         raise RuntimeError(f"Expected object of scalar type {wanted} but got scalar type {got} for second argument")
     real, imag = broadcast_tensors(real, imag)
-    order = permutation(real._a.shape, [real._a, imag._a])
+    order = permutation(real._array.shape, [real._array, imag._array])
     if order == [*range(real.ndim)]:
         return complex_of(real, imag)
     back = [order.index(d) for d in range(real.ndim)]
@@ -255,9 +255,9 @@ _COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): 
 @complex.fast
 def _complex_fast(real, imag):
     """Of host tensors of one shape and dtype, neither of them recorded."""
-    if real.__class__ is not Tensor or imag.__class__ is not Tensor or real._n is not None or imag._n is not None:
+    if real.__class__ is not Tensor or imag.__class__ is not Tensor or real._node is not None or imag._node is not None:
         return None
-    a, b = real._a, imag._a
+    a, b = real._array, imag._array
     wanted = _COMPLEX.get(a.dtype)
     if a.__class__ is not ndarray or b.__class__ is not ndarray or wanted is None or b.dtype is not a.dtype or a.shape != b.shape:
         return None
@@ -304,7 +304,7 @@ def conj_physical(input):
 
 def _matrix_transpose(self: Tensor) -> Tensor:
     """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
-    a = self._a
+    a = self._array
     if not (INTERPRETED and interpreted()) and a.__class__ is ndarray and a.ndim >= 2:
         return transpose.of(self, a.swapaxes(-2, -1), (-2, -1))
     if self.ndim == 0:
@@ -350,7 +350,7 @@ def _set_part(index: int) -> Any:
 def _reversed(self: Tensor) -> Tensor:
     """A view with all dimensions in reverse order; meant for two."""
     if not (INTERPRETED and interpreted()):
-        a = self._a
+        a = self._array
         if a.__class__ is ndarray and a.ndim == 2:
             return permute.of(self, a.T, ((1, 0),))
     if self.ndim == 0:

@@ -255,7 +255,7 @@ def _planned_mean(
     if divisor == 0:
         return None
     windows, include = _mean_windows(op, input, kernel, stride, padding, ceil_mode, n), bool(include)
-    run = planned_means(as_planes(input._a, n), windows, include, divisor, _pooled_shape(input, windows))
+    run = planned_means(as_planes(input._array, n), windows, include, divisor, _pooled_shape(input, windows))
     if run is None:
         return None
     return Plan(run, lambda a: (run(a), None), lambda made, _, x: window_mean.history(made, None, x, windows, include, divisor))
@@ -529,7 +529,7 @@ def _take_plane_vjp(grad, indices, input, n):
 def largest_in(input: Tensor, windows: Windows, return_indices: bool) -> Any:
     if return_indices:
         return window_max_with_indices(input, windows)
-    return window_max(input, windows, Kept(input._n is not None and _state.grad_enabled()))
+    return window_max(input, windows, Kept(input._node is not None and _state.grad_enabled()))
 
 
 def _max_pool(
@@ -561,7 +561,7 @@ def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | Non
     """The plan of `largest_in`."""
     from flambeau_kernels.cpu.pool import planned_maxima
 
-    runs = planned_maxima(as_planes(input._a, len(windows)), windows, _pooled_shape(input, windows))
+    runs = planned_maxima(as_planes(input._array, len(windows)), windows, _pooled_shape(input, windows))
     if runs is None:
         return None
     values, with_places = runs
@@ -731,8 +731,8 @@ def _max_unpool(
         for size, k, s, p in zip(input.shape[-n:], kernel, stride, padding, strict=True)
     )
     sizes = least if output_size is None else _unpooled_size(op, n, output_size, least, stride)
-    if not indices._lacks_values and indices.is_cpu and indices._a.size:
-        low, high = int(indices._a.min()), int(indices._a.max())
+    if not indices._lacks_values and indices.is_cpu and indices._array.size:
+        low, high = int(indices._array.min()), int(indices._array.max())
         if low < 0 or high >= prod(sizes):
             raise RuntimeError(
                 f"{op}: Found an invalid max index: {low if low < 0 else high} (output volumes are of size "

@@ -52,7 +52,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
         raise RuntimeError(
             f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}"
         )
-    check_room(op, (*(max(m, 1) for m in input.shape[: input.ndim - n]), *sizes), input._a.itemsize, input._lacks_values)
+    check_room(op, (*(max(m, 1) for m in input.shape[: input.ndim - n]), *sizes), input._array.itemsize, input._lacks_values)
     return sizes
 
 
@@ -134,7 +134,7 @@ def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Pla
     sizes = _sizes(op, input, output_size, n, "floating")
     if 0 in sizes:
         return None
-    planes, shape = as_planes(input._a, n), (*input.shape[: input.ndim - n], *sizes)
+    planes, shape = as_planes(input._array, n), (*input.shape[: input.ndim - n], *sizes)
     windows = None if prod(sizes) == 1 else kernels.even_windows(planes.shape[1:], sizes)
     if windows is None:
         run = kernels.planned_adaptive_mean(planes, sizes, shape)
@@ -151,7 +151,7 @@ _LAST = {1: (-1,), 2: (-2, -1), 3: (-3, -2, -1)}
 def _is_mean_of_nothing(input: Any, output_size: Any, n: int) -> bool:
     """Whether there is one window over all of an input without elements; PyTorch takes its mean then, of any sizes."""
     sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,)
-    if not isinstance(input, Tensor) or input._a.size or input.ndim not in (n + 1, n + 2) or len(sizes) not in (1, n):
+    if not isinstance(input, Tensor) or input._array.size or input.ndim not in (n + 1, n + 2) or len(sizes) not in (1, n):
         return False
     return all(m.__class__ is int and m == 1 for m in sizes)
 
@@ -341,7 +341,7 @@ def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
         raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
     if samples._lacks_values:                         # the shapes do not depend on them
         return np.zeros(tuple(samples.shape))
-    made = samples._a.astype(np.float64)
+    made = samples._array.astype(np.float64)
     if not np.isfinite(made).all():
         raise RuntimeError(f"{op}: _random_samples must be finite, better in [0, 1), got {made.min()} to {made.max()}")
     return made

@@ -183,8 +183,8 @@ def _check_put_view(name: str, made: Tensor, src: Tensor) -> None:
 def _put_view(a: Any, src: Any, view: Any) -> Any:
     """A copy of `a` whose part ``view(copy)`` holds `src`."""
     made = wrap(np.array(a, order="C"))
-    view(made)._a[...] = kernels.cast(src, a.dtype)
-    return made._a
+    view(made)._array[...] = kernels.cast(src, a.dtype)
+    return made._array
 
 
 def _check_select_scatter(input, src, dim, index):
@@ -347,8 +347,8 @@ def _as_strided_scatter(a, src, size, stride, storage_offset):
     source = wrap(a)
     buffer = storage_buffer(source).copy()
     made = wrap(restride(a, a.shape, a.strides, source.storage_offset() * a.itemsize, buffer) if a.size else a.copy())
-    made.as_strided(size, stride, storage_offset)._a[...] = kernels.cast(src, a.dtype)
-    return made._a
+    made.as_strided(size, stride, storage_offset)._array[...] = kernels.cast(src, a.dtype)
+    return made._array
 
 
 @as_strided_scatter.shape

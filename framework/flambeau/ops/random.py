@@ -97,17 +97,17 @@ def _stream(generator: Any) -> Any:
 
 def _is_free(self: Tensor) -> bool:
     """Whether `self` may be written without a question: rows in host memory that nothing is recorded of."""
-    a = self._a
-    if a.__class__ is not ndarray or self._n is not None or self._b is not None and self._b[0]._n is not None:
+    a = self._array
+    if a.__class__ is not ndarray or self._node is not None or self._view_of is not None and self._view_of[0]._node is not None:
         return False
-    return a.flags.carray and not (INTERPRETED and interpreted()) and not (_state.MARKED and self._v[0].__class__ is not int)
+    return a.flags.carray and not (INTERPRETED and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
 
 
 def _is_plain(self: Tensor) -> bool:
     """Whether `self` is in host memory, no view, and nothing is recorded of it; a launcher asks whether it may be written."""
-    if _state.MARKED and self._v[0].__class__ is not int:
+    if _state.MARKED and self._storage[0].__class__ is not int:
         return False
-    return self._n is None and self._b is None and not (INTERPRETED and interpreted()) and self._a.__class__ is ndarray
+    return self._node is None and self._view_of is None and not (INTERPRETED and interpreted()) and self._array.__class__ is ndarray
 
 
 def _has_tangent(x: Tensor) -> bool:
@@ -119,7 +119,7 @@ def _has_tangent(x: Tensor) -> bool:
 def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
     if _is_free(self):
-        draw(self._a)
+        draw(self._array)
         bump(self)
         return self
     if INTERPRETED and _state.local.calls.interpreters:
@@ -129,23 +129,23 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
         if filled is not None:
             return filled
     check_writable(NamedOnly(name), self)
-    if type(self._a) is MetaArray:
+    if type(self._array) is MetaArray:
         return self
     carried = INTERPRETED and _state.local.calls.interpreters and _has_tangent(self)
-    if carried or self._n is not None and _state.grad_enabled():
-        if type(self._a) is ndarray:
-            fresh = np.empty_like(self._a)
+    if carried or self._node is not None and _state.grad_enabled():
+        if type(self._array) is ndarray:
+            fresh = np.empty_like(self._array)
             draw(fresh)
         else:
-            fresh = self._a.copy()
+            fresh = self._array.copy()
             _draw_on_device(draw, fresh)
         if carried:
             return _dispatch.call_inplace(OPS["Tensor.overwrite"], (self, wrap(fresh)), Tensor.copy_)
         return OPS["Tensor.overwrite"].run_inplace(self, wrap(fresh))
-    if type(self._a) is ndarray:
-        draw(self._a)
+    if type(self._array) is ndarray:
+        draw(self._array)
     else:
-        _draw_on_device(draw, self._a)
+        _draw_on_device(draw, self._array)
     bump(self)
     return self
 
@@ -163,20 +163,20 @@ _REAL = frozenset((int, float))
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
             return made
     if from_.__class__ not in _REAL or to.__class__ not in _REAL:
         from_, to = need_number("uniform_", "from", from_), need_number("uniform_", "to", to)
-    if from_ == 0 and to == 1 and generator is None and not named and _is_plain(self) and _cpu_kernels().refill(_stream(None), self._a):
+    if from_ == 0 and to == 1 and generator is None and not named and _is_plain(self) and _cpu_kernels().refill(_stream(None), self._array):
         bump(self)
         return self
     low = named.pop("from", from_) if named else from_
-    d = self._a.dtype
+    d = self._array.dtype
     if (d is F4 or d is F8) and -1e38 < low <= to < 1e38:
         if _is_free(self):
-            _cpu_kernels().uniform(_stream(generator), self._a, low, to)
+            _cpu_kernels().uniform(_stream(generator), self._array, low, to)
             bump(self)
             return self
         return fill_in_place(self, "uniform", lambda a: _kernels().uniform(_stream(generator), a, low, to))
@@ -191,19 +191,19 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "mean": mean, "std": std, "generator": generator}
         if (made := _dispatch.made("normal_", given)) is not None:
             return made
     if mean.__class__ not in _REAL or std.__class__ not in _REAL:
         mean, std = need_number("normal_", "mean", mean), need_number("normal_", "std", std)
-    if mean == 0 and std == 1 and generator is None and _is_plain(self) and _stream(None).refilled(self._a):
+    if mean == 0 and std == 1 and generator is None and _is_plain(self) and _stream(None).refilled(self._array):
         bump(self)
         return self
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if self._a.dtype is F4 and _is_free(self):
-        _cpu_kernels().normal(_stream(generator), self._a, mean, std)
+    if self._array.dtype is F4 and _is_free(self):
+        _cpu_kernels().normal(_stream(generator), self._array, mean, std)
         bump(self)
         return self
     _floating(self, "normal_")
@@ -217,7 +217,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
         values = {key: need_number(f"{name}_", key, value) for key, value in values.items()}
-        if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+        if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
             given = {"self": self, **values, "generator": generator}
             if (made := _dispatch.made(f"{name}_", given)) is not None:
                 return made
@@ -229,11 +229,11 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "lambd": lambd, "generator": generator}
         if (made := _dispatch.made("exponential_", given)) is not None:
             return made
-    if lambd == 1 and generator is None and _is_plain(self) and _cpu_kernels().refill_exponential(_stream(None), self._a):
+    if lambd == 1 and generator is None and _is_plain(self) and _cpu_kernels().refill_exponential(_stream(None), self._array):
         bump(self)
         return self
     return fill_in_place(self, "exponential", lambda a: _kernels().exponential(_stream(generator), a, lambd))
@@ -245,7 +245,7 @@ log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mea
 
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Numbers of trials up to the first success of probability `p`."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("geometric_", given)) is not None:
             return made
@@ -254,16 +254,16 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("bernoulli_", given)) is not None:
             return made
-    if p.__class__ is float and generator is None and _is_plain(self) and _cpu_kernels().refill_coins(_stream(None), self._a, p):
+    if p.__class__ is float and generator is None and _is_plain(self) and _cpu_kernels().refill_coins(_stream(None), self._array, p):
         bump(self)
         return self
     if isinstance(p, Tensor):
-        refuse(bernoulli, "p", p.expand(self._a.shape), self, self._a.shape, EXACTLY)
-        chance = p._a if p._lacks_values else _chances(p._a, self._a.shape)
+        refuse(bernoulli, "p", p.expand(self._array.shape), self, self._array.shape, EXACTLY)
+        chance = p._array if p._lacks_values else _chances(p._array, self._array.shape)
     else:
         chance = _probability(p)
     return fill_in_place(self, "bernoulli", lambda a: _kernels().bernoulli(_stream(generator), a, chance))
@@ -271,10 +271,10 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 def _chances(p: Any, shape: Any) -> Any:
     if type(p) is not np.ndarray:
-        return wrap(p).expand(shape)._a               # to look at the values would wait for the device
+        return wrap(p).expand(shape)._array               # to look at the values would wait for the device
     if p.size and not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true for every element of p")
-    return wrap(p).expand(shape)._a
+    return wrap(p).expand(shape)._array
 
 
 def _probability(p: float) -> float:
@@ -290,7 +290,7 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
-    if INTERPRETED and interpreted() or self._a.__class__ is HeldArray:
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": low, "to": high, "generator": generator}
         if (made := _dispatch.made("random_", given)) is not None:
             return made
@@ -346,7 +346,7 @@ def _make(said: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
         from ..cuda import filled
 
         made = wrap(filled(shape, d, None, place))
-        _draw_on_device(draw, made._a)
+        _draw_on_device(draw, made._array)
         return made.requires_grad_(True) if requires_grad else made
     array = made_or_refused(np.empty, shape, d)
     draw(array)
@@ -543,14 +543,14 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
              **named: Any) -> Tensor:  # fmt: skip
         if named or input is ...:
             input = input_of(name, input, named)
-        if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
+        if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False, "generator": generator}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(name, given, requires_grad)) is not None:
                 return seen
         plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
         if plainly and not (INTERPRETED and interpreted()):
-            a = input._a
+            a = input._array
             if a.__class__ is ndarray and (a.dtype is F4 or a.dtype is F8) and a.flags.c_contiguous:
                 array = made_by(generator, a) if made_by is not None else None
                 if array is None:
@@ -585,17 +585,17 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     low, high = int(low), int(high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if INTERPRETED and interpreted() or getattr(input, "_a", None).__class__ is HeldArray:
+    if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
         given = {"self": input, "low": low or None, "high": high, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given |= {"memory_format": None if memory_format is _PRESERVE else memory_format, "generator": generator}
         if (seen := _dispatch.made("randint_like", given, requires_grad)) is not None:
             return seen
     plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
     if plainly and not (INTERPRETED and interpreted()):
-        a = input._a
+        a = input._array
         if a.__class__ is ndarray and a.flags.c_contiguous:
             made = small.over(np.empty(a.shape, a.dtype))
-            _cpu_kernels().randint(_stream(generator), made._a, low, high)
+            _cpu_kernels().randint(_stream(generator), made._array, low, high)
             return made.requires_grad_(True) if requires_grad else made
     made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
     fill_in_place(made, "randint_like", lambda a: _kernels().randint(_stream(generator), a, low, high))
@@ -659,11 +659,11 @@ def _constant_in(x: Any, made: Tensor) -> Tensor:
 
 def _from_chances(name: str, doc: str) -> Any:
     def draw(input, generator=None):
-        if type(input._a) is MetaArray:
+        if type(input._array) is MetaArray:
             return _constant_in(input, wrap(MetaArray(tuple(input.shape), input.dtype.numpy)))
-        if type(input._a) is not np.ndarray:
+        if type(input._array) is not np.ndarray:
             raise NotImplementedError(f"{name}: not drawn on device cuda yet. Draw on the CPU and move the result: .cuda()")
-        return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._a)))
+        return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._array)))
 
     draw.__name__, draw.__doc__ = name, doc
     return composite(surface=FUNCTION, samples="p(2, 3)")(draw)
@@ -686,8 +686,8 @@ def bernoulli(input, p=None, *, generator=None):
         return made
     if p is None and input.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
-    if type(input._a) is ndarray:
-        made = wrap(np.empty(input._a.shape, input._a.dtype))  # in C order, the order in which PyTorch draws
+    if type(input._array) is ndarray:
+        made = wrap(np.empty(input._array.shape, input._array.dtype))  # in C order, the order in which PyTorch draws
     else:
         made = input.new_empty(input.shape) if input._lacks_values else input.detach().clone()
     with_tape = _state.set_grad(False)
@@ -700,8 +700,8 @@ def bernoulli(input, p=None, *, generator=None):
 
 def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
     """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
-    a = input._a
-    if p is not None or INTERPRETED and interpreted() or input._n is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
+    a = input._array
+    if p is not None or INTERPRETED and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
         return None
     if a.dtype is not F4 and a.dtype is not F8:
         return None
@@ -719,7 +719,7 @@ def binomial(count, prob, generator=None):
     host_only("binomial", count, prob)
     if count._lacks_values or prob._lacks_values:
         return count.new_empty(np.broadcast_shapes(count.shape, prob.shape))
-    return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._a, prob._a)))
+    return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._array, prob._array)))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="p(4), 2; p(2, 4), 6, True")
@@ -740,7 +740,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dtypes.scalar_type(input.dtype)}")
     if input._lacks_values:
         return input.new_empty((*input.shape[:-1], num_samples), dtype=dtypes.int64)
-    return wrap(_kernels().multinomial(_stream(generator), input._a, num_samples, replacement))
+    return wrap(_kernels().multinomial(_stream(generator), input._array, num_samples, replacement))
 
 
 refuse_other_dtype_out(multinomial, lambda input: dtypes.int64)

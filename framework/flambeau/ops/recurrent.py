@@ -117,9 +117,9 @@ def _as_one_op(
     rows = w.w_ih.shape[:1]
     if any(b is not None and b.shape != rows for b in (w.b_ih, w.b_hh)):
         return None                                   # one number for all gates, say
-    if not input._lacks_values and not kernels.fits(*[None if t is None else t._a for t in given]):
+    if not input._lacks_values and not kernels.fits(*[None if t is None else t._array for t in given]):
         return None
-    keep = _state.grad_enabled() and any(t is not None and t._n is not None for t in given)
+    keep = _state.grad_enabled() and any(t is not None and t._node is not None for t in given)
     h, c = state if mode == "LSTM" else (*state, None)
     return recurrent_layer.run(input, h, w.w_ih, w.w_hh, c, w.b_ih, w.b_hh, batch_sizes, mode, backwards, keep)
 
@@ -147,14 +147,14 @@ def _lowered(given: Any) -> list[Any]:
 
 def _check_sizes(input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, keep):
     """Raise RuntimeError unless sizes fit: graphs hand in what they are given."""
-    rows, hidden = w_hh._a.shape
-    expected = [(w_ih, (rows, input._a.shape[-1]), "w_ih"), (h, (h._a.shape[0], hidden), "h")]
+    rows, hidden = w_hh._array.shape
+    expected = [(w_ih, (rows, input._array.shape[-1]), "w_ih"), (h, (h._array.shape[0], hidden), "h")]
     expected += [(b, (rows,), name) for b, name in ((b_ih, "b_ih"), (b_hh, "b_hh")) if b is not None]
-    expected += [] if c is None else [(c, h._a.shape, "c")]
-    expected += [(h, (input._a.shape[1], hidden), "h")] if batch_sizes is None else []
+    expected += [] if c is None else [(c, h._array.shape, "c")]
+    expected += [(h, (input._array.shape[1], hidden), "h")] if batch_sizes is None else []
     for tensor, shape, name in expected:
-        if tensor._a.shape != shape:
-            raise RuntimeError(f"recurrent_layer: {name} is expected to have the shape {tuple(shape)}, got {tuple(tensor._a.shape)}")
+        if tensor._array.shape != shape:
+            raise RuntimeError(f"recurrent_layer: {name} is expected to have the shape {tuple(shape)}, got {tuple(tensor._array.shape)}")
     if rows != {"LSTM": 4, "GRU": 3}.get(mode, 1) * hidden:
         raise RuntimeError(f"recurrent_layer: w_hh of {mode} cannot have the shape {(rows, hidden)}")
 
@@ -196,7 +196,7 @@ def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, bac
     if _state.grad_enabled() or _state.INTERPRETED and not _is_plain(grad):
         return _layer_vjp_by_steps(grad, (input, h, w_ih, w_hh, c, b_ih, b_hh), batch_sizes, mode, backwards)
     found = kernels.run_grad(
-        [g._a for g in grad], input._a, w_ih._a, w_hh._a, batch_sizes, mode, backwards, kept,
+        [g._array for g in grad], input._array, w_ih._array, w_hh._array, batch_sizes, mode, backwards, kept,
         (needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh),
     )  # fmt: skip
     return [None if a is None else wrap(a) for a in found]

@@ -210,7 +210,7 @@ _BOUNDS = Along("bounds", dims=ALL)
 
 @aminmax.fast
 def _aminmax_short(input, dim, keepdim):
-    found = _BOUNDS(input._a, dim, keepdim) if unrecorded(input) else None
+    found = _BOUNDS(input._array, dim, keepdim) if unrecorded(input) else None
     return None if found is None else _pair_type()((wrap(found[0]), wrap(found[1])))
 
 
@@ -286,7 +286,7 @@ def _index_shape(input, dim, keepdim):
 
 def _index_short(along: Along) -> Any:
     def short(input, dim, keepdim):
-        found = along(input._a, dim, keepdim) if isinstance(input, Tensor) else None
+        found = along(input._array, dim, keepdim) if isinstance(input, Tensor) else None
         return None if found is None else wrap(found)
 
     return short
@@ -335,7 +335,7 @@ def _extreme(largest: bool) -> Any:
 
 def _extreme_short(op: Any, along: Along) -> Any:
     def short(input, dim, keepdim):
-        found = along(input._a, dim, keepdim) if isinstance(input, Tensor) else None
+        found = along(input._array, dim, keepdim) if isinstance(input, Tensor) else None
         return None if found is None else picked(op, found, input, dim, keepdim)
 
     return short
@@ -454,12 +454,12 @@ _SPREADS = {
 def _spread_of(op: Any, root: bool) -> Any:
     def short(input, dims, correction, keepdim):
         along = _SPREADS.get((correction, root, False)) if correction.__class__ is int else None
-        found = along(input._a, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
+        found = along(input._array, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
         if found is None:
             return None
         made = wrap(found)
-        if input._n is not None:
-            op.history(made, None, input, wrap_dims("var", dims, input._a.ndim), correction, keepdim)
+        if input._node is not None:
+            op.history(made, None, input, wrap_dims("var", dims, input._array.ndim), correction, keepdim)
         return made
 
     return op.fast(short)
@@ -535,7 +535,7 @@ def _spread_short(of: Any, root: bool, mean: bool) -> Any:
         if not mean:
             return of.fast_rule(input, dim, correction, keepdim)
         along = _SPREADS.get((correction, root, True))
-        found = along(input._a, dim, keepdim) if along is not None and unrecorded(input) else None
+        found = along(input._array, dim, keepdim) if along is not None and unrecorded(input) else None
         return None if found is None else (wrap(found[0]), wrap(found[1]))
 
     return short

@@ -36,14 +36,14 @@ def repeat(self, repeats):
     x = self.reshape([n for s in shape for n in (1, s)]).expand([n for r, s in zip(counts, shape, strict=True) for n in (r, s)])
     made = x.clone(memory_format=_contiguous_format()).view([r * s for r, s in zip(counts, shape, strict=True)])
     if made.__class__ is Tensor:
-        made._b = None  # of a copy that nobody else sees
+        made._view_of = None  # of a copy that nobody else sees
     return made
 
 
 @repeat.fast
 def _repeat_fast(self, repeats):
-    a = getattr(self, "_a", None)
-    if a.__class__ is not ndarray or self._n is not None and _state.grad_enabled():
+    a = getattr(self, "_array", None)
+    if a.__class__ is not ndarray or self._node is not None and _state.grad_enabled():
         return None
     counts, shape = tuple(repeats), a.shape
     extra = len(counts) - len(shape)
@@ -101,7 +101,7 @@ _WHOLE, _BACKWARD = slice(None), slice(None, None, -1)
 @flip.shape
 def _flip_shape(input, dims):
     wrap_dims("flip", list(dims), input.ndim)
-    return input.shape, input.dtype, _arrays.like_strides(input.shape, input._a.itemsize, [input._a])
+    return input.shape, input.dtype, _arrays.like_strides(input.shape, input._array.itemsize, [input._array])
 
 
 @flip.short

@@ -127,7 +127,7 @@ def _check_rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tenso
             f"{name}_(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({extent(source, d)}), for dim: {d}"
         )
     if source.ndim and input.ndim:
-        for k, (n, m) in enumerate(zip(input._a.shape, source._a.shape, strict=True)):
+        for k, (n, m) in enumerate(zip(input._array.shape, source._array.shape, strict=True)):
             if k != d and n != m:
                 raise RuntimeError(
                     f"{name}(): source tensor shape must match input tensor shape, excluding dimension {d}\n"

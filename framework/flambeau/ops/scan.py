@@ -65,19 +65,19 @@ def _running_short(along: Along, finish: Any) -> Any:
     """The short way of a scan along `dim`: ``finish(found, input, dim)`` wraps and records what the kernel found."""
 
     def short(input, dim, dtype=None):
-        found = along(input._a, dim) if dtype is None and isinstance(input, Tensor) else None
+        found = along(input._array, dim) if dtype is None and isinstance(input, Tensor) else None
         return None if found is None else finish(found, input, dim)
 
     return short
 
 
 def _sum_of(found, input, dim):
-    return recorded_plainly(cumsum, found, input, from_numpy_dtype(input._a.dtype), dim % found.ndim)
+    return recorded_plainly(cumsum, found, input, from_numpy_dtype(input._array.dtype), dim % found.ndim)
 
 
 def _product_of(found, input, dim):
     made = wrap(found)
-    if input._n is not None:
+    if input._node is not None:
         cumprod.history(made, None, input, dim % found.ndim, None)
     return made
 
@@ -133,7 +133,7 @@ def _cumprod_vjp(grad, out, input, dim, dtype):
     x = input if input.dtype is grad.dtype else input.to(grad.dtype)
     if not x.ndim:
         made = grad
-    elif x._lacks_values or (x._a != 0).all():
+    elif x._lacks_values or (x._array != 0).all():
         made = reverse_cumsum(grad * out.conj(), dim) / x.conj()
     elif _state.grad_enabled():
         made = _cumprod_grad_exact(grad, x, dim)
@@ -228,11 +228,11 @@ def _logcumsumexp(a, dim):
 
 @logcumsumexp.fast
 def _logcumsumexp_short(input, dim):
-    found = kernel.logs(input._a, dim) if isinstance(input, Tensor) else None
+    found = kernel.logs(input._array, dim) if isinstance(input, Tensor) else None
     if found is None:
         return None
     made = wrap(found)
-    if input._n is not None:
+    if input._node is not None:
         logcumsumexp.history(made, None, input, dim % found.ndim)
     return made
 
@@ -357,10 +357,10 @@ _DIFFERENCES = Along("differences", takes_k=True)
 def _diff_short(input, n, dim, prepend, append):
     if n != 1 or prepend is not None or append is not None or dim.__class__ is not int or not isinstance(input, Tensor):
         return None
-    shape = input._a.shape
+    shape = input._array.shape
     if not -len(shape) <= dim < len(shape):
         return None
-    found = _DIFFERENCES(input._a, dim, False, shape[dim] - 1)
+    found = _DIFFERENCES(input._array, dim, False, shape[dim] - 1)
     return None if found is None else recorded_plainly(differences, found, input, dim % len(shape), shape)
 
 

@@ -49,7 +49,7 @@ def long_index(name: str, index: Any) -> None:
 
 def check_bounds(error: type, name: str, index: Tensor, dim: int, n: int, negative: bool = False) -> None:
     """Raise `error` naming an index outside ``[0, n)``, or ``[-n, n)`` if `negative`."""
-    a = index._a
+    a = index._array
     if type(a) is not ndarray or not a.size:
         return
     low = -n if negative else 0
@@ -67,7 +67,7 @@ def check_same_dtype(name: str, input: Tensor, source: Tensor, called: str) -> N
 
 
 def extent(x: Tensor, dim: int) -> int:
-    return x._a.shape[dim] if x._a.ndim else 1
+    return x._array.shape[dim] if x._array.ndim else 1
 
 
 def fill_number(name: str, input: Tensor, value: Any) -> Any:
@@ -115,16 +115,16 @@ def writes_straight(op: Any, store: Any, smallest: int = 4096) -> Any:
     general = partial(Op.run_inplace, op)
 
     def run_inplace(target: Any, *args: Any) -> Tensor:
-        if not isinstance(target, Tensor) or type(target._a) is not ndarray or target._a.size < smallest:
+        if not isinstance(target, Tensor) or type(target._array) is not ndarray or target._array.size < smallest:
             return general(target, *args)
         tensors = [x for x in args if isinstance(x, Tensor)]
-        if _state.grad_enabled() and any(x._n is not None for x in (target, *tensors)):
+        if _state.grad_enabled() and any(x._node is not None for x in (target, *tensors)):
             return general(target, *args)
-        if any(type(x._a) is not ndarray or np.may_share_memory(x._a, target._a) for x in tensors):
+        if any(type(x._array) is not ndarray or np.may_share_memory(x._array, target._array) for x in tensors):
             return general(target, *args)
         check_writable(op, target)
         given = op.check(*op.tensors_of((target, *args)))
-        if not store(target._a, *(x._a if isinstance(x, Tensor) else x for x in given[1:])):
+        if not store(target._array, *(x._array if isinstance(x, Tensor) else x for x in given[1:])):
             return general(target, *args)
         bump(target)
         return target
@@ -145,7 +145,7 @@ def _check_along(name: str, input: Tensor, dim: int, index: Tensor) -> int:
             f"{name}: Index tensor must have the same number of dimensions as self tensor\n{describe(input=input, index=index)}"
         )
     for k in range(input.ndim):
-        if k != d and index.ndim and index._a.shape[k] > input._a.shape[k]:
+        if k != d and index.ndim and index._array.shape[k] > input._array.shape[k]:
             at = f"Size does not match at dimension {k} expected" if name == "gather" else "Expected"
             raise RuntimeError(
                 f"{name}: {at} index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d}\n"
@@ -230,7 +230,7 @@ def _check_scatter(name: str, input: Tensor, dim: int, index: Tensor, src: Tenso
         raise RuntimeError(
             f"{name}: Index tensor must have the same number of dimensions as src tensor\n{describe(index=index, src=src)}"
         )
-    if src.ndim and index.ndim and any(n > m for n, m in zip(index._a.shape, src._a.shape, strict=True)):
+    if src.ndim and index.ndim and any(n > m for n, m in zip(index._array.shape, src._array.shape, strict=True)):
         raise RuntimeError(
             f"{name}: Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d} "
             f"and to be no larger size than src {list(src.shape)}\n{describe(index=index, src=src)}"
@@ -633,9 +633,9 @@ def take_along_dim(input, indices, dim=None):
 def _take_along_dim_fast(input, indices, dim):
     """Places that need no stretching."""
     try:
-        a, at = input._a, indices._a
+        a, at = input._array, indices._array
         if dim is None:
-            if input._n is not None:
+            if input._node is not None:
                 return None
             made = small.pick_slices(a.reshape(-1), 0, at.reshape(-1))
             if made is None and at.dtype is I8 and not has_negative(at):
@@ -649,7 +649,7 @@ def _take_along_dim_fast(input, indices, dim):
 
 def where_negative(index: Tensor, n: int) -> Tensor:
     """`index` with negative places counted from the end of `n`."""
-    a = index._a
+    a = index._array
     if type(a) is not ndarray or not a.size or a.min() >= 0:
         return index
     return wrap(np.where(a < 0, a + n, a))

@@ -192,7 +192,7 @@ def _view_raw(grad, self_shape):
 def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
     if dtype is None and not (INTERPRETED and interpreted()):
-        a = self._a
+        a = self._array
         made = small.view(a, size)                    # `view(2, 8)` first
         if made is not None:
             return view_shape.of(self, made, (size,))
@@ -208,9 +208,9 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
     if len(size) == 1 and not isinstance(size[0], (int, Tensor, np.integer, SymInt)):
         size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
-    if INTERPRETED and interpreted() or self._a.__class__ is not ndarray:
+    if INTERPRETED and interpreted() or self._array.__class__ is not ndarray:
         return view_shape.function(self, size=size)
-    return view_shape.of(self, _view(self._a, size), (size,))
+    return view_shape.of(self, _view(self._array, size), (size,))
 
 
 Tensor.view = view_method  # type: ignore[attr-defined]
@@ -316,7 +316,7 @@ def expand(self, size, *, implicit=False):
 @expand.fast
 def _expand_fast(self, size, implicit=False):
     try:
-        made = small.expand(self._a, size if size.__class__ is tuple else tuple(size))
+        made = small.expand(self._array, size if size.__class__ is tuple else tuple(size))
     except (AttributeError, TypeError):  # no tensor, no sizes
         return None
     return None if made is None else expand_shape.of(self, made, (size,))
@@ -334,7 +334,7 @@ def expand_as(self, other):
 
 @expand_as.fast
 def _expand_as_fast(self, other):
-    return _expand_fast(self, other._a.shape) if isinstance(other, Tensor) else None
+    return _expand_fast(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
 @view(surface=METHOD | FUNCTION, spread="dims", samples="x(2, 3, 4), (2, 0, 1)")
@@ -433,7 +433,7 @@ swapaxes.inplace_view = transpose.run_inplace
 
 @swapaxes.fast
 def _swapaxes_fast(input, axis0, axis1):
-    a = getattr(input, "_a", None)
+    a = getattr(input, "_array", None)
     return transpose.of(input, _transpose(a, axis0, axis1), (axis0, axis1)) if a.__class__ is ndarray else None
 
 
@@ -453,12 +453,12 @@ def _transpose_in_place(target: Tensor) -> Tensor:
     _check_matrix(target)
     if target.ndim == 2:
         return transpose.run_inplace(target, 0, 1)
-    return view_shape.run_inplace(target, target._a.shape)
+    return view_shape.run_inplace(target, target._array.shape)
 
 
 @t.fast
 def _t_fast(input):
-    a = getattr(input, "_a", None)
+    a = getattr(input, "_array", None)
     return transpose.of(input, a.T, (0, 1)) if a.__class__ is ndarray and a.ndim == 2 else None
 
 
@@ -510,7 +510,7 @@ def movedim(input, source, destination):
 
 @movedim.fast
 def _movedim_fast(input, source, destination):
-    a = getattr(input, "_a", None)
+    a = getattr(input, "_array", None)
     if a.__class__ is not ndarray or source.__class__ is not int or destination.__class__ is not int:
         return None
     ndim = a.ndim
@@ -579,7 +579,7 @@ def squeeze(input, dim=None):
 @squeeze.fast
 def _squeeze_fast(input, dim):
     try:
-        a = input._a
+        a = input._array
         if a.__class__ is not ndarray:
             return None
         if dim is None:
@@ -757,7 +757,7 @@ def _as_strided(a, size, stride, offset):
 def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
     if not isinstance(input, Tensor):
         raise TypeError(f"as_strided(): argument 'input' must be Tensor, not {type(input).__name__}")
-    a = input._a
+    a = input._array
     size, stride = tuple(map(as_size, size)), tuple(map(as_size, stride))
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
@@ -781,9 +781,9 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
             )
         made = _arrays.restride(a, size, tuple(s * step for s in stride), offset * step, buffer)
     view = as_strided.finish((input, size, stride, offset), made)
-    if view._n.__class__ is as_strided.node_class:
+    if view._node.__class__ is as_strided.node_class:
         # The gradient reads where the elements of `input` lie, not what they are, so they may be overwritten.
-        node = view._n
+        node = view._node
         node.saved = (Geometry(a.shape, input.stride(), input.storage_offset()), *node.saved[1:])
         node.versions = ()
     return view
@@ -795,8 +795,8 @@ as_strided.run = _run_as_strided  # type: ignore[method-assign]
 @as_strided.fast
 def _as_strided_fast(input, size, stride, storage_offset):
     """A part of rows in host memory that nothing is recorded of."""
-    a = getattr(input, "_a", None)
-    if a.__class__ is not ndarray or input._n is not None or size.__class__ is not tuple or stride.__class__ is not tuple:
+    a = getattr(input, "_array", None)
+    if a.__class__ is not ndarray or input._node is not None or size.__class__ is not tuple or stride.__class__ is not tuple:
         return None
     step, own = a.itemsize, input.storage_offset()
     offset = own if storage_offset is None else storage_offset
@@ -871,19 +871,19 @@ def reshape(input, shape):
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    a = input._a
+    a = input._array
     sizes = infer_shape("reshape", (shape,) if isinstance(shape, (int, SymInt)) else shape, a.size)
     if viewed(a, sizes) is not None:
         return view_shape.function(input, size=sizes)
     made = view_shape.function(input.clone(memory_format=_contiguous_format()), size=sizes)
-    made._b = None  # of a copy that nobody else sees
+    made._view_of = None  # of a copy that nobody else sees
     return made
 
 
 @reshape.fast
 def _reshape_fast(input, shape):
     try:
-        a = input._a
+        a = input._array
         made = small.view(a, shape)
         if made is not None:
             return view_shape.of(input, made, (shape,))
@@ -898,7 +898,7 @@ def _reshape_fast(input, shape):
     base = made.base
     if base is a or base is not None and base is a.base:
         return view_shape.of(input, made, (shape,))
-    return small.over(made) if input._n is None else None
+    return small.over(made) if input._node is None else None
 
 
 def _contiguous_format() -> Any:
@@ -915,7 +915,7 @@ def reshape_as(self, other):
 
 @reshape_as.fast
 def _reshape_as_fast(self, other):
-    return _reshape_fast(self, other._a.shape) if isinstance(other, Tensor) else None
+    return _reshape_fast(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
 @composite(surface=METHOD, samples="x(2, 3), x(3, 2)")
@@ -928,8 +928,8 @@ def view_as(self, other):
 def _view_as_fast(self, other):
     if not isinstance(other, Tensor):
         return None
-    size = other._a.shape
-    made = small.view(self._a, size)
+    size = other._array.shape
+    made = small.view(self._array, size)
     return None if made is None else view_shape.of(self, made, (size,))
 
 
@@ -949,7 +949,7 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 @flatten.fast
 def _flatten_fast(input, start_dim, end_dim):
-    a = getattr(input, "_a", None)
+    a = getattr(input, "_array", None)
     if a.__class__ is not ndarray or start_dim.__class__ is not int or end_dim.__class__ is not int:
         return None
     ndim = a.ndim
@@ -970,7 +970,7 @@ def ravel(input):
 
 @ravel.fast
 def _ravel_fast(input):
-    made = small.view(getattr(input, "_a", None), (-1,))
+    made = small.view(getattr(input, "_array", None), (-1,))
     return None if made is None else view_shape.of(input, made, ((-1,),))
 
 
@@ -1000,7 +1000,7 @@ def unflatten(input, dim, sizes):
 
 @unflatten.fast
 def _unflatten_fast(input, dim, sizes):
-    a = getattr(input, "_a", None)
+    a = getattr(input, "_array", None)
     if a.__class__ is not ndarray or dim.__class__ is not int or not sizes:
         return None
     d = dim if dim >= 0 else dim + a.ndim

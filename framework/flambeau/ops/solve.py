@@ -61,7 +61,7 @@ def inv_ex(A, *, check_errors=False):
     check_square("linalg.inv", A)
     made = inverse_of(A)
     if check_errors and not A._lacks_values:
-        raise_singular("linalg.inv_ex", made[1]._a, SINGULAR)
+        raise_singular("linalg.inv_ex", made[1]._array, SINGULAR)
     return InverseInfo(made)
 
 
@@ -69,7 +69,7 @@ def _inverse(A: Any) -> Tensor:
     check_square("linalg.inv", A)
     made, info = inverse_of(A)
     if not A._lacks_values:
-        raise_singular("linalg.inv", info._a, SINGULAR)
+        raise_singular("linalg.inv", info._array, SINGULAR)
     return made
 
 
@@ -169,7 +169,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     """
     made = _solve("linalg.solve_ex", A, B, left)
     if check_errors and not A._lacks_values:
-        raise_singular("torch.linalg.solve_ex", made[1]._a, "The solver failed because the input matrix is singular. Pivot {} is zero.")
+        raise_singular("torch.linalg.solve_ex", made[1]._array, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return SolveInfo(made)
 
 
@@ -188,15 +188,15 @@ def solve(A, B, *, left=True):
     """
     made, info = _solve("linalg.solve", A, B, left)
     if not A._lacks_values:
-        raise_singular("torch.linalg.solve", info._a, "The solver failed because the input matrix is singular. Pivot {} is zero.")
+        raise_singular("torch.linalg.solve", info._array, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return made
 
 
 def _other(B: Any) -> Any:
     """The array of the right-hand side of an equation, a Tensor without history. Raises: ValueError if it is not."""
-    if B._n is not None or B._a.__class__ is not ndarray:
+    if B._node is not None or B._array.__class__ is not ndarray:
         raise ValueError
-    return B._a
+    return B._array
 
 
 solve.fast(_lapack.short_way(lambda a, B, *, left: _lapack.solve_now(a, _other(B)) if left is True else None, square=True))
@@ -287,7 +287,7 @@ triangular_solve.deprecation = (
 def _triangular_solve_fast(b, A, upper, transpose, unitriangular):
     """One matrix, as it is."""
     made = None if transpose else _triangular(A, b, upper, unitriangular)
-    return None if made is None else TriangularSolution((made, wrap(A._a.copy())))
+    return None if made is None else TriangularSolution((made, wrap(A._array.copy())))
 
 
 @composite(
@@ -329,7 +329,7 @@ def cholesky_inverse(L, upper=False):
     host_only("cholesky_inverse", L)
     check_square("cholesky_inverse", L, "L")
     if not L._lacks_values:
-        zero = np.diagonal(L._a, axis1=-2, axis2=-1) == 0
+        zero = np.diagonal(L._array, axis1=-2, axis2=-1) == 0
         raise_singular("cholesky_inverse", np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0), SINGULAR)
     made = solve_triangle(L, identity_like(L), upper)
     return matmul(made, adjoint(made)) if upper else matmul(adjoint(made), made)
@@ -439,8 +439,8 @@ def tolerances(name: str, A: Tensor, rcond: Any, atol: Any, rtol: Any) -> tuple[
     for x in (atol, rtol):
         if isinstance(x, Tensor) and x.is_complex():
             raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {x.dtype.name}")
-    values = [x._a if isinstance(x, Tensor) else x for x in (atol, rtol)]
-    eps = float(np.finfo(A._a.dtype).eps) * max(A.shape[-2:])
+    values = [x._array if isinstance(x, Tensor) else x for x in (atol, rtol)]
+    eps = float(np.finfo(A._array.dtype).eps) * max(A.shape[-2:])
     if values[1] is None:
         values[1] = eps if values[0] is None else np.where(np.asarray(values[0]) > 0, 0.0, eps)
     return (0.0 if values[0] is None else values[0]), values[1]
@@ -568,11 +568,11 @@ def lstsq(input, b, rcond=None, *, driver=None):
     if not b.ndim or B.ndim < 2 or input.shape[-2] != B.shape[-2]:
         raise RuntimeError(f"{name}: input.size(-2) should match other.size(-2)\n{describe(input=input, b=b)}")
     A, B = lined_up(input, B)
-    limit = float(np.finfo(A._a.dtype).eps) * max(A.shape[-2:]) if rcond is None else float(rcond)
+    limit = float(np.finfo(A._array.dtype).eps) * max(A.shape[-2:]) if rcond is None else float(rcond)
     solution, rank, values = least_squares(A, B, limit, driver)
     residuals = solution.reshape(-1)[:0]  # empty, but with the history of the solution
     residuals = residuals.real if residuals.is_complex() else residuals
-    if driver != "gelsy" and A.shape[-2] > A.shape[-1] and bool((rank._a == A.shape[-1]).all()):
+    if driver != "gelsy" and A.shape[-2] > A.shape[-1] and bool((rank._array == A.shape[-1]).all()):
         off = matmul(A, solution) - B
         residuals = (off * off.conj()).real.sum(-2) if off.is_complex() else (off * off).sum(-2)
     if driver == "gels":

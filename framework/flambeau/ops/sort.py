@@ -67,7 +67,7 @@ _FIRST = {down: Along("ordered", down, False, True, most_along=MOST_SORTED, take
 
 @sort_pair.fast
 def _sort_short(input, dim, descending):
-    found = _ORDERS[descending](input._a, dim) if isinstance(input, Tensor) else None
+    found = _ORDERS[descending](input._array, dim) if isinstance(input, Tensor) else None
     return None if found is None else picked(sort_pair, found, input, dim)
 
 
@@ -88,7 +88,7 @@ def sort(input, dim=-1, descending=False, *, stable=False):
 
 @sort.fast
 def _stable_short(input, dim, descending, stable):
-    found = _ORDERS[descending](input._a, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
+    found = _ORDERS[descending](input._array, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
     return None if found is None else picked(sort_pair, found, input, dim)
 
 
@@ -105,7 +105,7 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
 
 @argsort.fast
 def _argsort_short(input, dim, descending, stable):
-    found = _PLACES[descending](input._a, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
+    found = _PLACES[descending](input._array, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
     return None if found is None else wrap(found)
 
 
@@ -138,7 +138,7 @@ picks(topk_pair)
 
 @topk_pair.fast
 def _topk_short(input, k, dim, largest):
-    found = _FIRST[largest](input._a, dim, False, k) if isinstance(input, Tensor) else None
+    found = _FIRST[largest](input._array, dim, False, k) if isinstance(input, Tensor) else None
     return None if found is None else picked(topk_pair, found, input, dim)
 
 
@@ -165,7 +165,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
 
 @topk.fast
 def _topk_of(input, k, dim, largest, sorted):
-    found = _FIRST[largest](input._a, dim, False, k) if largest.__class__ is bool and isinstance(input, Tensor) else None
+    found = _FIRST[largest](input._array, dim, False, k) if largest.__class__ is bool and isinstance(input, Tensor) else None
     return None if found is None else picked(topk_pair, found, input, dim)
 
 
@@ -214,7 +214,7 @@ _KTH = Along("ranked", "kth", takes_k=True)
 
 @kthvalue.fast
 def _kth_short(input, k, dim, keepdim):
-    found = _KTH(input._a, dim, keepdim, k) if isinstance(input, Tensor) else None
+    found = _KTH(input._array, dim, keepdim, k) if isinstance(input, Tensor) else None
     return None if found is None else picked(kthvalue, found, input, dim, keepdim)
 
 
@@ -294,13 +294,13 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     def _short(input, dim, keepdim):
         if dim is not None and dim.__class__ is not int or not isinstance(input, Tensor):
             return None
-        found = ranked(input._a, dim, False if dim is None else keepdim)
+        found = ranked(input._array, dim, False if dim is None else keepdim)
         if found is None:
             return None
         if dim is not None:
             return picked(pair, found, input, dim, keepdim)
         made = wrap(found[0])
-        if input._n is not None:
+        if input._node is not None:
             single.history(made, None, input)
         return made
 
@@ -340,7 +340,7 @@ _MODES = Along("ranked", "mode", most_along=MOST_SORTED)
 
 @mode.fast
 def _mode_short(input, dim, keepdim):
-    found = _MODES(input._a, dim, keepdim) if isinstance(input, Tensor) else None
+    found = _MODES(input._array, dim, keepdim) if isinstance(input, Tensor) else None
     return None if found is None else picked(mode, found, input, dim, keepdim)
 
 
@@ -362,7 +362,7 @@ def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: s
             raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, got shape {tuple(q.shape)}")
         if q.dtype is not input.dtype:
             raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor, got {q.dtype} and {input.dtype}")
-        if not q._lacks_values and q.numel() and not bool(((q._a >= 0) & (q._a <= 1)).all()):
+        if not q._lacks_values and q.numel() and not bool(((q._array >= 0) & (q._array <= 1)).all()):
             raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     elif not 0 <= q <= 1:
         raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
@@ -409,7 +409,7 @@ def _quantile_short(along: Along) -> Any:
     def short(input, q, dim, keepdim, interpolation):
         if interpolation != "linear" or q.__class__ is not float or not 0 <= q <= 1 or not unrecorded(input):
             return None
-        a = input._a
+        a = input._array
         if a.__class__ is not np.ndarray or not 0 < a.size <= MOST or dim is None and a.size > MOST_SORTED:
             return None
         found = along(a, dim, keepdim, np.array(q, a.dtype))

@@ -266,7 +266,7 @@ def mvlgamma(input, p):
     if input.is_complex() or input.dtype is dtypes.bool:
         raise RuntimeError(f'"mvlgamma" not implemented for {input.dtype}; convert the input to a floating dtype')
     x = input if input.is_floating_point() else input.to(dtypes.get_default_dtype())
-    check_room("mvlgamma", (*input.shape, p), x._a.itemsize)  # what PyTorch takes, and so what it refuses
+    check_room("mvlgamma", (*input.shape, p), x._array.itemsize)  # what PyTorch takes, and so what it refuses
     wide = x.float() if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
     total = wide.lgamma()
     if p <= _FEW_TERMS:
@@ -393,7 +393,7 @@ def _spare_closed_form(op: Any, recurrence: Any) -> None:
         op.learn(formula, arrays, out, compute)
 
     def fast(input: Any, n: Any) -> Tensor | None:
-        made = low.direct(input._a, n) if is_low(n) and input.__class__ is Tensor else None
+        made = low.direct(input._array, n) if is_low(n) and input.__class__ is Tensor else None
         return None if made is None else wrap(made)
 
     op.launch = launch

@@ -62,14 +62,14 @@ def _eigh_vjp(grad, out0, out1):
 def _gaps(values: Tensor) -> Tensor:
     """``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
     gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
-    return gaps + wrap(np.eye(values.shape[-1], dtype=gaps._a.dtype))
+    return gaps + wrap(np.eye(values.shape[-1], dtype=gaps._array.dtype))
 
 
 def _check_phase(name: str, what: str, along: Tensor, grad: Tensor) -> None:
     """Complex vectors are given up to a phase; a loss that depends on it has no derivative. Raises: RuntimeError."""
     if not along.is_complex() or along._lacks_values or not along.numel():
         return
-    size, off = np.abs(grad._a).max(initial=0.0), np.abs(along._a.imag).max(initial=0.0)
+    size, off = np.abs(grad._array).max(initial=0.0), np.abs(along._array.imag).max(initial=0.0)
     if off > 1e-2 + 1e-2 * size:
         raise RuntimeError(
             f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. "

@@ -38,7 +38,7 @@ def _is_there(target: Any, args: Any) -> bool:
     """Whether the source is `target` as it is in memory. PyTorch lets that be copied even to elements that share places."""
     if not isinstance(args[0], Tensor) or type(target) is not Tensor:
         return False
-    a, b = target._a, args[0]._a
+    a, b = target._array, args[0]._array
     if a.__class__ is not ndarray or b.__class__ is not ndarray or 0 not in a.strides:
         return False
     if a.dtype != b.dtype or address(a) != address(b):

@@ -91,13 +91,13 @@ _TRACE = Along("trace", dims=SEVERAL)
 
 @trace.fast
 def _trace_short(input):
-    found = _TRACE(input._a, 0) if isinstance(input, Tensor) and input._a.ndim == 2 else None
-    return None if found is None else recorded_plainly(trace, found, input, input._a.shape)
+    found = _TRACE(input._array, 0) if isinstance(input, Tensor) and input._array.ndim == 2 else None
+    return None if found is None else recorded_plainly(trace, found, input, input._array.shape)
 
 
 @trace.kernel(device="cuda")
 def _trace_on_device(a):
-    return tensor_over(a).diagonal().sum()._a
+    return tensor_over(a).diagonal().sum()._array
 
 
 trace.shape(lambda input: ((), _trace_dtype(input.dtype)))
@@ -135,8 +135,8 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 @diag_embed.fast
 def _diag_embed_fast(input, offset, dim1, dim2):
     """Without history, which passes through `diagonal_scatter`."""
-    a = getattr(input, "_a", None)
-    if a.__class__ is not np.ndarray or input._n is not None or offset.__class__ is not int or not a.ndim:
+    a = getattr(input, "_array", None)
+    if a.__class__ is not np.ndarray or input._node is not None or offset.__class__ is not int or not a.ndim:
         return None
     ndim, n = a.ndim + 1, a.shape[-1] + abs(offset)
     i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
@@ -186,8 +186,8 @@ def fill_diagonal(input, fill_value, wrap=False):
 @diag.fast
 def _diag_fast(input, diagonal):
     """A vector that is not recorded as the main diagonal of a matrix."""
-    a = getattr(input, "_a", None)
-    if a.__class__ is not np.ndarray or a.ndim != 1 or diagonal.__class__ is not int or diagonal or input._n is not None:
+    a = getattr(input, "_array", None)
+    if a.__class__ is not np.ndarray or a.ndim != 1 or diagonal.__class__ is not int or diagonal or input._node is not None:
         return None
     n = a.size
     made = np.zeros((n, n), a.dtype)

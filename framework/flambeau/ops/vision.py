@@ -233,15 +233,15 @@ def _planned_pad(input, pad, mode, value):
     from flambeau_kernels.cpu.pad import planned_constant, planned_mode
 
     pairs = _checked_pairs(input, pad, mode, value)
-    if is_last(input._a):
+    if is_last(input._array):
         return None
     if mode == "constant":
         value = 0 if value is None else value
-        run = planned_constant(input._a, pairs, value)
+        run = planned_constant(input._array, pairs, value)
         return run and Plan(
             run, lambda a: (run(a), None), lambda made, _, x: pad_constant.history(made, None, x, pairs, value)
         )
-    run = planned_mode(input._a, pairs, mode)
+    run = planned_mode(input._array, pairs, mode)
     plan = moves(pad_mode, input, pairs, mode) if run is None else Plan(run)
     return plan and Plan(
         plan.run, lambda a: (plan.run(a), None), lambda made, _, x: pad_mode.history(made, None, x, pairs, mode)
@@ -496,7 +496,7 @@ def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompu
     sizes, factors = _checked_sizes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     if mode == "area":
         return pool_adaptive.planned_area(input, sizes)
-    maps, a = _maps_of(input, sizes, factors, mode, bool(align_corners), antialias), input._a
+    maps, a = _maps_of(input, sizes, factors, mode, bool(align_corners), antialias), input._array
     if is_last(a):
         return None
     copying = moves(resample, input, maps, False) if mode in ("nearest", "nearest-exact") else None
@@ -526,7 +526,7 @@ def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, an
             f'"interpolate" not implemented for {input.dtype}; convert the input with .to(dtype) first'
         )
     if any(n.__class__ is SymInt for n in (*extents, *sizes)):
-        if not _state.grad_enabled() or input._n is None:
+        if not _state.grad_enabled() or input._node is None:
             return tuple([_Sizes(n, m) for n, m in zip(extents, sizes, strict=True)])
         extents, sizes = tuple(map(int, extents)), tuple(map(int, sizes))  # a derivative records the map, which is of known sizes
     each = _axis_map if max(sizes) <= _MOST_KEPT else _axis_map.__wrapped__
@@ -626,11 +626,11 @@ def affine_grid(theta, size, align_corners=None):
         raise RuntimeError(
             f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
         )
-    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._a.itemsize, theta._lacks_values)
+    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._array.itemsize, theta._lacks_values)
     if theta._lacks_values:
         points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
     else:
-        kind = theta._a.dtype if theta.is_cpu else np.dtype(np.float32)
+        kind = theta._array.dtype if theta.is_cpu else np.dtype(np.float32)
         points = wrap(_base_grid(sizes[2:], bool(align_corners), kind))
     made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
@@ -700,7 +700,7 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
     if align_corners is None:
         return None
     _check_grid("grid_sample", input, grid, mode)
-    a, points = input._a, grid._a
+    a, points = input._array, grid._array
     if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size:
         return None
     if mode not in _MODES or padding_mode not in ("zeros", "border"):
@@ -810,7 +810,7 @@ def _without_slope(value, other):
     return value
 
 
-without_slope.shape(lambda value, other: (value.shape, value.dtype, value._a.strides))
+without_slope.shape(lambda value, other: (value.shape, value.dtype, value._array.strides))
 
 
 @without_slope.vjp
@@ -895,7 +895,7 @@ def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> 
     flat = np.zeros((1,), np.int64)
     valid: Any = True
     for x, size in zip(places, extents, strict=True):
-        a = x.detach()._a
+        a = x.detach()._array
         ok = (a >= 0) & (a <= size - 1)
         valid = ok & valid
         flat = flat * size + np.where(ok, a, 0).astype(np.int64)
@@ -963,7 +963,7 @@ def pixel_unshuffle(input, downscale_factor):
     if input.numel() == 0:
         return input.clone()
     split = input.reshape(*lead, c, h // r, r, w // r, r)
-    if is_ordered_last(input._a) and input.ndim == 4:
+    if is_ordered_last(input._array) and input.ndim == 4:
         last = split.permute(0, 2, 4, 1, 3, 5).clone(memory_format=contiguous_format)
         return last.reshape(*lead, h // r, w // r, c * r * r).permute(0, 3, 1, 2)
     b = len(lead)
@@ -1006,7 +1006,7 @@ def channel_shuffle(input, groups):
         )
     if input.numel() == 0:
         return input.clone()
-    if is_ordered_last(input._a):
+    if is_ordered_last(input._array):
         space, ndim = input.shape[2:], input.ndim
         split = input.reshape(n, groups, c // groups, *space).permute(0, *range(3, ndim + 1), 2, 1)
         last = split.clone(memory_format=contiguous_format).reshape(n, *space, c)

@@ -25,14 +25,14 @@ from ..autograd.tape import COUNT, STAMP
 from ..tensor import wrap
 
 ndarray = np.ndarray
-array_of, record_of = attrgetter("_a"), attrgetter("_v")
+array_of, record_of = attrgetter("_array"), attrgetter("_storage")
 # From this many elements on a parameter's own launch costs less than copying it to and fro.
 SMALL = 4096
 
 
 def is_small(param: Any) -> bool:
     """Whether `param` may share a bucket: few elements, real, in row-major order, in host memory."""
-    array = param._a
+    array = param._array
     return (
         type(array) is ndarray and array.size < SMALL and array.flags.c_contiguous and array.dtype.kind != "c"
     )
@@ -40,14 +40,14 @@ def is_small(param: Any) -> bool:
 
 def state_fits(param: Any, tensors: Sequence[Any], scalars: Sequence[Any]) -> bool:
     """Whether the state of `param` is of the kind that flat arrays hold: its shape and dtype, scalars 0-d."""
-    array = param._a
+    array = param._array
     return all(
-        type(t._a) is ndarray
-        and t._a.shape == array.shape
-        and t._a.dtype == array.dtype
+        type(t._array) is ndarray
+        and t._array.shape == array.shape
+        and t._array.dtype == array.dtype
         and not t.requires_grad
         for t in tensors
-    ) and all(type(s._a) is ndarray and s._a.ndim == 0 and not s.requires_grad for s in scalars)
+    ) and all(type(s._array) is ndarray and s._array.ndim == 0 and not s.requires_grad for s in scalars)
 
 
 def overlapping(arrays: dict[int, Any]) -> set[int]:
@@ -80,7 +80,7 @@ class Bucket:
     ) -> None:
         self.params, self.states = params, states
         self.names = (*tensors, *scalars)
-        self.arrays = [p._a for p in params]
+        self.arrays = [p._array for p in params]
         self.dtype = self.arrays[0].dtype
         ends = np.cumsum([a.size for a in self.arrays]).tolist()
         self.param, self.grad = np.empty(ends[-1], self.dtype), np.empty(ends[-1], self.dtype)
@@ -91,7 +91,7 @@ class Bucket:
         self.flat_scalars = tuple(self._move(name, each, [()] * len(params)) for name in scalars)
         self.tensors = [[s[name] for s in states] for name in self.names]
         self.tensor_arrays = [list(map(array_of, column)) for column in self.tensors]
-        self.records = [column[0]._v for column in self.tensors]
+        self.records = [column[0]._storage for column in self.tensors]
         # Numbers are rounded once, here, to what the formula computes in; half types compute in float32.
         self.number = self.dtype.type if self.dtype.itemsize >= 4 else np.float32
         self.steps = 0
@@ -99,12 +99,12 @@ class Bucket:
     def _move(self, name: str, ends: Any, shapes: list[tuple[int, ...]]) -> Any:
         """Put one kind of state into a flat array, and let its tensors look at their parts of it."""
         held = [s[name] for s in self.states]
-        flat = np.empty(ends[-1], held[0]._a.dtype)
-        record = wrap(flat)._v
+        flat = np.empty(ends[-1], held[0]._array.dtype)
+        record = wrap(flat)._storage
         for tensor, end, shape in zip(held, ends, shapes, strict=True):
-            part = flat[end - tensor._a.size : end].reshape(shape)
-            part[...] = tensor._a
-            tensor._a, tensor._v = part, record
+            part = flat[end - tensor._array.size : end].reshape(shape)
+            part[...] = tensor._array
+            tensor._array, tensor._storage = part, record
         return flat
 
     def is_current(self) -> bool:
@@ -150,8 +150,8 @@ class Bucket:
         """The same, one native call a parameter: without state that takes less than copying to and fro."""
         numbers, step = list(map(plain, numbers)), formula.direct_
         for array, grad in zip(self.arrays, grads, strict=True):
-            if step(array, grad._a, *numbers) is None:
-                kernels.launch(formula, (array, grad._a, *map(self.number, numbers)), (array,), self.dtype)
+            if step(array, grad._array, *numbers) is None:
+                kernels.launch(formula, (array, grad._array, *map(self.number, numbers)), (array,), self.dtype)
 
     def _bump(self) -> None:
         now = _state.next_seq()

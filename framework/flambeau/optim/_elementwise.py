@@ -190,7 +190,7 @@ class ElementwiseOptimizer(Optimizer):
         many = len(params) > 1 and not self._one_by_one(group)
         small = [i for i, p in enumerate(params) if many and type(p) in _PLAIN and is_small(p)]
         # Parameters over the same memory, or listed twice, are stepped one after the other.
-        small = set(small) - overlapping({i: params[i]._a for i in small})
+        small = set(small) - overlapping({i: params[i]._array for i in small})
         for i, param in enumerate(params):
             if i not in small:
                 singles.append(i)
@@ -199,8 +199,8 @@ class ElementwiseOptimizer(Optimizer):
             state = self.state[param] if tensors or self._scalar_state else {}
             scalars = [state[name] for name in self._scalar_state]
             if state_fits(param, [state[name] for name in tensors], scalars):
-                values = tuple((s._a.dtype, s.item()) for s in scalars)
-                alike[param._a.dtype, values, fresh].append(i)
+                values = tuple((s._array.dtype, s.item()) for s in scalars)
+                alike[param._array.dtype, values, fresh].append(i)
             else:
                 singles.append(i)
         buckets = []
@@ -232,11 +232,11 @@ class ElementwiseOptimizer(Optimizer):
         scalars = [state[name] for name in self._scalar_state]
         update = self._update(group, tuple(_value(s) for s in scalars), fresh)
         seen = is_seen()
-        if seen or group.get("differentiable") or type(param) not in _PLAIN or type(param._a) is _arrays.MetaArray:
+        if seen or group.get("differentiable") or type(param) not in _PLAIN or type(param._array) is _arrays.MetaArray:
             on_tensors(update.formula, param, grad, tensors, update.numbers)
         else:
             numbers = tuple(_number(x) for x in update.numbers)
-            on_arrays(update.formula, param._a, grad._a, [t._a for t in tensors], numbers)
+            on_arrays(update.formula, param._array, grad._array, [t._array for t in tensors], numbers)
             for tensor in (param, *tensors):
                 bump(tensor)
         for scalar, value in zip(scalars, update.scalars, strict=True):
@@ -263,8 +263,8 @@ class ElementwiseOptimizer(Optimizer):
         update = self._update(group, tuple(_value(s) for s in scalars), False)
         grad = grad.coalesce()
         numbers = tuple(_number(x) for x in update.numbers)
-        rows = tuple(grad.indices()._a)
-        on_rows(update.formula, param._a, rows, grad.values()._a, [t._a for t in tensors], numbers)
+        rows = tuple(grad.indices()._array)
+        on_rows(update.formula, param._array, rows, grad.values()._array, [t._array for t in tensors], numbers)
         for tensor in (param, *tensors):
             bump(tensor)
         for scalar, value in zip(scalars, update.scalars, strict=True):
@@ -292,7 +292,7 @@ def _value(scalar: Any) -> Any:
     """A 0-d state tensor as a numpy scalar of its dtype; itself while it is being differentiated, and where it has no value."""
     if scalar.requires_grad or scalar._lacks_values:
         return scalar
-    array = scalar._a
+    array = scalar._array
     return array[()] if type(array) is ndarray else array.get()[()]
 
 
@@ -303,7 +303,7 @@ def _store(scalar: Any, value: Any) -> None:
     elif is_seen() or scalar._lacks_values:
         scalar.fill_(float(value))
     else:
-        scalar._a[...] = value
+        scalar._array[...] = value
         bump(scalar)
 
 

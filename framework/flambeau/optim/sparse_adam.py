@@ -91,7 +91,7 @@ class SparseAdam(Optimizer):
         tensors = [state["exp_avg"], state["exp_avg_sq"]]
         formula = lazy_adam.formula(group["maximize"], 0, 1 - beta1)
         numbers = (step_size, 1 - beta1, 1 - beta2, group["eps"])
-        rows = tuple(grad.indices()._a)
-        on_rows(formula, param._a, rows, grad.values()._a, [t._a for t in tensors], numbers)
+        rows = tuple(grad.indices()._array)
+        on_rows(formula, param._array, rows, grad.values()._array, [t._array for t in tensors], numbers)
         for tensor in (param, *tensors):
             bump(tensor)

@@ -164,7 +164,7 @@ class _Tracer(Recorder):
         for a in args:
             shape, stride, kind, text = described(a)
             if isinstance(a, Tensor):
-                storage = self._number_of(a._v)
+                storage = self._number_of(a._storage)
                 values.append([self._number_of(a), storage, a.storage_offset(), a.numel(), a.element_size(), str(a.device)])
                 kind = f"Tensor({kind})"
             else:

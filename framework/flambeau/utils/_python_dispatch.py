@@ -74,7 +74,7 @@ def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fals
 
 
 def _is_recorded(args: tuple[Any, ...]) -> bool:
-    return _state.grad_enabled() and any(isinstance(x, Tensor) and x._n is not None for x in tree_leaves(args))
+    return _state.grad_enabled() and any(isinstance(x, Tensor) and x._node is not None for x in tree_leaves(args))
 
 
 class TorchDispatchMode(Interpreter):

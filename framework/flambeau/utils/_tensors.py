@@ -12,7 +12,7 @@ from ..tensor import Tensor
 
 __all__ = ["get_cpp_backtrace", "set_module", "swap_tensors"]
 
-_SLOTS = ("_a", "_n", "_v", "_g", "_b")
+_SLOTS = ("_array", "_node", "_storage", "_gradient", "_view_of")
 _MISSING = object()
 
 
@@ -37,7 +37,7 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
     if t1 is t2:
         return
     for name, t in (("t1", t1), ("t2", t2)):
-        if any(view is not None and view._b is not None and view._b[0] is t for view in _views(t)):
+        if any(view is not None and view._view_of is not None and view._view_of[0] is t for view in _views(t)):
             raise RuntimeError(f"swap_tensors: Cannot swap {name} because it has views whose history goes through it; detach() them first")
     first, second = _contents(t1, more), _contents(t2, more)
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
@@ -45,7 +45,7 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
     _fill(t2, first)
     for t in (t1, t2):
         # Gradients arrive at the tensor that has the leaf now.
-        for leaf in (t._n, t._leaf):
+        for leaf in (t._node, t._leaf):
             if type(leaf) is tape.Leaf and not tape.is_of_nobody(leaf):
                 leaf.tensor = weakref.ref(t)
         _rename_views(t, t1, t2)
@@ -83,13 +83,13 @@ def _is_stored(t: Tensor, name: str) -> bool:
 
 
 def _views(t: Tensor) -> list[Any]:
-    record = t._v
+    record = t._storage
     return [] if record is None else [ref() for ref in record[tape.VIEWS] or ()]
 
 
 def _rename_views(t: Tensor, t1: Tensor, t2: Tensor) -> None:
     """In the record of `t`, which is one of two that have been swapped, the other is no longer the view; it is."""
-    record = t._v
+    record = t._storage
     other = t2 if t is t1 else t1
     if record is not None and record[tape.VIEWS]:
         record[tape.VIEWS] = [weakref.ref(t) if ref() is other else ref for ref in record[tape.VIEWS]]

@@ -258,7 +258,7 @@ class _Again:
             meta = (tensor.shape, tensor.dtype, tensor.device)
             if region.check and meta != slot.meta:
                 self.differences.append(f"  saved tensor {index}: {_shown(slot.meta)}, then {_shown(meta)}")
-            slot.value = wrap(tensor._a)
+            slot.value = wrap(tensor._array)
         if region.early_stop and self.count == len(region.slots):
             raise _AllThere
         return _Refilled(tensor)
@@ -307,7 +307,7 @@ class _Kept:
     """A tensor argument until its region runs again; inside another region, that one's hooks say what is kept of it."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.node, self.record, self.seq = tensor._n, tensor._v, _state.next_seq()
+        self.node, self.record, self.seq = tensor._node, tensor._storage, _state.next_seq()
         self.kept: Any = tensor
         self.unpack: Any = None
         if _local.saved_hooks and self.node is not None:
@@ -317,7 +317,7 @@ class _Kept:
 
     def get(self) -> Tensor:
         if self.unpack is not None:
-            return wrap(self.unpack(self.kept)._a, self.node)
+            return wrap(self.unpack(self.kept)._array, self.node)
         record = self.record
         if record is not None and written_at(record) > self.seq:
             raise RuntimeError(

@@ -36,9 +36,9 @@ def dot(a: Any, b: Any) -> Any:
 def linear(a: Any, w: Any, b: Any) -> Any:
     if w.ndim == 1:
         made = product(a, w)
-        return made if b is None else (wrap(made) + wrap(b))._a
+        return made if b is None else (wrap(made) + wrap(b))._array
     rows = a if a.ndim == 2 else arrays.contiguous(a).reshape(-1, a.shape[-1])
     made = product(rows, w.T)
     if b is not None:
-        made = (wrap(made).add_(wrap(b)))._a
+        made = (wrap(made).add_(wrap(b)))._array
     return made if a.ndim == 2 else made.reshape(*a.shape[:-1], w.shape[0])

@@ -118,7 +118,7 @@ def _triangle(upper: bool) -> Any:
         xp = arrays.library()
         apart = wrap(xp.arange(columns)) - wrap(xp.arange(rows)).unsqueeze(1)
         kept = apart >= diagonal if upper else apart <= diagonal
-        return wrap(a).masked_fill(~kept, 0)._a
+        return wrap(a).masked_fill(~kept, 0)._array
 
     return kernel
 
@@ -132,7 +132,7 @@ on_cuda("triu")(_triangle(True))
 
 def _index(k: Any) -> Any:
     """An index tensor or array, of the host perhaps, on the device."""
-    a = getattr(k, "_a", k)
+    a = getattr(k, "_array", k)
     return a if is_on_device(a) else arrays.from_host(np.asarray(a))
 
 
@@ -168,7 +168,7 @@ def put_at(made: Any, places: list[Any], values: Any, accumulate: bool) -> None:
     numbers = xp.arange(made.size).reshape(made.shape)
     at = numbers[tuple(slice(None) if k is None else k for k in places)]
     whole = contiguous(made)
-    source = wrap(values).to(wrap(made).dtype).expand(at.shape).contiguous()._a
+    source = wrap(values).to(wrap(made).dtype).expand(at.shape).contiguous()._array
     total = scatter.along(whole.reshape(1, -1, 1), contiguous(at).reshape(1, -1, 1), source.reshape(1, -1, 1), "sum")
     launch.copy(made, total.reshape(made.shape))
 
@@ -208,7 +208,7 @@ def rows_added(values: Any, indices: Any, rows: int, padding_idx: Any, scale_gra
 
 def _spread(at: Any, shape: tuple[int, ...]) -> Any:
     """`at` stretched to `shape`, as a view."""
-    return wrap(at).expand(shape)._a
+    return wrap(at).expand(shape)._array
 
 
 def _along(a: Any, dim: int, at: Any) -> Any:
@@ -225,7 +225,7 @@ def _along(a: Any, dim: int, at: Any) -> Any:
 @on_cuda("gather")
 def gather(a: Any, dim: int, at: Any, sparse_grad: Any) -> Any:
     if not at.size or not a.ndim:
-        return a.__class__(at.shape, a.dtype) if not at.size else wrap(a).expand(at.shape).clone()._a
+        return a.__class__(at.shape, a.dtype) if not at.size else wrap(a).expand(at.shape).clone()._array
     return _along(a, dim, at)
 
 
@@ -284,9 +284,9 @@ def _as_rows(a: Any, dim: int, at: Any, source: Any) -> Any:
 @on_cuda("index_add")
 def index_add(a: Any, dim: int, at: Any, source: Any, alpha: Any) -> Any:
     if not a.ndim or not at.size:
-        return (wrap(a) + wrap(source).reshape(()) * alpha)._a if at.size else _copied(a)
+        return (wrap(a) + wrap(source).reshape(()) * alpha)._array if at.size else _copied(a)
     if alpha != 1:
-        source = (wrap(source) * alpha).to(wrap(source).dtype)._a
+        source = (wrap(source) * alpha).to(wrap(source).dtype)._array
     rows, source = _as_rows(a, dim, at, source)
     return _scattered(a, dim, rows, source, "sum")
 
@@ -349,7 +349,7 @@ _CHOOSE = Formula(_choose, "masked_fill")
 @on_cuda("nonzero_rows")
 def nonzero_rows(a: Any) -> Any:
     xp = arrays.library()
-    found = xp.nonzero(wrap(a).ne(0)._a.reshape(a.shape or (1,)))
+    found = xp.nonzero(wrap(a).ne(0)._array.reshape(a.shape or (1,)))
     return xp.stack(found[: a.ndim], 1) if a.ndim else xp.zeros((len(found[0]), 0), np.int64)
 
 
@@ -370,8 +370,8 @@ def masked_scatter(a: Any, mask: Any, source: Any) -> Any:
 
 def _into_view(a: Any, src: Any, view: Any) -> Any:
     made = wrap(_copied(a))
-    launch.copy(view(made)._a, src)
-    return made._a
+    launch.copy(view(made)._array, src)
+    return made._array
 
 
 @on_cuda("select_scatter")

@@ -24,17 +24,17 @@ def _shifted(a: Any, dim: int) -> tuple[Tensor, Tensor]:
 @on_cuda("softmax_along")
 def softmax(a: Any, dim: int) -> Any:
     if not a.size:
-        return wrap(a).clone()._a
+        return wrap(a).clone()._array
     _, powers = _shifted(a, dim)
-    return (powers / (powers.sum(dim, True) if a.ndim else powers)).to(wrap(a).dtype)._a
+    return (powers / (powers.sum(dim, True) if a.ndim else powers)).to(wrap(a).dtype)._array
 
 
 @on_cuda("log_softmax_along")
 def log_softmax(a: Any, dim: int) -> Any:
     if not a.size:
-        return wrap(a).clone()._a
+        return wrap(a).clone()._array
     shifted, powers = _shifted(a, dim)
-    return (shifted - (powers.sum(dim, True) if a.ndim else powers).log()).to(wrap(a).dtype)._a
+    return (shifted - (powers.sum(dim, True) if a.ndim else powers).log()).to(wrap(a).dtype)._array
 
 
 @on_cuda("attend")
@@ -44,7 +44,7 @@ def attend(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any
     query, heads = wrap(q), q.shape[1]
     keys, values = _repeated(wrap(k), heads), _repeated(wrap(v), heads)
     weights = _weights(query, keys, None if mask is None else wrap(mask), scale, causal)
-    return (weights @ values).to(query.dtype)._a, None
+    return (weights @ values).to(query.dtype)._array, None
 
 
 class Picked:
@@ -69,12 +69,12 @@ def nll(a: Any, target: Any, weight: Any, ignored: int, reduction: str) -> Any:
     losses = -(one.gather(1, safe.unsqueeze(1)).squeeze(1) * w)
     losses = losses.masked_fill(~counts, 0)
     if reduction == "none":
-        return losses.reshape(target.shape)._a, Picked(picked.reshape(a.shape)._a)
+        return losses.reshape(target.shape)._array, Picked(picked.reshape(a.shape)._array)
     total = losses.sum()
     if reduction == "mean":
         over = w.sum()
-        return (total / over)._a, Picked((picked / over).reshape(a.shape)._a)
-    return total._a, Picked(picked.reshape(a.shape)._a)
+        return (total / over)._array, Picked((picked / over).reshape(a.shape)._array)
+    return total._array, Picked(picked.reshape(a.shape)._array)
 
 
 # -- normalizations --------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def _standardized(x: Tensor, dims: Any, eps: float, keep: Any, shape: Any) -> Te
     mean = x.mean(dims, True)
     inverse = (variance + eps).rsqrt()
     if keep is not None:
-        keep.mean, keep.variance, keep.inverse = (m.reshape(shape)._a for m in (mean, variance, inverse))
+        keep.mean, keep.variance, keep.inverse = (m.reshape(shape)._array for m in (mean, variance, inverse))
     return (x - mean) * inverse
 
 
@@ -98,11 +98,11 @@ def _scaled(x: Tensor, weight: Any, bias: Any, shape: Any) -> Tensor:
 @on_cuda("normalize_trailing")
 def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
     if not a.size:
-        return wrap(a).clone()._a
+        return wrap(a).clone()._array
     x = _wide(a)
     dims = tuple(range(a.ndim - len(shape), a.ndim))
     made = _scaled(_standardized(x, dims, eps, keep, (prod(a.shape[: a.ndim - len(shape)]), 1)), weight, bias, tuple(shape))
-    return made.to(wrap(a).dtype)._a
+    return made.to(wrap(a).dtype)._array
 
 
 @on_cuda("scale_trailing")
@@ -110,7 +110,7 @@ def scale_trailing(a: Any, shape: Any, weight: Any, eps: Any, keep: Any) -> Any:
     x = _wide(a)
     dims = tuple(range(a.ndim - len(shape), a.ndim))
     inverse = ((x * x).mean(dims, True) + eps).rsqrt()
-    return _scaled(x * inverse, weight, None, tuple(shape)).to(wrap(a).dtype)._a
+    return _scaled(x * inverse, weight, None, tuple(shape)).to(wrap(a).dtype)._array
 
 
 def _channels(x: Any) -> tuple[int, ...]:
@@ -120,26 +120,26 @@ def _channels(x: Any) -> tuple[int, ...]:
 @on_cuda("normalize_channels")
 def normalize_channels(a: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
     if not a.size:
-        return wrap(a).clone()._a
+        return wrap(a).clone()._array
     x = _wide(a)
     made = _standardized(x, (0, *range(2, a.ndim)), eps, keep, (1, a.shape[1]))
-    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._a
+    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array
 
 
 @on_cuda("normalize_by_running")
 def normalize_by_running(a: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Any:
     shape = _channels(a)
     made = (_wide(a) - _wide(mean).reshape(shape)) * (_wide(variance) + eps).rsqrt().reshape(shape)
-    return _scaled(made, weight, bias, shape).to(wrap(a).dtype)._a
+    return _scaled(made, weight, bias, shape).to(wrap(a).dtype)._array
 
 
 @on_cuda("normalize_groups")
 def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
     if not a.size:
-        return wrap(a).clone()._a
+        return wrap(a).clone()._array
     n = a.shape[0]
     made = _standardized(_wide(a).reshape(n, groups, -1), (2,), eps, keep, (n, groups)).reshape(a.shape)
-    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._a
+    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array
 
 
 @on_cuda("link")
@@ -149,4 +149,4 @@ def link(value: Any, other: Any) -> Any:
 
 @on_cuda("raise_to")
 def raise_to(value: Any, low: Any) -> Any:
-    return wrap(value).clamp(min=low)._a
+    return wrap(value).clamp(min=low)._array

@@ -19,7 +19,7 @@ _I8 = np.dtype(np.int64)
 def _extreme(largest: bool) -> Any:
     def kernel(a: Any, dim: int, keepdim: bool) -> Any:
         if not a.ndim:
-            return wrap(a).clone()._a, arrays.filled((), _I8, 0)
+            return wrap(a).clone()._array, arrays.filled((), _I8, 0)
         axes = (wrap_dim(dim, a.ndim),)
         return tuple(reduce.fold(reduce.extreme_fold(largest, a.dtype), a, axes, keepdim, a.dtype, (a.dtype, _I8)))
 
@@ -46,15 +46,16 @@ on_cuda("argmin")(_argument(False))
 def variance(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
     if a.dtype.kind == "c":
         x = wrap(a)
-        return variance(x.real.contiguous()._a, dims, correction, keepdim) + variance(x.imag.contiguous()._a, dims, correction, keepdim)
+        real, imag = x.real.contiguous()._array, x.imag.contiguous()._array
+        return variance(real, dims, correction, keepdim) + variance(imag, dims, correction, keepdim)
     if not a.size:
-        return (wrap(a).sum(tuple(dims), keepdim) * float("nan"))._a
+        return (wrap(a).sum(tuple(dims), keepdim) * float("nan"))._array
     return reduce.fold(reduce.variance_fold(a.dtype, correction), a, tuple(dims), keepdim, a.dtype, (a.dtype,))[0]
 
 
 @on_cuda("deviation")
 def deviation(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
-    return wrap(variance(a, dims, correction, keepdim)).sqrt()._a
+    return wrap(variance(a, dims, correction, keepdim)).sqrt()._array
 
 
 @on_cuda("norm_over")
@@ -72,13 +73,13 @@ def norm(a: Any, order: Any, dims: Any, keepdim: bool) -> Any:
         made = (size * size).sum(d, keepdim).sqrt()
     else:
         made = (size**order).sum(d, keepdim) ** (1 / order)
-    return made.to(x.dtype.to_real())._a
+    return made.to(x.dtype.to_real())._array
 
 
 @on_cuda("length_along")
 def length(a: Any, p: float, dim: int, shared: bool) -> Any:
     if not a.ndim or not a.size:
-        return (wrap(a).abs() if not a.ndim else wrap(a).abs().sum(dim, True))._a
+        return (wrap(a).abs() if not a.ndim else wrap(a).abs().sum(dim, True))._array
     return norm(a, inf if p == inf else p, (wrap_dim(dim, a.ndim),), True)
 
 
@@ -88,13 +89,13 @@ def logsumexp(a: Any, dims: Any, keepdim: bool) -> Any:
     wide = x.float() if x.dtype.is_floating_point and a.dtype.itemsize == 2 else x if x.dtype.is_floating_point else x.to(_default())
     d = tuple(dims)
     if not a.size:
-        return wide.exp().sum(d, keepdim).log()._a
+        return wide.exp().sum(d, keepdim).log()._array
     top = wide.amax(d, True)
     top = top.masked_fill(top.abs() == inf, 0)
     made = (wide - top).exp().sum(d, True).log() + top
     if not keepdim:
         made = made.reshape([n for i, n in enumerate(made.shape) if i not in d])
-    return (made.to(x.dtype) if x.dtype.is_floating_point else made)._a
+    return (made.to(x.dtype) if x.dtype.is_floating_point else made)._array
 
 
 def _default() -> Any:
@@ -106,7 +107,7 @@ def _default() -> Any:
 @on_cuda("mean_squared_error")
 def mean_squared_error(a: Any, b: Any) -> Any:
     apart = wrap(a) - wrap(b)
-    return (apart * apart).mean()._a
+    return (apart * apart).mean()._array
 
 
 # -- cumulative -------------------------------------------------------------------------------------------------------------
@@ -120,10 +121,10 @@ def _scan(name: str) -> Any:
         target = _dtype_of_total(dtypes.from_numpy_dtype(a.dtype), dtype)
         x = wrap(a).to(target)
         if not a.ndim or not a.size:
-            return x.clone()._a
+            return x.clone()._array
         wide = x.float() if target.itemsize == 2 and target.is_floating_point else x
-        made = getattr(arrays.library(), name)(wide._a, axis=wrap_dim(dim, a.ndim))
-        return wrap(made).to(target)._a
+        made = getattr(arrays.library(), name)(wide._array, axis=wrap_dim(dim, a.ndim))
+        return wrap(made).to(target)._array
 
     return kernel
 
@@ -139,7 +140,7 @@ on_cuda("cumprod")(_scan("cumprod"))
 def sort_pair(a: Any, dim: int, descending: bool) -> Any:
     x = wrap(a)
     if not a.ndim:
-        return x.clone()._a, arrays.filled((), _I8, 0)
+        return x.clone()._array, arrays.filled((), _I8, 0)
     if a.dtype.kind not in "fiub" or a.dtype.itemsize == 1 and a.dtype.kind == "b":
         x = x.to(_small_int())
     d = wrap_dim(dim, a.ndim)
@@ -148,11 +149,11 @@ def sort_pair(a: Any, dim: int, descending: bool) -> Any:
     order = wrap(arrays.library().argsort(_sortable(given), axis=d, kind="stable")).to(_i64())
     if descending:
         order = (a.shape[d] - 1 - order).flip([d])
-    return wrap(a).gather(d, order)._a, order._a
+    return wrap(a).gather(d, order)._array, order._array
 
 
 def _sortable(x: Any) -> Any:
-    return x.float()._a if x.dtype.name == "bfloat16" else x._a
+    return x.float()._array if x.dtype.name == "bfloat16" else x._array
 
 
 def _small_int() -> Any:
@@ -173,4 +174,4 @@ def topk_pair(a: Any, k: int, dim: int, largest: bool) -> Any:
         return sort_pair(a, 0, largest)
     values, places = sort_pair(a, dim, largest)
     d = wrap_dim(dim, a.ndim)
-    return wrap(values).narrow(d, 0, k).contiguous()._a, wrap(places).narrow(d, 0, k).contiguous()._a
+    return wrap(values).narrow(d, 0, k).contiguous()._array, wrap(places).narrow(d, 0, k).contiguous()._array

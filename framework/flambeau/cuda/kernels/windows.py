@@ -93,7 +93,7 @@ def convolution(x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any
         weight = contiguous(w).reshape(groups, w.shape[0] // groups, w.shape[1] * taps)
         made = product(weight, columns).reshape(n, w.shape[0], *counts)
     if b is not None:
-        made = wrap(made).add_(wrap(b).reshape(-1, *(1,) * len(kernel)))._a
+        made = wrap(made).add_(wrap(b).reshape(-1, *(1,) * len(kernel)))._array
     return made
 
 
@@ -110,7 +110,7 @@ def convolution_weight(x: Any, y: Any, kernel: Any, stride: Any, padding: Any, d
 
 @on_cuda("convolution_bias")
 def convolution_bias(grad: Any, x: Any, w: Any) -> Any:
-    return wrap(grad).sum((0, *range(2, grad.ndim)))._a
+    return wrap(grad).sum((0, *range(2, grad.ndim)))._array
 
 
 @on_cuda("gather_columns")
@@ -165,7 +165,7 @@ def max_with_indices(x: Any, windows: Any) -> Any:
         # Where nothing is larger than -inf the padding may have been meant; the nearest element is as large.
         place = (tap * w.dilation + starts).clamp(0, w.size - 1) * size + place
         size *= w.size
-    return values, place._a
+    return values, place._array
 
 
 @on_cuda("window_max")
@@ -175,7 +175,7 @@ def window_max(x: Any, windows: Any, keep: Any) -> Any:
         return values
     lead = x.ndim - len(windows)
     seen = _viewed(x, windows, _lowest(x.dtype))
-    return wrap(seen).amax(tuple(range(lead, lead + len(windows))))._a
+    return wrap(seen).amax(tuple(range(lead, lead + len(windows))))._array
 
 
 def _divisor(windows: Any, include_padding: bool, divisor: Any) -> Any:
@@ -193,8 +193,8 @@ def window_mean(x: Any, windows: Any, include_padding: bool, divisor: Any) -> An
     total = _wide(wrap(_viewed(x, windows, 0))).sum(tuple(range(lead, lead + len(windows))))
     over = _divisor(windows, include_padding, divisor)
     if not total.is_floating_point():
-        return total.div(over, rounding_mode="trunc").to(wrap(x).dtype)._a
-    return (total / over).to(wrap(x).dtype)._a
+        return total.div(over, rounding_mode="trunc").to(wrap(x).dtype)._array
+    return (total / over).to(wrap(x).dtype)._array
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -207,8 +207,8 @@ def spread_mean(grad: Any, windows: Any, include_padding: bool, divisor: Any) ->
     each = _wide(wrap(grad)) / _divisor(windows, include_padding, divisor)
     lead = tuple(grad.shape[: grad.ndim - len(windows)])
     taps = each.reshape(*lead, *(1,) * len(kernel), *counts).expand(*lead, *kernel, *counts)
-    made = _put_back(taps._a, tuple(w.size for w in windows), kernel, stride, padding, dilation)
-    return wrap(made).to(wrap(grad).dtype)._a
+    made = _put_back(taps._array, tuple(w.size for w in windows), kernel, stride, padding, dilation)
+    return wrap(made).to(wrap(grad).dtype)._array
 
 
 def _even(name: str, spatial: Any, sizes: Any) -> tuple[Window, ...]:
@@ -240,7 +240,7 @@ def put_plane(grad: Any, at: Any, x: Any, n: int) -> Any:
 def take_plane(x: Any, at: Any, n: int) -> Any:
     planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
     picked = wrap(contiguous(x).reshape(planes, size)).gather(1, wrap(contiguous(at).reshape(planes, -1)))
-    return picked.reshape(at.shape)._a
+    return picked.reshape(at.shape)._array
 
 
 def _add(x, y):

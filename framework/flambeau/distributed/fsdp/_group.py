@@ -273,8 +273,8 @@ class ParameterGroup:
     def before_forward(self) -> None:
         self.wait()
         for p in self.parameters:                     # their gradients are complete when all that this forward records has run
-            if p.whole._n is not None:
-                p.whole._n.seq = _state.next_seq()
+            if p.whole._node is not None:
+                p.whole._node.seq = _state.next_seq()
             p.use()
         self.begun = _state.next_seq()
 
@@ -391,24 +391,24 @@ def _nothing(dtype: Any) -> Any:
 
 
 def _address(tensor: Any) -> int:
-    return tensor._a.__array_interface__["data"][0]
+    return tensor._array.__array_interface__["data"][0]
 
 
 def _put_away_parameters(group: ParameterGroup, outputs: list[Any], memory: dict[int, ShardedParameter]) -> None:
     """Replace what the nodes of the last forward saved of whole parameters by where it lay in them."""
-    bounds = sorted((begin, begin + p.whole._a.nbytes, p) for begin, p in memory.items())
+    bounds = sorted((begin, begin + p.whole._array.nbytes, p) for begin, p in memory.items())
 
     def pack(tensor: Any) -> Any:
-        a = tensor._a
+        a = tensor._array
         place = a.__array_interface__["data"][0]
         for begin, end, p in bounds:
-            if begin <= place < end and a.dtype == p.whole._a.dtype:
+            if begin <= place < end and a.dtype == p.whole._array.dtype:
                 offset = (place - begin) // a.itemsize
                 return p, tuple(a.shape), tuple(s // a.itemsize for s in a.strides), offset
         return graph.KEEP
 
     seen: set[Any] = set()
-    stack: list[Node] = [t._n for t in outputs if isinstance(t, Tensor) and t._n is not None]
+    stack: list[Node] = [t._node for t in outputs if isinstance(t, Tensor) and t._node is not None]
     while stack:
         node = stack.pop()
         if node is None or node in seen or node.seq < group.begun:

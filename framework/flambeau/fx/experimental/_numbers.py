@@ -72,7 +72,7 @@ class Numbers:
 
     def sizes_of(self, tensor: Any, node: Node) -> None:
         """Learn which symbols are sizes, strides or the offset of `tensor`, which `node` gives."""
-        a = tensor._a
+        a = tensor._array
         for operator_, numbers in (("sym_size", a.shape), ("sym_stride", tensor.stride())):
             for d, n in enumerate(numbers):
                 if n.__class__ is SymInt and n.node._expr.is_Symbol:

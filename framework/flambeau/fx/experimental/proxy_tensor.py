@@ -136,14 +136,14 @@ class _Recorder(TorchDispatchMode):
         memory = _memory(tensor)
         self.earlier.append((memory, self.nodes.get(memory)))
         self.nodes[memory] = node
-        self.owners.add(id(_owner(tensor._a)))
-        self.held.append((tensor._a, _owner(tensor._a)))
+        self.owners.add(id(_owner(tensor._array)))
+        self.held.append((tensor._array, _owner(tensor._array)))
         env = tensor.fake_mode.shape_env if isinstance(tensor, FakeTensor) else None
         if env is None:
             node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
         else:
             with env.suppress_guards(), env.rules():
-                node.meta["tensor_meta"] = _extract_tensor_metadata(tensor, not has_symbols(tensor._a))
+                node.meta["tensor_meta"] = _extract_tensor_metadata(tensor, not has_symbols(tensor._array))
             self.numbers.sizes_of(tensor, node)
         if isinstance(tensor, FakeTensor):
             node.meta["val"] = tensor
@@ -175,7 +175,7 @@ class _Recorder(TorchDispatchMode):
             raise _Closure(tensor)
         if id(tensor) in self.before:
             return self.constant(tensor)
-        what = "a view of a recorded tensor" if id(_owner(tensor._a)) in self.owners else "a tensor"
+        what = "a view of a recorded tensor" if id(_owner(tensor._array)) in self.owners else "a tensor"
         raise _Unseen(
             f"make_fx: {what}, of shape {tuple(tensor.shape)}, was made by what cannot be recorded; make it by a function or method "
             "of tensors, or before the program runs"
@@ -287,8 +287,8 @@ class _Recorder(TorchDispatchMode):
                 raise RuntimeError(f"{name}: functions must give tensors, nested in containers or not, got {kinds}")
             found.append((structure, [(tuple(x.shape), x.dtype) for x in parts]))
             # Results are memory of their own, whichever branch is taken.
-            owners = {id(_owner(x._a)) for x in given}
-            return tuple([x.clone() if id(_owner(x._a)) in owners else x for x in parts])
+            owners = {id(_owner(x._array)) for x in given}
+            return tuple([x.clone() if id(_owner(x._array)) in owners else x for x in parts])
 
         given = [x.detach().clone() for x in leaves] + closures
         before = [x._version for x in given]
@@ -525,7 +525,7 @@ def _overload(op: Op, inplace: bool, out: bool) -> OpOverload:
 
 def _memory(tensor: Tensor) -> Any:
     """Equal for tensors that are the same elements of memory."""
-    a = tensor._a
+    a = tensor._array
     if type(a) is MetaArray:
         return id(root_of(a)), _plain(a.offset), tuple(map(_plain, a.shape)), tuple(map(_plain, a.strides)), a.dtype
     place = a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else (id(root_of(a)), getattr(a, "offset", 0))
@@ -547,7 +547,7 @@ def _put_back(kept: list[Any]) -> None:
 
 def _refuse_shared(leaves: list[Any]) -> None:
     """Raises: NotImplementedError if arguments look at the same memory, as what is written to one would be missed in the other."""
-    seen = [id(_owner(x._a)) for x in leaves if isinstance(x, Tensor)]
+    seen = [id(_owner(x._array)) for x in leaves if isinstance(x, Tensor)]
     if len(set(seen)) < len({id(x) for x in leaves if isinstance(x, Tensor)}):
         raise NotImplementedError("functionalize: arguments that share memory are not built; give copies")
 

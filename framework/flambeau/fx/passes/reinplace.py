@@ -29,7 +29,7 @@ class _Memory(Interpreter):
 
     def of(self, node: Node) -> set[int]:
         """The memory of the tensors that `node` gives."""
-        return {id(root_of(x._a)) for x in pytree.tree_leaves(self.values[node]) if isinstance(x, Tensor)}
+        return {id(root_of(x._array)) for x in pytree.tree_leaves(self.values[node]) if isinstance(x, Tensor)}
 
 
 def reinplace(gm: GraphModule, *sample_args: Any) -> GraphModule:

@@ -53,7 +53,7 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
 
     Raises: Unfused where plain ops are to compute it, with the reason.
     """
-    arrays: Any = [x._a if type(x) in (Tensor, fb.nn.Parameter) else None for x in (query, key, value)]
+    arrays: Any = [x._array if type(x) in (Tensor, fb.nn.Parameter) else None for x in (query, key, value)]
     if _state.transformed():
         raise Unfused("a transform, a mode or autocast watches the ops of this call")
     if any(a.__class__ is not ndarray for a in arrays):
@@ -108,7 +108,7 @@ def _lists(mask: BlockMask, sizes: tuple[int, int, int, int]) -> flex_tiles.List
     def listed(counts: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
         if counts is None:
             counts, indices = fb.zeros(1, 1, rows, dtype=fb.int32), fb.zeros(1, 1, rows, 1, dtype=fb.int32)
-        arrays = [x._a if type(x) is Tensor else None for x in (counts, indices)]
+        arrays = [x._array if type(x) is Tensor else None for x in (counts, indices)]
         if any(a.__class__ is not ndarray for a in arrays):
             raise Unfused("the lists of block_mask are no plain tensors on the CPU")
         shape = indices.shape
@@ -133,9 +133,9 @@ class _FlexAttention(Function):
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        arrays = [t._a for t in tensors]
+        arrays = [t._array for t in tensors]
         out, logs, right = flex_tiles.flex(
-            query._a, key._a, value._a, plan.lists, plan.changes, plan.numbers, plan.places, arrays, plan.scale
+            query._array, key._array, value._array, plan.lists, plan.changes, plan.numbers, plan.places, arrays, plan.scale
         )
         if not right:
             raise IndexError(
@@ -164,8 +164,9 @@ class _FlexAttention(Function):
             left = dict(zip(others, found, strict=True))
             return None, *first, *(left.pop(id(t), None) for t in plan.tensors)
         *made, sums = flex_tiles.flex_grad(
-            grad._a, np.ascontiguousarray(lse_grad._a, logs._a.dtype), query._a, key._a, value._a, plan.lists, plan.changes,
-            plan.numbers, plan.places, [t._a for t in tensors], out._a, logs._a, plan.scale, plan.sums(),
+            grad._array, np.ascontiguousarray(lse_grad._array, logs._array.dtype), query._array, key._array, value._array,
+            plan.lists, plan.changes, plan.numbers, plan.places, [t._array for t in tensors],
+            out._array, logs._array, plan.scale, plan.sums(),
         )  # fmt: skip
         spread: list[Tensor | None] = [None] * len(tensors)
         for one in plan.wanted:

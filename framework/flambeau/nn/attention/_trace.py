@@ -286,7 +286,7 @@ class _Tracer(_interpreters.Interpreter):
     def load(self, part: Part) -> Value:
         """The element of a tensor of the program."""
         tensor = part.tensor
-        array = tensor._a
+        array = tensor._array
         if array.__class__ is not ndarray or not tensor.numel():
             raise Untraceable("the function reads a tensor that is empty, or is not an array of the CPU")
         wanted = tensor.requires_grad and _state.grad_enabled()

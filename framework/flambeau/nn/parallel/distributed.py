@@ -33,7 +33,7 @@ def _tensors_of(value: Any) -> Iterator[Any]:
 def _leaves(outputs: Any) -> set[int]:
     """The ids of the leaves that a backward from `outputs` reaches."""
     seen: set[int] = set()
-    todo = [tensor._n for tensor in _tensors_of(outputs) if tensor._n is not None]
+    todo = [tensor._node for tensor in _tensors_of(outputs) if tensor._node is not None]
     while todo:
         node = todo.pop()
         if id(node) in seen:
@@ -205,7 +205,7 @@ class DistributedDataParallel(Module, Joinable):
         self._waiting, self._next_bucket = True, 0
         reached = _leaves(output) if self.find_unused_parameters else None
         parameters = [p for _, p in self._named]
-        unused = [] if reached is None else [p for p in parameters if id(p._n) not in reached]
+        unused = [] if reached is None else [p for p in parameters if id(p._node) not in reached]
         self._used = None
         if reached is not None:
             missing = {id(p) for p in unused}

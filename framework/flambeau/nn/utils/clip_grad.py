@@ -82,9 +82,9 @@ def clip_grads_with_norm_(
 def _scaled_at_once(grads: list[Tensor], factor: Tensor) -> bool:
     """Whether the gradients were multiplied by `factor` in one pass over their memory, or 1 left them as they are."""
     pieces = _pieces(grads)
-    if pieces is None or type(factor) is not Tensor or factor._a.dtype is not pieces.dtype or factor._a.ndim:
+    if pieces is None or type(factor) is not Tensor or factor._array.dtype is not pieces.dtype or factor._array.ndim:
         return False
-    if any(g._n is not None or not g._a.flags.writeable for g in grads):
+    if any(g._node is not None or not g._array.flags.writeable for g in grads):
         return False
     by = factor.item()
     if by != 1.0:
@@ -98,9 +98,9 @@ def _pieces(tensors: list[Tensor]) -> Any:
     """The memory of `tensors` for one pass over all of it; None where each is better handled on its own."""
     if _state.transformed() or not tensors or not compiles():
         return None
-    arrays, count, dtype = [], 0, tensors[0]._a.dtype
+    arrays, count, dtype = [], 0, tensors[0]._array.dtype
     for tensor in tensors:
-        a = tensor._a
+        a = tensor._array
         if type(tensor) is not Tensor or type(a) is not np.ndarray or a.dtype is not dtype:
             return None
         arrays.append(a)
@@ -168,8 +168,8 @@ def clip_grad_value_(
 
 def _clamped(grad: Tensor, most: float) -> bool:
     """Whether the few elements of `grad` were clamped as they lie; anything unusual is left to `clamp_`."""
-    a = grad._a
-    if type(grad) is not Tensor or type(a) is not np.ndarray or _state.transformed() or grad._n is not None or grad._b is not None:
+    a = grad._array
+    if type(grad) is not Tensor or type(a) is not np.ndarray or _state.transformed() or grad._node is not None or grad._view_of is not None:
         return False
     if a.dtype not in _REALS or a.size >= _FROM or not a.flags.carray or not most >= 0:
         return False

@@ -216,9 +216,9 @@ class Op:
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         """Compute and store in `target`, which stays the same object."""
         check_writable(self, target)
-        with_history = target._n is not None
+        with_history = target._node is not None
         for a in args:
-            if isinstance(a, Tensor) and a._n is not None:
+            if isinstance(a, Tensor) and a._node is not None:
                 with_history = True
         if with_history and _state.grad_enabled():
             check_view(self, target)
@@ -226,15 +226,15 @@ class Op:
         if result is target:                          # such as the conjugate of real numbers: its history stays what it is
             bump(target)
             return target
-        a, made = target._a, result._a
+        a, made = target._array, result._array
         if made.dtype is not a.dtype or made.shape != a.shape:
             check_inplace(self, target, result)
         if self.overlap:
             refuse_shared(self, target, a.shape, (None, *args))
-        node = result._n if with_history else None
+        node = result._node if with_history else None
         if node is not None:
             forget_overwritten(node, target)
-        elif target._n is not None and _state.grad_enabled():  # what is stored does not depend on what was there
+        elif target._node is not None and _state.grad_enabled():  # what is stored does not depend on what was there
             return OPS["Tensor.overwrite"].run_inplace(target, result)
         if type(a) is not MetaArray and OPS["Tensor.overwrite"].formula.direct_(a, made) is None:
             kernels.store(a, made)

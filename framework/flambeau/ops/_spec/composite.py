@@ -39,7 +39,7 @@ class CompositeOp(Op):
                 op, given = found
                 return _stored_by(op)(*given)
         tensors = [a for a in args if isinstance(a, Tensor)]
-        if _state.grad_enabled() and any(t._n is not None for t in (target, *tensors)):
+        if _state.grad_enabled() and any(t._node is not None for t in (target, *tensors)):
             return self._run_recorded(target, args)
         return super().run_inplace(target, *args)
 
@@ -48,21 +48,21 @@ class CompositeOp(Op):
         check_writable(self, target)
         check_view(self, target)
         if self.overlap:
-            refuse_shared(self, target, target._a.shape, (None, *args))
+            refuse_shared(self, target, target._array.shape, (None, *args))
         begin = _state.next_seq()
         result = self.run(_read_anew(target), *args)
-        if result._a is target._a:
+        if result._array is target._array:
             bump(target)
             return target
         check_inplace(self, target, result)
-        made = _nodes_since(begin, result._n)
+        made = _nodes_since(begin, result._node)
         for node in made:
             forget_overwritten(node, target)
-        if target._b is not None or not made:
+        if target._view_of is not None or not made:
             return OPS["Tensor.overwrite"].run_inplace(target, result)
-        kernels.store(target._a, result._a)
+        kernels.store(target._array, result._array)
         bump(target)
-        rebase(target, result._n)
+        rebase(target, result._node)
         return target
 
     def run(self, *args: Any) -> Any:
@@ -72,11 +72,11 @@ class CompositeOp(Op):
 
 def _read_anew(target: Tensor) -> Tensor:
     """`target`; of a view, another one of the same place: what is written goes round the node that hooks of the view are on."""
-    if target._b is None or target._n is None or _state.interpreted():
+    if target._view_of is None or target._node is None or _state.interpreted():
         return target
-    base = target._b[0]
-    made = wrap(target._a, None if base._n is None else Region.of(target, base).node(base))
-    made._v, made._b = target._v, target._b
+    base = target._view_of[0]
+    made = wrap(target._array, None if base._node is None else Region.of(target, base).node(base))
+    made._storage, made._view_of = target._storage, target._view_of
     return made
 
 

@@ -179,7 +179,7 @@ class ElementwiseOp(Op):
             return self.interpreted(*args)
         given = args
         args, compute, result, shape, place = self.prepare(args)
-        arrays = tuple(a._a if isinstance(a, Tensor) else a for a in args)
+        arrays = tuple(a._array if isinstance(a, Tensor) else a for a in args)
         if place == "meta":
             strides = _arrays.like_strides(shape, result.numpy.itemsize, [a for a in arrays if hasattr(a, "strides")])
             out = MetaArray(shape, result.numpy, strides)
@@ -219,7 +219,7 @@ class ElementwiseOp(Op):
         if not self._plans:
             return None
         try:
-            arrays = [a._a if a.__class__ is Tensor or isinstance(a, Tensor) else a for a in args]
+            arrays = [a._array if a.__class__ is Tensor or isinstance(a, Tensor) else a for a in args]
             found = self._plans.get(self._key(arrays))
         except TypeError:  # something that is no operand
             return None
@@ -281,20 +281,20 @@ class ElementwiseOp(Op):
         if not isinstance(out, Tensor):
             raise TypeError(f"{self.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
         args, compute, result, shape, place = self.prepare(args)
-        with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._n is not None for a in args)
-        check_out(self, out, result, device_of(out._a) if place == "cpu" and not out._lacks_values else place_of(place), with_grad)
-        check_writable(self, out, out._a.shape != shape)
+        with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._node is not None for a in args)
+        check_out(self, out, result, device_of(out._array) if place == "cpu" and not out._lacks_values else place_of(place), with_grad)
+        check_writable(self, out, out._array.shape != shape)
         if out.dtype is not result and self.qualified in OF_ITS_DTYPE:
             raise_other_dtype(self, result, out)
         refuse_partly_shared(self, out, args)
-        if out._a.shape != shape:
+        if out._array.shape != shape:
             resize_out(self, out, shape)
         self._write(out, args, compute, result)
         return out
 
     def _write(self, target: Tensor, args: Any, compute: Any, result: Any) -> None:
-        arrays = tuple(a._a if isinstance(a, Tensor) else a for a in args)
-        out = target._a
+        arrays = tuple(a._array if isinstance(a, Tensor) else a for a in args)
+        out = target._array
         if type(out) is MetaArray:
             pass
         elif type(out) is not ndarray:
@@ -314,7 +314,7 @@ class ElementwiseOp(Op):
     def _apart(self, target: Tensor, args: Any, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """`arrays` with copies of those that `target` overlaps. Raises: RuntimeError where PyTorch refuses such operands."""
         refuse_partly_shared(self, target, args)
-        return tuple(np.array(a) if self._collides(a, target._a) else a for a in arrays)
+        return tuple(np.array(a) if self._collides(a, target._array) else a for a in arrays)
 
     @staticmethod
     def _collides(a: Any, out: ndarray) -> bool:
@@ -334,7 +334,7 @@ class ElementwiseOp(Op):
             return _dispatch.interpret(self, (target, *args), target, True)
         check_writable(self, target, self.stores_what_is_there is not None and self.stores_what_is_there(target, args))
         args, compute, result, shape, _ = self.prepare((target, *args))
-        if shape != target._a.shape:
+        if shape != target._array.shape:
             raise RuntimeError(
                 f"{self.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}\n"
                 f"{describe(**dict(zip(self.params, args, strict=True)))}"
@@ -342,20 +342,20 @@ class ElementwiseOp(Op):
         if not dtypes.can_cast(result, target.dtype):
             raise RuntimeError(f"{self.said}_: {cannot_be_cast(result, target.dtype)}")
         records = target.dtype.category >= FLOATING and _state.grad_enabled()
-        if records and not self.differentiable and target._n is not None:
+        if records and not self.differentiable and target._node is not None:
             OPS["Tensor.overwrite"].run_inplace(target, self.run(*args))
-        elif records and self.differentiable and any(isinstance(a, Tensor) and a._n is not None for a in args):
+        elif records and self.differentiable and any(isinstance(a, Tensor) and a._node is not None for a in args):
             check_view(self, target)
-            before = wrap(target._a, target._n)
-            before._v = target._v
-            shown = wrap(target._a)
+            before = wrap(target._array, target._node)
+            before._storage = target._storage
+            shown = wrap(target._array)
             self.record(shown, (before, *args[1:]))
-            node = shown._n
+            node = shown._node
             forget_overwritten_inputs(node, target)
             self._write(target, args, compute, result)
             node.seq = _state.next_seq()
-            if node.versions and node.versions[0] is shown._v:
-                node.versions = (target._v, *node.versions[1:])
+            if node.versions and node.versions[0] is shown._storage:
+                node.versions = (target._storage, *node.versions[1:])
             rebase(target, node)
         else:
             self._write(target, args, compute, result)
@@ -365,7 +365,7 @@ class ElementwiseOp(Op):
 
     def record(self, made: Tensor, args: Any) -> None:
         """Give `made` a node if any operand has one."""
-        parents = tuple(a._n if isinstance(a, Tensor) else None for a in args)
+        parents = tuple(a._node if isinstance(a, Tensor) else None for a in args)
         for p in parents:
             if p is not None:
                 break
@@ -384,26 +384,26 @@ class ElementwiseOp(Op):
         shapes: list[Any] = []
         kinds: list[Any] = []
         if "out" in reads:
-            saved[0], versions[0] = made._a, made._v
+            saved[0], versions[0] = made._array, made._storage
         for name, a in zip(self.params, args, strict=True):
             tensor = isinstance(a, Tensor)
             if name not in reads:
                 saved.append(None)
                 versions.append(None)
             elif tensor:
-                saved.append(a._a)
-                versions.append(a._v)
+                saved.append(a._array)
+                versions.append(a._storage)
             else:
                 saved.append(a)
                 versions.append(None)
-            shapes.append(a._a.shape if tensor else None)
-            kinds.append(a._a.dtype if tensor else None)
+            shapes.append(a._array.shape if tensor else None)
+            kinds.append(a._array.dtype if tensor else None)
         node.saved = tuple(saved)
         node.versions = tuple(versions) if any(v is not None for v in versions) else ()
         if _state.MARKED:
             refuse_saving(node)
         node.shape, node.dtype = tuple(shapes), tuple(kinds)
-        made._n = node
+        made._node = node
 
     # -- derivatives
 
@@ -474,7 +474,7 @@ class ElementwiseOp(Op):
         else:
             values = _as_floats([saved_tensor(node, r) for r in reads], grad)
             result = formula.bind(tensor_words())(grad, *values)
-            if result._n is None:
+            if result._node is None:
                 result = constant_along(result, values)
         result = sum_tensor_to(result, node.shape[i])
         wanted = from_numpy_dtype(node.dtype[i])
@@ -506,7 +506,7 @@ class ElementwiseOp(Op):
             else:
                 term = tangent * self._tensor_partial(i)(*_as_floats([values[r] for r in reads], tangent))
             total = term if total is None else total + term
-        if total is not None and total._a.shape != out._a.shape:
+        if total is not None and total._array.shape != out._array.shape:
             total = total.expand(out.shape)
         return total
 
@@ -522,7 +522,7 @@ def _as_floats(values: list[Any], grad: Tensor) -> list[Any]:
             values[at] = wrap(np.asarray(v, real.numpy)).to(grad.device)
     if grad.dtype not in (dtypes.float64, dtypes.complex128):
         return values
-    return [v.double() if isinstance(v, Tensor) and v._a.dtype.kind in "iu" else v for v in values]
+    return [v.double() if isinstance(v, Tensor) and v._array.dtype.kind in "iu" else v for v in values]
 
 
 MOVES = frozenset(("abs", "choose", "overwrite", "positive", "identity", "piecewise_constant"))
@@ -541,7 +541,7 @@ def constant_along(result: Tensor, values: list[Any]) -> Tensor:
     """
     if _state.grad_enabled():
         for value in values:
-            if isinstance(value, Tensor) and value._n is not None:
+            if isinstance(value, Tensor) and value._node is not None:
                 return OPS["piecewise_constant"].function(result, value)
     return result
 
@@ -594,14 +594,14 @@ def forget_overwritten_inputs(node: Node, target: Tensor) -> None:
         return
     out, first, *others = node.saved
     versions = node.versions
-    if hasattr(first, "copy") and versions[1] is target._v:
+    if hasattr(first, "copy") and versions[1] is target._storage:
         first = np.array(first) if type(first) is ndarray else first.copy()
-        node.versions = (versions[0], wrap(first)._v, *versions[2:])
+        node.versions = (versions[0], wrap(first)._storage, *versions[2:])
     node.saved = (
         out,
         first,
         *(
-            Overwritten(node.name()) if v is target._v else s
+            Overwritten(node.name()) if v is target._storage else s
             for s, v in zip(others, versions[2:], strict=True)
         ),
     )
@@ -613,7 +613,7 @@ def saved_tensor(node: Node, index: int) -> Any:
     if not isinstance(value, (ndarray, MetaArray)) and not hasattr(value, "strides"):
         return value
     made = wrap(value, node if index == 0 else node.parents[index - 1])
-    made._v = node.versions[index]
+    made._storage = node.versions[index]
     return made
 
 

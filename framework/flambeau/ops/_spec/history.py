@@ -19,30 +19,30 @@ from .region import Region
 
 def without_derivative(operation: str, result: Tensor, *operands: Any) -> Tensor:
     """`result` of `operation`, with a history if an operand has one: backward through it raises NotImplementedError."""
-    parents = tuple(x._n for x in operands if isinstance(x, Tensor) and x._n is not None)
+    parents = tuple(x._node for x in operands if isinstance(x, Tensor) and x._node is not None)
     if parents and _state.grad_enabled():
-        result._n = tape.UndefinedDerivative.make(operation, parents)
+        result._node = tape.UndefinedDerivative.make(operation, parents)
     return result
 
 
 def rebase(tensor: Tensor, node: Node) -> None:
     """Make `node` the history of `tensor`, of its base, and of every other view of that base."""
-    tape.note_writer(tensor._v, node.name())
-    link = tensor._b
+    tape.note_writer(tensor._storage, node.name())
+    link = tensor._view_of
     if link is None:
         follow(tensor, node)
         renew_views(tensor)
     else:
         base = link[0]
         region = Region.of(tensor, base)
-        follow(base, CopySlices.make(region, base._n, node))
+        follow(base, CopySlices.make(region, base._node, node))
         follow(tensor, region.node(base))
         renew_views(base, tensor)
 
 
 def follow(tensor: Tensor, node: Node) -> None:
     """Let `node` be the history of `tensor`, which has been written."""
-    tensor._n = node
+    tensor._node = node
     retained = tensor.__dict__.get("_retains_grad")
     if retained is not None:
         retained.follow(node)
@@ -50,9 +50,9 @@ def follow(tensor: Tensor, node: Node) -> None:
 
 def renew_views(base: Tensor, written: Tensor | None = None) -> None:
     """Make the history of the views of `base` but `written` anew, from that of `base` and from where they lie in it now."""
-    for ref in list(base._v[tape.VIEWS] or ()):
+    for ref in list(base._storage[tape.VIEWS] or ()):
         view = ref()
-        if view is not None and view is not written and view._b is not None and view._b[0] is base:
+        if view is not None and view is not written and view._view_of is not None and view._view_of[0] is base:
             _renew(view, Region.of(view, base).node(base))
 
 
@@ -61,7 +61,7 @@ def _renew(view: Tensor, node: Node) -> None:
     retained = view.__dict__.get("_retains_grad")
     if retained is not None:
         retained.renew(node)
-    view._n = node
+    view._node = node
 
 
 class CopySlices(Node):
@@ -119,7 +119,7 @@ def _everything_wanted() -> Iterator[None]:
 
 def register_view(view: Tensor) -> None:
     """Remember `view` with its storage, so that in-place operations can renew its history."""
-    record = view._v
+    record = view._storage
     views = record[tape.VIEWS]
     if views is None:
         views = record[tape.VIEWS] = []
@@ -193,7 +193,7 @@ def named_tensors(node: Any, names: tuple[str, ...], histories: tuple[Any, ...])
     for name, value, record, history in zip(names, node.saved, records, histories, strict=False):
         if record is not None:
             made[name] = wrap(value, history)
-            made[name]._v = record
+            made[name]._storage = record
         elif value is not None:
             made[name] = value
     return made

@@ -30,12 +30,12 @@ def refuse_partly_shared(op: Any, out: Tensor, args: Any) -> None:
     """Raise RuntimeError if `out`, as it is, overlaps an operand of `op` without being it."""
     for i, a in enumerate(args):
         if isinstance(a, Tensor):
-            refuse(op, op.params[i], a, out, out._a.shape, "exactly")
+            refuse(op, op.params[i], a, out, out._array.shape, "exactly")
 
 
 def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, ...], rule: str) -> None:
     """Raise RuntimeError where the memory of `operand` and of `out`, resized to `shape`, meets against `rule`."""
-    a, b = operand._a, out._a
+    a, b = operand._array, out._array
     if type(a) is not type(b) or type(a) is MetaArray or not a.size and operand is not out:
         return                                        # of two devices, without memory, or without elements
     if b.shape == shape:
@@ -44,7 +44,7 @@ def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, .
         strides = b.strides
     else:
         low, high = address(b), address(b) + math.prod(shape) * b.itemsize
-        related = operand._v is out._v or np.may_share_memory(a, b)
+        related = operand._storage is out._storage or np.may_share_memory(a, b)
         if not related or not is_dense(a) or operand is not out and (address(a) >= high or address(a) + a.nbytes <= low):
             return
         strides = contiguous_strides(shape, b.itemsize)

@@ -59,7 +59,7 @@ class PrimitiveNode(Node):
         check_versions(self)
         op = self.op
         if self.shape:  # several outputs: fill in what nobody asked for
-            there = next((g for g in grad if g is not None and g._a.__class__ is not ndarray), None)
+            there = next((g for g in grad if g is not None and g._array.__class__ is not ndarray), None)
             grad = tuple(
                 zeros_grad(self.__dict__["metas"][i], there) if g is None else g for i, g in enumerate(grad)
             )
@@ -87,7 +87,7 @@ class PrimitiveNode(Node):
             made = []
             for i, (a, v) in enumerate(zip(value, record, strict=True)):
                 t = wrap(a, self.parents[start + i])
-                t._v = v
+                t._storage = v
                 made.append(t)
             return made
         if name == "out" or name[:3] == "out" and name[3:].isdigit():
@@ -95,7 +95,7 @@ class PrimitiveNode(Node):
         else:
             parent = self.parents[self.op.tensor_index(self, name)]
         made = wrap(value, parent)
-        made._v = record
+        made._storage = record
         return made
 
 
@@ -271,7 +271,7 @@ class PrimitiveOp(Op):
             args = self.tensors_of(args)
         if self.check is not None:
             args = self.check(*args) or args
-        arrays = [a._a if isinstance(a, Tensor) else _to_arrays(a) if isinstance(a, _SEVERAL) else a for a in args]
+        arrays = [a._array if isinstance(a, Tensor) else _to_arrays(a) if isinstance(a, _SEVERAL) else a for a in args]
         place = "cpu" if plain else _place_of(arrays)
         if place == "meta":
             result = self.on_meta(args)
@@ -314,7 +314,7 @@ class PrimitiveOp(Op):
         for i, optional in self.places:
             a = args[i]
             if isinstance(a, Tensor):
-                if a._a.__class__ is not ndarray:
+                if a._array.__class__ is not ndarray:
                     return False
             elif a is not None or not optional:
                 return False
@@ -400,12 +400,12 @@ class PrimitiveOp(Op):
         for name, a in zip(self.params, args, strict=True):
             if name in self.tensor_params:
                 for t in a if isinstance(a, (list, tuple)) else (a,):
-                    n = None if t is None else t._n
+                    n = None if t is None else t._node
                     found = found or n is not None
                     parents.append(n)
         if not found or not _state.grad_enabled():
             return None
-        if not any(from_numpy_dtype(o._a.dtype).category >= FLOATING for o in outs):
+        if not any(from_numpy_dtype(o._array.dtype).category >= FLOATING for o in outs):
             return None
         node = _new(self.node_class)
         node.seq = _state.next_seq()
@@ -429,15 +429,15 @@ class PrimitiveOp(Op):
         if several:
             made = []
             for i, o in enumerate(outs):
-                if from_numpy_dtype(o._a.dtype).category >= FLOATING:
-                    o._n = tape.output_node(node, i)
-                    made.append(weakref.ref(o._n))
+                if from_numpy_dtype(o._array.dtype).category >= FLOATING:
+                    o._node = tape.output_node(node, i)
+                    made.append(weakref.ref(o._node))
                 else:
                     made.append(None)
             node.__dict__["outputs"] = made
-            node.__dict__["metas"] = [(o._a.shape, _arrays.plain_dtype(o._a.dtype)) for o in outs]
+            node.__dict__["metas"] = [(o._array.shape, _arrays.plain_dtype(o._array.dtype)) for o in outs]
         else:
-            outs[0]._n = node
+            outs[0]._node = node
         if self._has_lists(args):
             node.lengths = {
                 n: (len(a) if isinstance(a, (list, tuple)) else 1) for n, a in named.items() if n in self.tensor_params
@@ -449,22 +449,22 @@ class PrimitiveOp(Op):
 
     def _save(self, name: str, named: dict[str, Any], outs: Any) -> tuple[Any, Any]:
         if name == "out":
-            return outs[0]._a, outs[0]._v
+            return outs[0]._array, outs[0]._storage
         if name[:3] == "out" and name[3:].isdigit():
             o = outs[int(name[3:])]
-            return o._a, o._v
+            return o._array, o._storage
         if name in named:
             value = named[name]
             if isinstance(value, Tensor):
-                return value._a, value._v
+                return value._array, value._storage
             if name in self.tensor_params and isinstance(value, (list, tuple)):
-                return [t._a for t in value], tuple(t._v for t in value)
+                return [t._array for t in value], tuple(t._storage for t in value)
             return value, tape.records_of(value) if name == self.index_tensors else None
         if name.endswith("_shape"):
             value = named[name[:-6]]
             if isinstance(value, (list, tuple)):
-                return [t._a.shape for t in value], None
-            return None if value is None else value._a.shape, None
+                return [t._array.shape for t in value], None
+            return None if value is None else value._array.shape, None
         if name.endswith("_dtype"):
             return named[name[:-6]].dtype, None
         if name.endswith("_device"):
@@ -526,9 +526,9 @@ def _place_of(arrays: Any) -> str:
 
 def _to_arrays(a: Any) -> Any:
     if isinstance(a, Tensor):
-        return a._a
+        return a._array
     if isinstance(a, (list, tuple)) and a and isinstance(a[0], Tensor):
-        return [t._a if isinstance(t, Tensor) else t for t in a]
+        return [t._array if isinstance(t, Tensor) else t for t in a]
     return a
 
 

@@ -122,7 +122,7 @@ class ReductionOp(Op):
         def short(input, dim=None, keepdim=False, dtype=None):
             if not isinstance(input, Tensor):
                 return None
-            a = input._a
+            a = input._array
             if dtype is not None:
                 if dtype not in _FLOATS or a.__class__ is not ndarray or a.dtype.kind not in "fiub" or a.size > MOST:
                     return None
@@ -137,8 +137,8 @@ class ReductionOp(Op):
                     return None
             made = _new(Tensor)
             record = new_record() if _state.MARKING else [0, 0, None, None]
-            made._a, made._v, made._b, made._n = out, record, None, None
-            if input._n is not None:
+            made._array, made._storage, made._view_of, made._node = out, record, None, None
+            if input._node is not None:
                 axes = (dim % a.ndim,) if dim.__class__ is int else wrap_dims(self.name, dim, a.ndim)
                 self.record(made, input, axes, keepdim)
             return made
@@ -151,10 +151,11 @@ class ReductionOp(Op):
             args = with_dtype_of(self, out, args)
         if _state.MARKED and isinstance(out, Tensor):
             refuse_write(out)
-        if out.__class__ is Tensor and out._n is None and out._b is None and isinstance(input, Tensor) and out._v is not input._v:
+        plain = out.__class__ is Tensor and out._node is None and out._view_of is None
+        if plain and isinstance(input, Tensor) and out._storage is not input._storage:
             made = self.fast_rule(*args)
-            if made is not None and made._n is None:
-                a, to = made._a, out._a
+            if made is not None and made._node is None:
+                a, to = made._array, out._array
                 if to.__class__ is ndarray and to.dtype is a.dtype and to.shape == a.shape and to.flags.carray:
                     to[...] = a
                     bump(out)
@@ -169,7 +170,7 @@ class ReductionOp(Op):
         accumulate, result = self.dtype_rule(self, input.dtype, dtype)
         if result.itemsize == 1 and result.category == FLOATING:
             refuse_float8(self.name, result)
-        a = input._a
+        a = input._array
         if a.__class__ is HeldArray:
             return self.interpreted(input, dim, keepdim, dtype)
         axes = wrap_dims(self.name, dim, a.ndim)
@@ -178,28 +179,28 @@ class ReductionOp(Op):
         else:
             out = self.compute(a, axes, keepdim, accumulate.numpy, result.numpy)
         made = wrap(out)
-        if input._n is not None:
+        if input._node is not None:
             self.record(made, input, axes, keepdim)
         return made
 
     def record(self, made: Tensor, input: Tensor, axes: tuple[int, ...], keepdim: bool) -> None:
         """Give `made`, the reduction of `input`, its history, if it is to have one."""
-        if not self.differentiable or not (_state.GRAD or _state.local.grad) or from_numpy_dtype(made._a.dtype).category < FLOATING:
+        if not self.differentiable or not (_state.GRAD or _state.local.grad) or from_numpy_dtype(made._array.dtype).category < FLOATING:
             return
-        node = made._n = _new(self.node_class)
+        node = made._node = _new(self.node_class)
         node.seq = _state.next_seq()
-        node.parents = (input._n,)
+        node.parents = (input._node,)
         node.hooks = None
         keeps_in, keeps_out = "input" in self.reads, "out" in self.reads
-        node.saved = (made._a if keeps_out else None, input._a if keeps_in else None)
+        node.saved = (made._array if keeps_out else None, input._array if keeps_in else None)
         node.versions = ()
         if keeps_in or keeps_out:
-            node.versions = (made._v if keeps_out else None, input._v if keeps_in else None)
+            node.versions = (made._storage if keeps_out else None, input._storage if keeps_in else None)
             if _state.MARKED:
                 refuse_saving(node)
             node.where = tape.users_place()
-        node.shape = (input._a.shape, axes, keepdim)
-        node.dtype = input._a.dtype
+        node.shape = (input._array.shape, axes, keepdim)
+        node.dtype = input._array.dtype
 
     def compute(self, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: Any, result: Any) -> Any:
         if self.identity is None and a.size == 0:

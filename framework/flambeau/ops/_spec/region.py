@@ -59,13 +59,13 @@ class Region(NamedTuple):
     @staticmethod
     def of(view: Tensor, base: Tensor) -> Region:
         """Where `view` lies in `base` now."""
-        v, b = view._a, base._a
+        v, b = view._array, base._array
         kinds = v.dtype.kind == "c", b.dtype.kind == "c"
         pairs = (kinds[1], kinds[0]) if kinds[0] is not kinds[1] else (False, False)
         step = min(v.itemsize, b.itemsize)
         if not v.size:
             start = 0
-        elif v.__class__ is ndarray is b.__class__ and view._v is base._v:
+        elif v.__class__ is ndarray is b.__class__ and view._storage is base._storage:
             start = (_arrays.address(v) - _arrays.address(b)) // step
         else:
             start = (view.storage_offset() * v.itemsize - base.storage_offset() * b.itemsize) // step
@@ -121,10 +121,10 @@ class Region(NamedTuple):
     def node(self, base: Tensor) -> Node:
         """The history of the view, made anew from that of `base`."""
         if True in self.pairs:
-            alias = wrap(base._a, base._n)
+            alias = wrap(base._array, base._node)
             before = _state.set_grad(True)
             try:
-                return self.seen_in(alias, alias.storage_offset())._n
+                return self.seen_in(alias, alias.storage_offset())._node
             finally:
                 _state.set_grad(before)
         from .base import OPS
@@ -132,7 +132,7 @@ class Region(NamedTuple):
         op: Any = OPS["as_strided"]
         node = _new(op.node_class)
         node.seq = _state.next_seq()
-        node.parents = (base._n,)
+        node.parents = (base._node,)
         node.hooks = None
         node.saved = (self.base, *self.view)
         node.versions = ()

@@ -81,7 +81,7 @@ def describe(**tensors: Any) -> str:
 
 def broadcast_shapes(op: Any, args: Any, names: Any = None) -> tuple[int, ...]:
     """The shape operands stretch to. Raises: RuntimeError naming every operand when they do not fit."""
-    shapes = [a._a.shape for a in args if isinstance(a, Tensor)]
+    shapes = [a._array.shape for a in args if isinstance(a, Tensor)]
     first = shapes[0] if shapes else ()
     for shape in shapes:
         if shape != first:
@@ -115,11 +115,11 @@ def common_device(op: Any, args: Any) -> Any:
     found = None
     for a in args:
         if isinstance(a, Tensor):
-            place = device_of(a._a) if type(a._a) is not ndarray else None
+            place = device_of(a._array) if type(a._array) is not ndarray else None
             kind = "cpu" if place is None else str(place)
             if found is None or (found[1] and found[0] == "cpu"):
-                found = (kind, a._a.ndim == 0)
-            elif kind != found[0] and not (kind == "cpu" and a._a.ndim == 0):
+                found = (kind, a._array.ndim == 0)
+            elif kind != found[0] and not (kind == "cpu" and a._array.ndim == 0):
                 raise RuntimeError(
                     f"{op.said}: Expected all tensors to be on the same device, but found at least two devices, "
                     f"{found[0]} and {kind}\n{describe(**dict(zip(op.params, args, strict=False)))}"
@@ -158,10 +158,10 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
 
 def sum_tensor_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`sum_to` on Tensors, differentiable."""
-    if grad._a.shape == shape:
+    if grad._array.shape == shape:
         return grad
-    extra = grad._a.ndim - len(shape)
-    dims = [*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1 and grad._a.shape[i + extra] != 1)]
+    extra = grad._array.ndim - len(shape)
+    dims = [*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1 and grad._array.shape[i + extra] != 1)]
     if dims:
         grad = grad.sum(dims, keepdim=True)
     return grad.reshape(shape)
@@ -169,4 +169,4 @@ def sum_tensor_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def holds_wrapper(args: Any) -> bool:
     """Whether one of `args` is a tensor of a wrapper subclass, which answers itself."""
-    return any(a._a.__class__ is HeldArray for a in args if isinstance(a, Tensor))
+    return any(a._array.__class__ is HeldArray for a in args if isinstance(a, Tensor))

@@ -56,13 +56,13 @@ def _refused_store(op: Any) -> list[str]:
 
 def arrays_of(kinds: str, *tensors: Any) -> list[Any] | None:
     """The arrays of Tensors without history, all of one dtype of these `kinds` (numpy's characters); None if one is not that."""
-    dtype = tensors[0]._a.dtype
+    dtype = tensors[0]._array.dtype
     if dtype.char not in kinds:
         return None
     found = []
     for t in tensors:
-        a = t._a
-        if a.dtype is not dtype or t._n is not None or a.__class__ is not ndarray:
+        a = t._array
+        if a.dtype is not dtype or t._node is not None or a.__class__ is not ndarray:
             return None
         found.append(a)
     return found
@@ -93,13 +93,13 @@ def _attach(node: Any, outs: Any) -> None:
     """Make `node` the history of those of `outs` that have gradients."""
     made: list[Any] = []
     for i, o in enumerate(outs):
-        if o._a.dtype.kind in "biu":
+        if o._array.dtype.kind in "biu":
             made.append(None)
         else:
-            o._n = tape.output_node(node, i)
-            made.append(weakref.ref(o._n))
+            o._node = tape.output_node(node, i)
+            made.append(weakref.ref(o._node))
     node.__dict__["outputs"] = made
-    node.__dict__["metas"] = [(o._a.shape, _arrays.plain_dtype(o._a.dtype)) for o in outs]
+    node.__dict__["metas"] = [(o._array.shape, _arrays.plain_dtype(o._array.dtype)) for o in outs]
 
 
 def _record(op: Any, args: list[str], frames: int, several: bool = False) -> list[str]:
@@ -108,19 +108,19 @@ def _record(op: Any, args: list[str], frames: int, several: bool = False) -> lis
     optional = [name for name in tensors if name in op.defaults]
     nodes = [f"n{i}" for i in range(len(tensors))]
     lines = [
-        f"{node} = None if {name} is None else {name}._n" if name in optional else f"{node} = {name}._n"
+        f"{node} = None if {name} is None else {name}._node" if name in optional else f"{node} = {name}._node"
         for node, name in zip(nodes, tensors, strict=True)
     ]
     given = dict(zip(op.params, args, strict=True))
     kept = [_saved(op, name, optional, given, several) for name in op.saved_names]
-    counted = "any([o._a.dtype.kind not in 'biu' for o in outs])" if several else "made._a.dtype.kind not in 'biu'"
+    counted = "any([o._array.dtype.kind not in 'biu' for o in outs])" if several else "made._array.dtype.kind not in 'biu'"
     saved, versions = "".join(f"{value}, " for value, _ in kept), "".join(f"{version}, " for _, version in kept)
     if all(version == "None" for _, version in kept):
         versions = f"*(({versions}) if any(map(holds_arrays, node.saved)) else ()),"
     return [
         *lines,
         f"if ({' or '.join(f'{node} is not None' for node in nodes)}) and (GRAD or local.grad) and {counted}:",
-        f"    node = {'' if several else 'made._n = '}new(Node)",
+        f"    node = {'' if several else 'made._node = '}new(Node)",
         "    node.seq = next_seq()",
         f"    frame = getframe({frames})",
         "    code = frame.f_code",
@@ -139,7 +139,7 @@ def _saved(op: Any, name: str, optional: list[str], given: dict[str, str], sever
     """Text of what a node keeps under `name`, and of the storage record it belongs to."""
     if name == "out" or name[:3] == "out" and name[3:].isdigit():
         made = f"outs[{name[3:] or 0}]" if several else "made"
-        return f"{made}._a", f"{made}._v"
+        return f"{made}._array", f"{made}._storage"
     if name == "kept" and op.keeps:
         return "_kept", "None"  # ops have parameters of the name without the underscore
     if name in op.params:
@@ -147,13 +147,13 @@ def _saved(op: Any, name: str, optional: list[str], given: dict[str, str], sever
             return given[name], f"records_of({given[name]})"
         if name not in op.tensor_params:
             return given[name], "None"
-        texts = (f"{name}._a", f"{name}._v")
+        texts = (f"{name}._array", f"{name}._storage")
     else:
         parameter, _, what = name.rpartition("_")
         if parameter not in op.params or what not in ("shape", "dtype", "device"):
             raise TypeError(f"{op.name}: its vjp asks for {name!r}, which is neither a parameter nor an output")
         name = parameter
-        texts = (f"{name}._a.shape" if what == "shape" else f"{name}.{what}", "None")
+        texts = (f"{name}._array.shape" if what == "shape" else f"{name}.{what}", "None")
     if name in optional:
         return f"(None if {name} is None else {texts[0]})", f"(None if {name} is None else {texts[1]})"
     return texts
@@ -168,7 +168,7 @@ def _unpack(op: Any, wraps: str | None, otherwise: str) -> tuple[list[str], list
     for i, name in enumerate(op.params):
         if name in op.tensor_params:
             array = f"a_{name}"
-            fetch = [f"{array} = {name}._a", f"if {array}.__class__ is not ndarray:", f"    return {otherwise}"]
+            fetch = [f"{array} = {name}._array", f"if {array}.__class__ is not ndarray:", f"    return {otherwise}"]
             if name in op.defaults:
                 lines += [f"{array} = None", f"if {name} is not None:", *(f"    {line}" for line in fetch)]
             else:
@@ -213,9 +213,9 @@ def on_arrays(op: Any, rule: Any, wraps: str | None) -> Any:
         *(f"        {line}" for line in _ordered(op)),
         *(f"    {line}" for line in refused(op, tensor_names(op))),
         "    made = new(Tensor)",
-        "    made._a = o",
-        "    made._v = new_record() if MARKING else [0, 0, None, None]",
-        "    made._b = made._n = None",
+        "    made._array = o",
+        "    made._storage = new_record() if MARKING else [0, 0, None, None]",
+        "    made._view_of = made._node = None",
     ]
     if op.vjp_rule is not None:
         body += [f"    {line}" for line in _record(op, kept, 2)]
@@ -227,20 +227,20 @@ def short_in_place(op: Any, store: Any, wraps: str | None, general: Any) -> Any:
     target, *others = tensor_names(op)
     lines, given, _ = _unpack(op, wraps, f"general({', '.join(op.params)})")
     free = "".join(
-        f" and ({name} is None or {name}._n is None and not one_memory({name}, {target}))"
+        f" and ({name} is None or {name}._node is None and not one_memory({name}, {target}))"
         if name in op.defaults
-        else f" and {name}._n is None and not one_memory({name}, {target})"
+        else f" and {name}._node is None and not one_memory({name}, {target})"
         for name in others
     )
     body = [
         f"def run_inplace({', '.join(op.params)}):",
         "    try:",
         *(f"        {line}" for line in lines),
-        f"        base = {target}._b",
-        f"        marked = MARKED and {target}._v[0].__class__ is not int",
-        f"        if not marked and {target}._n is None and (base is None or base[0]._n is None){free} and a_{target}.flags.carray:",
+        f"        base = {target}._view_of",
+        f"        marked = MARKED and {target}._storage[0].__class__ is not int",
+        f"        if not marked and {target}._node is None and (base is None or base[0]._node is None){free} and a_{target}.flags.carray:",
         f"            if store({', '.join(given)}):",
-        f"                v = {target}._v",
+        f"                v = {target}._storage",
         "                v[0] += 1",
         "                v[1] = next_seq()",
         f"                return {target}",

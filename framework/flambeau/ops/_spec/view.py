@@ -75,7 +75,7 @@ class ViewOp(PrimitiveOp):
             return super().short_way(given, is_tensor)
         first, *rest = self.params
         arguments = "".join(f", {name}" for name in rest)
-        made = f"kernel({first}._a{arguments})"
+        made = f"kernel({first}._array{arguments})"
         plain = f" and {self.may_be_tensor}.__class__ is int" if self.may_be_tensor else ""
         return [f"if {is_tensor(first)}{plain}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
 
@@ -91,7 +91,7 @@ class ViewOp(PrimitiveOp):
         """The view of `source` whose array is `array`, or the views of several; `rest` are the op's other arguments."""
         if self.several:
             return self.pieces(source, array, rest)
-        node = source._n
+        node = source._node
         recorded = GRAD or _local.grad
         registered = recorded and not is_of_nobody(node)
         made = small.view_of(source, array, self, rest, registered)
@@ -101,17 +101,17 @@ class ViewOp(PrimitiveOp):
             if recorded:
                 self.record_view(made, source, rest)
             elif self.vjp_rule is not None:
-                made._n = leaf_of_nobody()
+                made._node = leaf_of_nobody()
         return made
 
     def record_view(self, made: Tensor, source: Tensor, rest: Any) -> None:
         """Give `made` a node that leads to that of `source`."""
         if self.saves_plainly:
-            node = made._n = _new(self.node_class)
+            node = made._node = _new(self.node_class)
             node.seq = _next_seq()
-            node.parents = (source._n,)
+            node.parents = (source._node,)
             node.hooks = None
-            node.saved = (source._a.shape, *rest)
+            node.saved = (source._array.shape, *rest)
             node.versions = ()
             node.shape = 0
         elif self.vjp_rule is not None:
@@ -125,7 +125,7 @@ class ViewOp(PrimitiveOp):
 
     def pieces(self, source: Tensor, arrays: Any, rest: Any) -> tuple[Tensor, ...]:
         """`of` for several views."""
-        node = source._n
+        node = source._node
         recorded = GRAD or _local.grad
         registered = recorded and not is_of_nobody(node)
         parts, made = self.parts, []
@@ -141,7 +141,7 @@ class ViewOp(PrimitiveOp):
                 if recorded:
                     part.record(view, (source, *rest))
                 else:
-                    view._n = leaf_of_nobody()
+                    view._node = leaf_of_nobody()
         return tuple(made)
 
     @cached_property
@@ -150,32 +150,32 @@ class ViewOp(PrimitiveOp):
         return []
 
     def run(self, *args: Any) -> Any:
-        if args[0].__class__ is not Tensor and getattr(args[0], "_a", None).__class__ is HeldArray:
+        if args[0].__class__ is not Tensor and getattr(args[0], "_array", None).__class__ is HeldArray:
             return self.interpreted(*args)
         if not isinstance(args[0], Tensor):
             raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(args[0]).__name__}")
         if self.check is not None:
             args = self.check(*args) or args
-        return self.finish(args, self.kernel_rule(args[0]._a, *args[1:]))
+        return self.finish(args, self.kernel_rule(args[0]._array, *args[1:]))
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Make `target` itself the view: its shape and strides change, its memory does not."""
         if _state.MARKED:
             refuse_write(target)
         check_recorded(target)
-        recorded = target._n is not None and _state.grad_enabled()
+        recorded = target._node is not None and _state.grad_enabled()
         if recorded:
             check_view(self, target)
         made = self.run(target, *args)
-        target._a = made._a
-        link = target._b
+        target._array = made._array
+        link = target._view_of
         if link is not None:
-            target._b = made._b
+            target._view_of = made._view_of
         bump(target)
         if recorded:
-            target._n = made._n                       # a gradient that is retained stays that of the former shape
+            target._node = made._node                       # a gradient that is retained stays that of the former shape
             renew_views(target if link is None else link[0], target)
-        elif link is not None and target._n is not None and not is_of_nobody(target._n):
+        elif link is not None and target._node is not None and not is_of_nobody(target._node):
             renew_views(link[0])
         return target
 
@@ -183,11 +183,11 @@ class ViewOp(PrimitiveOp):
 def _view_of(source: Tensor, array: Any, op: Any, rest: Any, registered: bool) -> Tensor:
     """What `small.view_of` makes: a view without a node, which the storage knows of if it is to be `registered`."""
     made = _new(Tensor)
-    made._a = array if array.__class__ is not ndarray or array.size else _placed(source, array, op, rest)
-    made._v = source._v
-    made._n = None
-    before = source._b
-    made._b = (source, op, rest, None) if before is None else (before[0], op, rest, before)
+    made._array = array if array.__class__ is not ndarray or array.size else _placed(source, array, op, rest)
+    made._storage = source._storage
+    made._node = None
+    before = source._view_of
+    made._view_of = (source, op, rest, None) if before is None else (before[0], op, rest, before)
     if registered:
         register_view(made)
     return made
@@ -195,7 +195,7 @@ def _view_of(source: Tensor, array: Any, op: Any, rest: Any, registered: bool) -
 
 def _placed(source: Tensor, array: ndarray, op: Any, rest: Any) -> ndarray:
     """`array`, a view of `source` without elements, where it begins in memory: numpy forgets that, but `resize_` goes on there."""
-    a = source._a
+    a = source._array
     strides = a.strides if a.size or any(a.strides) else contiguous_strides(a.shape, a.itemsize)
     shadow = MetaArray(a.shape, a.dtype, strides, source.storage_offset() * a.itemsize)
     made = op.kernel_rule(shadow, *rest)
@@ -232,11 +232,11 @@ class _Part:
     def record(self, made: Tensor, args: Any) -> None:
         node = PartNode()
         node.seq = _state.next_seq()
-        node.parents = (args[0]._n,)
+        node.parents = (args[0]._node,)
         node.hooks = None
         node.versions = ()
-        node.saved = (self, args[1:], args[0]._a.shape)
-        made._n = node
+        node.saved = (self, args[1:], args[0]._array.shape)
+        made._node = node
 
 
 class PartNode(Node):

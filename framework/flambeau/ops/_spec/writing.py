@@ -26,11 +26,11 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
         raise TypeError(f"{op.said}_(): argument 'input' must be Tensor, not {type(target).__name__}")
     if _state.MARKED:
         refuse_write(target)
-    unrecorded = target._n is None or is_of_nobody(target._n)
-    if target._b is not None and unrecorded and target._b[0]._n is not None and _state.grad_enabled():
+    unrecorded = target._node is None or is_of_nobody(target._node)
+    if target._view_of is not None and unrecorded and target._view_of[0]._node is not None and _state.grad_enabled():
         raise_ambiguous(op)
     check_recorded(target)
-    a = target._a
+    a = target._array
     if type(a) is ndarray and not a.flags.writeable:
         raise RuntimeError(f"{op.said}_: the memory of this tensor is read-only; clone() it before writing")
     if not resized:
@@ -39,7 +39,7 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
 
 def check_apart(op: Any, target: Tensor) -> None:
     """Raise RuntimeError if elements of `target` share a place because a dimension has steps of 0, unless `op` may write there."""
-    a = target._a
+    a = target._array
     if a.size > 1 and 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
         if op.may_write_expanded:
             warn_once(
@@ -56,10 +56,10 @@ def check_apart(op: Any, target: Tensor) -> None:
 
 def check_recorded(target: Tensor) -> None:
     """Raise RuntimeError if recording would lose a leaf: `target` or its base is one."""
-    if target._n is not None and _state.grad_enabled():
-        if type(target._n) is Leaf:
+    if target._node is not None and _state.grad_enabled():
+        if type(target._node) is Leaf:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        if target._b is not None and (target._b[0]._n is None or type(target._b[0]._n) is Leaf):
+        if target._view_of is not None and (target._view_of[0]._node is None or type(target._view_of[0]._node) is Leaf):
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
 
 
@@ -87,7 +87,7 @@ def raise_ambiguous(op: Any) -> None:
 
 def check_view(op: Any, target: Tensor) -> None:
     """Raise RuntimeError if recording a write to `target` is refused: one of several views, or a view made without recording."""
-    link = target._b
+    link = target._view_of
     if link is None:
         return
     while link is not None:
@@ -97,7 +97,7 @@ def check_view(op: Any, target: Tensor) -> None:
                 f"{op.said}_: Output {link[1].index} of {link[1].maker} is a view and is being modified inplace. {refusal}"
             )
         link = link[3]
-    if not any(ref() is target for ref in reversed(target._v[tape.VIEWS] or ())):
+    if not any(ref() is target for ref in reversed(target._storage[tape.VIEWS] or ())):
         raise_ambiguous(op)
 
 
@@ -108,7 +108,7 @@ def cannot_be_cast(result: Any, wanted: Any) -> str:
 
 
 def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
-    if result._a.shape != target._a.shape:
+    if result._array.shape != target._array.shape:
         raise RuntimeError(
             f"{op.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
         )
@@ -147,16 +147,16 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     """
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    check_out(op, out, result.dtype, device_of(result._a), result._n is not None and _state.grad_enabled())
-    check_writable(op, out, out._a.shape != result._a.shape and not op.refuses_expanded_out)
+    check_out(op, out, result.dtype, device_of(result._array), result._node is not None and _state.grad_enabled())
+    check_writable(op, out, out._array.shape != result._array.shape and not op.refuses_expanded_out)
     if out.dtype is not result.dtype and op.qualified in OF_ITS_DTYPE:
         raise_other_dtype(op, result.dtype, out)
     if args:
-        refuse_shared(op, out, result._a.shape, args)
-    if out._a.shape != result._a.shape:
-        resize_out(op, out, result._a.shape)
-    if type(out._a) is not MetaArray:
-        kernels.store(out._a, result._a)
+        refuse_shared(op, out, result._array.shape, args)
+    if out._array.shape != result._array.shape:
+        resize_out(op, out, result._array.shape)
+    if type(out._array) is not MetaArray:
+        kernels.store(out._array, result._array)
     bump(out)
     return out
 
@@ -177,13 +177,13 @@ def check_out(op: Any, out: Tensor, result: Any, place: Any, with_grad: bool) ->
     check_unrecorded(op.said, out)
     if not dtypes.can_cast(result, out.dtype):
         raise op.cast_error(f"{op.said}: {cannot_be_cast(result, out.dtype)}")
-    if device_of(out._a) != place:
+    if device_of(out._array) != place:
         raise RuntimeError(f"{op.said}: Expected out on device {place}, but it is on {out.device}")
 
 
 def check_unrecorded(said: str, out: Tensor) -> None:
     """Raise RuntimeError if `out` has a history, which functions that write it do not continue."""
-    if out._n is not None and _state.grad_enabled():
+    if out._node is not None and _state.grad_enabled():
         raise_unrecorded(said)
 
 
@@ -213,14 +213,14 @@ def out_of_shape(said: str, out: Any, shape: tuple[int, ...], dtype: Any = None,
     from ...storage import give_shape
 
     count = math.prod(shape)
-    fits = out._a.shape == shape if fit == "shape" else out._a.size == count
+    fits = out._array.shape == shape if fit == "shape" else out._array.size == count
     check_writable(NamedOnly(said), out, True)
     if not fits:
-        if fit == "range" and out._a.size:
+        if fit == "range" and out._array.size:
             warn(
-                f"The number of elements in the out tensor of shape {list(out.shape)} is {out._a.size} which does not match the computed "
-                f"number of elements {count}. {said} resizes it to one dimension. Rounding may be why; give an out of that size, or an "
-                "empty one."
+                f"The number of elements in the out tensor of shape {list(out.shape)} is {out._array.size} which does not match the "
+                f"computed number of elements {count}. {said} resizes it to one dimension. Rounding may be "
+                "why; give an out of that size, or an empty one."
             )
         give_shape(out, shape)
     return out
@@ -244,7 +244,7 @@ def refuse_other_dtype_out(op: Any, wanted: Any = None) -> None:
 def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
     from ...storage import give_shape
 
-    if out._a.size:
+    if out._array.size:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
             f"the required output shape {list(shape)}. Give {op.said} an out of that shape, or an empty one.",
@@ -257,22 +257,22 @@ def forget_overwritten(node: Node, target: Tensor) -> None:
     """Copy what `node` saved of its target, which its own in-place operation is about to overwrite; mark what else it loses."""
     if type(node.saved) is tuple and node.versions:
         for at, saved in enumerate(node.saved):
-            if saved is target._a and node.versions[at] is target._v:
+            if saved is target._array and node.versions[at] is target._storage:
                 kept = wrap(np.array(saved) if type(saved) is ndarray else saved.copy() if hasattr(saved, "get") else saved)
-                node.saved = (*node.saved[:at], kept._a, *node.saved[at + 1 :])
-                node.versions = (*node.versions[:at], kept._v, *node.versions[at + 1 :])
+                node.saved = (*node.saved[:at], kept._array, *node.saved[at + 1 :])
+                node.versions = (*node.versions[:at], kept._storage, *node.versions[at + 1 :])
         node.saved = tuple(
-            Overwritten(node.name()) if v is target._v else s
+            Overwritten(node.name()) if v is target._storage else s
             for s, v in zip(node.saved, node.versions, strict=True)
         )
 
 
 def refresh_saved_output(node: Node, result: Tensor, target: Tensor) -> None:
     """A node that saved its output saved a temporary; let it keep the memory that now holds the value."""
-    if type(node.saved) is tuple and target._a.dtype == result._a.dtype:
+    if type(node.saved) is tuple and target._array.dtype == result._array.dtype:
         for at, value in enumerate(node.saved):
-            if value is result._a:
+            if value is result._array:
                 versions = list(node.versions)
-                versions[at] = target._v
-                node.saved = (*node.saved[:at], target._a, *node.saved[at + 1 :])
+                versions[at] = target._storage
+                node.saved = (*node.saved[:at], target._array, *node.saved[at + 1 :])
                 node.versions = tuple(versions)

@@ -46,7 +46,7 @@ class _BatchPickler(pickle.Pickler):
         if type(obj) is not fb.Tensor or obj.device.type != "cpu" or obj.__dict__:
             return NotImplemented
         # Bytes, because numpy pickles the half types by value instead of as a buffer.
-        values = np.ascontiguousarray(obj.detach()._a)
+        values = np.ascontiguousarray(obj.detach()._array)
         return _tensor_from_bytes, (
             values.reshape(-1).view(np.uint8), obj.dtype, tuple(obj.shape), obj.requires_grad,
         )
