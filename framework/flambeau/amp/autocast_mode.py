@@ -96,7 +96,9 @@ class _Caster(Interpreter):
             return NotImplemented
         if at is not None and args[at] is not None:
             return NotImplemented
-        first = args[0] if isinstance(args[0], Tensor) else next(iter(_tensors(args)), None)
+        first = args[0]
+        if first.__class__ is not Tensor and not isinstance(first, Tensor):
+            first = next(iter(_tensors(args)), None)
         place = None if first is None else _place_of(first)
         wanted = of_cpu if place == "cpu" else of_cuda
         state = self.state
@@ -108,16 +110,18 @@ class _Caster(Interpreter):
         target = state.dtype[place] if wanted == "lower" else float32  # pyright: ignore[reportArgumentType]
         if wanted == "widest" and not any(t.dtype is float32 for t in _tensors(args)):
             return NotImplemented
-        quickly = place == "cpu" and not _local.calls.interpreters
+        if place != "cpu" or _local.calls.interpreters:
+            return _dispatch.interpret(op, tuple([self._cast_in(x, target, place) for x in args]))
         made: list[Any] = []
+        plain = True
         for x in args:
-            if quickly and x.__class__ is Tensor and x._node is None and x._array.dtype is F4:
-                cast = kernels.converted(x._array, target.numpy)
-                if cast is not None:
-                    made.append(small.over(cast))
-                    continue
-            made.append(self._cast_in(x, target, place))
-        return _dispatch.interpret(op, tuple(made))
+            if x.__class__ is Tensor:
+                cast = kernels.converted(x._array, target.numpy) if x._node is None and x._array.dtype is F4 else None
+                made.append(self._cast(x, target, place) if cast is None else small.over(cast))
+            else:
+                plain = plain and x.__class__ in _dispatch.SINGLE
+                made.append(self._cast_in(x, target, place))
+        return op.enter(*made) if plain else _dispatch.interpret(op, tuple(made))
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for place, on in self.state.enabled.items():

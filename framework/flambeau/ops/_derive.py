@@ -81,7 +81,8 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
     raise found from error
 
 
-_scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed)
+_scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
+              dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, unknown=_dispatch.unknown, warn_once=warn_once)
 
@@ -304,6 +305,8 @@ def _operands(op: Op) -> tuple[str, ...]:
 
 
 _IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
+# Whether interpreters have a say in OP. An only one that has declined OP has none, as autocast in what it never casts for.
+_HAVE_A_SAY = "(stack := calls.interpreters) and (len(stack) > 1 or OP not in stack[0].declines)"
 
 
 def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
@@ -311,12 +314,14 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
     operands = (*_operands(op), *([op.spread] if op.spread else ()))
     unknown = " or ".join([f"{n}.__class__ not in SINGLE and unknown({n})" for n in operands] or ["False"])
     out = "out is not None or " * with_out
+    # What a composition is made of is asked for in turn, whoever has declined the whole.
+    say = "calls.interpreters" if op.kind == "composite" else _HAVE_A_SAY
     return [
         f"if {out}INTERPRETED:",
         *_indented(refuse),
         f"    if {out}(calls := local.calls).modes or {unknown}:",
         f"        {call}",
-        "    if calls.interpreters:",
+        f"    if {say}:",
         f"        {interpret}",
     ]
 
@@ -1015,9 +1020,10 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
             value = op.defaults[n]
             fast = [line.replace(f" and {_usual(op, n)}", "").replace(f", {n},", f", {value!r},") for line in fast]
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
-        in_force = f"if INTERPRETED and ({_IN_FORCE}):"
+        in_force = f"if INTERPRETED and ((calls := local.calls).modes or {_HAVE_A_SAY}):"
         known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
-        seen = [f"    if not calls.modes and {known}:", f"        return interpret(OP, ({whole},))"]
+        seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
+                f"        return interpret(OP, ({whole},))"]  # fmt: skip
         fast = [in_force, *seen, "else:", *_indented(_tried(fast))]
     if op.fast_rule is not None and len(op.params) == 2:
         constants["fast"] = op.fast_rule
