@@ -205,3 +205,21 @@ def test_second_derivatives_go_through_starts_that_are_fresh_leaves(oracle: Any)
         seen.append([forward_over_reverse.tolist(), lib.func.hessian(f)(x).tolist(), lib.func.jacfwd(lib.func.jacfwd(f))(x).tolist()])
 
     assert seen[1] == seen[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: fb.histogram(x, 3), lambda x: fb.histogram(fb.ones(3), x), lambda x: fb.histogram(fb.ones(3), 3, weight=x),
+        lambda x: fb.histogramdd(x[:, None], 3), lambda x: fb.histogramdd(fb.ones(3, 1), [x]),
+        lambda x: fb.heaviside(x, fb.ones(3)), lambda x: fb.heaviside(fb.ones(3), x),
+        lambda x: fb.unique(x), lambda x: fb.unique(x, dim=0), lambda x: fb.unique_consecutive(x),
+    ],
+)  # fmt: skip
+def test_a_tangent_that_no_rule_carries_on_is_refused(call: Any) -> None:
+    x = fb.tensor([0.2, 0.5, 0.9])
+    call(x)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=r"forward AD with .* does not support it"):
+        call(forward_ad.make_dual(x, fb.ones(3)))
+    with pytest.raises(NotImplementedError, match=r"forward AD with .* does not support it"):
+        fb.func.jvp(call, (x,), (fb.ones(3),))

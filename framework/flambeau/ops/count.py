@@ -605,8 +605,8 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
         raise TypeError("histogram() received an invalid combination of arguments: 'range' goes with a number of bins only")
     weights = None if weight is None else weight.reshape(-1) if weight.shape == input.shape else weight
     hist, edges = _histogram(input.detach().reshape(-1, 1), [bins], range, weights, density)
-    for x in (hist, *(() if isinstance(bins, Tensor) else edges)):
-        without_derivative("histogram", x, input, weight)
+    for x in (hist, *edges):
+        without_derivative("histogram", x, input, weight, bins)
     return _derive.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
 
 
@@ -629,7 +629,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
     hist, edges = _histogram(input.detach(), each, range, weight, density)
     for x in (hist, *(e for b, e in zip(each, edges, strict=True) if not isinstance(b, Tensor))):
-        without_derivative("histogramdd", x, input, weight)
+        without_derivative("histogramdd", x, input, weight, *each)
     return _derive.return_type("histogramdd", ("hist", "bin_edges"))(
         (hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True)))
     )

@@ -18,7 +18,18 @@ from .region import Region
 
 
 def without_derivative(operation: str, result: Tensor, *operands: Any) -> Tensor:
-    """`result` of `operation`, with a history if an operand has one: backward through it raises NotImplementedError."""
+    """`result` of `operation`, with a history if an operand has one: backward through it raises NotImplementedError.
+
+    Raises: NotImplementedError at once if an operand has a tangent, which would be lost.
+    """
+    if _state.INTERPRETED and _state.local.calls.interpreters:
+        from ...autograd.forward_ad import is_carried
+
+        if any(isinstance(x, Tensor) and is_carried(x) for x in operands):
+            raise NotImplementedError(
+                f"Trying to use forward AD with {operation} that does not support it because it has not been implemented; "
+                "detach its operands, or call it outside"
+            )
     parents = tuple(x._node for x in operands if isinstance(x, Tensor) and x._node is not None)
     if parents and _state.grad_enabled():
         result._node = tape.UndefinedDerivative.make(operation, parents)
