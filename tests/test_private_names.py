@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 
 import pytest
@@ -256,3 +257,44 @@ def test_the_bar_of_downloads_is_that_of_tqdm():
     tqdm = pytest.importorskip("tqdm")
 
     assert fb.utils.model_zoo.tqdm is tqdm.tqdm
+
+
+def test_enumerations_of_pytorchs_c_have_a_name_by_class_and_a_number(oracle):
+    for ours, theirs in ((fb.Tag, oracle.Tag), (fb.profiler.ProfilerActivity, oracle.profiler.ProfilerActivity)):
+        assert isinstance(ours.name, property)
+        assert isinstance(theirs.name, property)
+        for name in ours.__members__:
+            assert ours[name].name == name
+            assert int(ours[name]) == ours[name].value
+    assert int(fb.profiler.ProfilerActivity.CUDA) == int(oracle.profiler.ProfilerActivity.CUDA)
+
+
+def test_custom_operators_have_their_class_where_documentation_places_it():
+    from flambeau._library.custom_ops import CustomOpDef, custom_op
+
+    @custom_op("rooms_private::kept", mutates_args=(), device_types="cpu")
+    def kept(x: fb.Tensor) -> fb.Tensor:
+        return x + 1
+
+    assert type(kept) is CustomOpDef is fb._library.custom_ops.CustomOpDef
+    with kept.set_kernel_enabled("cpu", enabled=False):
+        assert kept(fb.zeros(1)).item() == 1.0
+
+
+def test_modules_are_not_rewritten_for_phones_and_the_error_says_what_to_use(oracle):
+    from flambeau.utils import mobile_optimizer
+
+    theirs = importlib.import_module("torch.utils.mobile_optimizer")
+
+    script = fb.jit.ScriptModule()
+    for rewrite in (mobile_optimizer.optimize_for_mobile, mobile_optimizer.generate_mobile_module_lints):
+        with pytest.raises(TypeError, match="ScriptModule is expected"):
+            rewrite(fb.nn.Linear(1, 1))
+        with pytest.raises(NotImplementedError, match=r"mobile_optimizer\.\w+ is not built yet: "):
+            rewrite(script)
+    with pytest.raises(NotImplementedError, match="fuse_conv_bn_eval"):
+        mobile_optimizer.optimize_for_mobile(script, {mobile_optimizer.MobileOptimizerType.CONV_BN_FUSION})
+    assert {name: int(each) for name, each in theirs.MobileOptimizerType.__members__.items()} == {
+        each.name: each.value for each in mobile_optimizer.MobileOptimizerType
+    }
+    assert [(each.name, each.value) for each in theirs.LintCode] == [(each.name, each.value) for each in mobile_optimizer.LintCode]

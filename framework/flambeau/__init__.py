@@ -88,7 +88,7 @@ _SUBMODULES = (
     "mtia", "accelerator", "array_api", "library", "monitor", "quasirandom", "return_types", "swap", "storage", "types", "signal",
     "safetensors", "kernels",
     "_utils", "_tensor", "torch_version", "functional", "__config__", "_higher_order_ops", "_subclasses", "warmup",
-    "__future__", "_logging", "_C", "_VF", "_custom_ops", "_dynamo", "_inductor", "_jit_internal", "_ops", "_tensor_str",
+    "__future__", "_logging", "_C", "_VF", "_custom_ops", "_dynamo", "_inductor", "_jit_internal", "_library", "_ops", "_tensor_str",
 )  # fmt: skip
 _NUMBERS = {"newaxis": None, "pi": 3.141592653589793, "e": 2.718281828459045, "inf": 1e400, "nan": 1e400 - 1e400}
 _HOME = {

@@ -31,5 +31,10 @@ class Tag(Enum):
     reduction = 18
     view_copy = 19
 
+    @property
+    def name(self) -> str:
+        """Its name, such as ``'pointwise'``."""
+        return self._name_
+
     def __int__(self) -> int:
         return self.value

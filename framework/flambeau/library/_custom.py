@@ -29,7 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class CustomOpDef:
-    """A function that `custom_op` has made an operator: call it, and register rules for it."""
+    """A function that `custom_op` has made an operator: call it, and register rules for it.
+
+    Args:
+        namespace, name: those of the operator.
+        schema: of its arguments and results, such as ``"(Tensor x) -> Tensor"``.
+        fn: what computes it where no kernel is registered.
+        tags: what is known of it.
+    """
 
     def __init__(self, namespace: str, name: str, schema: str, fn: Callable[..., Any], tags: Sequence[Tag] = ()) -> None:
         self._namespace, self._name, self._schema, self._init_fn = namespace, name, schema, fn

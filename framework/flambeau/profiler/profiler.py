@@ -33,6 +33,14 @@ class ProfilerActivity(enum.Enum):
     MTIA = 4
     PrivateUse1 = 5
 
+    @property
+    def name(self) -> str:
+        """Its name, such as ``'CPU'``."""
+        return self._name_
+
+    def __int__(self) -> int:
+        return self.value
+
 
 
 class ProfilerAction(enum.Enum):
