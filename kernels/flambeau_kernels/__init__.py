@@ -213,7 +213,11 @@ def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any,
     with np.errstate(all="ignore"):
         args = [cast(x, compute) for x in inputs]
         if formula.ufunc is not None and len(outs) == 1 and outs[0].dtype == compute:
-            formula.ufunc(*args, out=outs[0], casting="unsafe")
+            if all(x.flags.c_contiguous for x in args) and outs[0].flags.c_contiguous:
+                formula.ufunc(*args, out=outs[0], casting="unsafe")
+            else:
+                # From one stride to another numpy 2.4's `negative` reads the wrong elements, so its result is a new array.
+                outs[0][...] = formula.ufunc(*args)
             return
         results = formula.bind(WORDS_READ)(*args)
         for out, result in zip(outs, results if len(outs) > 1 else (results,), strict=True):

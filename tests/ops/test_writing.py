@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -293,3 +294,21 @@ def test_real_numbers_in_complex_form_fill_masks(oracle):
     """
 
     assert not disagreements(oracle, programs)
+
+
+ONE_OPERAND = ["neg", "abs", "sqrt", "exp", "log", "sin", "floor", "square", "sign", "reciprocal"]
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.int32, fb.int64], ids=str)
+@pytest.mark.parametrize("apart", [2, 3, 4, 8, 16])
+def test_columns_that_are_written_to_hold_what_a_column_of_their_own_would(apart, dtype):
+    names = ONE_OPERAND if dtype.is_floating_point else ["neg", "abs", "square", "sign"]
+    for name, count in itertools.product(names, (2, 5, 33)):
+        of = getattr(fb, name)
+        columns = fb.arange(1, 1 + count * apart, dtype=dtype).view(count, apart)
+        alone = of(columns[:, 0].clone())
+        out = fb.zeros(count, apart, dtype=alone.dtype)
+        of(columns[:, 0], out=out[:, 0])
+        assert fb.equal(out[:, 0], alone), name
+        getattr(columns[:, 0], name + "_")()
+        assert fb.equal(columns[:, 0], alone), name
