@@ -4,6 +4,7 @@ harm.
 
 from __future__ import annotations
 
+import gc
 import io
 import mmap as mmap_module
 import os
@@ -13,6 +14,7 @@ import struct
 import sys
 import threading
 import typing
+import weakref
 import zipfile
 from collections import Counter, OrderedDict, defaultdict
 
@@ -408,6 +410,95 @@ def test_the_same_memory_as_two_dtypes_is_refused():
 
     with pytest.raises(RuntimeError, match=r"float32.*int32.*clone"):
         saved([x, wrap(array(x).view(np.int32))])
+
+
+def _large_state():
+    """More than threads share the reading of: records below and above a piece, odd ones, and an empty one."""
+    numbers = np.random.default_rng(0)
+    sizes = [1 << 20, 5_000_001, 0, 3, 70_001]
+    return {f"w{i}": fb.from_numpy(numbers.integers(0, 256, n).astype(np.uint8)) for i, n in enumerate(sizes)}
+
+
+@pytest.fixture
+def large_file(tmp_path):
+    state, path = _large_state(), tmp_path / "large.pt"
+    state["w5"] = fb.arange(1_000_003, dtype=fb.float32)
+    fb.save(state, path)
+    return state, path
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_large_files_are_read_on_any_number_of_threads(large_file, threads):
+    state, path = large_file
+    before = fb.get_num_threads()
+    fb.set_num_threads(threads)
+    try:
+        loaded = fb.load(path)
+    finally:
+        fb.set_num_threads(before)
+
+    assert list(loaded) == list(state)
+    assert all(bool((loaded[name] == state[name]).all()) and loaded[name].shape == state[name].shape for name in state)
+
+
+def test_large_files_have_the_checksums_of_zip(oracle, large_file, tmp_path):
+    state, path = large_file
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None                  # which reads everything
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+    assert sizes["large/data/1"] == 5_000_001
+    assert os.stat(path).st_size < sum(sizes.values()) + 4096
+
+    read = oracle.load(path)
+
+    assert all(np.array_equal(read[name].numpy(), state[name].numpy()) for name in state)
+
+
+@pytest.mark.parametrize("where", [100_000, 4_500_000, 8_000_000])
+def test_damage_anywhere_in_a_large_file_is_noticed(large_file, where):
+    _, path = large_file
+    with open(path, "r+b") as file:
+        file.seek(where)
+        byte = file.read(1)
+        file.seek(where)
+        file.write(bytes([byte[0] ^ 1]))
+
+    with pytest.raises(RuntimeError, match="CRC-32"):
+        fb.load(path)
+
+
+def test_a_large_file_that_becomes_shorter_while_it_is_read_is_refused(large_file, monkeypatch):
+    _, path = large_file
+    monkeypatch.setattr(os, "preadv", lambda file, targets, start: 0)
+
+    with pytest.raises(RuntimeError, match="ends early"):
+        fb.load(path)
+
+
+def test_an_error_of_reading_on_another_thread_is_raised(large_file, monkeypatch):
+    def fail(file, targets, start):
+        raise OSError(5, "Input/output error")
+
+    _, path = large_file
+    monkeypatch.setattr(os, "preadv", fail)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        fb.load(path)
+
+
+def test_what_was_loaded_is_freed_with_its_last_user():
+    file = io.BytesIO()
+    fb.save({"weight": fb.ones(1000), "bias": Parameter(fb.ones(3))}, file)
+    file.seek(0)
+    loaded = fb.load(file)
+    gone = weakref.ref(loaded["weight"]._array.base)
+    gc.disable()
+    try:
+        del loaded
+
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", [io.BytesIO, None], ids=["memory", "path"])

@@ -9,12 +9,20 @@ the file's own size. Source: the zip specification, PKWARE APPNOTE.TXT 6.3, sect
 from __future__ import annotations
 
 import functools
+import io
+import itertools
+import os
 import struct
+import threading
+from collections import deque
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flambeau_kernels.cpu.checksum import crc32
+from flambeau_kernels.cpu.checksum import crc32, joined
+from flambeau_kernels.engine import allocator, llvm
+from flambeau_kernels.engine.pool import get_num_threads
 
 __all__ = ["ALIGNMENT", "ArchiveReader", "ArchiveWriter", "Record", "looks_like_archive", "read_into"]
 
@@ -36,6 +44,9 @@ _MAX16 = 0xFFFF
 _ZIP64_EXTRA = 0x0001
 _PADDING_EXTRA = 0x4246  # the id PyTorch gives its padding
 _LONGEST_COMMENT = 0xFFFF
+_LONG = 1 << 18  # bytes of a record whose checksum may be left to another thread
+_AHEAD = 32 << 20  # bytes of records whose checksums are computed before they are written
+_PIECE, _STRETCH = 4 << 20, 1 << 19  # bytes that a thread takes to read, and that it checks while they are in its cache
 
 
 class Record(NamedTuple):
@@ -63,8 +74,27 @@ class ArchiveWriter:
 
     def add(self, name: str, data: Any) -> None:
         """Write `data` (bytes or a contiguous buffer) as the record `folder/name`."""
-        data = memoryview(data).cast("B")
-        crc = crc32(data) if self._compute_crc else 0
+        self._add(name, memoryview(data).cast("B"), None)
+
+    def add_all(self, records: Iterable[tuple[str, Any]]) -> None:
+        """`add` each pair of a name and data; the checksum of the next ones is computed while one is written."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as other:
+            waiting: deque[tuple[str, memoryview, Any]] = deque()
+            held = 0
+            for name, data in records:
+                view = memoryview(data).cast("B")
+                waiting.append((name, view, other.submit(crc32, view) if self._compute_crc and len(view) >= _LONG else None))
+                held += len(view)
+                while held > _AHEAD and len(waiting) > 1:
+                    held -= len(waiting[0][1])
+                    self._add(*waiting.popleft())
+            while waiting:
+                self._add(*waiting.popleft())
+
+    def _add(self, name: str, data: memoryview, checksum: Any) -> None:
+        crc = 0 if not self._compute_crc else crc32(data) if checksum is None else checksum.result()
         record = Record(f"{self._folder}/{name}", self._at, 0, data.nbytes, crc)
         self._write(_local_header(record))
         self._write(data)
@@ -191,12 +221,29 @@ class ArchiveReader:
         view = data.data
         self._read_into(record.start, view)
         # Writers may leave the checksum out, as 0. Few real checksums are 0, so few errors go unseen by this.
-        if record.crc and (found := crc32(view)) != record.crc:
-            raise RuntimeError(
-                f"load: record {record.name} has CRC-32 {found:#010x} where the archive says "
-                f"{record.crc:#010x}; the file is damaged"
-            )
+        if record.crc:
+            _check(record, crc32(view))
         return data
+
+    def reads_on_threads(self) -> bool:
+        """Whether several threads can read the file at once, each at its own place."""
+        return isinstance(self._file, (io.BufferedReader, io.FileIO)) and hasattr(os, "preadv")
+
+    def read_all(self, names: list[str]) -> dict[str, np.ndarray]:
+        """`read` of several records by name, on all threads, of a file that `reads_on_threads`."""
+        records = [self.record(name) for name in names]
+        if llvm.in_use():
+            allocator.adopt_thread()                      # memory that was used before costs no page faults
+        arrays = [np.empty(record.size, np.uint8) for record in records]
+        pieces = [_Piece(self._base + record.start, array.data, record.crc != 0) for record, array in zip(records, arrays, strict=True)]
+        smaller = [piece.cut(_PIECE) for piece in pieces]
+        _on_threads(functools.partial(_read_piece, self._file.fileno()), list(itertools.chain(*smaller)))
+        for record, parts in zip(records, smaller, strict=True):
+            if not all(part.complete for part in parts):
+                raise _corrupt("it ends early")
+            if record.crc:
+                _check(record, functools.reduce(lambda crc, part: joined(crc, part.crc, len(part.target)), parts[1:], parts[0].crc))
+        return dict(zip(names, arrays, strict=True))
 
     def _read_into(self, start: int, target: memoryview) -> None:
         if read_into(self._file, self._base + start, target) < len(target):
@@ -251,6 +298,66 @@ class ArchiveReader:
         if start + entry.size > directory_start:
             raise _corrupt(f"record {entry.name} of {entry.size} bytes does not fit into the file")
         return entry._replace(start=start)
+
+
+def _check(record: Record, found: int) -> None:
+    if found != record.crc:
+        raise RuntimeError(
+            f"load: record {record.name} has CRC-32 {found:#010x} where the archive says "
+            f"{record.crc:#010x}; the file is damaged"
+        )
+
+
+class _Piece:
+    """Part of a record that one thread reads to `target`, from byte `start` of the file on."""
+
+    def __init__(self, start: int, target: memoryview, checked: bool) -> None:
+        self.start, self.target, self.checked = start, target, checked
+        self.crc, self.complete = 0, False
+
+    def cut(self, size: int) -> list[_Piece]:
+        """Pieces of at most `size` bytes, at least one."""
+        starts = range(0, max(1, len(self.target)), size)
+        return [_Piece(self.start + at, self.target[at : at + size], self.checked) for at in starts]
+
+
+def _read_piece(file: int, piece: _Piece) -> None:
+    done, size = 0, len(piece.target)
+    while done < size:
+        count = os.preadv(file, [piece.target[done : done + _STRETCH]], piece.start + done)
+        if not count:
+            return
+        if piece.checked:
+            piece.crc = crc32(piece.target[done : done + count], piece.crc)
+        done += count
+    piece.complete = True
+
+
+def _on_threads(work: Any, tasks: list[Any]) -> None:
+    """``work(task)`` for each task, on as many threads as kernels use, this one among them."""
+    following = iter(tasks)
+    lock = threading.Lock()
+    failures: list[BaseException] = []
+
+    def take_turns() -> None:
+        try:
+            while not failures:
+                with lock:
+                    task = next(following, None)
+                if task is None:
+                    return
+                work(task)
+        except BaseException as error:  # raised again below
+            failures.append(error)
+
+    others = [threading.Thread(target=take_turns, daemon=True) for _ in range(min(get_num_threads(), len(tasks)) - 1)]
+    for thread in others:
+        thread.start()
+    take_turns()
+    for thread in others:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 def _directory_entries(directory: bytes) -> list[Record]:

@@ -239,6 +239,7 @@ class ArchiveStorages(_Storages):
     ) -> None:
         super().__init__(placement, swaps)
         self._archive, self._mapping, self._skip_data = archive, mapping, skip_data
+        self._ahead: dict[str, np.ndarray] | None = None
 
     def _size(self, key: str) -> int:
         return self._archive.record(f"data/{key}").size
@@ -247,9 +248,20 @@ class ArchiveStorages(_Storages):
         record = self._archive.record(f"data/{key}")
         if self._skip_data:
             return np.zeros(record.size, np.uint8)
-        if self._mapping is None:
-            return self._archive.read(f"data/{key}")
-        return self._mapping[record.start : record.start + record.size]
+        if self._mapping is not None:
+            return self._mapping[record.start : record.start + record.size]
+        if self._ahead is None:
+            self._ahead = self._read_ahead()
+        data = self._ahead.pop(f"data/{key}", None)
+        return self._archive.read(f"data/{key}") if data is None else data
+
+    def _read_ahead(self) -> dict[str, np.ndarray]:
+        """All storages, read on all threads once the first is asked for; none of a file of few bytes."""
+        start = f"{self._archive.folder}/data/"
+        found = [record for record in self._archive.records.values() if record.name.startswith(start)]
+        if sum(record.size for record in found) < _FROM or not self._archive.reads_on_threads():
+            return {}
+        return self._archive.read_all([record.name[len(self._archive.folder) + 1 :] for record in found])
 
 
 class LegacyStorages(_Storages):
@@ -314,6 +326,7 @@ class LegacyStorages(_Storages):
 
 
 _COUNT = struct.Struct("<q")
+_FROM = 2 << 20  # bytes of all storages from which threads read them together
 
 
 def _element_sizes(references: Iterable[Any]) -> dict[str, int]:

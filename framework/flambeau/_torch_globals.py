@@ -386,10 +386,8 @@ class TorchPolicy(Policy):
         self._storages = storages
         self._allowed = allowed
         self._loaded: dict[int, tuple[Any, LoadedStorage]] = {}
-        self._calls = {
-            id(known.value): functools.partial(known.call, self) if known.with_policy else known.call
-            for known in _known().values() if known.call is not None
-        }
+        # Nothing here refers to this object, so that what was loaded is freed as soon as its last user lets go of it.
+        self._calls = {id(known.value): known for known in _known().values() if known.call is not None}
 
     def find_global(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
@@ -410,9 +408,10 @@ class TorchPolicy(Policy):
 
     def call(self, function: Any, args: tuple[Any, ...]) -> Any:
         self.spend(_size(args))
-        answer = self._calls.get(id(function))
-        if answer is not None:
-            return answer(*map(self._behind, args))
+        known = self._calls.get(id(function))
+        if known is not None and known.call is not None:
+            behind = map(self._behind, args)
+            return known.call(self, *behind) if known.with_policy else known.call(*behind)
         if self._is_allowed(function):
             return function(*args)
         raise UnpicklingError(f"load: the file calls {_describe(function)}, which is not allowed")

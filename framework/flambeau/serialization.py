@@ -448,10 +448,34 @@ def _write_archive(obj: object, file: Any, folder: str, protocol: int, record_by
     archive.add(".storage_alignment", str(ALIGNMENT).encode())
     if record_byteorder:
         archive.add("byteorder", sys.byteorder.encode())
-    for key, storage in storages.items():
-        archive.add(f"data/{key}", bytes(storage.nbytes) if _options.skip_data else storage.host_bytes())
+    size = sum(storage.nbytes for storage in storages.values())
+    records = (
+        (f"data/{key}", bytes(storage.nbytes) if _options.skip_data else storage.host_bytes())
+        for key, storage in storages.items()
+    )
+    if size < _LARGE:
+        for name, data in records:
+            archive.add(name, data)
+    else:
+        _reserve(file, size)
+        archive.add_all(records)
     archive.add("version", _FORMAT_VERSION)
     archive.close()
+
+
+def _reserve(file: Any, size: int) -> None:
+    """Ask for room for `size` bytes at the end of a file on a disk, which is then found in one piece and not page by page."""
+    import ctypes
+    import io
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None) if sys.platform == "linux" else None
+    if call is not None and isinstance(file, (io.BufferedWriter, io.FileIO)):
+        # A file system that has no such thing says so, and the file is written all the same. The size of the file does not change.
+        call(ctypes.c_int(file.fileno()), ctypes.c_int(_KEEP_SIZE), ctypes.c_int64(file.tell()), ctypes.c_int64(size))
+
+
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_LARGE = 8 << 20  # bytes of storages from which a file is written with the help of a second thread
 
 
 def _write_legacy(obj: object, file: Any, folder: str, protocol: int, record_byteorder: bool) -> None:

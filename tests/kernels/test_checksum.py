@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 
 import numpy as np
@@ -19,6 +20,29 @@ def test_checksums_are_zlibs(length):
         assert checksum.crc32(data) == zlib.crc32(data)
         assert checksum.crc32(data[3:].tobytes()) == zlib.crc32(data[3:])
         assert checksum.crc32(memoryview(data)[length // 3 :]) == zlib.crc32(data[length // 3 :])
+
+
+@pytest.mark.parametrize("length", [0, 5, 65536, 65536 + 77])
+def test_checksums_go_on_from_those_of_the_bytes_before(length):
+    llvm.available()
+    first, second = os.urandom(70_000), os.urandom(length)
+    both = zlib.crc32(first + second)
+
+    assert checksum.crc32(second, checksum.crc32(first)) == both
+    assert checksum.joined(zlib.crc32(first), zlib.crc32(second), length) == both
+
+
+@pytest.mark.skipif(llvm.available() is not None, reason="no compiler")
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_registers_of_every_width_sum_up_the_same(lanes, monkeypatch):
+    has = llvm.machine().features.split(",")
+    if "+pclmul" not in has or (lanes == 4 and not {"+vpclmulqdq", "+avx512f"} <= set(has)):
+        pytest.skip("the processor cannot multiply so")
+    text, data = checksum._text(lanes), os.urandom(100_003)
+    monkeypatch.setattr(checksum, "_text", lambda _: text)
+    monkeypatch.setattr(checksum, "_fold", checksum._fold.__wrapped__)
+
+    assert checksum.crc32(data) == zlib.crc32(data)
 
 
 def test_a_processor_without_the_instruction_goes_on_with_zlib(monkeypatch):

@@ -1,8 +1,9 @@
 """CRC-32, the checksum of zip archives, at the speed of memory.
 
-Long data is folded: 64 bytes at a time are multiplied, as polynomials over two elements, by the power of x that carries them 64 bytes
-on, and added to what is there. What is left are 16 bytes of the same remainder, whose checksum zlib computes. Source: V. Gopal and others,
-Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction, Intel, 2009; constants for the bit-reversed polynomial 0x04C11DB7.
+Long data is folded: 64 or 256 bytes at a time are multiplied, as polynomials over two elements, by the power of x that carries them as
+many bytes on, and added to what is there. What is left are 16 bytes of the same remainder, whose checksum zlib computes. Checksums of
+pieces are joined by the same arithmetic on single numbers. Source: V. Gopal and others, Fast CRC Computation for Generic Polynomials
+Using PCLMULQDQ Instruction, Intel, 2009; constants for the bit-reversed polynomial 0x04C11DB7.
 """
 from __future__ import annotations
 
@@ -15,69 +16,130 @@ import numpy as np
 
 from flambeau_kernels.engine import llvm
 
-__all__ = ["crc32"]
+__all__ = ["crc32", "joined"]
 
 _LONG = 1 << 16                                       # bytes from which on a call of native code pays
-_BLOCK = 64
-# x to the powers 4*128+32, 4*128-32, 128+32 and 128-32, reversed, modulo the polynomial.
-_BY_64, _BY_16 = (0x154442BD4, 0x1C6E41596), (0x1751997D0, 0x0CCAA009E)
+_BLOCK = 256
+_POLYNOMIAL = 0xEDB88320                              # 0x04C11DB7 with its bits reversed
 
 
-def crc32(data: Any) -> int:
-    """The CRC-32 of the contiguous bytes `data`, as `zlib.crc32` gives it. Other threads run meanwhile."""
+def crc32(data: Any, value: int = 0) -> int:
+    """The CRC-32 of the contiguous bytes `data` after others whose checksum is `value`, as `zlib.crc32` gives it.
+
+    Other threads run meanwhile.
+    """
     view = memoryview(data).cast("B")
-    # A program that only reads files is not made to load a compiler; the checksum is the same.
-    fold = _fold() if len(view) >= _LONG and llvm.in_use() else None
+    # A program that reads a few files is not made to load a compiler; the checksum is the same.
+    fold = _fold() if len(view) >= _LONG and _pays(len(view)) else None
     if fold is None:
-        return zlib.crc32(view)
+        return zlib.crc32(view, value)
     whole = len(view) // _BLOCK * _BLOCK
     rest = np.empty(16, np.uint8)
-    fold(np.frombuffer(view, np.uint8).ctypes.data, whole, rest.ctypes.data)
+    fold(np.frombuffer(view, np.uint8).ctypes.data, whole, value ^ 0xFFFFFFFF, rest.ctypes.data)
     # All ones stand for a register of zeros, from which the folded bytes go on.
     return zlib.crc32(view[whole:], zlib.crc32(rest.data, 0xFFFFFFFF))
 
 
+def _pays(size: int) -> bool:
+    """Whether native code is worth looking for: a compiler is in use, or would have been, for all that was summed up so far."""
+    global _bytes_so_far
+    _bytes_so_far += size
+    return llvm.in_use() or _bytes_so_far >= _MANY
+
+
+_bytes_so_far = 0
+_MANY = 256 << 20                                     # bytes that zlib takes as long for as a compiler takes to load
+
+
+def joined(first: int, second: int, length: int) -> int:
+    """The CRC-32 of some bytes whose checksum is `first` and, after them, `length` bytes whose checksum is `second`."""
+    return _times(_power(8 * length), first) ^ second
+
+
+@functools.lru_cache(64)
+def _power(exponent: int) -> int:
+    """x to `exponent`, modulo the polynomial."""
+    made, square = 1 << 31, 1 << 30                       # 1 and x: the highest bit is the coefficient of 1
+    while exponent:
+        if exponent & 1:
+            made = _times(made, square)
+        square, exponent = _times(square, square), exponent >> 1
+    return made
+
+
+def _times(a: int, b: int) -> int:
+    """The product of two polynomials over two elements, modulo the one of CRC-32."""
+    made = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            made ^= b
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return made
+
+
 @functools.cache
 def _fold() -> Any:
-    """The native ``void fold(bytes, length, 16 bytes for the result)``; None where the processor cannot multiply so."""
-    if llvm.available() is not None or "+pclmul" not in llvm.machine().features.split(","):
+    """The native ``void fold(bytes, length, register, 16 bytes for the result)``; None where the processor cannot multiply so.
+
+    The length is a multiple of `_BLOCK`, and not zero.
+    """
+    if llvm.available() is not None:
         return None
-    address = llvm.compile_ir(_text(), "crc32_fold", llvm.WRITTEN)
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(address)
+    has = set(llvm.machine().features.split(","))
+    if "+pclmul" not in has:
+        return None
+    wide = llvm.machine().register_bits >= 512 and {"+vpclmulqdq", "+avx512f"} <= has
+    address = llvm.compile_ir(_text(4 if wide else 1), "crc32_fold", llvm.WRITTEN)
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(address)
 
 
-def _text() -> str:
-    def carried(name: str, value: str, by: str, added: str) -> list[str]:
+def _carrying(distance: int) -> tuple[int, int]:
+    """What the two halves of 16 bytes are multiplied by to be carried on by `distance` bytes."""
+    return _power(8 * distance + 32) << 1, _power(8 * distance - 32) << 1
+
+
+def _text(lanes: int) -> str:
+    """`fold` in registers of `lanes` times 16 bytes, four of which are carried on at a time."""
+    kind, multiply = f"<{2 * lanes} x i64>", "@llvm.x86.pclmulqdq" + (f".{128 * lanes}" if lanes > 1 else "")
+    size, step = 16 * lanes, 64 * lanes
+
+    def carried(name: str, value: str, by: str, added: str, kind: str, multiply: str) -> list[str]:
         """Lines for `name`: `value` carried on by `by`, and `added` to it."""
         return [
-            f"%{name}.l = call <2 x i64> @llvm.x86.pclmulqdq(<2 x i64> {value}, <2 x i64> {by}, i8 0)",
-            f"%{name}.h = call <2 x i64> @llvm.x86.pclmulqdq(<2 x i64> {value}, <2 x i64> {by}, i8 17)",
-            f"%{name}.s = xor <2 x i64> %{name}.l, %{name}.h",
-            f"%{name} = xor <2 x i64> %{name}.s, {added}",
+            f"%{name}.l = call {kind} {multiply}({kind} {value}, {kind} {by}, i8 0)",
+            f"%{name}.h = call {kind} {multiply}({kind} {value}, {kind} {by}, i8 17)",
+            f"%{name}.s = xor {kind} %{name}.l, %{name}.h",
+            f"%{name} = xor {kind} %{name}.s, {added}",
         ]
 
-    by_64, by_16 = (f"<i64 {low}, i64 {high}>" for low, high in (_BY_64, _BY_16))
-    first, step, last = [], [], []
+    by_step = f"<{', '.join(f'i64 {k}' for k in _carrying(step) * lanes)}>"
+    by_16 = "<i64 {}, i64 {}>".format(*_carrying(16))
+    first, body, last = [], [], []
     for k in range(4):
-        first += [f"%p{k} = getelementptr i8, ptr %data, i64 {16 * k}", f"%v{k} = load <2 x i64>, ptr %p{k}, align 1"]
-        step += [f"%q{k} = getelementptr i8, ptr %at, i64 {16 * k}", f"%w{k} = load <2 x i64>, ptr %q{k}, align 1"]
-        step += carried(f"n{k}", f"%x{k}", by_64, f"%w{k}")
-    now = "%x0"
-    for k in range(1, 4):
-        last += carried(f"r{k}", now, by_16, f"%x{k}")
-        now = f"%r{k}"
-    # The register begins with ones.
+        first += [f"%p{k} = getelementptr i8, ptr %data, i64 {size * k}", f"%v{k} = load {kind}, ptr %p{k}, align 1"]
+        body += [f"%q{k} = getelementptr i8, ptr %at, i64 {size * k}", f"%w{k} = load {kind}, ptr %q{k}, align 1"]
+        body += carried(f"n{k}", f"%x{k}", by_step, f"%w{k}", kind, multiply)
+    # The 16 bytes of each lane, first to last, carried on to the next and added.
+    now = ""
+    for k in range(4):
+        for lane in range(lanes):
+            name = f"e{k}.{lane}"
+            last.append(f"%{name} = shufflevector {kind} %x{k}, {kind} poison, <2 x i32> <i32 {2 * lane}, i32 {2 * lane + 1}>")
+            if now:
+                last += carried(f"r{k}.{lane}", now, by_16, f"%{name}", "<2 x i64>", "@llvm.x86.pclmulqdq")
+            now = f"%r{k}.{lane}" if now else f"%{name}"
+    # The register is added to the first bytes, which is the same as to begin with it.
     starts = ["%s0", "%v1", "%v2", "%v3"]
-    phis = [f"%x{k} = phi <2 x i64> [{starts[k]}, %entry], [%n{k}, %step]" for k in range(4)]
-    body = [
-        "entry:", *first, "%s0 = xor <2 x i64> %v0, <i64 4294967295, i64 0>", "br label %head",
-        "head:", f"%i = phi i64 [{_BLOCK}, %entry], [%next, %step]", *phis,
+    phis = [f"%x{k} = phi {kind} [{starts[k]}, %entry], [%n{k}, %step]" for k in range(4)]
+    code = [
+        "entry:", *first, f"%register = insertelement {kind} zeroinitializer, i64 %start, i64 0",
+        f"%s0 = xor {kind} %v0, %register", "br label %head",
+        "head:", f"%i = phi i64 [{step}, %entry], [%next, %step]", *phis,
         "%more = icmp slt i64 %i, %length", "br i1 %more, label %step, label %end",
-        "step:", "%at = getelementptr i8, ptr %data, i64 %i", *step, f"%next = add i64 %i, {_BLOCK}", "br label %head",
+        "step:", "%at = getelementptr i8, ptr %data, i64 %i", *body, f"%next = add i64 %i, {step}", "br label %head",
         "end:", *last, f"store <2 x i64> {now}, ptr %out, align 1", "ret void",
     ]  # fmt: skip
-    lines = "\n".join(line if line.endswith(":") else f"  {line}" for line in body)
-    return (
-        "declare <2 x i64> @llvm.x86.pclmulqdq(<2 x i64>, <2 x i64>, i8)\n"
-        f"define void @crc32_fold(ptr %data, i64 %length, ptr %out) {{\n{lines}\n}}\n"
-    )
+    lines = "\n".join(line if line.endswith(":") else f"  {line}" for line in code)
+    kinds = {"<2 x i64>": "@llvm.x86.pclmulqdq", kind: multiply}
+    declared = "".join(f"declare {one} {name}({one}, {one}, i8)\n" for one, name in kinds.items())
+    return f"{declared}define void @crc32_fold(ptr %data, i64 %length, i64 %start, ptr %out) {{\n{lines}\n}}\n"
