@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "AcceleratorError", "LibraryCannotBeLoaded", "OutOfMemoryError", "ShapeCannotBeKnown", "ShapeDependsOnValues", "ValuesAreMissing",
-    "ValuesCannotBeRead",
+    "AcceleratorError", "LibraryCannotBeLoaded", "NoCudaDevice", "OutOfMemoryError", "ShapeCannotBeKnown", "ShapeDependsOnValues",
+    "ValuesAreMissing", "ValuesCannotBeRead",
 ]  # fmt: skip
 
 
@@ -14,6 +14,10 @@ class OutOfMemoryError(RuntimeError):
 
 class AcceleratorError(RuntimeError):
     """A device failed."""
+
+
+class NoCudaDevice(RuntimeError, AssertionError):
+    """A call needs a CUDA device. PyTorch without CUDA raises an AssertionError, and with CUDA but no device a RuntimeError."""
 
 
 class LibraryCannotBeLoaded(OSError, NotImplementedError):

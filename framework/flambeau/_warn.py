@@ -32,5 +32,10 @@ def warn_once(text: str, category: type[Warning] = UserWarning, about: str = "")
         warn(text, category)
 
 
+def warn_deprecated(old: str, new: str) -> None:
+    """Say that the function `old` has a successor; both as programs write them after ``torch.``."""
+    warn(f"`torch.{old}(args...)` is deprecated. Please use `torch.{new}` instead.", FutureWarning)
+
+
 def _is_ours(file: str) -> bool:
     return file.startswith((_HERE, "<flambeau"))

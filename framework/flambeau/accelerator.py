@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import cuda
+from ._streams import Stream
 from .devices import device
 
 __all__ = [
@@ -54,8 +55,12 @@ def current_stream(device: Any = None) -> Any:
 
 
 def set_stream(stream: Any) -> None:
-    """Make `stream` current. Raises: RuntimeError if there is none."""
+    """Make `stream` current. Raises: TypeError for what is no stream; RuntimeError if there is no accelerator."""
+    if not isinstance(stream, (Stream, cuda.Stream)):
+        raise TypeError(f"accelerator.set_stream: stream must be a Stream, got {type(stream).__name__}")
     _need()
+    if isinstance(stream, Stream):
+        raise RuntimeError(f"accelerator.set_stream: the accelerator is cuda, but stream is of {stream.device}")
     cuda.set_stream(stream)
 
 

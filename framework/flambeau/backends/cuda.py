@@ -23,8 +23,8 @@ class _MatmulSettings:
     """Shortcuts that products on CUDA may take; none are taken."""
 
     allow_tf32 = False
-    allow_fp16_reduced_precision_reduction = False
-    allow_bf16_reduced_precision_reduction = False
+    allow_fp16_reduced_precision_reduction = True
+    allow_bf16_reduced_precision_reduction = True
 
 
 matmul = _MatmulSettings()
@@ -130,10 +130,9 @@ def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
     return _refused("can_use_cudnn_attention", params, debug, "cuDNN is not used here")
 
 
-@contextlib.contextmanager
 def sdp_kernel(
     enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
-) -> Iterator[dict[Any, Any]]:
+) -> contextlib.AbstractContextManager[dict[Any, Any]]:
     """The older form of `nn.attention.sdpa_kernel`: a region with these ways of computing attention.
 
     Args:
@@ -144,9 +143,14 @@ def sdp_kernel(
         "`torch.nn.attention.sdpa_kernel()` for the new context manager, with updated signature.",
         FutureWarning,
     )
-    before = {way: _attention.allowed(way) for way in ("flash", "math", "efficient", "cudnn")}
+    return _ways(flash=enable_flash, math=enable_math, efficient=enable_mem_efficient, cudnn=enable_cudnn)
+
+
+@contextlib.contextmanager
+def _ways(**allowed: bool) -> Iterator[dict[Any, Any]]:
+    before = {way: _attention.allowed(way) for way in allowed}
     try:
-        _attention.allow(flash=enable_flash, math=enable_math, efficient=enable_mem_efficient, cudnn=enable_cudnn)
+        _attention.allow(**allowed)
         yield {}
     finally:
         _attention.allow(**before)

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-enabled = False
+enabled = True
 benchmark = False
 benchmark_limit: int | None = None
 deterministic = False
-allow_tf32 = False
+allow_tf32 = True
 
 
 def is_available() -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from flambeau_kernels.cuda import device as _device
 
+from .._errors import NoCudaDevice
 from ..devices import device as _device_type
 from .streams import (
     Event,
@@ -33,10 +34,10 @@ _cupy = _device.library
 
 
 def require(what: str) -> Any:
-    """cupy. Raises: RuntimeError naming `what` was wanted and what is missing."""
+    """cupy. Raises: NoCudaDevice naming `what` was wanted and what is missing."""
     found, reason = _device.find()
     if found is None:
-        raise RuntimeError(
+        raise NoCudaDevice(
             f"{what}: no CUDA device is available: {reason}. It takes an NVIDIA driver and the extra flambeau[cuda]"
         )
     return found
@@ -300,8 +301,9 @@ def get_rng_state(device: Any = "cuda") -> Any:
 
 
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Set the state of the generator of `device`. Raises: RuntimeError without a device."""
-    _generator_at(device).set_state(new_state)
+    """Set the state of the generator of `device`; nothing without a device, so that programs go on with what others saved."""
+    if is_available():
+        _generator_at(device).set_state(new_state)
 
 
 def _generator_at(place: Any) -> Any:
@@ -321,7 +323,7 @@ def get_rng_state_all() -> list[Any]:
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Set the states of the generators of all devices."""
+    """Set the states of the generators of all devices; nothing without any."""
     for at, state in enumerate(new_states):
         set_rng_state(state, at)
 

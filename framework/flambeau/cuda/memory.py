@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _missing
 from .._errors import OutOfMemoryError
+from .._warn import warn
 
 __all__ = [
     "OutOfMemoryError", "max_memory_cached", "memory_cached", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
@@ -25,6 +26,7 @@ def memory_cached(device: Any = None) -> int:
     """`memory_reserved` by its old name."""
     from . import memory_reserved
 
+    warn("`torch.cuda.memory_cached` has been renamed to `torch.cuda.memory_reserved`", FutureWarning)
     return memory_reserved(device)
 
 
@@ -32,6 +34,7 @@ def max_memory_cached(device: Any = None) -> int:
     """`max_memory_reserved` by its old name."""
     from . import max_memory_reserved
 
+    warn("`torch.cuda.max_memory_cached` has been renamed to `torch.cuda.max_memory_reserved`", FutureWarning)
     return max_memory_reserved(device)
 
 
@@ -63,7 +66,20 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
     _check_device("reset_accumulated_memory_stats")
 
 
-reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+def reset_max_memory_allocated(device: Any = None) -> None:
+    """`reset_peak_memory_stats` by an older name, which warns."""
+    _warn_of_all_peaks("reset_max_memory_allocated")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Any = None) -> None:
+    """`reset_peak_memory_stats` by an older name, which warns."""
+    _warn_of_all_peaks("reset_max_memory_cached")
+    reset_peak_memory_stats(device)
+
+
+def _warn_of_all_peaks(name: str) -> None:
+    warn(f"torch.cuda.{name} now calls torch.cuda.reset_peak_memory_stats, which resets /all/ peak memory stats.", FutureWarning)
 
 
 def __getattr__(name: str) -> Any:
