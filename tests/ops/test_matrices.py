@@ -64,6 +64,24 @@ def test_triangular_solutions_read_one_triangle(upper, left):
     close(triangle @ x if left else x @ triangle, b)
 
 
+@pytest.mark.parametrize("char", "fdFD")
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangular_solutions_do_not_depend_on_the_order_in_memory(char, upper, unit):
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(0.5, 1.0, shape).astype(char) * (1 + 0.5j if char in "FD" else 1) for shape in ((7, 7), (7, 3)))
+    a, b = fb.tensor((a / 7 + np.eye(7)).astype(char)), fb.tensor(b.astype(char))
+    by_rows = L.solve_triangular(a, b, upper=upper, unitriangular=unit)
+    for turned in (a.mT.contiguous().mT, fb.zeros(7, 14, dtype=a.dtype)[:, ::2].copy_(a)):
+        for right in (b, b.mT.contiguous().mT, fb.zeros(7, 6, dtype=b.dtype)[:, ::2].copy_(b)):
+            fb.testing.assert_close(L.solve_triangular(turned, right, upper=upper, unitriangular=unit), by_rows)
+    triangle = np.triu(a.numpy()) if upper else np.tril(a.numpy())
+    if unit:
+        np.fill_diagonal(triangle, 1)
+    fb.testing.assert_close(fb.tensor(triangle) @ by_rows, b)
+    assert by_rows.is_contiguous()
+
+
 @pytest.mark.parametrize("a", [POSITIVE, HERMITIAN])
 @pytest.mark.parametrize("upper", [False, True])
 def test_cholesky_factor_multiplies_back_and_solves(a, upper):

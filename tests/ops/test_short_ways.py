@@ -198,6 +198,17 @@ def test_in_place_with_history_is_recorded():
             assert leaf.grad.equal(other.grad), name
 
 
+@pytest.mark.parametrize("name", ["mul_", "add_", "sub_", "div_", "pow_", "atan2_"])
+def test_a_large_tensor_takes_an_operand_with_a_history_in_place(name):
+    base, other = fb.linspace(0.5, 2.0, 9600).reshape(3200, 3), fb.linspace(1.0, 2.0, 3)
+    for operand in (other.requires_grad_(), other * 1):
+        target = base.clone()
+        getattr(target, name)(operand)
+
+        assert target.equal(getattr(base, name[:-1])(operand.detach()))
+        assert target.requires_grad
+
+
 @pytest.mark.parametrize("name", ["scatter_", "scatter_add_", "index_copy_", "index_add_"])
 def test_in_place_refuses_to_read_what_it_writes(name):
     x = numbers(3, 4)

@@ -183,10 +183,16 @@ def _of_number(formula: Any, ufunc: Any, number: Any, b: Any) -> Any:
     return made
 
 
-def _large_inplace(formula: Any, a: Any, b: Any = None) -> bool:
-    """Store what `formula` makes of `a`, and `b` if there is one, in `a`; False if `_large` would not take them, or they overlap."""
+_ALONE = object()                                     # the formula has one operand
+
+
+def _large_inplace(formula: Any, a: Any, b: Any = _ALONE) -> bool:
+    """Store what `formula` makes of `a`, and `b` if there is one, in `a`; False if `_large` would not take them, or they overlap.
+
+    None stands for an operand that is no array without a history, and no number.
+    """
     d = a.dtype
-    if a.__class__ is not ndarray or (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM or not a.flags.carray:
+    if b is None or a.__class__ is not ndarray or (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM or not a.flags.carray:
         return False
     if b.__class__ is ndarray:
         if b.dtype is not d or b.shape != a.shape or not b.flags.c_contiguous:
@@ -194,7 +200,7 @@ def _large_inplace(formula: Any, a: Any, b: Any = None) -> bool:
         apart = address(a) - address(b)
         if apart and abs(apart) < a.nbytes:
             return False
-    _launch(formula, a, b, a)
+    _launch(formula, a, None if b is _ALONE else b, a)
     return True
 
 

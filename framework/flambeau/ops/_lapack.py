@@ -112,6 +112,11 @@ def _routine(name: str, char: str) -> Any:
     return scipy_module("linalg").get_lapack_funcs((name,), (np.empty(0, char),))[0]
 
 
+@functools.cache
+def _blas_routine(name: str, char: str) -> Any:
+    return scipy_module("linalg").get_blas_funcs((name,), (np.empty(0, char),))[0]
+
+
 # -- numpy's loops -----------------------------------------------------------------------------------------------------------
 
 
@@ -321,12 +326,15 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     return stacked(parts, b.shape[:-2], b.shape[-2:], b.dtype)
 
 
-def _solve_one(x: Any, y: Any, upper: bool, unit: bool) -> Any:
-    made, info = routine("trtrs", x)(x, y, lower=not upper, unitdiag=bool(unit))
-    if info == 0:
-        return made
-    # A zero on the diagonal: BLAS divides by it, where LAPACK would stop.
-    return scipy_module("linalg").get_blas_funcs(("trsm",), (x, y))[0](1.0, x, y, lower=not upper, diag=unit)
+def _solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
+    """``X`` with ``triangle(a) @ X == b`` for one matrix, contiguous: solved as ``X.T @ triangle(a).T == b.T``.
+
+    BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads for the smallest matrices.
+    """
+    solve_by_blas = _blas_routine("trsm", a.dtype.char)
+    if a.flags.f_contiguous:
+        return solve_by_blas(1.0, a, b.T, side=1, lower=not upper, trans_a=1, diag=bool(unit)).T
+    return solve_by_blas(1.0, a.T, b.T, side=1, lower=bool(upper), diag=bool(unit)).T
 
 
 def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
@@ -475,8 +483,7 @@ def triangular_now(a: Any, b: Any, upper: Any, unit: Any) -> Any:
     """``X`` with ``triangle(a) @ X == b`` for one matrix; or None."""
     if a.ndim != 2 or b.ndim != 2 or b.shape[0] != a.shape[0] or b.dtype is not a.dtype or not b.size:
         return None
-    made, info = routine("trtrs", a)(a, b, not upper, 0, bool(unit))
-    return np.ascontiguousarray(made) if info == 0 else None
+    return _solve_one(a, b, upper, unit)
 
 
 def lu_now(a: Any) -> Any:
