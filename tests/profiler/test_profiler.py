@@ -513,3 +513,30 @@ def test_memory_timelines_tell_parameters_gradients_and_state_apart(tmp_path):
         prof.export_memory_timeline("memory.png")
     with pytest.raises(ValueError, match="profile_memory=True"):
         profile().export_memory_timeline("memory.json")
+
+
+def test_memory_that_was_there_is_told_from_memory_that_steps_and_backward_make():
+    net = nn.Sequential(nn.Linear(64, 128), nn.LayerNorm(128), nn.Linear(128, 8))
+    optimizer = fb.optim.Adam(net.parameters())
+    x = fb.rand(32, 64)
+
+    def step():
+        y = net(x)
+        (y + y.relu()).sum().backward()  # two gradients meet, so the engine adds them
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    with profile(profile_memory=True) as prof:
+        for _ in range(4):
+            step()
+    _, sizes = _memory_profiler.MemoryProfile(prof.profiler._recorder).coordinates()
+    kinds = _memory_profiler.Category
+    first, last = (dict(zip(kinds, row[1:], strict=True)) for row in (sizes[0], sizes[-1]))
+    parameters = sum(p.nbytes for p in net.parameters())
+    states = sum(value.nbytes for state in optimizer.state.values() for value in state.values())
+
+    for row in (first, last):
+        assert (row[kinds.PARAMETER], row[kinds.OPTIMIZER_STATE], row[kinds.INPUT]) == (parameters, states, x.nbytes)
+    assert all(last[kind] == 0 for kind in (kinds.ACTIVATION, kinds.GRADIENT, kinds.AUTOGRAD_DETAIL))
+    assert all(min(row) >= 0 for row in sizes)

@@ -67,7 +67,8 @@ class Details(NamedTuple):
 class Block(NamedTuple):
     """Memory that was taken (`size` > 0), given back (< 0), overwritten (0), or there already when first seen (`preexisting`).
 
-    `role` says what it holds as far as can be told at once: "parameter", "input", "activation", "temporary" or "backward".
+    `role` says what it holds as far as can be told at once: "parameter", "state", "input", "activation", "temporary", "backward" or
+    "gradient".
     """
 
     at: int
@@ -192,7 +193,11 @@ class Recorder(Interpreter):
     def ends_node(self, node: Any, grad: Any, grads: Any) -> None:
         """The rule of `node` has made `grads` of `grad`."""
         ended, began = _now(), self._nodes.pop()
-        details = self._details(grad if isinstance(grad, list) else (grad,)) if any(self.wanted) else None
+        given = grad if isinstance(grad, list) else (grad,)
+        if self.wanted.memory:
+            # Sums of gradients are the engine's own; what is first seen here was made by this backward.
+            self._take(given, "backward", began)
+        details = self._details(given) if any(self.wanted) else None
         if self.wanted.memory and grads is not None:
             self._take(grads, "backward", ended)
         self._backward_call(node, began, ended, node.seq, details)
@@ -216,6 +221,15 @@ class Recorder(Interpreter):
         """The region `name`, which began at that reading of the clock, ends now."""
         details = self._details(() if args is None else (args,)) if any(self.wanted) or args is not None else None
         self._fields += (name, USER, False, began, _now(), -1, details)
+
+    def holds_state(self, state: Any, preexisting: bool) -> None:
+        """An optimizer keeps the tensors in `state`, dicts by parameter; `preexisting` if its step is still to come."""
+        if self.wanted.memory:
+            at = _now()
+            for values in state.values():
+                for value in values.values() if isinstance(values, dict) else ():
+                    if isinstance(value, Tensor):
+                        self._note(value, "state", preexisting, at)
 
     # -- details
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -68,13 +69,24 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(self, *args, **kwargs)
         self._in_step = True
         try:
-            with record_function(f"Optimizer.step#{type(self).__name__}.step"):
+            with record_function(f"Optimizer.step#{type(self).__name__}.step"), _state_seen(self):
                 return _run_step(step, (self, *args), kwargs)
         finally:
             self._in_step = False
 
     hooked.hooked = True  # type: ignore[attr-defined]
     return hooked
+
+
+@contextlib.contextmanager
+def _state_seen(optimizer: Optimizer) -> Iterator[None]:
+    """Show the tensors of the state to whoever looks on, for a step may be one kernel that nobody sees."""
+    observer = _state.observer()
+    if observer is not None:
+        observer.holds_state(optimizer.state, preexisting=True)
+    yield
+    if observer is not None:
+        observer.holds_state(optimizer.state, preexisting=False)
 
 
 def _run_step(step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

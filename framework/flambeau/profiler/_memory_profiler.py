@@ -8,7 +8,7 @@ import html
 import json
 
 from ..autograd._recorder import USER, Block, Recorder
-from ..autograd.profiler_util import _format_memory
+from ..autograd.profiler_util import _format_memory, _format_time
 
 __all__ = ["Action", "Category", "MemoryProfile"]
 
@@ -34,9 +34,10 @@ class Category(enum.Enum):
     OPTIMIZER_STATE = 7
 
 
+AXIS_STYLE = ".axis{display:flex;justify-content:space-between;font:11px monospace;color:#555}"
 _BY_ROLE = {
     "input": Category.INPUT, "temporary": Category.TEMPORARY, "activation": Category.ACTIVATION, "gradient": Category.GRADIENT,
-    "backward": Category.AUTOGRAD_DETAIL, "parameter": Category.PARAMETER,
+    "backward": Category.AUTOGRAD_DETAIL, "parameter": Category.PARAMETER, "state": Category.OPTIMIZER_STATE,
 }  # fmt: skip
 # In the order of a plot, the longest-lived at the bottom.
 _ORDER = (
@@ -63,18 +64,22 @@ class MemoryProfile:
     def _read(self, recorder: Recorder) -> None:
         steps = [(c.began, c.ended) for c in recorder.calls if c.scope == USER and str(c.what).startswith("Optimizer.step#")]
         alive: dict[int, tuple[int, Category | None]] = {}
-        # What was there already was there from the start, whenever it was first seen.
-        for block in sorted(recorder.blocks, key=lambda b: (not b.preexisting, b.at)):
-            at = 0.0 if block.preexisting else recorder.microseconds(block.at)
+        before: list[tuple[float, Action, int, Category | None]] = []
+        # In the order of time, for a key is used again once its memory has been given back.
+        for block in sorted(recorder.blocks, key=lambda b: b.at):
+            at = recorder.microseconds(block.at)
             if block.size > 0:
                 alive[block.key] = block.size, _category(block, steps)
-                action = Action.PREEXISTING if block.preexisting else Action.CREATE
-                self.timeline.append((at, action, *alive[block.key]))
+                if block.preexisting:  # it was there from the start, whenever it was first seen
+                    before.append((0.0, Action.PREEXISTING, *alive[block.key]))
+                else:
+                    self.timeline.append((at, Action.CREATE, *alive[block.key]))
             elif block.key in alive:
                 size, category = alive[block.key]
                 self.timeline.append((at, Action.INCREMENT_VERSION if block.size == 0 else Action.DESTROY, size, category))
                 if block.size < 0:
                     del alive[block.key]
+        self.timeline[:0] = before
 
     def coordinates(self) -> tuple[list[float], list[list[int]]]:
         """Times in microseconds, and for each the bytes of no category followed by those of each `Category` in its order."""
@@ -138,7 +143,14 @@ def plot(times: list[float], rows: list[list[int]], width: int = 900, height: in
         title = html.escape(f"{name}: at most {largest}")
         shapes.append(f'<polygon points="{" ".join(top + bottom)}" fill="{_COLORS[category]}"><title>{title}</title></polygon>')
         below = above
-    return f'<svg viewBox="0 0 {width} {height}" width="100%" role="img" aria-label="memory over time">{"".join(shapes)}</svg>'
+    drawing = f'<svg viewBox="0 0 {width} {height}" width="100%" role="img" aria-label="memory over time">{"".join(shapes)}</svg>'
+    return f"<p>Up to {_format_memory(peak)}</p>{drawing}{time_axis(times[0], times[-1])}"
+
+
+def time_axis(first: float, last: float, parts: int = 4) -> str:
+    """Times below a drawing that is as wide as the page, from `first` to `last` in microseconds."""
+    at = [first + (last - first) * i / parts for i in range(parts + 1)]
+    return '<div class="axis">' + "".join(f"<span>{_format_time(each)}</span>" for each in at) + "</div>"
 
 
 def _stairs(xs: list[float], ys: list[float]) -> list[tuple[float, float]]:
@@ -156,7 +168,9 @@ def legend() -> str:
 
 def _page(times: list[float], rows: list[list[int]]) -> str:
     peak = max((sum(row) for row in rows), default=0)
-    style = ".key{margin-right:1em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}body{font:14px sans-serif}"
+    style = AXIS_STYLE + (
+        ".key{margin-right:1em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}body{font:14px sans-serif}"
+    )
     span = (times[-1] - times[0]) / 1000 if times else 0.0
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Memory timeline</title><style>{style}</style></head><body>'

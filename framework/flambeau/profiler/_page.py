@@ -6,13 +6,15 @@ The page needs nothing but a browser, and its size is bounded: what there is too
 from __future__ import annotations
 
 import html
+import linecache
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..autograd.profiler_util import EventList, FunctionEvent, _format_memory, _format_time
-from ._memory_profiler import MemoryProfile, legend, plot
+from ._memory_profiler import AXIS_STYLE, MemoryProfile, legend, plot, time_axis
 
 __all__ = ["Row", "advice", "by_line", "by_module", "page", "table"]
 
@@ -179,7 +181,8 @@ def _timeline(events: list[FunctionEvent], elapsed: float) -> str:
         for e in kept
     ]  # fmt: skip
     height = 18 * (max(depths.values(), default=0) + 1)
-    return f'<svg width="100%" height="{height}" role="img" aria-label="timeline">{"".join(bars)}</svg>{_left_out(len(events), len(kept))}'
+    drawing = f'<svg width="100%" height="{height}" role="img" aria-label="timeline">{"".join(bars)}</svg>'
+    return drawing + time_axis(0.0, elapsed) + _left_out(len(events), len(kept))
 
 
 class _Frame:
@@ -227,9 +230,17 @@ def _left_out(count: int, kept: int) -> str:
     return f"<p>The {kept} longest of {count} are shown.</p>" if count > kept else ""
 
 
-def _html_table(rows: list[Row], head: str, elapsed: float) -> str:
+def _source_of(place: str) -> str:
+    """The text of the line ``file(line): function``, empty where it cannot be read."""
+    found = re.match(r"(.*)\((\d+)\): ", place)
+    return linecache.getline(found[1], int(found[2])).strip()[:120] if found else ""
+
+
+def _html_table(rows: list[Row], head: str, elapsed: float, below: Callable[[str], str] = lambda name: "") -> str:
+    """A table of rows; `below` gives what stands under a name."""
     lines = [
-        f"<tr><td>{html.escape(_tail(r.name, 160))}</td><td>{_format_time(r.total)}</td><td>{_format_time(r.own)}</td>"
+        f"<tr><td>{html.escape(_tail(r.name, 160))}<small>{html.escape(below(r.name))}</small></td>"
+        f"<td>{_format_time(r.total)}</td><td>{_format_time(r.own)}</td>"
         f"<td>{r.own / elapsed:.1%}</td><td>{r.calls}</td><td>{_format_memory(r.memory)}</td></tr>"
         for r in rows[:MOST_ROWS]
     ]
@@ -237,10 +248,11 @@ def _html_table(rows: list[Row], head: str, elapsed: float) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>{_left_out(len(rows), len(rows[:MOST_ROWS]))}"
 
 
-_STYLE = (
+_STYLE = AXIS_STYLE + (
     "body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;width:100%}td,th{padding:.15em .6em;text-align:right;border-bottom:1px solid #ddd}"
     "td:first-child,th:first-child{text-align:left;font-family:monospace;overflow-wrap:anywhere}"
+    "td small{display:block;color:#555;padding-left:2em}td small:empty{display:none}"
     "svg text{font:11px monospace;pointer-events:none}"
     ".key{margin-right:1em;white-space:nowrap}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}"
 )
@@ -261,7 +273,7 @@ def page(profile: Any, title: str = "Profile") -> str:
         ("What to look at", "<ul>" + "".join(f"<li>{html.escape(s)}</li>" for s in advice(events, elapsed, memory, peak)) + "</ul>"),
         ("By name", _html_table(sorted(by_name(events), key=lambda r: -r.own), "Name", elapsed)),
         ("By module", _html_table(modules, "Module", elapsed) if modules else "<p>Give with_modules=True to see modules.</p>"),
-        ("By line", _html_table(lines, "Line", elapsed) if lines else "<p>Give with_stack=True to see lines.</p>"),
+        ("By line", _html_table(lines, "Line", elapsed, _source_of) if lines else "<p>Give with_stack=True to see lines.</p>"),
         ("Flame graph", _flame_graph(events)),
         ("Timeline", _timeline(list(events), elapsed)),
         ("Memory", "<p>Give profile_memory=True to see memory.</p>" if memory is None else _memory(memory)),
