@@ -72,13 +72,25 @@ def test_ten_operations_on_a_large_tensor_are_one_kernel() -> None:
     assert same(result, f(x))
 
 
-def test_small_tensors_and_training_are_left_alone() -> None:
+def test_small_tensors_are_left_alone() -> None:
     compiled = fb.compile(lambda x: (x * 2 + 1).relu())
 
     compiled(fb.ones(10))
-    compiled(fb.ones(1 << 18, requires_grad=True)).sum().backward()
 
     assert not kernels_of(compiled)
+
+
+def test_a_formula_of_numbers_alone_rounds_as_its_operation_does() -> None:
+    def f(x, y):
+        return fb.lerp(x, y, 0.8898952778543142) * 1.7 + fb.lerp(y, x, 0.8515816791764154)  # weights from whose 1 - w float32 rounds
+
+    x, y = fb.randn(1 << 18), fb.randn(1 << 18)
+    compiled = fb.compile(f)
+    for _ in range(_programs.FUSED_AFTER + 1):
+        result = compiled(x, y)
+
+    assert kernels_of(compiled)
+    assert same(result, f(x, y))
 
 
 def test_integers_and_halves_keep_their_roundings() -> None:

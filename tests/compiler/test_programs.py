@@ -137,22 +137,27 @@ def f(x): return float("nan") * x + 0.0 * x, x * -0.0 + 0.0
 TABLE = [line.replace("def f(x):", "def f(x):\n").replace("\\n ", "\n ") for line in PROGRAMS.strip().splitlines()]
 
 
-def outcomes(text: str, compiling: Any, calls: int = 4) -> list[Any]:
-    """What each of several calls gives, raises and leaves behind."""
+def outcomes(text: str, compiling: Any, calls: int = 4, gradients: bool = False) -> list[Any]:
+    """What each of several calls gives, raises and leaves behind; with `gradients`, `x` has a history, and results are differentiated."""
     scope: dict[str, Any] = {"torch": fb, "seen": []}
     exec(text, scope)
     f = compiling(scope["f"])
     found: list[Any] = []
     for call in range(calls):
         fb.manual_seed(call)
-        x = fb.randn(200, 200)
+        leaf = fb.randn(200, 200, requires_grad=gradients)
+        x = leaf * 1 if gradients else leaf
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 result = f(x)
-        except (ValueError, RuntimeError, AssertionError) as error:
+                if gradients:
+                    back = [y for y in tree_leaves(result) if isinstance(y, fb.Tensor) and y.requires_grad and y.is_floating_point()]
+                    if back:
+                        fb.autograd.backward(back, [y.detach() * 0.3 for y in back])
+        except (ValueError, RuntimeError, AssertionError, BufferError) as error:
             result = type(error).__name__, str(error)[:40]
-        found.append([result, x, list(scope["seen"]), fb.rand(1)])
+        found.append([result, x, list(scope["seen"]), fb.rand(1), leaf.grad])
     return found
 
 
@@ -178,6 +183,18 @@ def test_a_compiled_program_does_what_it_does_without(text: str, compiling: Any,
     expected = outcomes(text, lambda f: f)
     got = outcomes(text, compiling)
 
+    check(text, expected, got)
+
+
+@pytest.mark.parametrize("text", TABLE, ids=[str(i) for i in range(len(TABLE))])
+def test_a_compiled_program_gives_the_gradients_that_it_gives_without(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_recorder, "SMALL", 1 << 15)
+    monkeypatch.setattr(_programs, "FUSED_FROM", 1 << 15)
+
+    check(text, outcomes(text, lambda f: f, gradients=True), outcomes(text, fb.compile, gradients=True))
+
+
+def check(text: str, expected: list[Any], got: list[Any]) -> None:
     for call, (wanted, found) in enumerate(zip(expected, got, strict=True)):
         for a, b in zip(tree_leaves(wanted), tree_leaves(found), strict=True):
             assert bits(a) == bits(b), f"call {call} of:\n{text}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import math
 import operator
 from typing import Any
 
+from ..compiler._cut import Flow
 from ..fx.graph import Graph
 from ..fx.graph_module import GraphModule
 from ..fx.node import Node
@@ -120,7 +120,7 @@ def min_cut_rematerialization_partition(
     """
     _, derivatives, first = _parts(joint_module, num_fwd_outputs)
     known = set(first)
-    flow = _Flow()
+    flow = Flow()
     for node in first:
         if node.op == "get_attr":
             continue
@@ -145,45 +145,6 @@ def _bytes(node: Node) -> float:
         return math.inf if _has_parts(node) else 1.0
     size = math.prod(value.shape) * value.dtype.itemsize + 1.0
     return size * 0.5 if node.op == "placeholder" else size
-
-
-class _Flow:
-    """A network of pipes, and how much flows through it."""
-
-    def __init__(self) -> None:
-        self.room: dict[Any, dict[Any, float]] = collections.defaultdict(dict)
-
-    def add(self, a: Any, b: Any, room: float) -> None:
-        self.room[a][b] = self.room[a].get(b, 0.0) + room
-        self.room[b].setdefault(a, 0.0)
-
-    def cut(self, start: Any, end: Any) -> set[Any]:
-        """What is still within reach of `start` when no more can flow to `end`: the near side of a cut of least weight."""
-        while True:
-            came = self._reach(start)
-            if end not in came:
-                return set(came)
-            path, at = [], end
-            while at != start:
-                path.append((came[at], at))
-                at = came[at]
-            most = min(self.room[a][b] for a, b in path)
-            if most == math.inf:
-                raise RuntimeError("partition: the derivative uses results of several parts as a whole, which cannot be kept")
-            for a, b in path:
-                self.room[a][b] -= most
-                self.room[b][a] += most
-
-    def _reach(self, start: Any) -> dict[Any, Any]:
-        came: dict[Any, Any] = {start: None}
-        waiting = collections.deque([start])
-        while waiting:
-            at = waiting.popleft()
-            for to, room in self.room[at].items():
-                if room > 0 and to not in came:
-                    came[to] = at
-                    waiting.append(to)
-        return came
 
 
 def draw_graph(traced: GraphModule, fname: str, figname: str = "fx_graph", clear_meta: bool = True, **_: Any) -> None:

@@ -144,7 +144,7 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
     owned: set[Node] = set()  # nodes whose pending array was made here
     for node, grad in roots:
         if wanted is None or node in wanted:
-            _arrive(pending, heap, owned, node, grad, as_tensors)
+            arrive(pending, heap, owned, node, grad, as_tensors)
     roots = grad = None  # a reference kept here would look like somebody else's
     while heap:
         node = heappop(heap)[1]
@@ -169,13 +169,21 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
             if observer is not None:
                 observer.ends_leaf(node)
             continue
+        if node.looks_around:
+            if node.group is not None:
+                if through is None and node.group.run(node, grad, pending, heap, owned, call, keep_graph):
+                    grad = None
+                    continue
+            elif (
+                node.parents[0] in owned and not node.hooks and node.saved is not FREED
+                and node.add_piece(pending[node.parents[0]], grad)
+            ):  # fmt: skip
+                grad = None
+                if not keep_graph and node.versions:
+                    node.saved = FREED
+                continue
         if node.saved is FREED:
             raise_freed(node)
-        if node.adds_piece and node.parents[0] in owned and not node.hooks and node.add_piece(pending[node.parents[0]], grad):
-            grad = None
-            if not keep_graph and node.versions:
-                node.saved = FREED
-            continue
         if through is not None:
             grads = through(node, grad, call, observer)
         elif node.has_raw:
@@ -193,7 +201,7 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
                     pending[parent] = arriving
                     heappush(heap, (-parent.seq, parent))
                 elif parent not in owned or small.add_(have, arriving) is None:
-                    _arrive(pending, heap, owned, parent, arriving, as_tensors)
+                    arrive(pending, heap, owned, parent, arriving, as_tensors)
         grad = grads = arriving = have = None
 
 
@@ -227,7 +235,7 @@ def raise_freed(node: Node) -> None:
     )
 
 
-def _arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensors: bool) -> None:
+def arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensors: bool) -> None:
     """Add `grad` to what has arrived at `node`."""
     have = pending.get(node)
     if have is None:

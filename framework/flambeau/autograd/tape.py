@@ -155,7 +155,10 @@ class Node:
     add_piece: Any = None
     title = "Node"
     has_raw = False
-    adds_piece = False  # a view of a part: `add_piece(whole, grad)` adds the gradient of that part to that of the whole
+    # Whether it is asked, before its rule runs, what it can do with what has arrived at other nodes: a view of a part, whose
+    # `add_piece(whole, grad)` adds the gradient of that part to that of the whole; or one that has a `group`.
+    looks_around = False
+    group: Any = None  # of nodes that run at once, see `compiler/_backward.py`
 
     def raw(self, grad: Any) -> Any:
         raise NotImplementedError(f"{self.title} has no raw rule")

@@ -37,8 +37,8 @@ def compile(  # PyTorch's name
 ) -> Any:
     """`model`, a function or module, behind a wrapper as PyTorch's. Calls give what the function gives, to the bit.
 
-    Without a history of gradients, chains of elementwise operations on large tensors run as one kernel from the third call of a path
-    on; all else is computed as without `compile`. A `backend` of the program's own is given a graph of what was recorded, and what it
+    Chains of elementwise operations on large tensors run as one kernel from the third call of a path on, and their gradients as
+    another; all else is computed as without `compile`. A `backend` of the program's own is given a graph of what was recorded, and what it
     returns computes the results.
 
     A module comes back as `flambeau._dynamo.OptimizedModule`, which shares the module's parameters and keeps the module

@@ -14,8 +14,12 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
 
+from .. import _state
 from .._arrays import is_c_contiguous
+from .._inference import is_inference
 from ..tensor import Tensor, wrap
+from ._backward import History, formula_of, has_gradients
+from ._formulas import Number, Text
 from ._recorder import SMALL, Constant, Step, become
 
 FUSED_FROM = SMALL                                    # elements; a chain of fewer is computed as fast one by one
@@ -24,7 +28,10 @@ _MOST_FUSED = 32                                      # operations of a chain, a
 
 
 class Chain(NamedTuple):
-    """Some elementwise operations as one: a formula, its operands, and the values that are asked for."""
+    """Some elementwise operations as one: a formula, its operands, and the values that are asked for.
+
+    Where gradients are recorded, `history` has what the formula gives beside them.
+    """
 
     formula: Formula
     operands: tuple[Any, ...]
@@ -32,6 +39,24 @@ class Chain(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
     steps: tuple[Step, ...]
+    history: History | None
+
+    def run(self, values: list[Any], inputs: list[Tensor]) -> list[Tensor]:
+        """The values that are asked for, computed of others and of inputs."""
+        history = self.history
+        kept = () if history is None else history.kept
+        outs = tuple([np.empty(self.shape, self.dtype) for _ in range(len(self.values) + len(kept))])
+        operands = [ref.value if ref.__class__ is Number else decoded(ref, values, inputs) for ref in self.operands]
+        kernels.launch(self.formula, tuple([a._array if isinstance(a, Tensor) else a for a in operands]), outs, self.dtype)
+        results = [wrap(out) for out in outs[: len(self.values)]]
+        if history is not None:
+            tensors = {ref: a for ref, a in zip(self.operands, operands, strict=True) if ref.__class__ is int}
+            history.record(tensors, dict(zip(self.values, results, strict=True)), dict(zip(kept, outs[len(results) :], strict=True)))
+        return results
+
+    def reads_marked(self, values: list[Any], inputs: list[Tensor]) -> bool:
+        """Whether an operand was made in inference mode."""
+        return any(is_inference(decoded(ref, values, inputs)) for ref in self.operands if ref.__class__ is int)
 
 
 def decoded(ref: Any, values: Any, inputs: Any) -> Any:
@@ -78,21 +103,24 @@ class Program:
         values: list[Any] = [None] * self.count
         parts: Any = self.fused if self.chains and self.calls > FUSED_AFTER else self.steps
         for part in parts:
-            if isinstance(part, Chain):
-                outs = tuple([np.empty(part.shape, part.dtype) for _ in part.values])
-                operands = [decoded(ref, values, inputs) for ref in part.operands]
-                kernels.launch(part.formula, tuple([a._array if isinstance(a, Tensor) else a for a in operands]), outs, part.dtype)
-                results: Any = [wrap(out) for out in outs]
-                numbers: Any = part.values
+            if part.__class__ is Chain:
+                if part.history is None or not _state.MARKED or not part.reads_marked(values, inputs):
+                    self._keep(zip(part.values, part.run(values, inputs), strict=True), values, made)
+                    continue
+                steps = part.steps                    # one of them says what it may not save
             else:
-                result = part.op.enter(*[decoded(ref, values, inputs) for ref in part.refs])
-                results = (result,) if part.several is None else result
-                numbers = range(part.first, part.first + len(part.twins))
-            for number, one in zip(numbers, results, strict=True):
-                deferred = made.get(number)
-                if deferred is not None:
-                    become(deferred, one)
-                values[number] = one if deferred is None else deferred
+                steps = (part,)
+            for step in steps:
+                result = step.op.enter(*[decoded(ref, values, inputs) for ref in step.refs])
+                results = (result,) if step.several is None else result
+                self._keep(zip(range(step.first, step.first + len(step.twins)), results, strict=True), values, made)
+
+    def _keep(self, results: Any, values: list[Any], made: dict[int, Any]) -> None:
+        for number, one in results:
+            deferred = made.get(number)
+            if deferred is not None:
+                become(deferred, one)
+            values[number] = one if deferred is None else deferred
 
 
 def _needed(steps: list[Step], wanted: frozenset[int]) -> list[Step]:
@@ -124,11 +152,31 @@ def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
                 close()
             group.append(step)
         else:
-            if {s.first for s in group}.intersection(read_by(step.refs)):
+            # What arrives at a node from several others is added in their order, which a chain between them would change.
+            if {s.first for s in group}.intersection(read_by(step.refs)) or _followed(step) & set().union(*map(_followed, group)):
                 close()
             parts.append(step)
     close()
     return parts
+
+
+def _followed(step: Step) -> set[int]:
+    """The values and inputs that gradients go to from `step`."""
+    if not any(twin.requires_grad for twin in step.twins):
+        return set()
+    found: set[int] = set()
+
+    def look(a: Any, ref: Any) -> None:
+        if ref.__class__ is int:
+            if a.requires_grad:
+                found.add(ref)
+        elif ref.__class__ is not Constant:
+            for x, r in zip(a, ref, strict=True):
+                look(x, r)
+
+    for a, ref in zip(step.looks, step.refs, strict=True):
+        look(a, ref)
+    return found
 
 
 def _looks(step: Step) -> Any:
@@ -146,7 +194,12 @@ def _fuses(step: Step) -> bool:
         if isinstance(a, Tensor) and a.dtype is not made.dtype or not isinstance(a, Tensor) and not _fits(a):
             return False
     compute, result = op.dtype_rule(op, step.looks[: len(op.positional)])
-    return compute is made.dtype and result is made.dtype
+    if compute is not made.dtype or result is not made.dtype:
+        return False
+    # Where all operands are small, functions may be numpy's.
+    if not op.formula.exact and not any(isinstance(a, Tensor) and a.shape == made.shape for a in step.looks):
+        return False
+    return not made.requires_grad or has_gradients(step)
 
 
 def _fits(number: Any) -> bool:
@@ -161,35 +214,19 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
         for value in read_by(step.refs):
             within[value] = within.get(value, 0) + 1
     values = tuple([step.first for step in group if step.first in wanted or readers.get(step.first, 0) > within.get(step.first, 0)])
-    names: dict[Any, str] = {}
-    operands: list[Any] = []
-    scope: dict[str, Any] = {}
-    lines: list[str] = []
-
-    def name_of(ref: Any, exact: bool) -> str:
-        if ref.__class__ is int and ref in own:
-            return f"t{ref}"
-        constant = ref.__class__ is Constant
-        if constant and exact:                        # part of the kernel, which is half as fast again when it is handed in
-            name = f"c{len(scope)}"
-            scope[name] = ref.value
-            return name
-        key = (ref.value.__class__, repr(ref.value)) if constant else ref
-        if key not in names:                          # functions of a constant may be worked out in another way
-            names[key] = f"a{len(operands)}"
-            operands.append(ref)
-        return names[key]
-
-    for at, step in enumerate(group):
-        op, refs = step.op, step.refs
-        count = len(op.positional)
-        usual = all(ref.__class__ is Constant and ref.value == d for ref, d in zip(refs[count:], op.keyword_defaults, strict=True))
-        formula, refs = (op.short, refs[:count]) if op.short is not None and usual else (op.formula, refs)
-        scope[f"f{at}"] = formula.fn
-        lines.append(f"    t{step.first} = f{at}({', '.join([name_of(ref, formula.exact) for ref in refs])})")
-    lines.append(f"    return {', '.join([f't{value}' for value in values])}")
-    text = "\n".join([f"def fused({', '.join(names.values())}):", *lines])
-    exec(compile(text, "<flambeau fused>", "exec"), scope)  # the text is made of names of this function's own
-    title = "_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60]
+    history = History(group, values) if any(step.twins[0].requires_grad for step in group) else None
+    text = Text("_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60])
+    names: dict[int, str] = {}
+    for step in group:
+        formula, refs = formula_of(step)
+        arguments = []
+        for i, ref in enumerate(refs):
+            if ref.__class__ is Constant:
+                arguments.append(text.constant(ref.value, formula, i, refs))
+            else:
+                arguments.append(names[ref] if ref in own else text.operand(("value", ref)))
+        names[step.first] = text.line(formula.fn, arguments)
     looks = group[0].twins[0]
-    return Chain(Formula(scope["fused"], title), tuple(operands), values, looks._array.shape, looks.dtype.numpy, tuple(group))
+    formula = text.formula(tuple([names[value] for value in (*values, *(history.kept if history is not None else ()))]))
+    operands = tuple([key for _, key in text.operands])
+    return Chain(formula, operands, values, looks._array.shape, looks.dtype.numpy, tuple(group), history)

@@ -51,7 +51,7 @@ class Step:
     A step whose `same` is a ref returned that operand.
     """
 
-    __slots__ = ("op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs")
+    __slots__ = ("op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs", "where")
 
     def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
         self.op, self.refs, self.looks, self.parent = op, refs, looks, parent
@@ -61,6 +61,7 @@ class Step:
         self.same: int | None = None
         self.after: dict[Any, Step | None] = {}       # None: an operation that is not recorded
         self.programs: dict[Any, Any] = {}            # by the values that are asked for
+        self.where = tape.users_place()               # of the call that was recorded
 
     def path(self) -> list[Step]:
         """The steps from the first one to this one."""
@@ -259,11 +260,13 @@ class Recorder(Interpreter):
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if out is None and not _local.saved_hooks:    # hooks of what is saved are told of one operation after the other
             kind = op.kind
+            if op.answered_by is not None and not self.whole:
+                op, args = op.answered_by(*args) or (op, args)
             if self.whole or kind == "elementwise" or kind == "view":
                 found = self._deferred(op, args)
                 if found is not NotImplemented:
                     return found
-                if not self.whole and not any(a.__class__ is Deferred for a in args):
+                if not self.whole and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
                     return NotImplemented             # it reads tensors that are there, and writes to none
             elif kind == "composite" and _is_elementwise(op, args):
                 return NotImplemented                 # its parts come here in turn
@@ -299,7 +302,7 @@ class Recorder(Interpreter):
         key: list[Any] = [op]
         mark = len(self.inputs)
         largest = self._read(args, refs, key)
-        if largest < (0 if self.whole else SMALL):
+        if largest < 0 or largest < SMALL and not self.whole and not (self._is_ordered() and _has_history(args)):
             self._forget(mark)
             return NotImplemented
         step = self.step
@@ -335,6 +338,10 @@ class Recorder(Interpreter):
         if found.several is None:
             return made[0]
         return found.several(made)
+
+    def _is_ordered(self) -> bool:
+        """Whether what has a history must not run before what is pending: the order of nodes is the order in which gradients are added."""
+        return self.step is not self.root and _local.grad
 
     def _forget(self, mark: int) -> None:
         """Drop the inputs from number `mark` on."""
@@ -427,8 +434,6 @@ class Recorder(Interpreter):
             step.same = next((ref for ref, found in twins.items() if found is result), None)
         elif any(r is found for r in results for found in twins.values()):
             return None
-        if not self.whole and any(r._node is not None for r in results):
-            return None                               # what has a history is computed as always
         step.twins = results
         if several:
             kind: Any = type(result)
@@ -463,6 +468,17 @@ class Recorder(Interpreter):
             self.ran.append(program)
         if asked and self.on_ask is not None:
             self.on_ask(why)
+
+
+def _has_history(args: Any) -> bool:
+    """Whether some tensor among arguments, and in lists of them, requires grad."""
+    for a in args:
+        if isinstance(a, Tensor):
+            if a.requires_grad:
+                return True
+        elif a.__class__ in (list, tuple) and _has_history(a):
+            return True
+    return False
 
 
 class _Kinds(Interpreter):

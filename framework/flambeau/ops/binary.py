@@ -434,6 +434,28 @@ def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
 pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op runs its formula
 
 
+def _short_power(input: Any, exponent: Any) -> Any:
+    """The op that answers squares and cubes, and its argument; None for other powers."""
+    if exponent.__class__ in (int, float) and exponent in (2, 3) and isinstance(input, Tensor) and input.dtype.numpy in (F4, F8):
+        return OPS["square"] if exponent == 2 else cube, (input,)
+    return None
+
+
+pow.answered_by = _short_power
+
+
+def _record_pow(made: Tensor, args: Any) -> None:
+    """As `ElementwiseOp.record`, so that squares and cubes have one derivative, however they are written."""
+    op, given = _short_power(*args) or (None, args)
+    if op is None:
+        ElementwiseOp.record(pow, made, given)
+    else:
+        op.record(made, given)
+
+
+pow.record = _record_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op records
+
+
 @pow.fast
 def _pow_fast(input: Any, exponent: Any) -> Any:
     """Powers of floating tensors by a number, and of integers; squares and cubes have short derivatives too."""

@@ -197,7 +197,7 @@ def _index_name(node: Any) -> str:
 
 
 basic_index.node_class.name = _index_name
-basic_index.node_class.adds_piece = True
+basic_index.node_class.looks_around = True
 _BASIC = (int, SymInt, slice, type(None), type(Ellipsis))
 
 

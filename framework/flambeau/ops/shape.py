@@ -708,7 +708,7 @@ def _select_raw(grad, input_shape, dim, index):
     return (whole,)
 
 
-select.node_class.adds_piece = True
+select.node_class.looks_around = True
 
 
 @view(surface=0, operator="slice(input, dim, start, stop, step)", samples="of getitem_op")
@@ -735,7 +735,7 @@ def _slice_raw(grad, input_shape, dim, start, stop, step):
     return (whole,)
 
 
-slice_dim.node_class.adds_piece = True
+slice_dim.node_class.looks_around = True
 
 
 @view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1")

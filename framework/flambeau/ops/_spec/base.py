@@ -98,6 +98,7 @@ class Op:
         self.may_write_expanded = False               # the in-place form: elements of the target may share a place
         self.refuses_expanded_out = False             # also one of another shape, which others resize
         self.fast_rule: Any = None
+        self.answered_by: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
         self._method: Any = None

@@ -81,7 +81,7 @@ class ViewOp(PrimitiveOp):
 
     def shows_part(self) -> None:
         """Say that the view shows some elements, each once: its gradient lies in zeros of the whole, where the view would be."""
-        self.node_class.has_raw = self.node_class.adds_piece = True
+        self.node_class.has_raw = self.node_class.looks_around = True
 
     def finish(self, args: Any, result: Any) -> Any:
         source = args[0]
@@ -243,7 +243,7 @@ class PartNode(Node):
     """Puts the gradient of one piece back into zeros of the whole."""
 
     __slots__ = ()
-    has_raw = adds_piece = True
+    has_raw = looks_around = True
 
     def raw(self, grad: Any) -> Any:
         if grad.__class__ is not ndarray:

@@ -1,0 +1,100 @@
+"""Several formulas as one: the text of a function that calls theirs one after the other."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from flambeau_kernels import expression
+from flambeau_kernels.formula import Formula
+
+
+class Text:
+    """The text of a formula while it is written.
+
+    Operands are named by whatever a program hands in for them: tuples of a kind and a key. `names` has their names.
+    """
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.names: dict[Any, str] = {}
+        self.operands: list[Any] = []
+        self.names_of_operands: set[str] = set()
+        self._scope: dict[str, Any] = {}
+        self._lines: list[str] = []
+        self._count = 0
+
+    def operand(self, operand: tuple[str, Any]) -> str:
+        """The name of an operand."""
+        kind, key = operand
+        # Numbers are equal to others that they are not the same as.
+        known: Any = (kind, key.__class__, repr(key.value)) if kind == "number" else operand
+        if known not in self.names:
+            name = self.names[known] = f"a{len(self.operands)}"
+            self.operands.append(operand)
+            self.names_of_operands.add(name)
+        return self.names[known]
+
+    def constant(self, value: Any, formula: Formula, at: int, refs: Any) -> str:
+        """What stands for operand `at` of `formula`, a number; `refs` has ints, or None, for those that are none.
+
+        It is part of the kernel, which is half as fast again when it is handed in, unless the formula computes with numbers alone:
+        Python would do that in double precision.
+        """
+        if formula.exact and not folds(formula, tuple([r is not None and r.__class__ is not int for r in refs])):
+            name = f"c{len(self._scope)}"
+            self._scope[name] = value
+            return name
+        return self.operand(("number", Number(value)))
+
+    def line(self, fn: Any, arguments: list[str]) -> str:
+        """The name of the result of ``fn(*arguments)``."""
+        known = next((name for name, f in self._scope.items() if f is fn), None)
+        if known is None:
+            known = f"f{len(self._scope)}"
+            self._scope[known] = fn
+        return self._named(f"{known}({', '.join(arguments)})")
+
+    def sum(self, a: str, b: str) -> str:
+        """The name of the sum of two results."""
+        return self._named(f"{a} + {b}")
+
+    def _named(self, text: str) -> str:
+        name = f"t{self._count}"
+        self._count += 1
+        self._lines.append(f"    {name} = {text}")
+        return name
+
+    def formula(self, results: tuple[str, ...]) -> Formula:
+        """The formula that gives `results`, by the operands in `operands`."""
+        given = ", ".join([f"a{i}" for i in range(len(self.operands))])
+        text = "\n".join([f"def fused({given}):", *self._lines, f"    return {', '.join(results)}"])
+        exec(compile(text, "<flambeau fused>", "exec"), self._scope)  # the text is made of names of this class's own
+        return Formula(self._scope["fused"], self.title)
+
+
+class Number:
+    """A number that is handed to a kernel."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@functools.lru_cache(4096)
+def folds(formula: Formula, numbers: tuple[bool, ...]) -> bool:
+    """Whether the formula computes something of those operands alone that are `numbers`."""
+    try:
+        _, results = expression.trace(formula)
+    except expression.NotAFormula:                    # it calls what the words have no expression for
+        return True
+    known = {name for name, is_number in zip(formula.parameters, numbers, strict=True) if is_number}
+    fixed: set[Any] = set()
+    for e in expression.below(results):
+        if e.word == "":
+            if e.operands[0] in known:
+                fixed.add(e)
+        elif all(not isinstance(x, expression.Expression) or x in fixed for x in e.operands):
+            return True
+    return False
