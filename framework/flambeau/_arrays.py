@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from . import dtypes
 from ._symbolic import sym_max
 
 ndarray = np.ndarray
+made: list[Callable[[MetaArray], None]] = []          # told of each array of the meta device
+hidden: list[bool] = []                               # not empty inside of `unseen`
 
 
 class MetaArray:
@@ -26,6 +30,9 @@ class MetaArray:
         self.strides = contiguous_strides(self.shape, dtype.itemsize) if strides is None else tuple(strides)
         self.offset = offset  # bytes
         self.base: Any = None
+        if made and not hidden and type(self) is MetaArray:
+            for listener in made:
+                listener(self)
 
     @property
     def ndim(self) -> int:
@@ -55,6 +62,16 @@ class HeldArray(MetaArray):
     def __init__(self, shape: Any, dtype: np.dtype, strides: Any, offset: int, cls: type, attributes: dict[str, Any], place: Any) -> None:
         super().__init__(shape, dtype, strides, offset)
         self.cls, self.attributes, self.place = cls, attributes, place
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Inside of it `made` is told of nothing: the arrays only say what others will look like."""
+    hidden.append(True)
+    try:
+        yield
+    finally:
+        hidden.pop()
 
 
 _meta_dtypes: dict[np.dtype, np.dtype] = {}

@@ -9,13 +9,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .. import _state
 from .._interpreters import Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, bump, wrap
-from .tape import Node, OutputNode, RemovableHandle, add_hook, holds_arrays
+from .tape import Node, OutputNode, RemovableHandle, add_hook, holds_arrays, is_array
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
@@ -23,7 +21,6 @@ __all__ = [
 ]  # fmt: skip
 
 _local = _state.local
-_ndarray = np.ndarray
 
 
 class GradientEdge(NamedTuple):
@@ -116,7 +113,7 @@ def put_away(node: Node, pack: Callable[[Tensor], Any], unpack: Callable[[Any], 
 
 
 def _packed(value: Any, record: Any, pack: Any, unpack: Any) -> Any:
-    if isinstance(value, _ndarray):
+    if is_array(value):
         t = wrap(value)
         if record is not None:
             t._storage = record

@@ -16,7 +16,7 @@ from types import CodeType
 from typing import Any
 
 from .. import _state
-from .._arrays import ndarray
+from .._arrays import MetaArray, ndarray
 
 next_seq = _state.next_seq
 _frame = sys._getframe
@@ -127,9 +127,14 @@ def was_detached(record: list[Any], array: Any, node: Node) -> bool:
     return any(stamps.get((id(array), id(parent)), 0) > node.seq for parent in node.parents)
 
 
+def is_array(value: Any) -> bool:
+    """Whether a saved `value` is an array, of the meta device too; what wrapper subclasses have in their place is none."""
+    return isinstance(value, ndarray) or type(value) is MetaArray
+
+
 def holds_arrays(value: Any) -> bool:
     """Whether a saved `value` is an array or a list with arrays in it."""
-    return isinstance(value, ndarray) or isinstance(value, list) and any(isinstance(v, ndarray) for v in value)
+    return is_array(value) or isinstance(value, list) and any(is_array(v) for v in value)
 
 
 class Overwritten:

@@ -20,6 +20,7 @@ _LAZY = {
     "DeviceMesh": "device_mesh",
     "init_device_mesh": "device_mesh",
     "GradBucket": "_buckets",
+    "plan": "planning",
 }
 _MODULES = (
     "algorithms",
@@ -34,6 +35,7 @@ _MODULES = (
     "nn",
     "optim",
     "pipelining",
+    "planning",
     "rpc",
     "run",
     "tensor",

@@ -11,7 +11,7 @@ from typing import Any
 from ..futures import Future
 from ._errors import DistBackendError
 
-__all__ = ["ProcessGroup", "Work", "done"]
+__all__ = ["ProcessGroup", "Work", "done", "flat_parts"]
 
 
 class Work:
@@ -218,6 +218,10 @@ class ProcessGroup:
         """Give all ranks each rank's `tensor`."""
         raise self._not_there("all_gather")
 
+    def all_gather_into_tensor(self, output: Any, tensor: Any, async_op: bool) -> Work:
+        """Give all ranks each rank's `tensor`, one after the other in `output`."""
+        return self.all_gather(flat_parts(output, self._size), tensor, async_op, "all_gather_into_tensor")
+
     def gather(self, outputs: Sequence[Any], tensor: Any, root: int, async_op: bool) -> Work:
         """Give `root` each rank's `tensor`."""
         raise self._not_there("gather")
@@ -231,6 +235,10 @@ class ProcessGroup:
     ) -> Work:
         """Combine the pieces that all ranks have for this one."""
         raise self._not_there("reduce_scatter")
+
+    def reduce_scatter_tensor(self, output: Any, input: Any, op: Any, async_op: bool) -> Work:
+        """Combine what all ranks have in `input` for this one, the parts for all ranks one after the other."""
+        return self.reduce_scatter(output, flat_parts(input, self._size), op, async_op, "reduce_scatter_tensor")
 
     def all_to_all(self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool, name: str = "all_to_all") -> Work:
         """Give each rank its piece of everyone's `inputs`."""
@@ -247,6 +255,13 @@ class ProcessGroup:
     def recv(self, tensor: Any, peer: int | None, tag: int) -> Work:
         """Fill `tensor` with what `peer`, or anyone, sends."""
         raise self._not_there("recv")
+
+
+def flat_parts(tensor: Any, count: int) -> list[Any]:
+    """`tensor`, which is contiguous, in `count` equal flat parts over its own memory."""
+    flat = tensor.detach().view(-1)
+    step = flat.numel() // count
+    return [flat[at * step : (at + 1) * step] for at in range(count)]
 
 
 def _run(run: Callable[[], None], work: Work) -> None:

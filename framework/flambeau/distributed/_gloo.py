@@ -20,7 +20,7 @@ from ..tensor import bump
 from . import _mesh
 from ._engine import ProcessGroup, Work
 from ._errors import DistBackendError
-from ._ledger import Entry, call_site, note
+from ._ledger import Entry, bytes_of, call_site, note
 from ._reduce import check_reducible, reduce_arrays
 
 __all__ = ["GlooGroup"]
@@ -99,9 +99,11 @@ class GlooGroup(ProcessGroup):
         result: Any,
         async_op: bool,
         timeout: timedelta | None = None,
+        *,
+        count: int = 0,
     ) -> Work:
         seq, site = next(self._next), call_site()
-        entry = note(self._name, seq, name, _text(strict), site)
+        entry = note(self._name, self._size, seq, name, _text(strict), count, site)
         seconds = (timeout or self.timeout).total_seconds()
         if not async_op and not self._queue:
             call = _Call(name, seq, strict, site, time.monotonic() + seconds, entry)
@@ -302,7 +304,7 @@ class GlooGroup(ProcessGroup):
             _store_flat(tensors, arrays, total)
             self._release()
 
-        return self._call(name, strict, run, list(tensors), async_op)
+        return self._call(name, strict, run, list(tensors), async_op, count=bytes_of(tensors))
 
     def _all_reduced(self, call: _Call, flat: np.ndarray, how: Any) -> np.ndarray:
         if flat.nbytes <= 2 * INLINE or self._size == 1:
@@ -341,7 +343,7 @@ class GlooGroup(ProcessGroup):
                 _store_bytes(tensors, arrays, parts.get(root, np.empty(0, np.uint8)))
             self._release()
 
-        return self._call(name, strict, run, list(tensors), async_op)
+        return self._call(name, strict, run, list(tensors), async_op, count=bytes_of(tensors))
 
     def reduce(self, tensor: Any, root: int, op: Any, async_op: bool) -> Work:
         array = _array(tensor, "reduce")
@@ -354,7 +356,8 @@ class GlooGroup(ProcessGroup):
                 _store_flat([tensor], [array], reduce_arrays(how, self._in_order(parts, flat, how)))
             self._release()
 
-        return self._call("reduce", [[_describe(tensor)], str(how[0]), f"to {self.ranks[root]}"], run, [tensor], async_op)
+        strict = [[_describe(tensor)], str(how[0]), f"to {self.ranks[root]}"]
+        return self._call("reduce", strict, run, [tensor], async_op, count=bytes_of([tensor]))
 
     def all_gather(self, outputs: Sequence[Any], tensor: Any, async_op: bool, name: str = "all_gather") -> Work:
         array = _array(tensor, name)
@@ -371,7 +374,7 @@ class GlooGroup(ProcessGroup):
             self._store_parts(outputs, targets, parts)
             self._release()
 
-        return self._call(name, [str(tensor.dtype)], run, list(outputs), async_op)
+        return self._call(name, [str(tensor.dtype)], run, list(outputs), async_op, count=bytes_of(outputs))
 
     def _store_parts(self, outputs: Sequence[Any], targets: Sequence[np.ndarray], parts: dict[int, np.ndarray]) -> None:
         empty = np.empty(0, np.uint8)
@@ -411,7 +414,8 @@ class GlooGroup(ProcessGroup):
                 self._store_parts(outputs, targets, parts)
             self._release()
 
-        return self._call("gather", [[_describe(tensor)], f"to {self.ranks[root]}"], run, list(outputs), async_op)
+        strict = [[_describe(tensor)], f"to {self.ranks[root]}"]
+        return self._call("gather", strict, run, list(outputs), async_op, count=bytes_of([tensor]) * self._size)
 
     def scatter(self, tensor: Any, inputs: Sequence[Any], root: int, async_op: bool) -> Work:
         array = _array(tensor, "scatter")
@@ -436,7 +440,8 @@ class GlooGroup(ProcessGroup):
             _store_bytes([tensor], [array], parts.get(root, np.empty(0, np.uint8)))
             self._release()
 
-        return self._call("scatter", [[_describe(tensor)], f"from {self.ranks[root]}"], run, [tensor], async_op)
+        strict = [[_describe(tensor)], f"from {self.ranks[root]}"]
+        return self._call("scatter", strict, run, [tensor], async_op, count=bytes_of([tensor]) * self._size)
 
     def reduce_scatter(
         self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter"
@@ -456,7 +461,7 @@ class GlooGroup(ProcessGroup):
             _store_flat([output], [target], reduce_arrays(how, self._in_order(parts, target, how)))
             self._release()
 
-        return self._call(name, [str(output.dtype), str(how[0])], run, [output], async_op)
+        return self._call(name, [str(output.dtype), str(how[0])], run, [output], async_op, count=bytes_of(inputs))
 
     def all_to_all(self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool, name: str = "all_to_all") -> Work:
         targets = [_array(output, name) for output in outputs]
@@ -474,7 +479,7 @@ class GlooGroup(ProcessGroup):
             self._store_parts(outputs, targets, parts)
             self._release()
 
-        return self._call(name, [str(outputs[0].dtype)], run, list(outputs), async_op)
+        return self._call(name, [str(outputs[0].dtype)], run, list(outputs), async_op, count=bytes_of(inputs))
 
     def barrier(self, timeout: timedelta | None, async_op: bool, name: str = "barrier") -> Work:
         return self._call(name, [], lambda call: self._met(call), None, async_op, timeout)
@@ -488,7 +493,8 @@ class GlooGroup(ProcessGroup):
         array = _contiguous(_array(tensor, "send"))
         target = self.ranks[peer]
         site = call_site()
-        entry = note(self._name, 0, "send", f"{_text([[_describe(tensor)]])}, to {target}, tag {tag}", site)
+        what = f"{_text([[_describe(tensor)]])}, to {target}, tag {tag}"
+        entry = note(self._name, self._size, 0, "send", what, bytes_of([tensor]), site)
         if target in self._mesh.gone:
             entry.end("failed")
             raise DistBackendError(f"send to rank {target} at {site}: {self._mesh.gone[target]}")
@@ -503,7 +509,8 @@ class GlooGroup(ProcessGroup):
         sources = self.ranks if peer is None else [self.ranks[peer]]
         site = call_site()
         whom = "any rank" if peer is None else f"rank {sources[0]}"
-        entry = note(self._name, 0, "recv", f"{_text([[_describe(tensor)]])}, from {whom}, tag {tag}", site)
+        what = f"{_text([[_describe(tensor)]])}, from {whom}, tag {tag}"
+        entry = note(self._name, self._size, 0, "recv", what, bytes_of([tensor]), site)
         work = Work([tensor])
         mesh = self._mesh
 

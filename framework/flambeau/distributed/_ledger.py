@@ -7,22 +7,22 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Entry", "call_site", "ledger", "listeners", "note"]
+__all__ = ["Entry", "bytes_of", "call_site", "ledger", "listeners", "note"]
 
 LENGTH = 1000
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Entry:
-    """One call: `group`, `seq`, `op`, `what` (dtypes, shapes, roots), `site` (file and line), `state`, `seconds`."""
+    """One call: `group`, its `size`, `seq`, `op`, `what` (dtypes, shapes, roots), `bytes`, `site` (file and line), `state`, `seconds`."""
 
-    __slots__ = ("began", "group", "op", "seconds", "seq", "site", "state", "what")
+    __slots__ = ("began", "bytes", "group", "op", "seconds", "seq", "site", "size", "state", "what")
 
-    def __init__(self, group: str, seq: int, op: str, what: str, site: str) -> None:
-        self.group, self.seq, self.op, self.what, self.site = group, seq, op, what, site
+    def __init__(self, group: str, size: int, seq: int, op: str, what: str, count: int, site: str) -> None:
+        self.group, self.size, self.seq, self.op, self.what, self.bytes, self.site = group, size, seq, op, what, count, site
         self.state = "started"
         self.began = time.monotonic()
         self.seconds: float | None = None
@@ -32,15 +32,16 @@ class Entry:
         self.seconds = time.monotonic() - self.began
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("group", "seq", "op", "what", "site", "state", "seconds")}
+        return {name: getattr(self, name) for name in _SHOWN}
 
 
+_SHOWN = ("group", "seq", "op", "what", "bytes", "site", "state", "seconds")
 _entries: deque[Entry] = deque(maxlen=LENGTH)
 listeners: list[Callable[[Entry], None]] = []         # told of each call when it begins
 
 
-def note(group: str, seq: int, op: str, what: str, site: str) -> Entry:
-    entry = Entry(group, seq, op, what, site)
+def note(group: str, size: int, seq: int, op: str, what: str, count: int, site: str) -> Entry:
+    entry = Entry(group, size, seq, op, what, count, site)
     _entries.append(entry)
     for listener in listeners:
         listener(entry)
@@ -50,14 +51,19 @@ def note(group: str, seq: int, op: str, what: str, site: str) -> Entry:
 def ledger(last: int = LENGTH) -> list[dict[str, Any]]:
     """The last calls of collectives and point-to-point operations in this process, oldest first.
 
-    Each is a dict: `group`, `seq` (its number in that group), `op`, `what` (dtypes, shapes, ranks), `site` (the line of the
-    program), `state` ("started", "completed" or "failed") and `seconds`.
+    Each is a dict: `group`, `seq` (its number in that group), `op`, `what` (dtypes, shapes, ranks), `bytes` (what a
+    rank gets in all by a gather, and what it gives by any other call), `site` (the line of the program), `state` ("started", "completed" or "failed") and `seconds`.
 
     Args:
         last: how many; 1000 are kept.
     """
     entries = list(_entries)
     return [entry.as_dict() for entry in itertools.islice(entries, max(0, len(entries) - last), None)]
+
+
+def bytes_of(tensors: Iterable[Any]) -> int:
+    """How many bytes the elements of `tensors` have."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def call_site() -> str:

@@ -157,8 +157,12 @@ class DeviceMesh:
         index = tuple(slice(None) if dim in dims else at for dim, at in enumerate(coordinate))
         made = DeviceMesh(self.device_type, self.mesh[index].clone(), mesh_dim_names=wanted, _init_backend=False)
         made._groups = [self._groups[dim] for dim in dims]
-        made._parent = self
+        made._parent = self._root()
         return made
+
+    def _root(self) -> DeviceMesh:
+        """The mesh that this one is a part of; itself if it is none."""
+        return self if self._parent is None else self._parent
 
     def __enter__(self) -> DeviceMesh:
         _open.__dict__.setdefault("meshes", []).append(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -475,6 +476,17 @@ def _forget() -> None:
     _world.__init__()
 
 
+@contextlib.contextmanager
+def _own_world() -> Iterator[None]:
+    """Inside of it this process is in no job; afterwards it is again in that which it was in."""
+    before = dict(_world.__dict__)
+    _world.__init__()
+    try:
+        yield
+    finally:
+        _world.__dict__.update(before)
+
+
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Leave `group`; None leaves all groups and the job.
 
@@ -620,8 +632,8 @@ def new_subgroups_by_enumeration(
     if not ranks_per_subgroup_list:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
     flat = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
-    for rank in flat:
-        if flat.count(rank) > 1:
+    for rank, times in Counter(flat).items():
+        if times > 1:
             raise ValueError(
                 f"Rank {rank} has appeared in both subgroups: new_subgroups_by_enumeration needs lists without a common rank"
             )
@@ -815,20 +827,18 @@ def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = N
     found = _group(name, group)
     if found is None:
         return None
-    pieces = _pieces(name, "output_tensor", output_tensor, found.size(), input_tensor.numel())
-    return _out(found.all_gather(pieces, input_tensor, async_op, name), async_op)
+    _check_parts(name, "output_tensor", output_tensor, found.size(), input_tensor.numel())
+    return _out(found.all_gather_into_tensor(output_tensor, input_tensor, async_op), async_op)
 
 
-def _pieces(name: str, argument: str, tensor: Any, count: int, numel: int) -> list[Any]:
-    """`tensor` in `count` flat parts of `numel` elements, over its own memory."""
+def _check_parts(name: str, argument: str, tensor: Any, count: int, numel: int) -> None:
+    """Raise ValueError if `tensor` is not `count` parts of `numel` elements, one after the other."""
     if tensor.numel() != count * numel:
         raise ValueError(
             f"{name}: {argument} must hold {count} times {numel} elements, got shape {tuple(tensor.shape)} with {tensor.numel()}"
         )
     if not tensor.is_contiguous():
         raise ValueError(f"{name}: {argument} must be contiguous, got strides {tensor.stride()}")
-    flat = tensor.detach().view(-1)
-    return [flat[at * numel : (at + 1) * numel] for at in range(count)]
 
 
 def gather(
@@ -930,8 +940,9 @@ def reduce_scatter_tensor(
     found = _group(name, group)
     if found is None:
         return None
-    pieces = _pieces(name, "input", input.contiguous(), found.size(), output.numel())
-    return _out(found.reduce_scatter(output, pieces, op, async_op, name), async_op)
+    input = input.contiguous()
+    _check_parts(name, "input", input, found.size(), output.numel())
+    return _out(found.reduce_scatter_tensor(output, input, op, async_op), async_op)
 
 
 def all_to_all(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import flambeau as fb
@@ -231,13 +231,15 @@ class ElementwiseOptimizer(Optimizer):
         tensors = [state[name] for name in names]
         scalars = [state[name] for name in self._scalar_state]
         update = self._update(group, tuple(_value(s) for s in scalars), fresh)
-        seen = is_seen()
-        if seen or group.get("differentiable") or type(param) not in _PLAIN or type(param._array) is _arrays.MetaArray:
+        plain = None if is_seen() or group.get("differentiable") else _plain((param, grad, *tensors))
+        if plain is None:
             on_tensors(update.formula, param, grad, tensors, update.numbers)
         else:
-            numbers = tuple(_number(x) for x in update.numbers)
-            on_arrays(update.formula, param._array, grad._array, [t._array for t in tensors], numbers)
-            for tensor in (param, *tensors):
+            target, slope, *states = plain
+            if type(target._array) is not _arrays.MetaArray:
+                numbers = tuple(_number(x) for x in update.numbers)
+                on_arrays(update.formula, target._array, slope._array, [t._array for t in states], numbers)
+            for tensor in {id(t): t for t in (param, *tensors, target, *states)}.values():
                 bump(tensor)
         for scalar, value in zip(scalars, update.scalars, strict=True):
             _store(scalar, value)
@@ -305,6 +307,14 @@ def _store(scalar: Any, value: Any) -> None:
     else:
         scalar._array[...] = value
         bump(scalar)
+
+
+def _plain(tensors: tuple[Any, ...]) -> Sequence[Any] | None:
+    """Plain tensors that the update of `tensors` (parameter, gradient, states) may be made on; None where it needs their own operations."""
+    if type(tensors[0]) in _PLAIN:
+        return tensors
+    pieces_of = getattr(type(tensors[0]), "_pieces_of", None)
+    return None if pieces_of is None else pieces_of(tensors)
 
 
 def _number(value: Any) -> Any:

@@ -122,6 +122,19 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> tuple[Any, tuple[Any, ...]
     return (aten.mm, shapes) if bias is None else (aten.addmm, (bias, *shapes))
 
 
+def count_of_call(func: Any, args: Any, kwargs: Any, result: Any, registry: Any = flop_registry) -> tuple[Any, int] | None:
+    """The operator that a call counts for, and its operations; None if no formula says."""
+    operator = func.overloadpacket
+    if operator is aten.linear:
+        operator, args = _linear(*args)
+    elif getattr(func, "_opname", "") == "convolution_weight":
+        return aten.convolution_backward, conv_flop_count(args[1].shape, result.shape, args[1].shape)
+    if operator not in registry:
+        return None
+    count = registry[operator](*args, **kwargs, out_val=result)
+    return aten.convolution_backward if operator is aten.convolution and _state.local.nested else operator, count
+
+
 class FlopCounterMode(TorchDispatchMode):
     """Counts the operations of matrix products, convolutions and attention while it is entered, forward and backward.
 
@@ -201,15 +214,9 @@ class FlopCounterMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        operator = func.overloadpacket
-        if operator is aten.linear:
-            operator, args = _linear(*args)
-        elif getattr(func, "_opname", "") == "convolution_weight":
-            self._count(aten.convolution_backward, conv_flop_count(args[1].shape, result.shape, args[1].shape))
-        if operator in self.flop_registry:
-            count = self.flop_registry[operator](*args, **(kwargs or {}), out_val=result)
-            in_backward = operator is aten.convolution and _state.local.nested
-            self._count(aten.convolution_backward if in_backward else operator, count)
+        found = count_of_call(func, args, kwargs or {}, result, self.flop_registry)
+        if found is not None:
+            self._count(*found)
         return result
 
     def _count(self, operator: Any, count: int) -> None:

@@ -7,10 +7,11 @@ memory is free; backward gathers the parameters again when the first of these no
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import flambeau as fb
-from flambeau import _state
+from flambeau import _arrays, _state
 
 from ...autograd import graph
 from ...autograd.tape import Node, OutputNode
@@ -123,17 +124,22 @@ class SpreadParameter(ShardedParameter):
 
     def __init__(self, name: str, places: list[tuple[Any, str]], whole: Any, mesh: Any, dim: int) -> None:
         inner = whole.device_mesh
-        root = mesh._parent
-        if root is None or inner._parent is not root or mesh.ndim != 1 or inner.ndim != 1 or root.ndim != 2:
+        root = mesh._root()
+        names: tuple[str, ...] = mesh.mesh_dim_names or ()
+        theirs: tuple[str, ...] = inner.mesh_dim_names or ()
+        if root is mesh or inner._root() is not root or not names or set(names) & set(theirs):
             raise NotImplementedError(
-                f"fully_shard: {name} is spread over {inner}; give a mesh that is another dimension of the same mesh of two dimensions"
+                f"fully_shard: {name} is spread over {inner}, and {mesh} is not another part of the same mesh; slice both out of one mesh by "
+                "names of its dimensions"
             )
-        self.inner, self.inner_placements, self.root = inner, whole.placements, root
+        self.inner, self.inner_placements = inner, whole.placements
         self.shape, self.strides = tuple(whole.shape), tuple(whole.stride())
-        own = whole.placements[0]
-        here: Placement = _StridedShard(dim, inner.size()) if isinstance(own, Shard) and own.dim == dim else Shard(dim)
-        at = root.mesh_dim_names.index(mesh.mesh_dim_names[0])
-        self.both = (here, own) if at == 0 else (own, here)
+        parts = [n for n, own in zip(theirs, whole.placements, strict=True) if isinstance(own, Shard) and own.dim == dim]
+        divided = math.prod(inner.size(theirs.index(n)) for n in parts)
+        here: Placement = _StridedShard(dim, divided) if parts else Shard(dim)
+        by_name = {**dict.fromkeys(names, Replicate()), names[-1]: here, **dict(zip(theirs, whole.placements, strict=True))}
+        together = tuple(n for n in root.mesh_dim_names if n in by_name)
+        self.root, self.both = root[together], tuple(by_name[n] for n in together)
         self.needs_grad = whole.requires_grad
         super().__init__(name, places, whole._local_tensor.detach(), mesh, dim)
         self.sharded.requires_grad_(self.needs_grad)
@@ -256,7 +262,7 @@ class ParameterGroup:
         for p in self.parameters:
             if p.whole is not None:
                 grad = p.take_gradient()
-                p.fill(_nothing(p.whole.dtype))
+                p.fill(_nothing(p.whole))
                 if grad is not None:
                     p.held = grad if p.held is None else p.held + grad
 
@@ -281,7 +287,7 @@ class ParameterGroup:
     def after_forward(self, outputs: list[Any]) -> None:
         if self.reshard_after_forward is False or not self.parameters:
             return
-        memory = {_address(p.whole): p for p in self.parameters if p.whole.numel() and not isinstance(p.whole, DTensor)}
+        memory = {_place(p.whole): p for p in self.parameters if p.whole.numel() and not isinstance(p.whole, DTensor)}
         _put_away_parameters(self, outputs, memory)
         if self.reshard_after_forward is True:
             self.reshard()
@@ -360,7 +366,7 @@ class ParameterGroup:
                 self.comm_hook(grad)
                 p.add_gradient(grad.to(p.dtype))
             else:
-                piece = fb.empty(p.layout.step, dtype=grad.dtype)
+                piece = fb.empty(p.layout.step, dtype=grad.dtype, device=grad.device)
                 self.comm_hook(grad, piece)
                 p.add_gradient(piece.to(p.dtype))
 
@@ -386,23 +392,25 @@ class ParameterGroup:
         return p.whole.detach().as_strided(shape, stride, offset)
 
 
-def _nothing(dtype: Any) -> Any:
-    return fb.empty(0, dtype=dtype)
+def _nothing(like: Any) -> Any:
+    return fb.empty(0, dtype=like.dtype, device=like.device)
 
 
-def _address(tensor: Any) -> int:
-    return tensor._array.__array_interface__["data"][0]
+def _place(tensor: Any) -> tuple[int, int]:
+    """Where the first element lies: in which memory, and at which byte of it. All memory of the CPU counts as one."""
+    a = tensor._array
+    return (id(_arrays.root_of(a)), a.offset) if tensor.is_meta else (0, _arrays.address(a))
 
 
-def _put_away_parameters(group: ParameterGroup, outputs: list[Any], memory: dict[int, ShardedParameter]) -> None:
+def _put_away_parameters(group: ParameterGroup, outputs: list[Any], memory: dict[tuple[int, int], ShardedParameter]) -> None:
     """Replace what the nodes of the last forward saved of whole parameters by where it lay in them."""
-    bounds = sorted((begin, begin + p.whole._array.nbytes, p) for begin, p in memory.items())
+    bounds = [(where, begin, begin + p.whole._array.nbytes, p) for (where, begin), p in memory.items()]
 
     def pack(tensor: Any) -> Any:
         a = tensor._array
-        place = a.__array_interface__["data"][0]
-        for begin, end, p in bounds:
-            if begin <= place < end and a.dtype == p.whole._array.dtype:
+        lies_in, place = _place(tensor)
+        for where, begin, end, p in bounds:
+            if where == lies_in and begin <= place < end and a.dtype == p.whole._array.dtype:
                 offset = (place - begin) // a.itemsize
                 return p, tuple(a.shape), tuple(s // a.itemsize for s in a.strides), offset
         return graph.KEEP

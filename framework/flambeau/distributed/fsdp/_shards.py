@@ -88,11 +88,12 @@ class Pending:
 def gather(pieces: Sequence[Any], layouts: Sequence[Layout], group: Any, dtype: Any, async_op: bool = False) -> Pending:
     """Ask for the whole tensors that all ranks of `group` have `pieces` of, as `dtype`; one collective for all."""
     total, begin = sum(layout.padded for layout in layouts), 0
-    sent = fb.zeros(total, dtype=dtype)
+    device = pieces[0].device if pieces else None
+    sent = fb.zeros(total, dtype=dtype, device=device)
     for piece, layout in zip(pieces, layouts, strict=True):
         layout.put(piece, sent[begin : begin + layout.padded])
         begin += layout.padded
-    received = fb.empty((layouts[0].count if layouts else 1, total), dtype=dtype)
+    received = fb.empty((layouts[0].count if layouts else 1, total), dtype=dtype, device=device)
     if layouts and layouts[0].count == 1:
         received[0].copy_(sent)
         return Pending(None, received, layouts)
@@ -103,12 +104,12 @@ def reduce_scatter(wholes: Sequence[Any], layouts: Sequence[Layout], group: Any,
     """The sum over the ranks of `group` of the pieces of this rank of `wholes`, one after the other in a vector of `dtype`."""
     total, begin = sum(layout.padded for layout in layouts), 0
     count = layouts[0].count
-    rows = fb.empty((count, total), dtype=dtype)
+    rows = fb.empty((count, total), dtype=dtype, device=wholes[0].device)
     for whole, layout in zip(wholes, layouts, strict=True):
         layout.put_whole(whole.to(dtype), rows[:, begin : begin + layout.padded])
         begin += layout.padded
     if count == 1:
         return rows[0]
-    made = fb.empty(total, dtype=dtype)
+    made = fb.empty(total, dtype=dtype, device=wholes[0].device)
     c10d.reduce_scatter_tensor(made, rows, group=group)
     return made

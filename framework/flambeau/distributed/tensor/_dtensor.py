@@ -70,6 +70,16 @@ class DTensor(Tensor):
         """The piece that this rank has under `placements`, without history."""
         return redistributed(self._local_tensor, tuple(self.shape), self.device_mesh, self.placements, placements)
 
+    @staticmethod
+    def _pieces_of(tensors: Sequence[Any]) -> list[Any] | None:
+        """The pieces of this rank of tensors that are spread alike: elementwise operations may work on them; None if they are not."""
+        first = tensors[0]
+        for t in tensors:
+            alike = isinstance(t, DTensor) and t.placements == first.placements and t.device_mesh == first.device_mesh
+            if not alike or any(p.is_partial() for p in t.placements):
+                return None
+        return [t._local_tensor for t in tensors]
+
     @property
     def device_mesh(self) -> DeviceMesh:
         """The mesh that it is spread over."""

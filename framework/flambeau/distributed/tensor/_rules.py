@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import flambeau as fb
 
+from ..._arrays import unseen
 from ..._warn import warn_once
 from ...ops._spec import OPS
 from ...utils import _pytree as pytree
@@ -44,6 +45,7 @@ class Asked(NamedTuple):
         return self.args[at] if len(self.args) > at else self.kwargs.get(name, default)
 
 
+ran: list[Callable[[Any, Any, Any, Any], None]] = []  # told of each operation on pieces: ``(operator, args, kwargs, result)``
 Rule = Callable[[Asked], list[Way]]
 RULES: dict[str, Rule] = {}
 REGISTERED: dict[str, Rule] = {}                      # by programs
@@ -342,11 +344,12 @@ def run(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return func(spread[0].full_tensor())
     if name in _DRAWS:
         return _drawn(cls, func, leaves, structure, spread)
-    whole = pytree.tree_map(lambda x: _on_meta(x) if isinstance(x, fb.Tensor) else x, (args, kwargs))
-    try:
-        known = func(*whole[0], **whole[1])
-    except (NotImplementedError, RuntimeError, TypeError):
-        known = None                                  # what depends on values has no shape beforehand
+    with unseen():
+        whole = pytree.tree_map(lambda x: _on_meta(x) if isinstance(x, fb.Tensor) else x, (args, kwargs))
+        try:
+            known = func(*whole[0], **whole[1])
+        except (NotImplementedError, RuntimeError, TypeError):
+            known = None                              # what depends on values has no shape beforehand
     inplace = name.endswith("_") and not name.endswith("__")
     plain_name = name.removesuffix("_") if inplace else name
     first = next((x for x in pytree.tree_leaves(known) if isinstance(x, fb.Tensor)), None)
@@ -366,6 +369,8 @@ def run(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if name in ("view", "reshape", "_unsafe_view", "expand", *_NEW) and first is not None:
         local_args = (local_args[0], list(_local_shape(first.shape, result, mesh)), *local_args[2:])
     made = func(*local_args, **local_kwargs)
+    for listener in ran:
+        listener(func, local_args, local_kwargs, made)
     shapes = iter(x for x in pytree.tree_leaves(known) if isinstance(x, fb.Tensor)) if known is not None else None
 
     def wrapped(x: Any) -> Any:
@@ -436,6 +441,8 @@ def _stored(func: Any, target: Any, args: Any, kwargs: Any, placements: Any) -> 
     """`target` after an operator in place, whose placements it keeps."""
     if tuple(placements) == tuple(target.placements):
         func(target._local_tensor, *args[1:], **kwargs)
+        for listener in ran:
+            listener(func, args, kwargs, target._local_tensor)
         return target
     made = func(args[0].clone(), *args[1:], **kwargs)
     target._local_tensor.copy_(redistributed(made, tuple(target.shape), target.device_mesh, placements, target.placements))
