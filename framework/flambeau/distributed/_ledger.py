@@ -52,7 +52,8 @@ def ledger(last: int = LENGTH) -> list[dict[str, Any]]:
     """The last calls of collectives and point-to-point operations in this process, oldest first.
 
     Each is a dict: `group`, `seq` (its number in that group), `op`, `what` (dtypes, shapes, ranks), `bytes` (what a
-    rank gets in all by a gather, and what it gives by any other call), `site` (the line of the program), `state` ("started", "completed" or "failed") and `seconds`.
+    rank gets in all by a gather, and what it gives by any other call), `site` (the line of the
+    program), `state` ("started", "completed" or "failed") and `seconds`.
 
     Args:
         last: how many; 1000 are kept.

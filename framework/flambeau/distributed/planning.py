@@ -114,9 +114,8 @@ class Plan:
             f"collectives {self.communicating:.4g} s",
         ]
         for t in self.collectives:
-            lines.append(
-                f"{t.op:24} {t.group:>12} x {t.ranks:<7} {t.calls:>5} calls {_bytes(t.bytes):>10} {_bytes(t.sent):>10} sent {t.seconds:.4g} s"
-            )
+            where = f"{t.op:24} {t.group:>12} x {t.ranks:<7} {t.calls:>5} calls"
+            lines.append(f"{where} {_bytes(t.bytes):>10} {_bytes(t.sent):>10} sent {t.seconds:.4g} s")
         return "\n".join(lines)
 
 

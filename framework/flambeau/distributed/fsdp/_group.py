@@ -129,8 +129,8 @@ class SpreadParameter(ShardedParameter):
         theirs: tuple[str, ...] = inner.mesh_dim_names or ()
         if root is mesh or inner._root() is not root or not names or set(names) & set(theirs):
             raise NotImplementedError(
-                f"fully_shard: {name} is spread over {inner}, and {mesh} is not another part of the same mesh; slice both out of one mesh by "
-                "names of its dimensions"
+                f"fully_shard: {name} is spread over {inner}, and {mesh} is not another part of the same mesh; slice both out of one "
+                "mesh by names of its dimensions"
             )
         self.inner, self.inner_placements = inner, whole.placements
         self.shape, self.strides = tuple(whole.shape), tuple(whole.stride())
