@@ -290,3 +290,15 @@ def test_training_steps_of_a_network_give_the_same_parameters(groups: list[bool]
 
     assert True in groups
     assert all(same(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_results_have_no_history_where_none_is_recorded() -> None:
+    def f(x: fb.Tensor, w: fb.Tensor) -> Any:
+        y = x * w + 1
+        return y.requires_grad, y.sin()
+
+    compiled, x, w = fb.compile(f), fb.randn(SHAPE), fb.randn(SHAPE, requires_grad=True)
+    for _ in range(2):
+        assert [(a, b.requires_grad) for a, b in [warm(compiled, x, w)]] == [(True, True)]
+        with fb.no_grad():
+            assert [(a, b.requires_grad) for a, b in [warm(compiled, x, w)]] == [(False, False)]

@@ -14,7 +14,6 @@ A program that writes to the memory of an operand without any operation, through
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
 import weakref
@@ -36,9 +35,11 @@ from ..tensor import Tensor, wrap
 
 _local = _state.local
 _new = object.__new__
+_ref = weakref.ref
 _PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
-_set_a, _set_n, _set_v, _set_b, _set_g = [slot.__set__ for slot in _SLOTS.values()]
+_set_pending = _SLOTS["_gradient"].__set__
+_MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
 SMALL = 1 << 17                                       # elements; with fewer, computing at once costs less than recording
 
@@ -88,14 +89,14 @@ class Deferred(Tensor):
     _plain_operand = True
 
 
-def _pending(self: Tensor) -> tuple[Recorder, int, Tensor]:
-    return self.__dict__["_pending"]
+# Of a Deferred: the recorder, the number of its value, and a meta tensor of its looks. They are where its gradient will be.
+_pending: Callable[[Any], tuple[Recorder, int, Tensor]] = _SLOTS["_gradient"].__get__
 
 
 def settle(self: Deferred) -> None:
     """Make the Deferred the tensor it stands for."""
-    pending = self.__dict__.get("_pending")
-    if pending is not None:                           # another thread may have been faster
+    pending: Any = _pending(self)
+    if pending.__class__ is tuple:                    # another thread may have been faster
         pending[0].flush("a value was asked for", asked=True)
 
 
@@ -189,7 +190,6 @@ _complete()
 
 def become(made: Any, result: Tensor) -> None:
     """Make the Deferred `made` what `result` is, whose place it takes wherever the tape knows it."""
-    made.__dict__.pop("_pending", None)
     for name, slot in _SLOTS.items():
         slot.__set__(made, getattr(result, name, None))
     made.__class__ = Tensor
@@ -262,7 +262,7 @@ class Recorder(Interpreter):
             kind = op.kind
             if op.answered_by is not None and not self.whole:
                 op, args = op.answered_by(*args) or (op, args)
-            if self.whole or kind == "elementwise" or kind == "view":
+            if kind == "elementwise" or kind == "view" or self.whole:
                 found = self._deferred(op, args)
                 if found is not NotImplemented:
                     return found
@@ -298,46 +298,45 @@ class Recorder(Interpreter):
             if self._ambient is not None:
                 self.flush("the mode of recording gradients, or another setting, has changed")
             self._ambient = ambient
-        refs: list[Any] = []
-        key: list[Any] = [op]
+        step = self.step
+        # The first step of a path is for what decides over all results.
+        key: list[Any] = [op] if step is not self.root else [op, ambient]
         mark = len(self.inputs)
-        largest = self._read(args, refs, key)
-        if largest < 0 or largest < SMALL and not self.whole and not (self._is_ordered() and _has_history(args)):
+        if not self._named(args, key):
             self._forget(mark)
             return NotImplemented
-        step = self.step
         name = tuple(key)
         try:
-            known = name in step.after
+            found = step.after.get(name, _MISSING)
         except TypeError:                             # a constant without a hash
-            self._forget(mark)
-            return NotImplemented
-        if not known:
-            if len(step.after) >= _MOST_BRANCHES:
-                self._forget(mark)
-                return NotImplemented
-            step.after[name] = self._recorded(op, refs, args)
-        found = step.after[name]
+            found = None
+        if found is _MISSING:
+            if self._is_worth(args) and len(step.after) < _MOST_BRANCHES:
+                found = step.after[name] = self._recorded(op, self._refs(args), args)
+            else:
+                found = None
         if found is None:
             self._forget(mark)
             return NotImplemented
         if found.same is not None:
             return self._value(found.same)
         self.step = found
-        made = []
-        for twin in found.twins:
-            one: Any = _new(Deferred)
-            _set_a(one, None)
-            _set_n(one, None)
-            _set_v(one, None)
-            _set_b(one, None)
-            _set_g(one, None)
-            one.__dict__["_pending"] = (self, len(self._made), twin)
-            self._made.append(weakref.ref(one))
-            made.append(one)
         if found.several is None:
-            return made[0]
+            one: Any = _new(Deferred)
+            _set_pending(one, (self, found.first, found.twins[0]))
+            self._made.append(_ref(one))
+            return one
+        made = []
+        for number, twin in enumerate(found.twins, found.first):
+            one = _new(Deferred)
+            _set_pending(one, (self, number, twin))
+            self._made.append(_ref(one))
+            made.append(one)
         return found.several(made)
+
+    def _is_worth(self, args: Any) -> bool:
+        """Whether an operation that has not been met here is to be recorded."""
+        return self.whole or _largest(args) >= SMALL or self._is_ordered() and _has_history(args)
 
     def _is_ordered(self) -> bool:
         """Whether what has a history must not run before what is pending: the order of nodes is the order in which gradients are added."""
@@ -349,55 +348,63 @@ class Recorder(Interpreter):
             del self._numbers[id(tensor)]
         del self.inputs[mark:], self._counts[mark:]
 
-    def _read(self, args: Any, refs: list[Any], key: list[Any]) -> int:
-        """Put `args` into `refs` and `key`. Returns: elements of the largest tensor; -1 for an operand that is not recorded."""
-        largest = 0
+    def _named(self, args: Any, key: list[Any]) -> bool:
+        """Put into `key` what tells `args` from others. Returns whether they can be recorded."""
+        put = key.append
         for a in args:
             kind = a.__class__
             if kind is Deferred:
-                recorder, at, twin = a.__dict__["_pending"]
-                if recorder is not self:
-                    return -1
-                refs.append(at)
-                key.append(at)
-                largest = max(largest, twin._array.size)
+                pending = _pending(a)
+                if pending[0] is not self:
+                    return False
+                put(pending[1])
             elif kind is Tensor or kind is Parameter:
                 number = self._numbers.get(id(a))
-                if number is None:
-                    array = a._array
-                    if array.__class__ is not ndarray:
-                        return -1
-                    number = self._numbers[id(a)] = len(self.inputs)
-                    self.inputs.append(a)
-                    self._counts.append(a._storage[tape.COUNT])
-                    key.append((number, array.shape, array.strides, array.dtype, a.requires_grad))
-                else:
-                    key.append(-1 - number)
-                refs.append(-1 - number)
-                largest = max(largest, a._array.size)
+                if number is not None:
+                    put(-1 - number)
+                    continue
+                array = a._array
+                if array.__class__ is not ndarray:
+                    return False
+                self._numbers[id(a)] = len(self.inputs)
+                self.inputs.append(a)
+                self._counts.append(a._storage[tape.COUNT])
+                put((array.shape, array.strides, array.dtype, a._node is not None))
             elif kind is float:
-                refs.append(Constant(a))
-                key.append((kind, a if a else math.copysign(1.0, a), not a))
+                put(kind)
+                put(a if a else str(a))               # zeros of both signs are equal
             elif kind in _PLAIN:
-                refs.append(Constant(a))
-                key.append((kind, a))
+                put(kind)
+                put(a)
             elif kind is slice:
                 bounds = (a.start, a.stop, a.step)
                 if not all(n is None or n.__class__ is int for n in bounds):
-                    return -1
-                refs.append(Constant(a))
-                key.append((kind, *bounds))
+                    return False
+                put(kind)
+                put(bounds)
             elif kind is list or kind is tuple:
-                within: list[Any] = []
-                key.append((kind, len(a)))
-                size = self._read(a, within, key)
-                if size < 0:
-                    return -1
-                refs.append(within if kind is list else tuple(within))
-                largest = max(largest, size)
+                put(kind)
+                put(len(a))
+                if not self._named(a, key):
+                    return False
             else:
-                return -1
-        return largest
+                return False
+        return True
+
+    def _refs(self, args: Any) -> list[Any]:
+        """What a step keeps for `args`."""
+        refs: list[Any] = []
+        for a in args:
+            kind = a.__class__
+            if kind is Deferred:
+                refs.append(_pending(a)[1])
+            elif isinstance(a, Tensor):
+                refs.append(-1 - self._numbers[id(a)])
+            elif kind is list or kind is tuple:
+                refs.append(kind(self._refs(a)))
+            else:
+                refs.append(Constant(a))
+        return refs
 
     def _value(self, ref: int) -> Any:
         return self.inputs[-1 - ref] if ref < 0 else self._made[ref]()
@@ -468,6 +475,17 @@ class Recorder(Interpreter):
             self.ran.append(program)
         if asked and self.on_ask is not None:
             self.on_ask(why)
+
+
+def _largest(args: Any) -> int:
+    """Elements of the largest tensor among arguments."""
+    sizes = [0]
+    for a in args:
+        if isinstance(a, Tensor):
+            sizes.append((_pending(a)[2] if a.__class__ is Deferred else a)._array.size)
+        elif a.__class__ in (list, tuple):
+            sizes.append(_largest(a))
+    return max(sizes)
 
 
 def _has_history(args: Any) -> bool:
