@@ -1,4 +1,4 @@
-"""LAPACK over batches of matrices, on arrays: numpy's own loops where it has them, scipy's routines otherwise."""
+"""LAPACK over batches of matrices, on arrays: kernels for many small ones, numpy's own loops, scipy's routines otherwise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import few_rows
 from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.quiet import hush, unhush
 
@@ -160,13 +161,34 @@ def _tried(loop: Any, *args: Any) -> Any:
     return made
 
 
+def _factors_of_many(a: Any) -> Any:
+    """The diagonals of the factors of many small matrices, and -1 for each whose rows were exchanged an odd number of times."""
+    made = few_rows.lu(a) if few_rows.takes(a) else None
+    if made is None:
+        return None
+    exchanged = (made[1] != np.arange(1, a.shape[-1] + 1, dtype=np.int32)).sum(-1, dtype=np.int32)
+    return made[0].diagonal(axis1=-2, axis2=-1), np.where(exchanged & 1, a.dtype.type(-1), a.dtype.type(1))
+
+
 def det(a: Any) -> Any:
+    factors = _factors_of_many(a)
+    if factors is not None:
+        diagonal, sign = factors
+        return np.multiply.reduce(diagonal, -1) * sign
     made = _tried(_DET, a)
     return np.asarray(np.linalg.det(a) if made is None else made, a.dtype)
 
 
 def slogdet(a: Any) -> tuple[Any, Any]:
     """Sign and logarithm of the magnitude of determinants."""
+    factors = _factors_of_many(a)
+    if factors is not None:
+        token = hush()
+        try:
+            diagonal, sign = factors
+            return np.multiply.reduce(np.sign(diagonal), -1) * sign, np.add.reduce(np.log(np.abs(diagonal)), -1)
+        finally:
+            unhush(token)
     sign, log = _tried(_SLOGDET, a) or np.linalg.slogdet(a)
     return np.asarray(sign, a.dtype), np.asarray(log, a.real.dtype)
 
@@ -239,6 +261,9 @@ LARGE = 96  # rows from which LAPACK's own routines are faster than numpy's loop
 
 def lu(a: Any) -> tuple[Any, Any, Any]:
     """``(LU, pivots, info)``: packed factors, rows exchanged (from 1), and the first zero on the diagonal of U, or 0."""
+    many = few_rows.lu(a) if few_rows.takes(a) else None
+    if many is not None:
+        return many
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
     k = min(m, n)
     packed, pivots, infos = [], [], []
@@ -267,9 +292,12 @@ def row_order(pivots: Any, rows: int) -> Any:
     batch, k = pivots.shape[:-1], pivots.shape[-1]
     made = np.broadcast_to(np.arange(rows), (*batch, rows)).copy()
     flat, swaps = made.reshape(prod(batch), rows), pivots.reshape(prod(batch), k)
-    for order, exchanged in zip(flat, swaps, strict=True):
-        for i, j in enumerate(exchanged):
-            order[i], order[j - 1] = order[j - 1], order[i]
+    each_one = np.arange(len(flat))
+    for i in range(k):
+        other = swaps[:, i] - 1
+        mine = flat[:, i].copy()
+        flat[:, i] = flat[each_one, other]
+        flat[each_one, other] = mine
     return flat.reshape(made.shape)
 
 
@@ -295,9 +323,19 @@ def _cholesky_one(x: Any, upper: Any) -> tuple[Any, int]:
     return c.T, info
 
 
+def _are_many(a: Any, b: Any) -> bool:
+    """Whether there are kernels for equations of the batches `a` and `b`."""
+    return (
+        few_rows.takes(a) and type(b) is ndarray and b.dtype is a.dtype and b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1]
+        and b.size > 0
+    )  # fmt: skip
+
+
 def solve(a: Any, b: Any) -> tuple[Any, Any]:
     """``(X, info)`` with ``a @ X == b``; info is the first zero pivot, or 0."""
-    made = _tried(_SOLVE, a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
+    made = few_rows.solve(a, b) if _are_many(a, b) else None
+    if made is None:
+        made = _tried(_SOLVE, a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
     if made is not None:
         return made, np.zeros(a.shape[:-2], np.int32)
     try:
@@ -312,7 +350,7 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
 
 def inverse(a: Any) -> tuple[Any, Any]:
     """``(inverse, info)``."""
-    made = _tried(_INV, a)
+    made = inverse_now(a)
     if made is not None:
         return made, np.zeros(a.shape[:-2], np.int32)
     return solve(a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape))
@@ -322,6 +360,9 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """``X`` with ``triangle(a) @ X == b``; zeros on the diagonal give infinities."""
     if not b.size:
         return np.zeros_like(b)
+    many = few_rows.triangular(a, b, upper, unit) if _are_many(a, b) else None
+    if many is not None:
+        return many
     parts = [_solve_one(x, y, upper, unit) for x, y in each(a, b)]
     return stacked(parts, b.shape[:-2], b.shape[-2:], b.dtype)
 
@@ -446,12 +487,15 @@ def short_way(compute: Any, square: bool = False, returns: Any = None) -> Any:
 
 def inverse_now(a: Any) -> Any:
     """The inverses, or None if a matrix has none, or numpy has no loop for that."""
-    return _tried(_INV, a)
+    many = few_rows.solve(a, None) if few_rows.takes(a) else None
+    return _tried(_INV, a) if many is None else many
 
 
 def cholesky_now(a: Any, upper: Any) -> Any:
     """The factors of positive-definite matrices; None if one is not, or numpy has no loop for that."""
     n = a.shape[-1]
+    if few_rows.takes(a):
+        return few_rows.cholesky(a, bool(upper))
     if n < LARGE or not a.size or a.dtype.char not in "fdFD":
         return _tried(_CHOLESKY[bool(upper)], a)
     made: Any = None if a.ndim == 2 else np.empty_like(a, order="C", subok=False)
@@ -472,6 +516,8 @@ def solve_now(a: Any, b: Any) -> Any:
     if b.ndim == 1 and a.ndim == 2:
         made = _tried(_SOLVE, a, b[:, None])
         return None if made is None else made[:, 0]
+    if _are_many(a, b):
+        return few_rows.solve(a, b)
     return _tried(_SOLVE, a, b) if b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1] and b.size else None
 
 
