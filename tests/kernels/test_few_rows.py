@@ -48,7 +48,8 @@ def test_factors_are_lapacks(n, dtype):
             assert j > i
             matrix[[i, j - 1]] = matrix[[j - 1, i]]
     close(unit @ above, rows, dtype, n)
-    assert np.abs(unit).max() <= 1 and not info.any()
+    assert np.abs(unit).max() <= 1
+    assert not info.any()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -33,7 +33,7 @@ def takes(a: Any) -> bool:
     )  # fmt: skip
 
 
-def _of_matrices(a: np.ndarray) -> tuple[np.ndarray, int, int, int]:
+def _of_matrices(a: np.ndarray) -> Any:
     """`a` with one dimension of matrices, and its strides in elements, none of which is negative."""
     flat = a.reshape(-1, *a.shape[-2:])
     strides = [step // a.itemsize for step in flat.strides]
@@ -49,7 +49,7 @@ def _chunks(count: int, n: int, width: int) -> tuple[int, int]:
     return -(-count // per), per
 
 
-def cholesky(a: np.ndarray, upper: bool) -> np.ndarray | None:
+def cholesky(a: np.ndarray, upper: bool) -> Any:
     """The factors of `a`; None if a matrix is not positive-definite, or a factor not finite."""
     flat, *strides = _of_matrices(a)
     count, n, _ = flat.shape
@@ -59,7 +59,7 @@ def cholesky(a: np.ndarray, upper: bool) -> np.ndarray | None:
     return None if info.any() else made
 
 
-def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def lu(a: np.ndarray) -> Any:
     """Packed factors, exchanges of rows (from 1) and the first zero pivot, from 1, or 0: as LAPACK's getrf.
 
     None if a factor is not finite.
@@ -73,7 +73,7 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     return None if (info < 0).any() else (made, pivots, info)
 
 
-def solve(a: np.ndarray, b: np.ndarray | None) -> np.ndarray | None:
+def solve(a: np.ndarray, b: np.ndarray | None) -> Any:
     """``X`` with ``a @ X == b``, the inverses for None; None if a matrix is singular."""
     flat, *strides = _of_matrices(a)
     count, n, _ = flat.shape
@@ -86,7 +86,7 @@ def solve(a: np.ndarray, b: np.ndarray | None) -> np.ndarray | None:
     return None if info.any() else made
 
 
-def triangular(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray | None:
+def triangular(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> Any:
     """``X`` with ``triangle(a) @ X == b``; None if a diagonal holds a zero."""
     flat, *strides = _of_matrices(a)
     count, n, _ = flat.shape
