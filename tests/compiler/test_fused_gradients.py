@@ -27,6 +27,7 @@ def _small_chains_fuse() -> Iterator[None]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(_recorder, "SMALL", 1024)
         patch.setattr(_programs, "FUSED_FROM", 1024)
+        patch.setattr(_programs, "WORTH", 0)
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import flambeau as fb
-from flambeau.compiler import _programs, _recorder
+from flambeau.compiler import _programs
 from flambeau.utils._pytree import tree_leaves
 
 # Each is the text of a function `f(x)`, perhaps after what it needs; `seen` is a list that it may write to.
@@ -178,8 +178,7 @@ def through_graphs(f: Any) -> Any:
 @pytest.mark.parametrize("compiling", [fb.compile, through_graphs], ids=["fused", "graphs"])
 @pytest.mark.parametrize("text", TABLE, ids=[str(i) for i in range(len(TABLE))])
 def test_a_compiled_program_does_what_it_does_without(text: str, compiling: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_recorder, "SMALL", 1 << 15)
-    monkeypatch.setattr(_programs, "FUSED_FROM", 1 << 15)
+    monkeypatch.setattr(_programs, "WORTH", 0)
     expected = outcomes(text, lambda f: f)
     got = outcomes(text, compiling)
 
@@ -188,8 +187,7 @@ def test_a_compiled_program_does_what_it_does_without(text: str, compiling: Any,
 
 @pytest.mark.parametrize("text", TABLE, ids=[str(i) for i in range(len(TABLE))])
 def test_a_compiled_program_gives_the_gradients_that_it_gives_without(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_recorder, "SMALL", 1 << 15)
-    monkeypatch.setattr(_programs, "FUSED_FROM", 1 << 15)
+    monkeypatch.setattr(_programs, "WORTH", 0)
 
     check(text, outcomes(text, lambda f: f, gradients=True), outcomes(text, fb.compile, gradients=True))
 

@@ -32,7 +32,7 @@ from ..ops._spec.elementwise import ElementwiseNode
 from ..ops._spec.shapes import sum_to
 from ..tensor import Tensor, wrap
 from ._cut import Flow
-from ._formulas import Text
+from ._formulas import Text, is_real
 
 _new = object.__new__
 _MOST_KERNELS = 8                                     # of one chain: which gradients arrive and are wanted seldom changes
@@ -335,12 +335,12 @@ def has_gradients(step: Any) -> bool:
     if op.node_class.raw_general is not ElementwiseNode.raw_general or not {"gradient", "grad_array", "record"}.isdisjoint(op.__dict__):
         return False
     rows = contiguous_strides(looks.shape, looks.itemsize)
-    for name, a in zip(op.params, step.looks, strict=True):
+    for i, (name, a) in enumerate(zip(op.params, step.looks, strict=True)):
         if isinstance(a, Tensor):
             array = a._array
             if not is_c_contiguous(array) or like_strides(looks.shape, looks.itemsize, [array]) != rows:
                 return False
-            if a.requires_grad and not op.has_gradient(name):
+            if a.requires_grad and not (op.has_gradient(name) and is_real(op.gradient(i)[0])):
                 return False
     return True
 

@@ -98,3 +98,13 @@ def folds(formula: Formula, numbers: tuple[bool, ...]) -> bool:
         elif all(not isinstance(x, expression.Expression) or x in fixed for x in e.operands):
             return True
     return False
+
+
+@functools.lru_cache(4096)
+def is_real(formula: Formula) -> bool:
+    """Whether the formula of real numbers computes with real numbers alone, as far as can be said."""
+    try:
+        _, results = expression.trace(formula)
+    except expression.NotAFormula:
+        return False
+    return not any(isinstance(x, complex) for e in expression.below(results) for x in e.operands)

@@ -10,6 +10,7 @@ from typing import Any
 from .. import _state
 from .._interpreters import pop, push
 from ..tensor import Tensor
+from . import set_stance
 from ._backends import Backend
 from ._programs import Program
 from ._recorder import Deferred, Recorder, Step
@@ -42,10 +43,8 @@ class Function:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of ``fn(*args, **kwargs)``."""
         calls = _local.calls
-        from . import set_stance
-
         stance = set_stance._stance
-        if calls.interpreters or calls.modes or stance == "force_eager" or not _dynamo_is_on():
+        if calls.interpreters or calls.modes or stance == "force_eager" or _config().disable:
             return self.fn(*args, **kwargs)
         before, _local.compiling = getattr(_local, "compiling", False), True
         try:
@@ -130,10 +129,15 @@ class not_recorded:  # a context manager
         _local.calls.interpreters, _local.compiling = self.before, self.compiling
 
 
-def _dynamo_is_on() -> bool:
-    from .._dynamo import config
+_settings: Any = None
 
-    return not config.disable
+
+def _config() -> Any:
+    """The module `_dynamo.config`, which imports this one."""
+    global _settings
+    if _settings is None:
+        from .._dynamo import config as _settings
+    return _settings
 
 
 def _program(fuse: bool) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
@@ -162,7 +166,8 @@ def _refuse(why: str) -> None:
 def _looks(a: Any) -> Any:
     """What decides whether a call is like an earlier one: a matter of speed alone."""
     if isinstance(a, Tensor):
-        return a.shape, a.dtype, a.requires_grad
+        array = a._array
+        return array.shape, array.dtype, a._node is not None
     return a if a.__class__ in (bool, int, str, type(None)) else a.__class__
 
 

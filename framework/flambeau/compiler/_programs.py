@@ -7,6 +7,7 @@ the same numbers. Operations that convert between, or choose their formula by nu
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ from ._backward import History, formula_of, has_gradients
 from ._formulas import Number, Text
 from ._recorder import SMALL, Constant, Step, become
 
-FUSED_FROM = SMALL                                    # elements; a chain of fewer is computed as fast one by one
+FUSED_FROM = SMALL                                    # elements of a chain
+# Elements that need not be written to memory and read again; with fewer, recording a call costs more than a chain saves.
+WORTH = 1 << 18
 FUSED_AFTER = 2                                       # calls of a path, for a kernel takes some 20 ms to compile
 _MOST_FUSED = 32                                      # operations of a chain, and half as many operands
 
@@ -53,6 +56,10 @@ class Chain(NamedTuple):
             tensors = {ref: a for ref, a in zip(self.operands, operands, strict=True) if ref.__class__ is int}
             history.record(tensors, dict(zip(self.values, results, strict=True)), dict(zip(kept, outs[len(results) :], strict=True)))
         return results
+
+    def saved(self) -> int:
+        """The elements of all results that are not written to memory."""
+        return (len(self.steps) - len(self.values)) * math.prod(self.shape)
 
     def reads_marked(self, values: list[Any], inputs: list[Tensor]) -> bool:
         """Whether an operand was made in inference mode."""
@@ -95,7 +102,9 @@ class Program:
         self.fused: list[Any] | None = None
         if fuse:
             self.steps = _needed(self.steps, self.wanted)
-            self.fused = _chained(self.steps, self.wanted)
+            fused = _chained(self.steps, self.wanted)
+            if sum(part.saved() for part in fused if isinstance(part, Chain)) >= WORTH:
+                self.fused = fused
         self.chains = [part for part in self.fused or () if isinstance(part, Chain)]
 
     def __call__(self, inputs: list[Tensor], made: dict[int, Any]) -> None:

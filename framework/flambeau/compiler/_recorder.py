@@ -41,7 +41,7 @@ _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage"
 _set_pending = _SLOTS["_gradient"].__set__
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
-SMALL = 1 << 17                                       # elements; with fewer, computing at once costs less than recording
+SMALL = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
 
 
 class Step:
@@ -467,8 +467,8 @@ class Recorder(Interpreter):
                     "were pending; call torch._dynamo.graph_break() before that"
                 )
             wanted = tuple([_pending(one)[1] for one in alive])
+            program = step.programs.get(wanted)
             with below(self), _as_before(ambient):
-                program = step.programs.get(wanted)
                 if program is None:
                     program = step.programs[wanted] = self.program(step, wanted, inputs)
                 program(inputs, dict(zip(wanted, alive, strict=True)))
