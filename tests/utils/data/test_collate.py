@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
@@ -110,3 +111,55 @@ def test_rules_can_be_given_and_added():
         assert default_collate([{1}, {2}, {3}]) == 3
     finally:
         del default_collate_fn_map[set]
+
+
+def _pairs(lib, kind):
+    x, y = lib.arange(24.0).reshape(12, 2), lib.arange(12)
+    if kind == "columns":
+        x = lib.arange(24.0).reshape(2, 12).T
+    if kind == "requires grad":
+        x = x.requires_grad_()
+    pairs = lib.utils.data.TensorDataset(x, y)
+    if kind == "subset":
+        pairs = lib.utils.data.Subset(lib.utils.data.Subset(pairs, range(11, -1, -1)), [0, 3, 5, 1, 1])
+    if kind == "own samples":
+
+        class Doubled(lib.utils.data.TensorDataset):
+            def __getitem__(self, index):
+                return tuple(2 * part for part in super().__getitem__(index))
+
+        pairs = Doubled(x, y)
+    if kind == "own subset":
+
+        class Backwards(lib.utils.data.Subset):
+            def __getitems__(self, indices):
+                return [self.dataset[self.indices[-1 - i]] for i in indices]
+
+        pairs = Backwards(pairs, [1, 4, 5])
+    return pairs
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind", ["rows", "columns", "requires grad", "subset", "own samples", "own subset"])
+def test_batches_of_stacked_tensors_are_those_of_their_samples(oracle, kind):
+    found = []
+    for lib in (oracle, fb):
+        for options in ({"batch_size": 5}, {"batch_sampler": [[0], [-1, 2, 2], [1]]}):
+            batches = list(lib.utils.data.DataLoader(_pairs(lib, kind), **options))
+            found.append([(type(b).__name__, b[0].tolist(), b[1].tolist(), b[0].stride(), b[0].requires_grad) for b in batches])
+
+    assert found[2:] == found[:2]
+
+
+@pytest.mark.oracle
+def test_stacked_tensors_are_collated_by_the_rule_of_the_program(oracle):
+    for lib in (oracle, fb):
+        rules = importlib.import_module(f"{lib.__name__}.utils.data._utils.collate").default_collate_fn_map
+        before = rules[lib.Tensor]
+        rules[lib.Tensor] = lambda batch, *, collate_fn_map=None: "stacked"
+        try:
+            assert next(iter(lib.utils.data.DataLoader(_pairs(lib, "rows"), 3))) == ["stacked", "stacked"]
+        finally:
+            rules[lib.Tensor] = before
+        with pytest.raises(IndexError):
+            list(lib.utils.data.DataLoader(_pairs(lib, "rows"), batch_sampler=[[12]]))

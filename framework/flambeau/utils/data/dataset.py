@@ -74,6 +74,15 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
         return tuple(tensor[index] for tensor in self.tensors)
 
+    def _stacked(self, keys: Any) -> list[Any] | None:
+        """What `default_collate` makes of the samples at `keys`, or None where that is not plain rows of plain tensors."""
+        if type(self).__getitem__ is not TensorDataset.__getitem__ or not keys or any(type(key) is not int for key in keys):
+            return None
+        if any(type(t) is not fb.Tensor or t.requires_grad or not t.is_contiguous() for t in self.tensors):
+            return None
+        rows = fb.tensor(keys)
+        return [tensor[rows] for tensor in self.tensors]
+
     def __len__(self) -> int:
         return self.tensors[0].size(0)
 
@@ -220,6 +229,12 @@ class Subset(Dataset[_T_co]):
 
     def __getitems__(self, indices: list[int]) -> list[_T_co]:
         return _samples(self.dataset, [self.indices[i] for i in indices])
+
+    def _stacked(self, keys: Any) -> list[Any] | None:
+        """As `TensorDataset._stacked`, where `dataset` has it."""
+        stacked = getattr(self.dataset, "_stacked", None)
+        plain = type(self).__getitem__ is Subset.__getitem__ and type(self).__getitems__ is Subset.__getitems__
+        return stacked([self.indices[key] for key in keys]) if stacked is not None and plain else None
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -12,7 +12,7 @@ import numpy as np
 
 import flambeau as fb
 
-__all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
+__all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert", "stacks_tensors"]
 
 _CollateMap = dict[Any, Callable[..., Any]]
 
@@ -135,6 +135,11 @@ def _same_sequence(like: Any, items: list[Any]) -> Any:
 
 def collate_tensor_fn(batch: Any, *, collate_fn_map: _CollateMap | None = None) -> Any:
     return fb.stack(list(batch), 0)
+
+
+def stacks_tensors() -> bool:
+    """Whether `default_collate` stacks tensors by the rule here, and not by one that a program has put in its place."""
+    return default_collate_fn_map.get(fb.Tensor) is collate_tensor_fn
 
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: _CollateMap | None = None) -> Any:

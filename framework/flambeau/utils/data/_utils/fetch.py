@@ -6,6 +6,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from .collate import default_collate, stacks_tensors
+
 __all__ = ["IterableFetcher", "MapFetcher"]
 
 
@@ -18,9 +20,15 @@ class MapFetcher:
         self.dataset = dataset
         self.batching = batching
         self.collate_fn = collate_fn
+        # A dataset that holds its samples stacked need not take them apart for `default_collate` to stack them again.
+        self._stacked = getattr(dataset, "_stacked", None) if batching and collate_fn is default_collate else None
 
     def fetch(self, keys: Any) -> Any:
         """The batch for `keys`."""
+        if self._stacked is not None and stacks_tensors():
+            batch = self._stacked(keys)
+            if batch is not None:
+                return batch
         return self.collate_fn(self._read(keys) if self.batching else self.dataset[keys])
 
     def _read(self, keys: Any) -> Any:
