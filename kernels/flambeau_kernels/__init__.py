@@ -32,9 +32,6 @@ SEVERAL_COMPILED_FROM = 256
 # Calls of an op on small operands after which its formula is compiled for them, if the numpy tier gives the same bits.
 TAUGHT_AFTER = 24
 
-# Dtypes whose small arrays numpy's ufuncs compute at full speed.
-_UFUNCS_OF = {np.dtype(np.float32), np.dtype(np.float64)}
-
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 
 # Called when another backend is chosen, by those who keep what `planned` returned.
@@ -134,12 +131,11 @@ def _load_compiled() -> Any:
 def smallest_compiled(formula: Formula, compute: np.dtype) -> int:
     """Elements from which the compiled tier is asked to run `formula` in `compute`.
 
-    Where tiers differ in the last bit the answer must not depend on what has run before, so one of them has all sizes, or
-    the size decides: numpy's own loops for functions of small float32 and float64 arrays, compiled ones else.
+    Where tiers differ in the last bit the answer must not depend on what has run before, so one of them has all sizes.
     """
     if has_one_answer(formula, compute):
         return COMPILED_FROM if formula.ufunc is not None else SEVERAL_COMPILED_FROM
-    return COMPILED_FROM if formula.ufunc is not None and compute in _UFUNCS_OF else 1
+    return 1
 
 
 def has_one_answer(formula: Formula, compute: np.dtype) -> bool:

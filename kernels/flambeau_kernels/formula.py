@@ -24,8 +24,9 @@ def refuse(*operands: Any) -> None:
 class Formula:
     """A straight-line Python function over the scalar vocabulary.
 
-    `direct` computes it on operands of dtypes it was taught (`flambeau_kernels.teach`), arrays by rows of one shape and
-    numbers, and returns a new array; `direct_` stores the result in its first operand. None: the caller goes its own way.
+    `direct` computes it on operands of dtypes it was taught (`flambeau_kernels.teach`), arrays of shapes that broadcast and
+    numbers, and returns a new array; `direct_` stores the result in its first operand; `enter` takes objects that hold arrays
+    and returns a new one. None: the caller goes its own way.
 
     Args:
         fn: the function. Its globals and closure may hold numbers and further straight-line functions.
@@ -33,7 +34,7 @@ class Formula:
         ufunc: a numpy ufunc that computes exactly `fn`, used by the numpy tier to spare the temporaries.
     """
 
-    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "_exact", "__weakref__", "compiled", "direct", "direct_")
+    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "_exact", "__weakref__", "compiled", "direct", "direct_", "enter")
 
     def __init__(self, fn: Callable[..., Any], name: str | None = None, ufunc: Any = None) -> None:
         if not isinstance(fn, FunctionType):
@@ -47,6 +48,7 @@ class Formula:
         self.compiled: Any = None  # whatever the engine keeps for it
         self.direct: Callable[..., Any] = refuse
         self.direct_: Callable[..., Any] = refuse
+        self.enter: Callable[..., Any] = refuse
 
     def __repr__(self) -> str:
         return f"Formula({self.name})"

@@ -199,6 +199,8 @@ class Objects(NamedTuple):
 
 
 objects: Objects | None = None
+stand_in: type | None = None                          # a class whose objects are taken as those of `objects.cls` are
+objects_changed: list[Call] = []                      # called when one of these does, or whether new objects are marked
 
 
 def of_class(given: Objects, by_python: Call) -> None:
@@ -208,6 +210,24 @@ def of_class(given: Objects, by_python: Call) -> None:
     _BY_NUMPY.update(over=by_python, sizes_of=given.other_sizes)
     _UNCOUNTED.update((by_python, given.other_sizes))
     start_over()
+    _tell_of_objects()
+
+
+def take_as_object(cls: type) -> None:
+    """Let builtins take objects of `cls` as those of the class that `of_class` was given: it adds nothing that they know."""
+    global stand_in
+    stand_in = cls
+    _tell_of_objects()
+
+
+def marks_objects() -> bool:
+    """Whether new objects are marked, which is the caller's business."""
+    return "over" in _refused
+
+
+def _tell_of_objects() -> None:
+    for tell in objects_changed:
+        tell()
 
 
 def objects_by_caller(on: bool) -> None:
@@ -220,6 +240,7 @@ def objects_by_caller(on: bool) -> None:
     else:
         _refused = {name: fn for name, fn in _refused.items() if name != "over"}
     globals()["over"] = _BY_NUMPY["over"] if on else _found.get("over", _BY_NUMPY["over"])
+    _tell_of_objects()
 
 
 _found: dict[str, Call] = {}                          # launchers, once they have the names

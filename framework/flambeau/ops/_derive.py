@@ -13,26 +13,22 @@ from typing import Any
 
 import numpy as np
 
-import flambeau_kernels as kernels
 from flambeau_kernels import small
-from flambeau_kernels.cpu import tier
-from flambeau_kernels.formula import rebind
 
 from .. import _inference, _state
-from .._arrays import address, ndarray
+from .._arrays import ndarray
 from .._warn import warn_once
 from ..autograd import tape
-from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from . import _dispatch, _index, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, ElementwiseOp, Op
 from ._spec.base import forget_unfinished
+from ._spec.short import indented
 
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "integer": np.integer, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
-    "empty": np.empty, "F4": F4, "F8": F8,
-    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "LARGE": kernels.COMPILED_FROM, "small": small,
+    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "small": small,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
     "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,
 }  # fmt: skip
@@ -40,25 +36,10 @@ _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
 _state.share(_scope)
 
 
-# Ufuncs that `small` has, by its name for them. A native launcher may stand for these: it gives the same bits.
-_SMALL = {
-    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.negative: "neg", np.sqrt: "sqrt",
-}  # fmt: skip
-# Ops of one operand `a` that have no ufunc, by what they are in terms of `small`.
-_SMALL_OF_ONE = {"relu": ("relu", "a"), "square": ("mul", "a, a"), "twice": ("mul", "a, 2")}
-
-
-def _small_name(op: ElementwiseOp) -> str | None:
-    return _SMALL_OF_ONE.get(op.qualified, (None,))[0] or _SMALL.get(op.ufunc)
-
-
-# Whole gradients that have a launcher, and what it takes after the incoming gradient.
-_SMALL_GRADS = {"mul": ("mul_grad", ("input", "other")), "tanh": ("tanh_grad", ("out",)), "relu": ("relu_grad", ("out",))}
-
-
 def accept_on_fast_path(parameter_class: type) -> None:
     """Let the generated entry points treat `parameter_class` as they treat Tensor."""
     _scope["Parameter"] = parameter_class
+    small.take_as_object(parameter_class)
     _dispatch.take_for_plain(parameter_class)
 
 
@@ -85,6 +66,7 @@ _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpre
               dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, unknown=_dispatch.unknown, warn_once=warn_once)
+_scope["NUMBERS"] = frozenset((int, float))
 
 
 def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any], in_place: bool) -> Any:
@@ -114,97 +96,6 @@ def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any]
 
 
 _scope["older_signature"] = _by_older_signature
-
-
-def _large(formula: Any, kind: Any, a: Any, b: Any = None) -> Any:
-    """What `formula` makes of arrays of one floating dtype and shape that repay the compiled tier; or None.
-
-    One of them is contiguous, and so is the result: the other is that too, or repeats one number.
-    """
-    if a.__class__ is not ndarray:
-        return None
-    d = a.dtype
-    if (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM:
-        return None
-    whole = a.flags.c_contiguous
-    if b.__class__ is not ndarray:
-        if not whole:
-            return None
-    else:
-        if b.dtype is not d or b.shape != a.shape:
-            return None
-        if not (b.flags.c_contiguous and (whole or not any(a.strides)) or whole and not any(b.strides)):
-            return None
-    made = np.empty(a.shape, kind or d)
-    _launch(formula, a, b, made)
-    return made
-
-
-# Plans of launches on contiguous operands, which are found in a third of the time that the general way takes.
-_plans: dict[Any, Any] = {}
-kernels.plans_kept_elsewhere.append(_plans.clear)
-_MOST_PLANS = 4096
-
-
-def _launch(formula: Any, a: Any, b: Any, out: Any) -> None:
-    """Run `formula`, in the dtype of `a`, on `a` and `b` (an array of its dtype and shape, a number, or None)."""
-    of_arrays = b.__class__ is ndarray
-    key = (formula, a.dtype, a.shape, a.strides, b.strides if of_arrays else b.__class__, out.dtype)
-    runner = _plans.get(key)
-    if runner is None:
-        inputs = (a,) if b is None else (a, np.asarray(b))
-        if len(_plans) >= _MOST_PLANS:
-            _plans.clear()
-        runner = _plans[key] = kernels.planned(formula, inputs, (out,), a.dtype) or False
-    if runner is False:
-        kernels.launch(formula, (a,) if b is None else (a, b), (out,), a.dtype)
-    else:
-        if b is None:
-            runner(a, out)
-        else:
-            runner(a, b if of_arrays else np.asarray(b), out)
-        kernels.teach(formula, (a,) if b is None else (a, b), out, a.dtype)
-
-
-def _of_number(formula: Any, ufunc: Any, number: Any, b: Any) -> Any:
-    """What `formula` makes of a number and an array of a floating dtype, contiguous unless it is small; or None."""
-    d = b.dtype
-    if b.__class__ is not ndarray or (d is not F4 and d is not F8):
-        return None
-    if b.size < kernels.COMPILED_FROM:
-        try:
-            return np.asarray(ufunc(number, b), d)
-        except RuntimeWarning:
-            return None
-    if not b.flags.c_contiguous:
-        return None
-    made = np.empty(b.shape, d)
-    kernels.launch(formula, (number, b), (made,), d)
-    return made
-
-
-_ALONE = object()                                     # the formula has one operand
-
-
-def _large_inplace(formula: Any, a: Any, b: Any = _ALONE) -> bool:
-    """Store what `formula` makes of `a`, and `b` if there is one, in `a`; False if `_large` would not take them, or they overlap.
-
-    None stands for an operand that is no array without a history, and no number.
-    """
-    d = a.dtype
-    if b is None or a.__class__ is not ndarray or (d is not F4 and d is not F8) or a.size < kernels.COMPILED_FROM or not a.flags.carray:
-        return False
-    if b.__class__ is ndarray:
-        if b.dtype is not d or b.shape != a.shape or not b.flags.c_contiguous:
-            return False
-        apart = address(a) - address(b)
-        if apart and abs(apart) < a.nbytes:
-            return False
-    _launch(formula, a, None if b is _ALONE else b, a)
-    return True
-
-
-_scope["large"], _scope["of_number"], _scope["large_"] = _large, _of_number, _large_inplace
 
 
 def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
@@ -244,7 +135,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
         if any(name not in op.defaults for name in op.keyword_only):
             short = [*refuse, *short]
-        short = ["try:", *_indented(short), "except TypeError:", *_indented(refuse), "    raise"]
+        short = ["try:", *indented(short), "except TypeError:", *indented(refuse), "    raise"]
     body += [*short, *refuse]
     if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
@@ -259,7 +150,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
 
 def _explained(body: list[str], arguments: str) -> list[str]:
     """Lines of `body` that say what is wrong with `arguments` where they fall over; nothing is looked at unless they do."""
-    return ["try:", *_indented(body), "except Exception as error:", f"    return failed(OP, {arguments}, error)"]
+    return ["try:", *indented(body), "except Exception as error:", f"    return failed(OP, {arguments}, error)"]
 
 
 def make_enter(op: Op) -> Any:
@@ -285,7 +176,7 @@ def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict
     constants.setdefault("run", op.run)
     constants.update(OP=op, fn=op.fn, fast=op.fast_rule, Node=op.node_class)
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
-    constants.update(ufunc=getattr(op, "ufunc", None), FORMULA=_plain_formula(op), WHOLE=getattr(op, "formula", None))
+    constants.update(_of_elementwise(op))
     return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"
 
 
@@ -298,7 +189,7 @@ def _given(op: Op) -> str:
 
 def _answer_shortly(op: Op, is_tensor: Any) -> list[str]:
     """Lines that return the result of a usual call, or go on."""
-    return _short_way(op, is_tensor) if isinstance(op, ElementwiseOp) else op.short_way(_given(op), is_tensor)
+    return _enter(op) if isinstance(op, ElementwiseOp) else op.short_way(_given(op), is_tensor)
 
 
 def _operands(op: Op) -> tuple[str, ...]:
@@ -324,7 +215,7 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
     say = "calls.interpreters" if op.kind == "composite" else _HAVE_A_SAY
     return [
         f"if {out}INTERPRETED:",
-        *_indented(refuse),
+        *indented(refuse),
         f"    if {out}(calls := local.calls).modes or {unknown}:",
         f"        {call}",
         f"    if {say}:",
@@ -332,26 +223,35 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
     ]
 
 
-def _short_way(op: ElementwiseOp, is_tensor: Any) -> list[str]:
-    """The common case: Tensors and numbers that the formula has been taught to take, keyword-only arguments left alone."""
-    lines: list[str] = []
-    if not op.keyword_only or op.short is not None:
-        lines = _fast_elementwise(op, is_tensor) if len(op.positional) <= 2 else _direct(op, is_tensor)
-    if op.keyword_only and len(op.params) <= _MOST_DIRECT:
-        # The whole formula, with keyword-only arguments that are given.
-        lines += _direct(op, is_tensor, "WHOLE", op.params)
-    return lines
+def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:
+    """Lines that answer what the formula has been taught to take.
+
+    The builtin `Formula.enter` checks, computes and makes the new Tensor; where an operand has a history, that is recorded here.
+
+    Args:
+        fixed: text of keyword-only arguments that the entry point has no parameter for.
+    """
+    fixed = fixed or {}
+    params = [fixed.get(n, n) for n in op.params]
+    if not op.keyword_only:
+        made = f"FORMULA.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS else None
+    else:
+        made = f"WHOLE.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS and not fixed else None
+        if op.short is not None and len(op.positional) <= _MOST_OPERANDS:
+            usual = " and ".join(_usual(op, n) for n in op.keyword_only if n not in fixed)
+            plain = f"FORMULA.enter({', '.join(op.positional)})"
+            made = f"{plain} if {usual} else {made}" if usual else plain
+    if made is None:
+        return []
+    record = op.recording(tuple(params))
+    return [f"made = {made}", "if made is not None:", "    if made._node is None:", "        return made", *indented(record)]
 
 
 def _text(lines: list[str]) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
-def _indented(lines: list[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
-
-
-_MOST_DIRECT = 4  # arguments that `Formula.direct` takes
+_MOST_OPERANDS = 4                                    # that `Formula.enter` takes
 
 
 _scope["ONE"], _scope["ZERO"] = 1, 0
@@ -367,317 +267,63 @@ def _usual(op: Op, name: str) -> str:
     return f"{name} == {value!r}"
 
 
-def _fast_elementwise(op: ElementwiseOp, is_tensor: Any) -> list[str]:
-    """The common case of one or two operands, with its node: Tensors, or a Tensor and a number."""
-    first, *rest = op.positional
-    guard = "".join(f" and {_usual(op, n)}" for n in op.keyword_only)
-    to_bool = op.dtype_rule.__name__ == "to_bool"
-    differentiable = op.differentiable and not to_bool
-    own = is_tensor(first)
-    if not rest:
-        lines = [
-            f"if {own}{guard}:",
-            f"    a = {first}._array",
-            *_compute(op, ("a",), _finish_fast(op, (first,), differentiable)),
-        ]
-    else:
-        second = rest[0]
-        other = "(kind is Tensor or kind is Parameter)" if is_tensor is _is_tensor else is_tensor(second)
-        lines = [
-            f"kind = {second}.__class__",
-            f"if {other} and {own}{guard}:",
-            f"    a = {first}._array",
-            f"    b = {second}._array",
-            *_compute(op, ("a", "b"), _finish_fast(op, (first, second), differentiable)),
-        ]
-        if getattr(op.check, "__name__", "") != "check_tensors":
-            lines += [
-                f"elif (kind is float or kind is int) and {own}{guard}:",
-                f"    a = {first}._array",
-                *_compute(op, ("a", second), _finish_fast(op, (first, second), differentiable, number=1)),
-            ]
-    return lines
-
-
-def _direct(op: ElementwiseOp, is_tensor: Any, formula: str = "FORMULA", operands: tuple[str, ...] | None = None) -> list[str]:
-    """Lines for several operands, the first of them a Tensor."""
-    if len(operands or op.positional) > _MOST_DIRECT:
-        return []
-    first, *rest = operands or op.positional
-    guard = "" if operands else "".join(f" and {_usual(op, n)}" for n in op.keyword_only)
-    given = ", ".join(("a", *(f"{n}._array if {is_tensor(n)} else {n}" for n in rest)))
-    lines = [f"if {is_tensor(first)}{guard}:", f"    a = {first}._array", f"    o = {formula}.direct({given})", "    if o is not None:"]
-    lines += [f"        {line}" for line in _wrap_lines()]
-    if op.differentiable:
-        others = "".join(f" or {is_tensor(n)} and {n}._node is not None" for n in op.positional[1:])
-        lines += [f"        if {first}._node is not None{others}:", f"            OP.record(t, ({', '.join(op.params)},))"]
-    return [*lines, "        return t"]
-
-
-def _wrap_lines() -> list[str]:
-    record = "t._storage = new_record() if MARKING else [0, 0, None, None]"
-    return ["t = new(Tensor)", "t._array = o", record, "t._view_of = t._node = None"]
-
-
 def _is_tensor(name: str) -> str:
     return f"({name}.__class__ is Tensor or {name}.__class__ is Parameter)"
 
 
-def _plain_formula(op: Op) -> Any:
-    """The formula of positional arguments alone, which stands when keyword-only ones have their defaults."""
-    return (op.short if op.keyword_only else op.formula) if isinstance(op, ElementwiseOp) else None
-
-
-_NEAR = (-16777216, 16777216)  # integers between these are exact in float32
-
-
-def _plain_number(name: str) -> str:
-    """Text that tests for a number which is exact, or rounded once, in every floating dtype; `kind` is its class."""
-    return f"(kind is float or kind is int and {_NEAR[0]} <= {name} <= {_NEAR[1]})"
-
-
-# Text that tests whether numpy puts the result of `a` in the order of its strides: around those of 0 it has an order of its own.
-_IN_ORDER = "(a.ndim < 3 or 0 not in a.strides)"
-
-
-def _compute(op: ElementwiseOp, operands: tuple[str, ...], finish: list[str]) -> list[str]:
-    """Lines that make the array `o` of small `operands` and go on with `finish`, or fall through."""
-    name = _small_name(op)
-    args = _SMALL_OF_ONE[op.qualified][1] if op.qualified in _SMALL_OF_ONE else ", ".join(operands)
-    number = operands[1] if len(operands) == 2 and operands[1] != "b" else None
-    if name:
-        # Launchers and numpy convert integers by way of other types; `direct` looks at them itself.
-        near = f" if kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]} else None" if number else ""
-        lines = [
-            f"o = small.{name}({args}){near}",
-            "if o is None:",
-            f"    o = FORMULA.direct({', '.join(operands)})",
-            f"    if o is None{near and f' and (kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]})'}:",
-            *(f"        {line}" for line in _mostly([f"o = small.numpy_{name}({args})"])),
-            "        if o is None:",
-            f"            o = large(FORMULA, None, {', '.join(operands)})",
-            "if o is not None:",
-            *(f"    {line}" for line in finish),
-        ]
-    elif op.ufunc is None and not op.small:
-        lines = [
-            f"o = FORMULA.direct({args})",
-            "if o is not None:",
-            *(f"    {line}" for line in finish),
-        ]
-    else:
-        # Until the formula is taught, and where numpy rounds in its own way for as long as there are few elements.
-        fits = "(d is F4 or d is F8) and a.size < LARGE and a.__class__ is ndarray"
-        if "b" in operands:
-            fits += f""" and b.dtype is d and b.size < LARGE and (
-                a.flags.c_contiguous and b.flags.c_contiguous or (b.ndim < 2 or a.strides == b.strides) and {_IN_ORDER})"""
-        else:
-            fits += f" and {_IN_ORDER}"
-        if number:
-            fits += f" and a.ndim and (kind is float or {_NEAR[0]} <= {number} <= {_NEAR[1]})"
-        direct = [f"o = FORMULA.direct({args})"]
-        if op.differentiable and not number and not op.formula.exact:
-            direct += ["if o is None:", f"    o = large(FORMULA, None, {args})"]
-        by_numpy = [
-            "d = a.dtype",
-            f"if {fits}:",
-            "    try:",
-            f"        o = {op.small or f'ufunc({args})'}",
-            "        if o.__class__ is not ndarray:",
-            "            o = asarray(o)",
-            "    except (ValueError, TypeError, RuntimeWarning):  # the general path says what is wrong",
-            "        pass",
-        ]
-        if op.formula.exact:
-            lines = [*direct, "if o is None:", *(f"    {line}" for line in _mostly(by_numpy))]
-        else:
-            lines = ["o = None", *by_numpy, "else:", *(f"    {line}" for line in direct)]
-        lines += ["if o is not None:", *(f"    {line}" for line in finish)]
-    return [f"    {line}" for line in lines]
-
-
-def _mostly(lines: list[str]) -> list[str]:
-    """`lines`, which now and then give up: the general way may then teach the formula to answer directly.
-
-    Twice in a row, as an operator that gives up asks the function.
-    """
-    return ["n = OP._small_calls = OP._small_calls + 1", "if (n & 31) > 1:", *(f"    {line}" for line in lines)]
-
-
-def _finish_fast(op: ElementwiseOp, names: tuple[str, ...], differentiable: bool, number: int | None = None) -> list[str]:
-    """Wrap `o`, and record when an operand has history. `a`, `b` are the operands' arrays; the one at `number` has none."""
-    arrays = ("a", "b")
-    lines = [
-        "t = new(Tensor)",
-        "t._array = o",
-        "v = t._storage = new_record() if MARKING else [0, 0, None, None]",
-        "t._view_of = None",
-    ]
-    if not differentiable:
-        return [*lines, "t._node = None", "return t"]
-    tensors = tuple(name for i, name in enumerate(names) if i != number)
-    nodes = ("n", "m")[: len(tensors)]
-    lines += [f"{node} = {name}._node" for node, name in zip(nodes, tensors, strict=True)]
-    lines += [
-        f"if {' and '.join(f'{n} is None' for n in nodes)} or not (GRAD or local.grad):",
-        "    t._node = None",
-        "    return t",
-        "node = t._node = new(Node)",
-        "node.seq = next_seq()",
-        "node.hooks = None",
-    ]
-    parents = nodes if number is None else (*nodes, "None") if number else ("None", *nodes)
-    of = dict(zip(tensors, nodes, strict=True))
-    saved, versions = ([text] for text in _kept(op, "out", of, "o", "v"))  # pyright: ignore[reportArgumentType]  # the keys are strings
-    shapes, kinds = [], []
-    for i, name in enumerate(names):
-        tensor = i != number
-        read = name in op.reads
-        value, version = "None", "None"
-        if read:
-            value, version = _kept(op, name, of, arrays[i] if tensor else name, f"{name}._storage" if tensor else "None")  # pyright: ignore[reportArgumentType]  # the keys are strings
-        saved.append(value)
-        versions.append(version)
-        shapes.append(f"{arrays[i]}.shape" if tensor else "None")
-        kinds.append(f"{arrays[i]}.dtype" if tensor else "None")
-    for extra in op.keyword_only:
-        parents = (*parents, "None")
-        saved.append(extra if extra in op.reads else "None")
-        versions.append("None")
-        shapes.append("None")
-        kinds.append("None")
-    if set(versions) != {"None"}:
-        lines += [
-            "frame = getframe(1)",
-            "code = frame.f_code",
-            "node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place()",
-        ]
-    return [
-        *lines,
-        f"node.parents = ({', '.join(parents)},)",
-        f"node.saved = ({', '.join(saved)},)",
-        f"node.versions = ({', '.join(versions)},)" if set(versions) != {"None"} else "node.versions = ()",
-        f"node.shape = ({', '.join(shapes)},)",
-        f"node.dtype = ({', '.join(kinds)},)",
-        *(["if MARKED:", "    refuse_saving(node)"] if set(versions) != {"None"} else []),
-        "return t",
-    ]
+def _of_elementwise(op: Op) -> dict[str, Any]:
+    """What the text of `_enter` refers to: the formula of positional arguments alone, which stands when keyword-only ones have
+    their defaults, the whole formula, and what records a result."""
+    if not isinstance(op, ElementwiseOp):
+        return {}
+    return {"FORMULA": op.short if op.keyword_only else op.formula, "WHOLE": op.formula, "record": op.record, "Node": op.node_class}
 
 
 def make_raw(op: ElementwiseOp, general: Any) -> Any:
-    """The gradient rule of `op` on small arrays of one real floating dtype; `general` answers everything else."""
+    """The gradient rule of `op` on arrays of one dtype whose formulas were taught; `general` answers everything else."""
     names = ("out", *op.params)
-    constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "plain": (ndarray, float, int)}
+    constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "zeros": np.zeros}
     lines = [
+        "d = grad.dtype",
+        "if grad.__class__ is not ndarray:",
+        "    return general(self, grad)",
         "seq = self.seq",
         "for record in self.versions:",
         "    if record is not None and record[1] > seq:",
         "        return general(self, grad)",
         f"{', '.join(f'v{i}' for i in range(len(names)))}, = self.saved",
         f"{', '.join(f'p{i}' for i in range(len(op.params)))}, = self.parents",
-    ]
-    if op.name in _SMALL_GRADS and not op.namespace:
-        launcher, reads = _SMALL_GRADS[op.name]
-        wanted = " and ".join(f"p{i} is not None" for i in range(len(op.params)))
-        made = f"small.{launcher}(grad, {', '.join(f'v{names.index(r)}' for r in reads)})"
-        lines += [
-            f"if {wanted}:",
-            f"    made = {made}",
-            "    if made is not None:",
-            f"        return {'made' if len(op.params) > 1 else '(made,)'}",
-        ]
-    lines += [
-        "d = grad.dtype",
-        "if grad.__class__ is not ndarray or (d is not F4 and d is not F8) or grad.size >= LARGE:",
-        "    return general(self, grad)",
         "shapes = self.shape",
         "kinds = self.dtype",
     ]
     for i, name in enumerate(op.params):
         lines += _raw_of(op, i, name, names, constants)
-    text = (
-        f"def make({', '.join(constants)}):\n    def raw(self, grad):\n        try:\n"
-        + "".join(f"            {line}\n" for line in lines)
-        # Python's numbers, unlike arrays, cannot be divided by 0.
-        + "        except (RuntimeWarning, ArithmeticError):\n            return general(self, grad)\n"
-        + f"        return ({', '.join(f'g{i}' for i in range(len(op.params)))},)\n    return raw\n"
-    )
+    lines.append(f"return ({', '.join(f'g{i}' for i in range(len(op.params)))},)")
+    text = f"def make({', '.join(constants)}):\n    def raw(self, grad):\n{_text(lines)}    return raw\n"
     return compile_text(text, f"{op.name}_backward", constants)
 
 
 def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], constants: dict[str, Any]) -> list[str]:
     """Lines that make ``g<i>``, the gradient of parameter `name`."""
-    rule = op.vjps.get(name) or (op.partials or {}).get(name)
-    if rule is None:
+    if not op.has_gradient(name):
         return [f"if p{i} is not None:", "    return general(self, grad)", f"g{i} = None"]
-    reads = [names.index(r) for r in op.reads_of(name)]
-    args = ", ".join(f"v{r}" for r in reads)
     formula, _, constant = op.gradient(i)
     lines = [f"if p{i} is None:", f"    g{i} = None", "else:", f"    if kinds[{i}] is not d:", "        return general(self, grad)"]
     if constant is not None and constant == 1:
         lines += [f"    g{i} = grad"]
     elif constant is not None and constant == 0:
-        constants["zeros"] = np.zeros
         lines += [f"    g{i} = zeros(shapes[{i}], d)"]
     else:
-        constants[f"F{i}"], constants["OP"] = formula, op
-        lines += [f"    g{i} = F{i}.direct({', '.join(['grad', *(f'v{r}' for r in reads)])})", f"    if g{i} is None:"]
-        # Until the formula is taught, by numpy where that gives the same bits; where nothing compiles it never is.
-        constants["compiles"], constants[f"f{i}"] = tier.compiles, rebind(rule, real_words(), {})
-        lines += [
-            "        if not grad.flags.c_contiguous:",        # numpy's order of memory is another where operands differ
-            "            return general(self, grad)",
-            "        n = OP._small_calls = OP._small_calls + 1",
-            f"        if {'not n & 31' if formula.exact else 'compiles()'}:",
-            "            return general(self, grad)",
-        ]
-        for r in reads:
-            lines += [
-                f"        kind = v{r}.__class__",
-                f"        if kind is ndarray and v{r}.dtype is not d or kind not in plain:",
-                "            return general(self, grad)",
-            ]
-        if name in op.vjps:
-            lines += [f"        g{i} = f{i}({', '.join(['grad', *(f'v{r}' for r in reads)])})"]
-        else:
-            lines += [
-                f"        factor = f{i}({args})",
-                f"        g{i} = small.mul(grad, factor)",
-                f"        if g{i} is None:",
-                f"            g{i} = grad * factor",
-            ]
+        constants[f"F{i}"] = formula
+        given = ", ".join(("grad", *(f"v{names.index(r)}" for r in op.reads_of(name))))
+        lines += [f"    g{i} = F{i}.direct({given})", f"    if g{i} is None:", "        return general(self, grad)"]
     return [
         *lines,
-        f"    if g{i}.__class__ is not ndarray:",
-        f"        g{i} = asarray(g{i}, d)",
         f"    if g{i}.shape != shapes[{i}]:",
         f"        g{i} = sum_to(g{i}, shapes[{i}])",
         f"    if g{i}.dtype is not d:",
         "        return general(self, grad)",
     ]
-
-
-_real_words: dict[str, Any] = {}
-
-
-def real_words() -> dict[str, Any]:
-    """The numpy reading of the vocabulary for real values, which are their own conjugates."""
-    if not _real_words:
-        from flambeau_kernels.reference import WORDS_READ
-
-        _real_words.update(WORDS_READ, conj=lambda x: x)
-    return _real_words
-
-
-def _kept(op: ElementwiseOp, name: str, nodes: dict[str, str], value: str, version: str) -> tuple[str, str]:
-    """Text of what is saved of `name`: its value if the gradient of an operand with history reads it."""
-    readers = [node for param, node in nodes.items() if name in op.reads_of(param)]
-    if not readers:
-        return "None", "None"
-    if len(readers) == len(nodes):
-        return value, version
-    test = " or ".join(f"{node} is not None" for node in readers)
-    return f"({value} if {test} else None)", f"({version} if {test} else None)" if version != "None" else "None"
 
 
 def make_inplace(op: Op, form: int = METHOD) -> Any:
@@ -708,24 +354,16 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
 
 def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
     """Lines for plain tensors and numbers, where nothing is recorded."""
-    if not isinstance(op, ElementwiseOp) or op.dtype_rule.__name__ == "to_bool" or len(op.params) > _MOST_DIRECT:
+    if not isinstance(op, ElementwiseOp) or op.dtype_rule.__name__ == "to_bool" or len(op.params) > _MOST_OPERANDS:
         return []
     first, *rest = op.positional
-    name = _small_name(op) if len(rest) == 1 else None
     letters = ("b", "c", "d")[: len(rest)]
     given = ", ".join(("a", *letters))
-    ways = [f"FORMULA.direct_({given}) is not None"]
-    if name or not rest and op.check_looks_at == "dtypes" and getattr(op.dtype_rule, "takes_floats", True):
-        ways.append(f"large_(FORMULA, {given})")
-    if name:
-        ways.insert(0, f"small.{name}_({given}) is not None")
-    test = " or ".join(ways)
-    if op.keyword_only and op.short is None:
-        test = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
-    elif op.keyword_only:
-        usual = " and ".join(_usual(op, n) for n in op.keyword_only)
+    test = f"FORMULA.direct_({given}) is not None"
+    if op.keyword_only:
         whole = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
-        test = f"({test}) if {usual} else {whole}"
+        usual = " and ".join(_usual(op, n) for n in op.keyword_only)
+        test = f"({test}) if {usual} else {whole}" if op.short is not None else whole
     lines = [
         f"if {is_tensor(first)}:",
         "    quiet = not (GRAD or local.grad)",
@@ -734,10 +372,7 @@ def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
         f"        a = {first}._array",
     ]
     for letter, n in zip(letters, rest, strict=True):
-        tensor = f"{is_tensor(n)} and (quiet or {n}._node is None)"
-        # A launcher converts integers by way of float64.
-        number = f"{n} if {_plain_number(n)} else None" if name else n
-        lines += [f"        kind = {n}.__class__", f"        {letter} = {n}._array if {tensor} else {number}"]
+        lines.append(f"        {letter} = {n}._array if {is_tensor(n)} and (quiet or {n}._node is None) else {n}")
     lines += [
         f"        if {test}:",
         f"            v = {first}._storage",
@@ -976,9 +611,8 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
             op = OPS["true_divide"]
         if isinstance(op, ElementwiseOp):
             first, second = op.positional
-            constants.update(OP=op, ufunc=op.ufunc, FORMULA=_plain_formula(op), Node=op.node_class)
-            constants.update({n: op.defaults[n] for n in op.keyword_only})
-            fast = _fast_swapped(op)
+            constants.update(OP=op, **_of_elementwise(op))
+            fast = _enter_swapped(op)
     text = (
         f"def make({', '.join(constants)}):\n"
         f"    def {name}({', '.join((second, first) if swapped else (first, second))}):\n{fast}"
@@ -995,21 +629,10 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     return compile_text(text, name, constants)
 
 
-def _fast_swapped(op: ElementwiseOp) -> str:
+def _enter_swapped(op: ElementwiseOp) -> str:
     """The common case of a number before a Tensor."""
-    number, tensor = op.positional
-    by_numpy = []
-    if op.ufunc is not None:
-        by_numpy = ["    if o is None:", *(f"        {line}" for line in _mostly([f"o = of_number(FORMULA, ufunc, {number}, b)"]))]
-    lines = [
-        f"kind = {number}.__class__",
-        f"if {_plain_number(number)} and {_is_tensor(tensor)} and (not INTERPRETED or not ({_IN_FORCE})):",
-        f"    b = {tensor}._array",
-        f"    o = FORMULA.direct({number}, b)",
-        *by_numpy,
-        "    if o is not None:",
-        *(f"        {line}" for line in _finish_fast(op, op.positional, op.differentiable, number=0)),
-    ]
+    fixed = {n: repr(op.defaults[n]) for n in op.keyword_only}
+    lines = [f"if not INTERPRETED or not ({_IN_FORCE}):", *indented(_tried(_enter(op, fixed)))]
     return "".join(f"        {line}\n" for line in lines)
 
 
@@ -1017,25 +640,20 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     params = op.positional[:2]
     args = ", ".join(params)
     fast: list[str] = []
-    constants = {"fn": fn, "operand": _is_operand, "OP": op, "run": op.run, "Node": op.node_class, "ufunc": None,
-                 "FORMULA": _plain_formula(op)}  # fmt: skip
+    constants = {"fn": fn, "operand": _is_operand, "OP": op, **_of_elementwise(op)}
     if isinstance(op, ElementwiseOp) and len(op.positional) == 2:
-        constants["ufunc"] = op.ufunc
-        fast = _fast_elementwise(op, _is_tensor)
-        for n in op.keyword_only:
-            value = op.defaults[n]
-            fast = [line.replace(f" and {_usual(op, n)}", "").replace(f", {n},", f", {value!r},") for line in fast]
+        fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         in_force = f"if INTERPRETED and ((calls := local.calls).modes or {_HAVE_A_SAY}):"
         known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
                 f"        return interpret(OP, ({whole},))"]  # fmt: skip
-        fast = [in_force, *seen, "else:", *_indented(_tried(fast))]
+        fast = [in_force, *seen, "else:", *indented(_tried(fast))]
     if op.fast_rule is not None and len(op.params) == 2:
         constants["fast"] = op.fast_rule
         plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
         tried = [f"made = fast({args})", "if made is not None:", "    return made"]
-        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *_indented(_tried(tried))]
+        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *indented(_tried(tried))]
     lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",
              f"        return fn({params[0]}, wrap({params[1]}))", f"    if operand({params[1]}):", "        raise",
              "    return NotImplemented"]  # fmt: skip
@@ -1045,7 +663,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
 
 def _tried(fast: list[str]) -> list[str]:
     """The lines `fast`, after which others go on where memory lacks or numbers are too large: the function says so."""
-    return ["try:", *_indented(fast), "except (ValueError, ArithmeticError, MemoryError):", "    pass"]
+    return ["try:", *indented(fast), "except (ValueError, ArithmeticError, MemoryError):", "    pass"]
 
 
 def _is_operand(value: Any) -> bool:

@@ -250,7 +250,7 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
     outs = tuple([_apart(r, operands) for r in (result if several else (result,))])
     if op.kind == "elementwise":
         if op.differentiable and (outs[0].is_floating_point() or outs[0].is_complex()):
-            op.record(outs[0], args)
+            op.record(outs[0], *args)
     elif op.kind == "reduction":
         op.record(outs[0], args[0], wrap_dims(op.name, args[1], args[0].ndim), bool(args[2]))
     elif op.kind == "view" and several:

@@ -476,7 +476,7 @@ def _pow_fast(input: Any, exponent: Any) -> Any:
         return None
     made = wrap(made)
     if input._node is not None:
-        pow.record(made, (input, exponent))
+        pow.record(made, input, exponent)
     return made
 
 

@@ -1,11 +1,11 @@
 """Formulas called without a plan for each shape: ``formula.direct(*operands)``.
 
 Looking up a plan and allocating the result in Python takes as long as adding fifty thousand numbers. So a formula that
-has run on some dtypes gets two builtins, which check their operands, cut the work and run the loop in native code:
-`direct` returns a new array, `direct_` stores the result in its first operand. Contiguous arrays of one shape may have
-any size; others may have any strides and be broadcast (`direct_layout`). Both answer None, before
-having written anything, for operands they were not taught. The caller then goes its general way. Work is cut, and the
-tier chosen, as `plan` and `elementwise` do it for such operands.
+has run on some dtypes gets three builtins, which check their operands, cut the work and run the loop in native code:
+`direct` returns a new array, `direct_` stores the result in its first operand, and `enter` takes objects that hold arrays
+(`small.of_class`) and returns a new object. Contiguous arrays of one shape may have any size; others may have any strides
+and be broadcast (`direct_layout`). All answer None, before having written anything, for operands they were not taught.
+The caller then goes its general way. Work is cut, and the tier chosen, as `plan` and `elementwise` do it for such operands.
 """
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from flambeau_kernels.engine import (
     journal,
     llvm,
     native,
+    objects,
     pack,
     plan,
     pool,
@@ -49,6 +50,7 @@ from flambeau_kernels.engine.direct_layout import (
     LOW,
     MIXED,
     MOST_ARGUMENTS,
+    OBJECTS,
     OUT,
     PACK,
     PARALLEL,
@@ -86,6 +88,7 @@ class _Taught:
             self.head[slot] = slots[name]
         self.head[EXECUTE] = native.execute_address()
         self.head[ALONE] = pool.alone()
+        self.head[OBJECTS] = objects.address()
 
 
 _taught: weakref.WeakKeyDictionary[Formula, _Taught] = weakref.WeakKeyDictionary()
@@ -125,7 +128,7 @@ def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: n
     if made and new:
         known.head[COUNT] += 1
     if made and formula.direct is refuse:
-        formula.direct, formula.direct_ = _builtins(known.head)
+        formula.direct, formula.direct_, formula.enter = _builtins(known.head)
 
 
 _WAYS = IN_ROWS, PACKED, STRIDED_WAY = "in rows", "packed", "strided"
@@ -224,7 +227,7 @@ _dtypes: dict[int, np.dtype] = {}                     # whose addresses are in e
 def forget() -> None:
     """Let every formula answer None again; for another choice of backend."""
     for formula, known in list(_taught.items()):
-        formula.direct = formula.direct_ = refuse
+        formula.direct = formula.direct_ = formula.enter = refuse
         known.head[COUNT] = 0
     _taught.clear()
 
@@ -232,25 +235,26 @@ def forget() -> None:
 flambeau_kernels.plans_kept_elsewhere.append(forget)
 
 
-def _builtins(head: np.ndarray) -> tuple[Any, Any]:
+def _builtins(head: np.ndarray) -> tuple[Any, ...]:
     methods = _methods()
     new, size = native.new_builtin(), ctypes.sizeof(native.MethodDef)
-    return new(ctypes.addressof(methods), head, None), new(ctypes.addressof(methods) + size, head, None)
+    return tuple(new(ctypes.addressof(methods) + k * size, head, None) for k in range(len(methods)))
 
 
 @functools.cache
 def _methods() -> Any:
-    code = llvm.compile_symbols(_text(), ("flambeau_direct", "flambeau_direct_"), llvm.PLAIN)
+    names = ("direct", "direct_", "enter")
+    code = llvm.compile_symbols(_text(), tuple(f"flambeau_{name}" for name in names), llvm.PLAIN)
     fastcall = 0x80
-    return lasting((native.MethodDef * 2)(
-        (b"direct", code["flambeau_direct"], fastcall, None), (b"direct_", code["flambeau_direct_"], fastcall, None)))
+    return lasting((native.MethodDef * len(names))(*((name.encode(), code[f"flambeau_{name}"], fastcall, None) for name in names)))
 
 
 def _text() -> str:
     helpers = [fastcall._none(), fastcall._fits(), fastcall._same_shape(), fastcall._count(), fastcall._apart(),
                fastcall._new_array()]
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
-    return "\n".join([*helpers, _RUN, _builtin("flambeau_direct", False), _builtin("flambeau_direct_", True), mark])
+    enter = objects.entering("flambeau_enter", "flambeau_direct", TABLE, OBJECTS, MOST_ARGUMENTS)
+    return "\n".join([*helpers, _RUN, _builtin("flambeau_direct", False), _builtin("flambeau_direct_", True), enter, mark])
 
 
 _RUN = f"""
@@ -548,9 +552,11 @@ rows.free:
   %state = call ptr %save()
   call void %execute(ptr %plan, ptr %pointers)
   call void %restore(ptr %state)
-  ret ptr %rows.made
+  br label %rows.done
 rows.held:
   call void %execute(ptr %plan, ptr %pointers)
+  br label %rows.done
+rows.done:
   ret ptr %rows.made
 refuse:
   %none = call ptr @none(ptr %table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import functools
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -15,8 +15,7 @@ from flambeau_kernels.vocabulary import where
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
-from ..._inference import refuse_saving
-from ...autograd import engine, tape
+from ...autograd import engine
 from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, device_of, wrap
@@ -25,6 +24,7 @@ from .base import EVERYWHERE, OPS, Op
 from .history import check_versions, named_tensors, rebase
 from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, holds_wrapper, sum_tensor_to, sum_to
+from .short import compiled, indented
 from .writing import (
     OF_ITS_DTYPE,
     cannot_be_cast,
@@ -36,17 +36,6 @@ from .writing import (
 )
 
 _new = object.__new__
-
-
-def forget_plans() -> None:
-    """Plan every call anew."""
-    for op in _all:
-        op._plans.clear()
-
-
-kernels.plans_kept_elsewhere.append(forget_plans)
-_all: weakref.WeakSet[ElementwiseOp] = weakref.WeakSet()
-MOST_PLANS = 512                                      # an op keeps; shapes that change every step must not pile up
 
 
 def looks_at(what: str) -> Callable[[Any], Any]:
@@ -70,7 +59,7 @@ class ElementwiseNode(Node):
     has_raw = True
 
     def raw(self, grad: Any) -> Any:
-        # The first backward of each op makes its short cut for small float arrays, which calls `raw_general` for the rest.
+        # The first backward of each op writes its rule, which calls `raw_general` for what its formulas were not taught.
         from .. import _derive
 
         cls = type(self)
@@ -106,7 +95,7 @@ class ElementwiseOp(Op):
 
     def __init__(
         self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Rule, partials: Any, vjps: Any,
-        ufunc: Any, check: Any, scalar_first: bool, samples: Any, title: str | None, small: str | None,
+        ufunc: Any, check: Any, scalar_first: bool, samples: Any, title: str | None,
     ) -> None:  # fmt: skip
         self.dtype_rule = dtype
         self.ufunc = ufunc
@@ -117,19 +106,16 @@ class ElementwiseOp(Op):
         self.check_looks_at = "dtypes" if check is None else getattr(check, "looks_at", "values")
         self.scalar_first = scalar_first
         self.samples = samples
-        self.small = small
         super().__init__(fn, surface, namespace, aliases, autocast)
         if title:
             self.node_class.title = title
-        self._small_calls = 0
+        self._calls = 0
         self._grads: dict[int, Any] = {}
         self._tensor_partials: dict[int, Any] = {}
-        self._plans: dict[Any, Any] = {}
-        self._operands = len(self.params) if self.short is None else len(self.positional)  # of plans
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
         self.differentiable = partials is not None or bool(vjps)
-        _all.add(self)
+        self.records = self.differentiable and dtype.__name__ != "to_bool"  # whether results have a history
 
     def has_gradient(self, name: str) -> bool:
         """Whether a derivative with respect to parameter `name` is declared."""
@@ -172,8 +158,13 @@ class ElementwiseOp(Op):
         return args, compute, result, broadcast_shapes(self, args), common_device(self, args)
 
     def run(self, *args: Any) -> Tensor:
-        made = self._run_again(args)
-        if made is not None:
+        arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
+        formula, operands = self._formula_of(arrays)
+        out = formula.direct(*operands)
+        if out is not None and not any(a.__class__ is ndarray for a in args):  # which are no operands
+            made = wrap(out)
+            if self.records:
+                self.record(made, *args)
             return made
         if holds_wrapper(args):
             return self.interpreted(*args)
@@ -187,73 +178,30 @@ class ElementwiseOp(Op):
             out = _arrays.empty_like_layout(shape, result.numpy, [a for a in arrays if isinstance(a, ndarray)])
             self.launch(arrays, out, compute.numpy)
             if given is args:
-                self._remember(arrays, out, compute)
+                self._teach(arrays, out, compute)
         else:
             out = on_other_device(self, arrays, compute, result, shape)
         made = wrap(out)
-        if result.category >= FLOATING and self.differentiable:
-            self.record(made, args)
+        if result.category >= FLOATING and self.records:
+            self.record(made, *args)
         return made
 
-    # What `prepare` finds depends on dtypes, shapes and the classes of numbers only, and so does the compiled plan: both are
-    # kept for the next call that looks the same. An op with a check of its own may look at values, so it is left out.
+    def _formula_of(self, arrays: tuple[Any, ...]) -> tuple[Formula, tuple[Any, ...]]:
+        """The formula that computes `arrays`, numbers among them, and its operands: keyword-only defaults have one without them."""
+        if self.short is not None:
+            count = len(self.positional)
+            if all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)):
+                return self.short, arrays[:count]
+        return self.formula, arrays
 
-    def _key(self, arrays: Any) -> Any:
-        """Of arrays and numbers, what decides how they are computed; None if this is not for `_run_again`."""
-        count = len(self.positional)
-        if self.keyword_defaults and not all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True)):
-            return None
-        key: list[Any] = []
-        for a in arrays[:count]:
-            kind = a.__class__
-            if kind is ndarray:
-                key += (a.dtype, a.shape, a.strides)
-            elif kind is float or kind is int and -9007199254740992 <= a <= 9007199254740992:
-                key.append(kind)
-            else:
-                return None
-        return tuple(key)
-
-    def _run_again(self, args: Any) -> Tensor | None:
-        """The result where a call that looks the same was planned before."""
-        if not self._plans:
-            return None
-        try:
-            arrays = [a._array if a.__class__ is Tensor or isinstance(a, Tensor) else a for a in args]
-            found = self._plans.get(self._key(arrays))
-        except TypeError:  # something that is no operand
-            return None
-        if found is None:
-            return None
-        runner, shape, dtype, records = found
-        out = np.empty(shape, dtype)
-        runner(*[a if a.__class__ is ndarray else np.asarray(a) for a in arrays[: self._operands]], out)
-        made = wrap(out)
-        if records:
-            self.record(made, args)
-        return made
-
-    def _remember(self, arrays: Any, out: Any, compute: Any) -> None:
-        """Give calls that look the same a shorter way: a formula that takes them, or a compiled plan."""
+    def _teach(self, arrays: tuple[Any, ...], out: Any, compute: Any) -> None:
+        """Let the formula answer calls with operands like these by its builtins from now on."""
         if not self._same_by_dtypes(arrays, compute):
             return
         if self.differentiable and out.dtype.kind in "biu" and any(isinstance(a, ndarray) and a.dtype.kind not in "biu" for a in arrays):
             return                                    # entry points record whatever has history
-        count = len(self.positional)
-        usual = all(a is d for a, d in zip(arrays[count:], self.keyword_defaults, strict=True))
-        formula, operands = (self.formula, arrays) if self.short is None or not usual else (self.short, arrays[:count])
+        formula, operands = self._formula_of(arrays)
         self.learn(formula, operands, out, compute.numpy)
-        if not usual or not out.flags.c_contiguous or out.size < kernels.SEVERAL_COMPILED_FROM:
-            return
-        key = self._key(arrays)
-        if key is None or key in self._plans:
-            return
-        inputs = tuple(np.asarray(a) for a in operands)
-        runner = kernels.planned(formula, inputs, (out,), compute.numpy)
-        if len(self._plans) >= MOST_PLANS:
-            self._plans.clear()
-        records = self.differentiable and from_numpy_dtype(out.dtype).category >= FLOATING
-        self._plans[key] = None if runner is None else (runner, out.shape, out.dtype, records)
 
     def _same_by_dtypes(self, arrays: Any, compute: Any) -> bool:
         """Whether dtypes and classes of numbers alone say that these operands are right and how they are computed."""
@@ -272,8 +220,8 @@ class ElementwiseOp(Op):
         than a thousand of them, and loading LLVM does in a process that computes little.
         """
         if out.size < kernels.SEVERAL_COMPILED_FROM and kernels.has_one_answer(formula, compute):
-            self._small_calls += 1
-            if self._small_calls <= kernels.TAUGHT_AFTER:
+            self._calls += 1
+            if self._calls <= kernels.TAUGHT_AFTER:
                 return
         kernels.teach(formula, operands, out, compute)
 
@@ -304,7 +252,7 @@ class ElementwiseOp(Op):
                 arrays = self._apart(target, args, arrays)
             if result.numpy == out.dtype:
                 self.launch(arrays, out, compute.numpy)
-                self._remember(arrays, out, compute)
+                self._teach(arrays, out, compute)
             else:
                 made = np.empty(out.shape, result.numpy)
                 self.launch(arrays, made, compute.numpy)
@@ -349,7 +297,7 @@ class ElementwiseOp(Op):
             before = wrap(target._array, target._node)
             before._storage = target._storage
             shown = wrap(target._array)
-            self.record(shown, (before, *args[1:]))
+            self.record(shown, before, *args[1:])
             node = shown._node
             forget_overwritten_inputs(node, target)
             self._write(target, args, compute, result)
@@ -363,47 +311,104 @@ class ElementwiseOp(Op):
 
     # -- recording
 
-    def record(self, made: Tensor, args: Any) -> None:
-        """Give `made` a node if any operand has one."""
-        parents = tuple(a._node if isinstance(a, Tensor) else None for a in args)
-        for p in parents:
-            if p is not None:
-                break
+    @functools.cached_property
+    def record(self) -> Any:
+        """``record(made, *args)`` gives `made` a node if an operand has one and this thread records. Its text is written for the op."""
+        first, *rest = self.positional
+        is_tensor = "{0}.__class__ is Tensor or isinstance({0}, Tensor)".format
+        all_tensors = dict.fromkeys(self.positional, True)
+        if not rest:
+            body = self._recording(all_tensors)
+        elif len(rest) == 1:
+            body = [f"if {is_tensor(rest[0])}:", *indented(self._recording(all_tensors)), "else:"]
+            body += indented(self._recording({**all_tensors, rest[0]: False}))
+            if self.scalar_first:
+                number_first = self._recording({**all_tensors, first: False})
+                body = [f"if not ({is_tensor(first)}):", *indented(number_first), *body]
         else:
-            return
-        if not _state.grad_enabled():
-            return
-        node = _new(self.node_class)
-        node.seq = _state.next_seq()
-        node.where = tape.users_place()
-        node.parents = parents
-        node.hooks = None
-        reads = {r for name, p in zip(self.params, parents, strict=True) if p is not None for r in self.reads_of(name)}
-        saved: list[Any] = [None]
-        versions: list[Any] = [None]
-        shapes: list[Any] = []
-        kinds: list[Any] = []
-        if "out" in reads:
-            saved[0], versions[0] = made._array, made._storage
-        for name, a in zip(self.params, args, strict=True):
-            tensor = isinstance(a, Tensor)
-            if name not in reads:
-                saved.append(None)
-                versions.append(None)
-            elif tensor:
-                saved.append(a._array)
-                versions.append(a._storage)
-            else:
-                saved.append(a)
-                versions.append(None)
-            shapes.append(a._array.shape if tensor else None)
-            kinds.append(a._array.dtype if tensor else None)
-        node.saved = tuple(saved)
-        node.versions = tuple(versions) if any(v is not None for v in versions) else ()
-        if _state.MARKED:
-            refuse_saving(node)
-        node.shape, node.dtype = tuple(shapes), tuple(kinds)
-        made._node = node
+            body = [f"t{i} = {is_tensor(n)}" for i, n in enumerate(self.positional)]
+            body += self._recording({n: f"t{i}" for i, n in enumerate(self.positional)})
+        return compiled(self, "record", [f"def record(made, {', '.join(self.params)}):", *indented(body)])
+
+    def recording(self, given: tuple[str, ...] | None = None) -> list[str]:
+        """Lines of an entry point that record the new Tensor ``made`` of the arguments `given`, and return it."""
+        given = given or self.params
+        first, *rest = self.positional
+        general = [f"record(made, {', '.join(given)})", "return made"]
+        if not self.records:
+            return ["made._node = None", "return made"]
+        if len(rest) > 1:
+            return general
+        text = dict(zip(self.params, given, strict=True))
+        all_tensors = dict.fromkeys(self.positional, True)
+        lines = self._recording(all_tensors, 1, "made", text)
+        if not rest:
+            return lines
+        (other,) = rest
+        lines = [f"if {other}.__class__ is Tensor or {other}.__class__ is Parameter:", *indented(lines)]
+        lines += [f"if {other}.__class__ in NUMBERS:", *indented(self._recording({**all_tensors, other: False}, 1, "made", text))]
+        if self.scalar_first:
+            lines = [f"if {first}.__class__ not in NUMBERS:", *indented(lines)]
+        return [*lines, *general]
+
+    def _recording(
+        self, tensors: dict[str, bool | str], frames: int = 2, result: str = "None", given: dict[str, str] | None = None
+    ) -> list[str]:
+        """Lines that record ``made``, where `tensors` says of operands whether they are Tensors: True, False, or the text of a test.
+
+        Args:
+            frames: how many calls up the user's code is as a rule.
+            result: text of what to return.
+            given: text of the arguments, by parameter.
+        """
+        nodes: dict[str, str] = {}                    # of operands, the names of their nodes
+        lines: list[str] = []
+        for i, (name, known) in enumerate(tensors.items()):
+            if known is not False:
+                nodes[name] = f"n{i}"
+                lines.append(f"n{i} = {name}._node" + (f" if {known} else None" if known is not True else ""))
+
+        def if_read(name: str, value: str) -> str:
+            """Text of `value`, which is saved under `name` if the gradient of an operand with a history reads it."""
+            readers = [node for operand, node in nodes.items() if name in self.reads_of(operand)]
+            if not readers or value == "None":
+                return "None"
+            return value if len(readers) == len(nodes) else f"({value} if {' or '.join(f'{n} is not None' for n in readers)} else None)"
+
+        arrays = {name: f"a{i}" for i, name in enumerate(tensors) if name in nodes}
+
+        def of(name: str, attribute: str, otherwise: str = "None") -> str:
+            known = tensors.get(name, False)
+            value = f"{arrays[name]}.{attribute}" if attribute in ("shape", "dtype") and known is not False else f"{name}.{attribute}"
+            return value if known is True else otherwise if known is False else f"({value} if {known} else {otherwise})"
+
+        text = given or {}
+        saved = [if_read("out", "made._array"), *(if_read(n, arrays.get(n) or text.get(n, n)) for n in self.params)]
+        records = [if_read("out", "made._storage"), *(if_read(n, of(n, "_storage")) for n in self.params)]
+        keeps = any(r != "None" for r in records)
+        lines += [
+            f"if {' and '.join(f'{n} is None' for n in nodes.values())} or not (GRAD or local.grad):",
+            "    made._node = None",
+            f"    return {result}",
+            *(f"{a} = {n}._array" + (f" if {tensors[n]} else {n}" if tensors[n] is not True else "") for n, a in arrays.items()),
+            "node = made._node = new(Node)",
+            "node.seq = next_seq()",
+            "node.hooks = None",
+            f"node.parents = ({', '.join(nodes.get(n, 'None') for n in self.params)},)",
+            f"node.saved = ({', '.join(saved)},)",
+            f"node.versions = ({', '.join(records)},)" if keeps else "node.versions = ()",
+            f"node.shape = ({', '.join(of(n, 'shape') for n in self.params)},)",
+            f"node.dtype = ({', '.join(of(n, 'dtype') for n in self.params)},)",
+        ]
+        if keeps:                                     # an error about what was saved names the line
+            lines += [
+                f"frame = getframe({frames})",
+                "code = frame.f_code",
+                "node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place()",
+                "if MARKED:",
+                "    refuse_saving(node)",
+            ]
+        return [*lines, f"return {result}"]
 
     # -- derivatives
 
@@ -661,7 +666,6 @@ def elementwise(
     autocast: str | None = None,
     samples: Any = None,
     title: str | None = None,
-    small: str | None = None,
     numpy_names: bool | None = None,
     operator: str | None = None,
 ) -> Callable[[Any], ElementwiseOp]:
@@ -678,13 +682,12 @@ def elementwise(
         scalar_first: whether the first argument may be a number.
         samples: the bounds of numbers to try it with, (low, high), by default (-3, 3); or calls, see `samples.py`.
         title: name autograd nodes show, where it is not made from the op's.
-        small: for an op of one operand that no ufunc computes: text of the numpy expression for a small array `a` of dtype `d`.
         numpy_names, operator: as for `composite`.
     """
 
     def declare(fn: Any) -> ElementwiseOp:
         op = ElementwiseOp(
-            fn, surface, namespace, aliases, autocast, dtype, partials, vjp, ufunc, check, scalar_first, samples, title, small
+            fn, surface, namespace, aliases, autocast, dtype, partials, vjp, ufunc, check, scalar_first, samples, title
         )
         if numpy_names is not None:
             op.numpy_names = numpy_names

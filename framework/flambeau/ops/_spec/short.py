@@ -39,6 +39,10 @@ def compiled(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
     return _derive.compile_text(text, f"{op.qualified} {name}", constants)
 
 
+def indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
 def refused(op: Any, operands: Sequence[str], errors: str = "REFUSED") -> list[str]:
     """Lines that leave a call whose short way raised to the general way, which says what is wrong."""
     if not STRICT:

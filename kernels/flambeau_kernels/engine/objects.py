@@ -1,0 +1,183 @@
+"""Builtins of arrays, called with the objects of the framework that hold them: what `small.of_class` says of their class.
+
+`entering` writes a builtin around another one. It takes objects of exactly that class, or of one that stands for it, brings
+them down to their arrays, calls the builtin of arrays and holds its result in a new object. The slot `node` of the new object
+is None, or True where an operand has a node: the caller then records what was called.
+"""
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from flambeau_kernels import small
+from flambeau_kernels.engine import pyabi
+from flambeau_kernels.engine.fastcall import at, field
+from flambeau_kernels.engine.lasting import lasting
+
+# What the code around needs, in this order: offsets of slots, then objects and functions. `USABLE` is 0 where the framework
+# makes objects itself, because it marks them.
+_NAMES = ("array", "record", "node", "link", "grad", "class", "zero", "True", "new_object", "new_list")
+(ARRAY, RECORD, NODE, LINK, GRAD, CLASS, ZERO, TRUE, NEW_OBJECT, NEW_LIST, STAND_IN, USABLE) = range(12)
+
+
+@functools.cache
+def _table() -> np.ndarray:
+    small.objects_changed.append(adopt)
+    return lasting(np.zeros(USABLE + 1, np.uint64))
+
+
+def address() -> int:
+    """Where the table is; it says that nothing is usable until the framework has named its class."""
+    adopt()
+    return _table().ctypes.data
+
+
+def adopt() -> None:
+    """Take over what `small` knows of the framework's objects now."""
+    table = _table()
+    known = small.objects
+    if known is None or small.marks_objects():
+        table[USABLE] = 0
+        return
+    of = dict(zip((*pyabi.SLOTS, *pyabi.OBJECT_SLOTS), pyabi.object_table(known), strict=True))
+    table[: len(_NAMES)] = [of[name] for name in _NAMES]
+    table[STAND_IN] = id(small.stand_in or known.cls)
+    table[USABLE] = 1
+
+
+def entering(name: str, inner: str, table: int, objects: int, most: int) -> str:
+    """LLVM's text of the builtin `name` around the builtin `inner` of up to `most` arrays and numbers.
+
+    Args:
+        table, objects: slots of the head, which both builtins have for their self.
+    """
+    return f"""
+define ptr @{name}(ptr %self, ptr %given, i64 %nargs) {{
+entry:
+{field("head", "%self", pyabi.DATA, "ptr")}{at("table", "%head", table, "ptr")}{at("objects", "%head", objects, "ptr")}
+  %held = alloca ptr, i64 {most}
+{at("usable", "%objects", USABLE)}
+  %on = icmp ne i64 %usable, 0
+  %few = icmp sle i64 %nargs, {most}
+  %fits = and i1 %on, %few
+  br i1 %fits, label %known, label %refuse
+known:
+{at("class", "%objects", CLASS, "ptr")}{at("standin", "%objects", STAND_IN, "ptr")}
+{at("array.offset", "%objects", ARRAY)}{at("node.offset", "%objects", NODE)}
+{at("ndarray", "%table", pyabi.slot("ndarray"), "ptr")}{at("none", "%table", pyabi.slot("None"), "ptr")}
+{at("incref", "%table", pyabi.slot("incref"), "ptr")}{at("decref", "%table", pyabi.slot("decref"), "ptr")}
+  br label %operand
+operand:
+  %k = phi i64 [0, %known], [%knext, %taken]
+  %recorded = phi i1 [false, %known], [%recorded.too, %taken]
+  %more = icmp slt i64 %k, %nargs
+  br i1 %more, label %look, label %ready
+look:
+  %item.at = getelementptr ptr, ptr %given, i64 %k
+  %item = load ptr, ptr %item.at
+  %slot = getelementptr ptr, ptr %held, i64 %k
+{field("type", "%item", pyabi.TYPE, "ptr")}
+  %is.class = icmp eq ptr %type, %class
+  %is.standin = icmp eq ptr %type, %standin
+  %is.object = or i1 %is.class, %is.standin
+  br i1 %is.object, label %object, label %number
+object:
+  %array.at = getelementptr i8, ptr %item, i64 %array.offset
+  %array = load ptr, ptr %array.at
+  %node.at = getelementptr i8, ptr %item, i64 %node.offset
+  %node = load ptr, ptr %node.at
+  %no.node = icmp eq ptr %node, %none
+  %empty.node = icmp eq ptr %node, null
+  %bare = or i1 %no.node, %empty.node
+  %noded = xor i1 %bare, true
+  %empty = icmp eq ptr %array, null
+  br i1 %empty, label %back, label %hold
+number:
+  %is.array = icmp eq ptr %type, %ndarray                ; which the framework has its own words for
+  br i1 %is.array, label %back, label %hold
+hold:
+  %held.item = phi ptr [%array, %object], [%item, %number]
+  %noded.item = phi i1 [%noded, %object], [false, %number]
+  %recorded.too = or i1 %recorded, %noded.item
+  ; Another thread may give the object another array while the loop runs.
+  call void %incref(ptr %held.item)
+  store ptr %held.item, ptr %slot
+  br label %taken
+taken:
+  %knext = add i64 %k, 1
+  br label %operand, !llvm.loop !0
+back:
+  br label %undo
+undo:
+  %u = phi i64 [0, %back], [%unext, %undone]
+  %u.more = icmp slt i64 %u, %k
+  br i1 %u.more, label %undone, label %refuse
+undone:
+  %u.at = getelementptr ptr, ptr %held, i64 %u
+  %u.item = load ptr, ptr %u.at
+  call void %decref(ptr %u.item)
+  %unext = add i64 %u, 1
+  br label %undo, !llvm.loop !0
+ready:
+  %made = call ptr @{inner}(ptr %self, ptr %held, i64 %nargs)
+  br label %release
+release:
+  %r = phi i64 [0, %ready], [%rnext, %released]
+  %r.more = icmp slt i64 %r, %nargs
+  br i1 %r.more, label %released, label %answer
+released:
+  %r.at = getelementptr ptr, ptr %held, i64 %r
+  %r.item = load ptr, ptr %r.at
+  call void %decref(ptr %r.item)
+  %rnext = add i64 %r, 1
+  br label %release, !llvm.loop !0
+answer:
+  %failed = icmp eq ptr %made, null
+  %refused = icmp eq ptr %made, %none
+  %as.is = or i1 %failed, %refused
+  br i1 %as.is, label %pass, label %wrap
+pass:
+  ret ptr %made
+wrap:
+{at("newlist", "%objects", NEW_LIST, "ptr")}{at("newobject", "%objects", NEW_OBJECT, "ptr")}{at("zero", "%objects", ZERO, "ptr")}
+  %record = call ptr %newlist(i64 4)
+  %no.record = icmp eq ptr %record, null
+  br i1 %no.record, label %lost, label %fill
+fill:
+{field("items", "%record", pyabi.LIST_ITEMS, "ptr")}
+{"".join(_held(f"record{k}", f"getelementptr ptr, ptr %items, i64 {k}", value) for k, value in enumerate(_NEW_RECORD))}
+  %object.made = call ptr %newobject(ptr %class, i64 0)
+  %no.object = icmp eq ptr %object.made, null
+  br i1 %no.object, label %lost.record, label %slots
+slots:
+{at("record.offset", "%objects", RECORD)}{at("link.offset", "%objects", LINK)}{at("grad.offset", "%objects", GRAD)}
+{at("true", "%objects", TRUE, "ptr")}
+  %mark = select i1 %recorded, ptr %true, ptr %none
+  %array.to = getelementptr i8, ptr %object.made, i64 %array.offset
+  store ptr %made, ptr %array.to
+  %record.to = getelementptr i8, ptr %object.made, i64 %record.offset
+  store ptr %record, ptr %record.to
+{_held("node", "getelementptr i8, ptr %object.made, i64 %node.offset", "%mark")}
+{_held("link", "getelementptr i8, ptr %object.made, i64 %link.offset", "%none")}
+{_held("grad", "getelementptr i8, ptr %object.made, i64 %grad.offset", "%none")}
+  ret ptr %object.made
+lost.record:
+  call void %decref(ptr %record)
+  br label %lost
+lost:
+  call void %decref(ptr %made)
+  ret ptr null
+refuse:
+  %nothing = call ptr @none(ptr %table)
+  ret ptr %nothing
+}}
+"""
+
+
+_NEW_RECORD = ("%zero", "%zero", "%none", "%none")    # of storage: how often it was written, when, its bytes, its views
+
+
+def _held(name: str, place: str, value: str) -> str:
+    """Lines that store a new reference to `value` at `place`."""
+    return f"  %{name}.place = {place}\n  call void %incref(ptr {value})\n  store ptr {value}, ptr %{name}.place\n"
