@@ -29,8 +29,9 @@ _WIDE = {np.dtype(narrow): np.dtype(np.float32) for narrow in (
 COMPILED_FROM = 1024
 # The same for formulas that are several numpy calls, with their temporaries.
 SEVERAL_COMPILED_FROM = 256
-# Calls of an op on small operands after which its formula is compiled for them, if the numpy tier gives the same bits.
-TAUGHT_AFTER = 24
+# How often something is done on small operands before it is compiled for them, if the numpy tier gives the same bits: an operation,
+# and what takes longer.
+CALLS_TAUGHT_AFTER, TAUGHT_AFTER = 300, 24
 
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 

@@ -5,8 +5,9 @@ the caller then takes its general way. At first they are numpy's functions; afte
 of the engine take their names, if a cache has them (otherwise they are compiled in the background once a process has
 proved to be a long one). Launchers have numpy's bits, so which of the two answers makes no difference but to time.
 
-Use them as attributes of this module (``small.add(a, b)``): names are rebound when launchers arrive. A launcher takes
-C-contiguous operands of one shape, and numbers; ``numpy_add`` and so on stay, for what launchers refuse.
+Use them as attributes of this module (``small.matmul(a, b)``): names are rebound when launchers arrive. A launcher takes
+C-contiguous operands; ``numpy_matmul`` and so on stay, for what launchers refuse. Elementwise operations have builtins of
+their own, which formulas are taught (`engine/direct.py`).
 """
 
 from __future__ import annotations
@@ -37,65 +38,6 @@ LOAD_AFTER, COMPILE_AFTER, COMPILE_UNCACHED_AFTER = 300, 20_000, 1_000_000
 
 
 # -- by numpy ------------------------------------------------------------------------------------------------------------
-
-
-def _fit(a: Any, b: Any) -> bool:
-    """Whether `a` is a small float array and `b` one of its dtype, or a number."""
-    if a.__class__ is not ndarray:
-        return False
-    d = a.dtype
-    if (d is not F4 and d is not F8) or a.size >= COMPILED_FROM:
-        return False
-    kind = b.__class__
-    return b.dtype is d and b.size < COMPILED_FROM if kind is ndarray else kind is float or kind is int
-
-
-def _in_order(a: ndarray) -> bool:
-    """Whether numpy's results of `a` alone lie in memory as `a` does: around strides of 0 numpy has an order of its own."""
-    return a.ndim < 3 or 0 not in a.strides
-
-
-def _of_two(ufunc: Any) -> Call:
-    def run(a: Any, b: Any) -> Any:
-        if not _fit(a, b) or not _in_order(a):
-            return None
-        # Where orders differ numpy has one of its own for the result.
-        rows = a.flags.c_contiguous and (b.__class__ is not ndarray or b.flags.c_contiguous)
-        if b.__class__ is ndarray and not (rows or b.ndim < 2 or a.strides == b.strides):
-            return None
-        try:
-            made = ufunc(a, b)
-        except (ValueError, RuntimeWarning):  # shapes that do not fit; a warning that the user made an error
-            return None
-        return made if made.__class__ is ndarray else np.asarray(made)
-
-    return run
-
-
-def _of_one(ufunc: Any) -> Call:
-    def run(a: Any) -> Any:
-        if not _fit(a, 0) or not _in_order(a):
-            return None
-        try:
-            made = ufunc(a)
-        except RuntimeWarning:
-            return None
-        return made if made.__class__ is ndarray else np.asarray(made)
-
-    return run
-
-
-def _in_place(ufunc: Any) -> Call:
-    def run(a: Any, b: Any) -> Any:
-        if not _fit(a, b) or not a.flags.carray:
-            return None
-        if b.__class__ is ndarray and (b.shape != a.shape or b is not a and np.may_share_memory(a, b)):
-            return None
-        with contextlib.suppress(RuntimeWarning):  # raised when everything is written
-            ufunc(a, b, a)
-        return a
-
-    return run
 
 
 def _two_matrices(a: Any, b: Any) -> bool:
@@ -145,7 +87,7 @@ def numpy_linear(x: Any, weight: Any, bias: Any) -> Any:
 
 def numpy_sum(a: Any) -> Any:
     """The sum of all elements, 0-d."""
-    if not _fit(a, 0):
+    if a.__class__ is not ndarray or (a.dtype is not F4 and a.dtype is not F8) or a.size >= COMPILED_FROM:
         return None
     try:
         return np.asarray(np.add.reduce(a, None))
@@ -166,16 +108,9 @@ def refuse_and_count(*args: Any) -> None:
     """As `refuse`, for operations that a program may call without any of the others."""
 
 
-numpy_add, numpy_sub, numpy_mul, numpy_div = map(_of_two, (np.add, np.subtract, np.multiply, np.true_divide))
-numpy_neg, numpy_sqrt = map(_of_one, (np.negative, np.sqrt))
-numpy_relu = _of_one(lambda a: np.where(a < 0, a.dtype.type(0), a))  # nan and -0.0 stay
-numpy_add_, numpy_sub_, numpy_mul_, numpy_div_ = map(_in_place, (np.add, np.subtract, np.multiply, np.true_divide))
-
 _BY_NUMPY: dict[str, Call] = {
-    "add": numpy_add, "sub": numpy_sub, "mul": numpy_mul, "div": numpy_div, "neg": numpy_neg, "sqrt": numpy_sqrt,
-    "relu": numpy_relu,    "add_": numpy_add_, "sub_": numpy_sub_, "mul_": numpy_mul_, "div_": numpy_div_, "matmul": numpy_matmul,
+    "matmul": numpy_matmul,
     "matmul_nt": numpy_matmul_nt, "matmul_tn": numpy_matmul_tn, "linear": numpy_linear, "sum": numpy_sum,
-    "mul_grad": refuse, "tanh_grad": refuse, "relu_grad": refuse,
     "cat": refuse_and_count, "stack": refuse_and_count, "view": refuse_and_count, "expand": refuse_and_count,
     "unsqueeze": refuse_and_count, "steps": refuse, "address": numpy_address, "restrided": refuse_and_count, "normals": refuse_and_count,
     "draws": refuse_and_count, "redraws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
@@ -322,25 +257,11 @@ _PRODUCTS: dict[str, Call] = {"numpy_matmul": numpy_matmul, "numpy_matmul_nt": n
 _refused: dict[str, Call] = {}
 
 
-add: Call
-sub: Call
-mul: Call
-div: Call
-neg: Call
-sqrt: Call
-relu: Call
-add_: Call
-sub_: Call
-mul_: Call
-div_: Call
 matmul: Call
 matmul_nt: Call
 matmul_tn: Call
 linear: Call
 sum: Call  # used as an attribute of this module
-mul_grad: Call
-tanh_grad: Call
-relu_grad: Call
 cat: Call
 stack: Call
 view: Call

@@ -32,22 +32,6 @@ def quiet_numpy():
         yield
 
 
-# name: what numpy makes of the same arguments
-EXACT = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "neg": np.negative, "sqrt": np.sqrt, "relu": lambda x: np.where(x < 0, 0, x),
-    "mul_grad": lambda g, a, b: (g * b, g * a), "relu_grad": lambda g, out: np.where(out <= 0, 0, g),
-    "tanh_grad": lambda g, out: g * (1 - out * out),
-}
-WITH_NUMBER = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
-BINARY = ("add", "sub", "mul", "div")
-IN_PLACE = {"add_": np.add, "sub_": np.subtract, "mul_": np.multiply, "div_": np.divide}
-
-
-def arguments_of(name):
-    return 3 if name == "mul_grad" else 2 if name in BINARY or name.endswith("_grad") else 1
-
-
 def check_equal(found, expected):
     if isinstance(expected, tuple):
         assert type(found) is tuple
@@ -62,73 +46,11 @@ def random(*shape, dtype=np.float32, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-@st.composite
-def alike(draw, count):
-    dtype, shape = draw(st.sampled_from(DTYPES)), draw(SHAPES)
-    return [draw(hnp.arrays(dtype, shape, elements=VALUES)) for _ in range(count)]
-
-
 def test_every_launcher_has_a_name_that_calls_reach_it_by():
     assert set(CALL) == set(small._BY_NUMPY)
 
 
 # --- results ------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("name", EXACT)
-def test_elementwise_results_are_numpys_to_the_bit(name):
-    @settings(max_examples=40, deadline=None, derandomize=True)
-    @given(arrays=alike(arguments_of(name)))
-    def check(arrays):
-        kept = [a.copy() for a in arrays]
-        with np.errstate(all="ignore"):
-            check_equal(CALL[name](*arrays), _as_arrays(EXACT[name](*arrays)))
-        for array, before in zip(arrays, kept, strict=True):
-            np.testing.assert_array_equal(array, before)
-
-    check()
-
-
-def _as_arrays(result):
-    # numpy turns 0-d results into scalars; launchers keep them arrays
-    return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
-
-
-@pytest.mark.parametrize("name", WITH_NUMBER)
-def test_a_python_number_takes_the_dtype_of_the_array(name):
-    @settings(max_examples=40, deadline=None, derandomize=True)
-    @given(arrays=alike(1), number=st.floats() | st.integers(-2**63, 2**63 - 1))
-    def check(arrays, number):
-        with np.errstate(all="ignore"):
-            check_equal(CALL[name](*arrays, number), np.asarray(WITH_NUMBER[name](arrays[0], number)))
-
-    check()
-
-
-@pytest.mark.parametrize("name", BINARY)
-def test_a_0d_array_is_used_as_a_number(name):
-    a, s = random(3, 4), np.array(0.3, np.float32)
-
-    check_equal(CALL[name](a, s), WITH_NUMBER[name](a, s))
-
-
-@pytest.mark.parametrize("name", IN_PLACE)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_in_place_writes_and_returns_the_first_argument(name, dtype):
-    for other in (random(5, 7, dtype=dtype, seed=1), 0.7, np.array(0.7, dtype)):
-        a = random(5, 7, dtype=dtype)
-        expected = IN_PLACE[name](a, other)
-
-        assert CALL[name](a, other) is a
-        check_equal(a, expected)
-
-
-def test_in_place_with_itself_sees_each_element_before_it_is_written():
-    a = random(100)
-    expected = a * a
-
-    assert CALL["mul_"](a, a) is a
-    check_equal(a, expected)
-
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sum_has_numpys_bits_at_every_size(dtype):
@@ -664,15 +586,6 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("kind", UNFIT)
-@pytest.mark.parametrize("name", [*BINARY, *IN_PLACE])
-def test_anything_else_is_refused_and_nothing_written(kind, name):
-    a = GOOD.copy()
-
-    assert CALL[name](a, UNFIT[kind]) is None
-    check_equal(a, GOOD)
-
-
 @pytest.mark.parametrize("kind", [k for k, v in UNFIT.items() if k not in (
     "another float", "another shape", "another number of dimensions", "a broadcast")])
 def test_every_launcher_refuses_an_unfit_first_argument(kind):
@@ -689,30 +602,7 @@ def test_a_wrong_number_of_arguments_is_refused(name):
     assert CALL[name](*[GOOD] * 4) is None
 
 
-@pytest.mark.parametrize("name", IN_PLACE)
-def test_read_only_memory_is_not_written(name):
-    assert CALL[name](READ_ONLY, GOOD) is None
-    assert CALL[name](READ_ONLY.copy(), GOOD) is not None
-
-
-@pytest.mark.parametrize("name", IN_PLACE)
-def test_a_partial_overlap_is_refused_in_place_and_harmless_otherwise(name):
-    memory = random(13)
-    low, high = memory[:-1], memory[1:]
-    kept = memory.copy()
-
-    assert CALL[name](low, high) is None
-    assert CALL[name](high, low) is None
-    assert CALL[name](low, memory[3:4].reshape(())) is None
-    assert CALL[name](low, memory[:1].reshape(())) is None
-    check_equal(memory, kept)
-    check_equal(CALL[name[:-1]](low, high), IN_PLACE[name](low, high))
-    assert CALL[name](memory[:6], memory[6:12]) is not None
-
-
 def test_arrays_that_repay_the_compiled_tier_are_left_to_it():
-    assert CALL["add"](np.ones(65536, np.float32), 1.0) is not None
-    assert CALL["add"](np.ones(65537, np.float32), 1.0) is None
     assert CALL["sum"](np.ones(65537)) is None
 
 
@@ -744,9 +634,7 @@ def test_linear_refuses_what_does_not_fit_together():
 def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream, draws):
     a, b, w = random(2, 3), random(2, 3, seed=1), random(4, 3)
     bias, zero, places = random(4), np.zeros((), np.float32), np.array([[0, 1, 1], [1, 0, 0]])
-    calls = [(CALL["add"], a, b), (CALL["add"], a, 1.5), (CALL["add"], a, 7), (CALL["add"], a, zero),
-             (CALL["add"], a, w), (CALL["add_"], a, 0.0), (CALL["sqrt"], a), (CALL["mul_grad"], a, a, b),
-             (CALL["sum"], a), (CALL["cat"], [a, b], 1),
+    calls = [(CALL["sum"], a), (CALL["sum"], a, b), (CALL["outer"], bias, bias), (CALL["outer"], bias, zero), (CALL["cat"], [a, b], 1),
              (CALL["cat"], [a, w], 1), (CALL["cat"], [a, w], 0), (CALL["stack"], [a, b], 0), (CALL["view"], a, (3, 2)),
              (CALL["view"], a, (3, -1)), (CALL["view"], a, (4, 2)), (CALL["expand"], a, (5, 2, 3)), (CALL["expand"], a, (2, 4)),
              (CALL["unsqueeze"], a, 1), (CALL["unsqueeze"], a, 3), (CALL["restrided"], a, (3,), (4,), 4),
@@ -774,12 +662,12 @@ def test_results_are_freed():
     a = random(64, 64)
     tracemalloc.start()
     for _ in range(2000):
-        CALL["mul_grad"](a, a, a)
-        CALL["add"](a, a)
+        CALL["stack"]([a, a], 0)
+        CALL["cat"]([a, a], 1)
     current, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert current < 1_000_000                           # 98 MB were allocated
+    assert current < 1_000_000                           # 131 MB were allocated
 
 
 def test_several_threads_at_once():
@@ -787,8 +675,9 @@ def test_several_threads_at_once():
 
     def work(seed):
         a, b = random(17, 9, seed=seed), random(17, 9, seed=seed + 100)
-        rounds = [(CALL["add"](a, b), CALL["mul"](a, 3.0)) for _ in range(2000)]
-        if not all(np.array_equal(s, a + b) and np.array_equal(p, a * 3) for s, p in rounds):
+        both, joined = np.stack((a, b)), np.concatenate((a, b))
+        rounds = [(CALL["stack"]([a, b], 0), CALL["cat"]([a, b], 0)) for _ in range(2000)]
+        if not all(np.array_equal(s, both) and np.array_equal(c, joined) for s, c in rounds):
             failures.append(seed)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
@@ -805,7 +694,7 @@ def test_a_forked_child_goes_on_with_them():
     a = random(8, 8)
     child = os.fork()
     if child == 0:
-        right = np.array_equal(CALL["add"](a, a), a + a) and CALL["sum"](a) == CALL["sum"](a.copy())
+        right = np.array_equal(CALL["stack"]([a, a], 0), np.stack((a, a))) and CALL["sum"](a) == CALL["sum"](a.copy())
         os._exit(0 if right else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -851,15 +740,14 @@ def test_a_wrong_offset_is_noticed(field, monkeypatch):
 
 def test_a_launcher_that_computes_wrongly_fails_the_self_test():
     assert launchers._self_test(dict(CALL)) is None
-    assert "wrong results" in launchers._self_test({**CALL, "add": CALL["sub"]})
-    assert "wrong results" in launchers._self_test({**CALL, "add_": CALL["add"]})
+    assert "wrong results" in launchers._self_test({**CALL, "stack": CALL["cat"]})
 
 
 def test_a_launcher_that_leaks_fails_the_self_test():
     leak = []
 
-    def add(a, b):
-        leak.append(a)
-        return CALL["add"](a, b)
+    def total(*args):
+        leak.append(args[0])
+        return CALL["sum"](*args)
 
-    assert "references" in launchers._self_test({**CALL, "add": add})
+    assert "references" in launchers._self_test({**CALL, "sum": total})

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels.arithmetic import PLUS
 from flambeau_kernels.quiet import hush, unhush
 
 from .. import _state
@@ -200,7 +200,7 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
                 if have is None:
                     pending[parent] = arriving
                     heappush(heap, (-parent.seq, parent))
-                elif parent not in owned or small.add_(have, arriving) is None:
+                elif parent not in owned or PLUS.formula.direct_(have, arriving) is None:
                     arrive(pending, heap, owned, parent, arriving, as_tensors)
         grad = grads = arriving = have = None
 
@@ -247,10 +247,9 @@ def arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensor
         _state.set_grad(False)
         pending[node] = _add(_wrap(have), _wrap(grad))._array
     elif node in owned and have.dtype == grad.dtype:
-        np.add(have, grad, out=have)
+        PLUS.into(have, grad)
     else:
-        total = small.add(have, grad)
-        pending[node] = total = np.asarray(have + grad) if total is None else total
+        pending[node] = total = PLUS(have, grad)
         if total.dtype == have.dtype:
             owned.add(node)
 
@@ -330,15 +329,13 @@ def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
         else:
             grad = _copy(in_dtype(_wrap(grad), like.dtype)._array, like)
         tensor._gradient = _wrap(grad)
-    elif small.add_(have._array, grad) is not None:
-        have._storage[0] += 1
     elif have._array.shape != grad.shape:
         raise RuntimeError(
             f"a gradient of shape {tuple(grad.shape)} cannot be added to .grad of shape {tuple(have._array.shape)}, which was kept of a "
             "tensor that has another shape now: set .grad to None first"
         )
     elif type(have._array) is ndarray and type(grad) is ndarray and have._array.dtype == grad.dtype:
-        np.add(have._array, grad, out=have._array)
+        PLUS.into(have._array, grad)
         have._storage[0] += 1
     else:
         _state.set_grad(False)

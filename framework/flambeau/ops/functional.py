@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import cast, small
+from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import random as draws
 
 from .. import _arrays, dtypes
@@ -368,8 +369,7 @@ def _dropout_short(input, p, training, inplace=False):
     if noise is None:
         noise = draws.bernoulli(stream(), np.empty(a.shape, dtype), 1 - p)
     kept = 1 / (1 - p) if dtype is F8 else _scale(p)
-    if small.mul_(noise, kept) is None:
-        np.multiply(noise, dtype.type(kept), noise)
+    TIMES.into(noise, kept)
     return input * small.over(noise)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import COMPILED_FROM, small
+from flambeau_kernels.arithmetic import PLUS
 from flambeau_kernels.cpu import matmul as kernel
 
 from .. import _state, dtypes
@@ -535,8 +536,7 @@ def _plus(multiply: Any) -> Any:
                 return None
             if alpha != 1:
                 np.multiply(made, alpha, made)
-            total = small.add(c, made) if beta == 1 else None
-            return wrap(np.add(c if beta == 1 else c * beta, made, made) if total is None else total)
+            return wrap(PLUS(c, made) if beta == 1 else np.add(c * beta, made, made))
         except (AttributeError, TypeError, ValueError, IndexError, RuntimeWarning):  # said better by the general way
             return None
 

@@ -1,6 +1,6 @@
 """Native launchers: Python builtins for the hottest operations on small arrays, without a ufunc's overhead.
 
-`load()["add"](a, b)` takes exact float32 or float64 ndarrays, C-contiguous, of up to 65,536 elements, and
+`load()["sum"](a)` takes an exact float32 or float64 ndarray, C-contiguous, of few elements, and
 returns a new array; for any other argument it returns None and the caller takes the general way. Nothing
 raises but a failed allocation. All launchers are one object file: compiling it takes two seconds, loading it
 from the cache four milliseconds.
@@ -20,7 +20,6 @@ import numpy as np
 import flambeau_kernels
 from flambeau_kernels import engines, small
 from flambeau_kernels.engine import llvm, pyabi
-from flambeau_kernels.vocabulary import sqrt, where
 
 __all__ = ["available", "compile_ahead", "load", "module_text"]
 
@@ -39,12 +38,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
     Args:
         compile: whether to compile them, which takes seconds, when no cached object is found.
 
-    Elementwise, on arrays of one shape; `other` may also be a 0-d array or a Python number:
-        add sub mul div (array, other); neg sqrt relu (array); mul_grad (grad, a, b), which returns a pair;
-        relu_grad tanh_grad (grad, out)
-    In place, returning the first argument, which must be writable: add_ sub_ mul_ div_. An operand may be exactly
-        the first argument; one that shares a part of its memory is refused.
-    Others: sum (array) to 0-d, of up to 4,096 elements; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D,
+    sum (array) to 0-d, of up to 4,096 elements; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D,
         stored by rows or by columns;
         linear (x, weight, bias); bmm (a, b), 3-D; outer (a, b), 1-D. Products of one row or column are refused.
         cat stack (list of arrays, dim), of up to 64 kB; view expand (array, tuple of sizes), unsqueeze (array, dim) and
@@ -87,29 +81,13 @@ def _reason_against() -> str | None:
 
 # --- the operations -----------------------------------------------------------------------------------------
 
-# name: (operands, formula); see `builtins_elementwise.Elementwise` for the letters. The formulas are those of
-# the ops, so that a result does not depend on which tier computed it.
-_ELEMENTWISE: dict[str, tuple[str, Callable[..., Any]]] = {
-    "add": ("ax", lambda a, b: a + b),
-    "sub": ("ax", lambda a, b: a - b),
-    "mul": ("ax", lambda a, b: a * b),
-    "div": ("ax", lambda a, b: a / b),
-    "neg": ("a", lambda x: -x),
-    "sqrt": ("a", lambda x: sqrt(x)),
-    "relu": ("a", lambda x: where(x < 0, 0.0, x)),          # nan and -0.0 stay
-    "mul_grad": ("aaa", lambda grad, a, b: (grad * b, grad * a)),
-    "relu_grad": ("aa", lambda grad, out: where(out <= 0, 0.0, grad)),
-    "tanh_grad": ("aa", lambda grad, out: grad * (1 - out * out)),
-}
-_ALSO_IN_PLACE = ("add", "sub", "mul", "div")
-
 # name: whether the transpose of the first, and of the second, operand is meant
 _PRODUCTS = {"matmul": (False, False), "matmul_nt": (False, True), "matmul_tn": (True, False)}
 _NEED_BLAS = (*_PRODUCTS, "linear", "bmm")
 
 
 def _names() -> list[str]:
-    return [*_ELEMENTWISE, *(f"{name}_" for name in _ALSO_IN_PLACE), *_PRODUCTS, "sum", "linear", "bmm", "outer",
+    return [*_PRODUCTS, "sum", "linear", "bmm", "outer",
             "normals", "draws", "redraws", "same", "cat", "stack", *_OF_PLACES, *_OF_ANY_DTYPE]
 
 
@@ -123,7 +101,6 @@ def module_text(scales: bool = False) -> str:
     from flambeau_kernels.engine import (
         builtins_compare,
         builtins_draws,
-        builtins_elementwise,
         builtins_objects,
         builtins_picks,
         builtins_products,
@@ -131,15 +108,8 @@ def module_text(scales: bool = False) -> str:
         builtins_sums,
         fastcall,
     )
-    from flambeau_kernels.formula import Formula
-    from flambeau_kernels.scalar.words import READING
 
     module = fastcall.Module(scales)
-    in_place = {f"{name}_": _ELEMENTWISE[name] for name in _ALSO_IN_PLACE}
-    for name, (operands, function) in {**_ELEMENTWISE, **in_place}.items():
-        formula = Formula(function).bind(READING)
-        op = builtins_elementwise.Elementwise(operands, formula, name in in_place)
-        builtins_elementwise.elementwise(module, name, op)
     for name, transposed in _PRODUCTS.items():
         builtins_products.matmul(module, name, transposed)
     builtins_sums.total(module, "sum")
@@ -251,18 +221,15 @@ def _self_test(launchers: dict[str, Callable[..., Any]]) -> str | None:
 
 
 def _runs_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> bool:
-    add, mul, mul_grad, add_ = (launchers[name] for name in ("add", "mul", "mul_grad", "add_"))
-    pair = mul_grad(a, a, a)
-    if type(pair) is not tuple or add_(a, 0.0) is not a:
-        return False
-    if not add(a, a[0]) is add(a, "2") is add_(a, a[:1]) is None:
-        return False
     cat, stack, view = (launchers[name] for name in ("cat", "stack", "view"))
     shaped = view(a, (-1, 2))
     if shaped is None or shaped.base is not (a if a.base is None else a.base) or shaped.ctypes.data != a.ctypes.data:
         return False
-    made = (add(a, a), mul(a, 2.0), mul(a, 2), *pair, cat([a, a], -1), stack([a, a], 0), shaped)
-    expected = (a + a, a + a, a + a, a * a, a * a, np.concatenate((a, a), -1), np.stack((a, a)), a.reshape(3, 2))
+    total = launchers["sum"]
+    if not total(a, a) is total("2") is cat([a, a[:1]], -1) is None:
+        return False
+    made = (total(a), cat([a, a], -1), stack([a, a], 0), shaped)
+    expected = (a.sum(), np.concatenate((a, a), -1), np.stack((a, a)), a.reshape(3, 2))
     return _places_right(launchers, a) and _objects_right(launchers, a) and all(
         type(m) is np.ndarray and m.dtype is a.dtype and np.array_equal(m, e) for m, e in zip(made, expected, strict=True))
 

@@ -221,7 +221,7 @@ class ElementwiseOp(Op):
         """
         if out.size < kernels.SEVERAL_COMPILED_FROM and kernels.has_one_answer(formula, compute):
             self._calls += 1
-            if self._calls <= kernels.TAUGHT_AFTER:
+            if self._calls <= kernels.CALLS_TAUGHT_AFTER:
                 return
         kernels.teach(formula, operands, out, compute)
 

@@ -1,0 +1,51 @@
+"""Sums and products of two arrays for those who compute below the operations: the tape, linear algebra, dropout.
+
+They have the bits of numpy's functions, which answer until the formula has been taught.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import TAUGHT_AFTER, teach
+from .formula import Formula
+
+__all__ = ["PLUS", "TIMES", "Arithmetic"]
+
+
+class Arithmetic:
+    """One operation of two arrays of a dtype, or an array and a number."""
+
+    __slots__ = ("_calls", "formula", "ufunc")
+
+    def __init__(self, fn: Any, ufunc: Any) -> None:
+        self.formula = Formula(fn, ufunc.__name__, ufunc)
+        self.ufunc = ufunc
+        self._calls = 0
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        """The result of two arrays as a new array, in the order of memory that numpy gives it."""
+        whole = a.flags.c_contiguous and b.flags.c_contiguous    # of others numpy lays out the result in its own way
+        made = self.formula.direct(a, b) if whole else None
+        if made is None:
+            made = np.asarray(self.ufunc(a, b))
+            self._learn(a, b, made)
+        return made
+
+    def into(self, a: Any, b: Any) -> None:
+        """Store the result in `a`."""
+        if self.formula.direct_(a, b) is None:
+            self.ufunc(a, b, out=a)
+            self._learn(a, b, a)
+
+    def _learn(self, a: Any, b: Any, made: Any) -> None:
+        if a.dtype.kind == "f" and made.dtype == a.dtype and getattr(b, "dtype", a.dtype) == a.dtype:
+            self._calls += 1
+            if self._calls > TAUGHT_AFTER:
+                teach(self.formula, (a, b), made, a.dtype)
+
+
+PLUS = Arithmetic(lambda a, b: a + b, np.add)
+TIMES = Arithmetic(lambda a, b: a * b, np.multiply)
