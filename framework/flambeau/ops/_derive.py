@@ -632,7 +632,8 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
 def _enter_swapped(op: ElementwiseOp) -> str:
     """The common case of a number before a Tensor."""
     fixed = {n: repr(op.defaults[n]) for n in op.keyword_only}
-    lines = [f"if not INTERPRETED or not ({_IN_FORCE}):", *indented(_tried(_enter(op, fixed)))]
+    known = " and ".join(f"{n}.__class__ in SINGLE" for n in op.positional)
+    lines = [f"if not INTERPRETED or not ({_IN_FORCE}) and {known}:", *indented(_tried(_enter(op, fixed)))]
     return "".join(f"        {line}\n" for line in lines)
 
 
@@ -644,8 +645,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     if isinstance(op, ElementwiseOp) and len(op.positional) == 2:
         fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
-        in_force = f"if INTERPRETED and ((calls := local.calls).modes or {_HAVE_A_SAY}):"
         known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
+        in_force = f"if INTERPRETED and ((calls := local.calls).modes or {_HAVE_A_SAY} or not ({known})):"
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
                 f"        return interpret(OP, ({whole},))"]  # fmt: skip
         fast = [in_force, *seen, "else:", *indented(_tried(fast))]

@@ -1,7 +1,8 @@
 """Builtins of arrays, called with the objects of the framework that hold them: what `small.of_class` says of their class.
 
-`entering` writes a builtin around another one. It takes objects of exactly that class, or of one that stands for it, brings
-them down to their arrays, calls the builtin of arrays and holds its result in a new object. The slot `node` of the new object
+`entering` writes a builtin around another one. It takes objects of that class and of subclasses, brings them down to their
+arrays, calls the builtin of arrays and holds its result in a new object. An object that keeps its array elsewhere has an empty
+slot, and is refused. The slot `node` of the new object
 is None, or True where an operand has a node: the caller then records what was called.
 """
 from __future__ import annotations
@@ -17,8 +18,8 @@ from flambeau_kernels.engine.lasting import lasting
 
 # What the code around needs, in this order: offsets of slots, then objects and functions. `USABLE` is 0 where the framework
 # makes objects itself, because it marks them.
-_NAMES = ("array", "record", "node", "link", "grad", "class", "zero", "True", "new_object", "new_list")
-(ARRAY, RECORD, NODE, LINK, GRAD, CLASS, ZERO, TRUE, NEW_OBJECT, NEW_LIST, STAND_IN, USABLE) = range(12)
+_NAMES = ("array", "record", "node", "link", "grad", "class", "zero", "True", "new_object", "new_list", "is_subclass")
+(ARRAY, RECORD, NODE, LINK, GRAD, CLASS, ZERO, TRUE, NEW_OBJECT, NEW_LIST, IS_SUBCLASS, STAND_IN, USABLE) = range(13)
 
 
 @functools.cache
@@ -81,7 +82,15 @@ look:
   %is.class = icmp eq ptr %type, %class
   %is.standin = icmp eq ptr %type, %standin
   %is.object = or i1 %is.class, %is.standin
-  br i1 %is.object, label %object, label %number
+  br i1 %is.object, label %object, label %other
+other:
+  %is.array = icmp eq ptr %type, %ndarray                ; which the framework has its own words for
+  br i1 %is.array, label %back, label %below
+below:
+{at("issubclass", "%objects", IS_SUBCLASS, "ptr")}
+  %subclass = call i32 %issubclass(ptr %type, ptr %class)
+  %is.below = icmp ne i32 %subclass, 0
+  br i1 %is.below, label %object, label %hold
 object:
   %array.at = getelementptr i8, ptr %item, i64 %array.offset
   %array = load ptr, ptr %array.at
@@ -93,12 +102,9 @@ object:
   %noded = xor i1 %bare, true
   %empty = icmp eq ptr %array, null
   br i1 %empty, label %back, label %hold
-number:
-  %is.array = icmp eq ptr %type, %ndarray                ; which the framework has its own words for
-  br i1 %is.array, label %back, label %hold
 hold:
-  %held.item = phi ptr [%array, %object], [%item, %number]
-  %noded.item = phi i1 [%noded, %object], [false, %number]
+  %held.item = phi ptr [%array, %object], [%item, %below]
+  %noded.item = phi i1 [%noded, %object], [false, %below]
   %recorded.too = or i1 %recorded, %noded.item
   ; Another thread may give the object another array while the loop runs.
   call void %incref(ptr %held.item)
