@@ -27,7 +27,6 @@ from flambeau_kernels.vocabulary import (
 
 from .. import _state, dtypes
 from .._arrays import ndarray
-from .._inference import new_record
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
 from ._promote import like_input, only, refuse
@@ -432,22 +431,20 @@ def _small_along(op: Any, along: Any, compute: Any) -> Any:
 
     def fast(input, dim):
         try:
-            a = input._array
-            out = along.call(a, dim)
-            if out is None:
+            made = along.enter(input, dim)
+            if made is None:
+                a = input._array
                 d, n = a.dtype, a.ndim
                 if (d is not F4 and d is not F8) or not -n <= dim < n or not 0 < a.size < _SMALL or type(a) is not ndarray:
                     return None
-                out = compute(a, dim)
+                made = wrap(compute(a, dim))
+            elif made._node is None:
+                return made
         except (AttributeError, TypeError, RuntimeWarning):  # no tensor, no dimension; not finite, with warnings as errors
             return None
-        made = _new(Tensor)
-        made._array, made._storage, made._view_of = out, new_record() if _state.MARKING else [0, 0, None, None], None
-        parent = made._node = input._node
-        if parent is not None:
-            made._node = None
-            if _state.GRAD or _state.local.grad:
-                op.history(made, None, input, dim % a.ndim)
+        made._node = None
+        if input._node is not None and (_state.GRAD or _state.local.grad):
+            op.history(made, None, input, dim % input._array.ndim)
         return made
 
     return op.fast(fast)

@@ -2,7 +2,8 @@
 
 ``sums.call(a, dim, keepdim)`` is None until then, and for every argument the builtin was not made for; the caller then asks
 ``sums.learn(a, dim, keepdim)``, which counts, and goes its general way if that has no answer either. The builtins have the
-bits of the general way, so which of the two answers makes no difference but to time.
+bits of the general way, so which of the two answers makes no difference but to time. ``sums.enter(object, dim, keepdim)`` is
+`call` for an object that holds an array, and makes objects (`engine/objects.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Along:
         at_once: learn it in the first call, as numpy would give other bits.
     """
 
-    __slots__ = ("_at_once", "_counts", "_head", "_most_along", "_most_beside", "_options", "_takes", "_task", "call", "dims")
+    __slots__ = ("_at_once", "_counts", "_head", "_most_along", "_most_beside", "_options", "_takes", "_task", "call", "dims",
+                 "enter")
 
     def __init__(self, task: str, *options: Any, dims: int = ONE, most_along: int = MOST, takes_k: bool = False,
                  takes_array: bool = False, most_beside: int = MOST, at_once: bool = False) -> None:  # fmt: skip
@@ -59,6 +61,7 @@ class Along:
         self._takes = NUMBER if takes_k else ARRAY if takes_array else 0
         self._most_along, self._most_beside, self._at_once = most_along, most_beside, at_once
         self.call: Callable[..., Any] = refuse
+        self.enter: Callable[..., Any] = refuse
         self._head: Any = None
         self._counts: dict[np.dtype, int] = {}
         _made.append(self)
@@ -92,7 +95,7 @@ class Along:
 
             if not launchers.available()[0]:
                 return
-            from ..engine import along, call
+            from ..engine import along, call, objects
 
             loops = import_module(".along_loops", __package__)
             task = loops.TASKS[self._task](dtype, *self._options)
@@ -105,11 +108,12 @@ class Along:
                 self._head = along.Head(self.dims, MOST, self._most_along, self._takes, self._most_beside)
             self._head.add(f"{self._task} {self._options}", dtype, task)
             self._counts[dtype] = -_NEVER
-            self.call = self._head.builtin
+            self.call, self.enter = self._head.builtin, objects.entering(self._head.builtin)
 
     def forget(self) -> None:
         """Go the general way again."""
-        self.call, self._head = refuse, None
+        self.call = self.enter = refuse
+        self._head = None
         self._counts.clear()
 
 

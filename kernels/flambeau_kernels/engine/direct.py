@@ -50,7 +50,6 @@ from flambeau_kernels.engine.direct_layout import (
     LOW,
     MIXED,
     MOST_ARGUMENTS,
-    OBJECTS,
     OUT,
     PACK,
     PARALLEL,
@@ -88,7 +87,6 @@ class _Taught:
             self.head[slot] = slots[name]
         self.head[EXECUTE] = native.execute_address()
         self.head[ALONE] = pool.alone()
-        self.head[OBJECTS] = objects.address()
 
 
 _taught: weakref.WeakKeyDictionary[Formula, _Taught] = weakref.WeakKeyDictionary()
@@ -235,15 +233,16 @@ def forget() -> None:
 flambeau_kernels.plans_kept_elsewhere.append(forget)
 
 
-def _builtins(head: np.ndarray) -> tuple[Any, ...]:
+def _builtins(head: np.ndarray) -> tuple[Any, Any, Any]:
     methods = _methods()
     new, size = native.new_builtin(), ctypes.sizeof(native.MethodDef)
-    return tuple(new(ctypes.addressof(methods) + k * size, head, None) for k in range(len(methods)))
+    direct, direct_ = (new(ctypes.addressof(methods) + k * size, head, None) for k in range(len(methods)))
+    return direct, direct_, objects.entering(direct)
 
 
 @functools.cache
 def _methods() -> Any:
-    names = ("direct", "direct_", "enter")
+    names = ("direct", "direct_")
     code = llvm.compile_symbols(_text(), tuple(f"flambeau_{name}" for name in names), llvm.PLAIN)
     fastcall = 0x80
     return lasting((native.MethodDef * len(names))(*((name.encode(), code[f"flambeau_{name}"], fastcall, None) for name in names)))
@@ -253,8 +252,7 @@ def _text() -> str:
     helpers = [fastcall._none(), fastcall._fits(), fastcall._same_shape(), fastcall._count(), fastcall._apart(),
                fastcall._new_array()]
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
-    enter = objects.entering("flambeau_enter", "flambeau_direct", TABLE, OBJECTS, MOST_ARGUMENTS)
-    return "\n".join([*helpers, _RUN, _builtin("flambeau_direct", False), _builtin("flambeau_direct_", True), enter, mark])
+    return "\n".join([*helpers, _RUN, _builtin("flambeau_direct", False), _builtin("flambeau_direct_", True), mark])
 
 
 _RUN = f"""

@@ -19,7 +19,7 @@ FEW = 128                                             # elements for which packi
 FLOAT, INTEGER = 1, 2                                 # kinds of operands that are not the address of a dtype
 
 # Slots of the head of a formula's builtins, their `self`; the entries follow.
-(COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, LAYOUT, EXECUTE, ALONE, OBJECTS, ENTRIES) = range(12)
+(COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, LAYOUT, EXECUTE, ALONE, ENTRIES) = range(11)
 
 # Slots of an entry of `direct`: what the result is, the loops for contiguous operands and for any, and what packs operands for
 # the former (0: there is none),

@@ -1,18 +1,21 @@
 """Builtins of arrays, called with the objects of the framework that hold them: what `small.of_class` says of their class.
 
-`entering` writes a builtin around another one. It takes objects of that class and of subclasses, brings them down to their
-arrays, calls the builtin of arrays and holds its result in a new object. An object that keeps its array elsewhere has an empty
-slot, and is refused. The slot `node` of the new object
-is None, or True where an operand has a node: the caller then records what was called.
+`entering` makes a builtin around another one. It takes objects of that class and of subclasses, brings them down to their
+arrays, calls the builtin of arrays and holds its result, or each of several, in a new object. An object that keeps its
+array elsewhere has an empty slot, and is refused. The slot `node` of the new object is None, or True where an operand has a
+node: the caller then records what was called.
 """
 from __future__ import annotations
 
+import ctypes
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from flambeau_kernels import small
-from flambeau_kernels.engine import pyabi
+from flambeau_kernels.engine import fastcall, llvm, native, pyabi
 from flambeau_kernels.engine.fastcall import at, field
 from flambeau_kernels.engine.lasting import lasting
 
@@ -47,16 +50,84 @@ def adopt() -> None:
     table[USABLE] = 1
 
 
-def entering(name: str, inner: str, table: int, objects: int, most: int) -> str:
-    """LLVM's text of the builtin `name` around the builtin `inner` of up to `most` arrays and numbers.
+# The self of an entering builtin: this module's table, the builtin of arrays as a C function with its self, and `pyabi.table`.
+OBJECTS, INNER, INNER_SELF, TABLE = range(4)
+MOST_ARGUMENTS = 4
 
-    Args:
-        table, objects: slots of the head, which both builtins have for their self.
-    """
+
+def entering(builtin: Callable[..., Any]) -> Callable[..., Any]:
+    """The builtin that takes objects where `builtin`, one of ours, takes arrays."""
+    head = np.zeros(4, np.int64).view(_Head)
+    # CPython's PyCFunctionObject: after the two words of every object the address of its method definition, then its self.
+    definition = native.MethodDef.from_address(ctypes.c_void_p.from_address(id(builtin) + 16).value or 0)
+    inner_self = builtin.__self__  # type: ignore[attr-defined]  # builtins have it
+    head[OBJECTS], head[INNER], head[INNER_SELF], head[TABLE] = (
+        address(), definition.function, id(inner_self), pyabi.table().ctypes.data)
+    made = native.new_builtin()(ctypes.addressof(_method()), head, None)
+    head.inner = builtin
+    return made
+
+
+class _Head(np.ndarray):
+    """The self of an entering builtin, which keeps the builtin of arrays for as long."""
+
+    inner: Any = None
+
+
+@functools.cache
+def _method() -> Any:
+    code = llvm.compile_symbols(_text(), ("flambeau_enter",), llvm.PLAIN)
+    return lasting(native.MethodDef(b"enter", code["flambeau_enter"], 0x80, None))
+
+
+def _text() -> str:
+    mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
+    return "\n".join([fastcall._none(), _wrap(), _enter("flambeau_enter", MOST_ARGUMENTS), mark])
+
+
+def _wrap() -> str:
+    """The function that holds the array `made`, whose reference it takes over, in a new object; null where that fails."""
+    return f"""
+define internal ptr @wrap(ptr %objects, ptr %made, i1 %recorded, ptr %none, ptr %incref, ptr %decref) {{
+entry:
+{at("newlist", "%objects", NEW_LIST, "ptr")}{at("newobject", "%objects", NEW_OBJECT, "ptr")}{at("zero", "%objects", ZERO, "ptr")}
+{at("class", "%objects", CLASS, "ptr")}{at("array.offset", "%objects", ARRAY)}{at("node.offset", "%objects", NODE)}
+  %record = call ptr %newlist(i64 4)
+  %no.record = icmp eq ptr %record, null
+  br i1 %no.record, label %lost, label %fill
+fill:
+{field("items", "%record", pyabi.LIST_ITEMS, "ptr")}
+{"".join(_store(f"record{k}", f"getelementptr ptr, ptr %items, i64 {k}", value) for k, value in enumerate(_NEW_RECORD))}
+  %object.made = call ptr %newobject(ptr %class, i64 0)
+  %no.object = icmp eq ptr %object.made, null
+  br i1 %no.object, label %lost.record, label %slots
+slots:
+{at("record.offset", "%objects", RECORD)}{at("link.offset", "%objects", LINK)}{at("grad.offset", "%objects", GRAD)}
+{at("true", "%objects", TRUE, "ptr")}
+  %mark = select i1 %recorded, ptr %true, ptr %none
+  %array.to = getelementptr i8, ptr %object.made, i64 %array.offset
+  store ptr %made, ptr %array.to
+  %record.to = getelementptr i8, ptr %object.made, i64 %record.offset
+  store ptr %record, ptr %record.to
+{_store("node", "getelementptr i8, ptr %object.made, i64 %node.offset", "%mark")}
+{_store("link", "getelementptr i8, ptr %object.made, i64 %link.offset", "%none")}
+{_store("grad", "getelementptr i8, ptr %object.made, i64 %grad.offset", "%none")}
+  ret ptr %object.made
+lost.record:
+  call void %decref(ptr %record)
+  br label %lost
+lost:
+  call void %decref(ptr %made)
+  ret ptr null
+}}
+"""
+
+
+def _enter(name: str, most: int) -> str:
     return f"""
 define ptr @{name}(ptr %self, ptr %given, i64 %nargs) {{
 entry:
-{field("head", "%self", pyabi.DATA, "ptr")}{at("table", "%head", table, "ptr")}{at("objects", "%head", objects, "ptr")}
+{field("head", "%self", pyabi.DATA, "ptr")}{at("table", "%head", TABLE, "ptr")}{at("objects", "%head", OBJECTS, "ptr")}
   %held = alloca ptr, i64 {most}
 {at("usable", "%objects", USABLE)}
   %on = icmp ne i64 %usable, 0
@@ -126,7 +197,8 @@ undone:
   %unext = add i64 %u, 1
   br label %undo, !llvm.loop !0
 ready:
-  %made = call ptr @{inner}(ptr %self, ptr %held, i64 %nargs)
+{at("inner", "%head", INNER, "ptr")}{at("inner.self", "%head", INNER_SELF, "ptr")}
+  %made = call ptr %inner(ptr %inner.self, ptr %held, i64 %nargs)
   br label %release
 release:
   %r = phi i64 [0, %ready], [%rnext, %released]
@@ -146,30 +218,42 @@ answer:
 pass:
   ret ptr %made
 wrap:
-{at("newlist", "%objects", NEW_LIST, "ptr")}{at("newobject", "%objects", NEW_OBJECT, "ptr")}{at("zero", "%objects", ZERO, "ptr")}
-  %record = call ptr %newlist(i64 4)
-  %no.record = icmp eq ptr %record, null
-  br i1 %no.record, label %lost, label %fill
-fill:
-{field("items", "%record", pyabi.LIST_ITEMS, "ptr")}
-{"".join(_held(f"record{k}", f"getelementptr ptr, ptr %items, i64 {k}", value) for k, value in enumerate(_NEW_RECORD))}
-  %object.made = call ptr %newobject(ptr %class, i64 0)
-  %no.object = icmp eq ptr %object.made, null
-  br i1 %no.object, label %lost.record, label %slots
-slots:
-{at("record.offset", "%objects", RECORD)}{at("link.offset", "%objects", LINK)}{at("grad.offset", "%objects", GRAD)}
-{at("true", "%objects", TRUE, "ptr")}
-  %mark = select i1 %recorded, ptr %true, ptr %none
-  %array.to = getelementptr i8, ptr %object.made, i64 %array.offset
-  store ptr %made, ptr %array.to
-  %record.to = getelementptr i8, ptr %object.made, i64 %record.offset
-  store ptr %record, ptr %record.to
-{_held("node", "getelementptr i8, ptr %object.made, i64 %node.offset", "%mark")}
-{_held("link", "getelementptr i8, ptr %object.made, i64 %link.offset", "%none")}
-{_held("grad", "getelementptr i8, ptr %object.made, i64 %grad.offset", "%none")}
-  ret ptr %object.made
-lost.record:
-  call void %decref(ptr %record)
+{at("tuple", "%table", pyabi.slot("tuple"), "ptr")}
+{field("made.type", "%made", pyabi.TYPE, "ptr")}
+  %several = icmp eq ptr %made.type, %tuple
+  br i1 %several, label %each, label %single
+single:
+  %object.one = call ptr @wrap(ptr %objects, ptr %made, i1 %recorded, ptr %none, ptr %incref, ptr %decref)
+  ret ptr %object.one
+each:
+{field("results", "%made", pyabi.LENGTH, "i64")}
+{at("newtuple", "%table", pyabi.slot("new_tuple"), "ptr")}
+  %all = call ptr %newtuple(i64 %results)
+  %no.all = icmp eq ptr %all, null
+  br i1 %no.all, label %lost, label %result
+result:
+  %i = phi i64 [0, %each], [%inext, %stored]
+  %i.more = icmp slt i64 %i, %results
+  br i1 %i.more, label %one, label %whole
+one:
+  %i.bytes = mul i64 %i, 8
+  %i.place = add i64 %i.bytes, {pyabi.TUPLE_ITEMS}
+  %from.at = getelementptr i8, ptr %made, i64 %i.place
+  %from = load ptr, ptr %from.at
+  call void %incref(ptr %from)
+  %object.i = call ptr @wrap(ptr %objects, ptr %from, i1 %recorded, ptr %none, ptr %incref, ptr %decref)
+  %no.object.i = icmp eq ptr %object.i, null
+  br i1 %no.object.i, label %lost.all, label %stored
+stored:
+  %to.at = getelementptr i8, ptr %all, i64 %i.place
+  store ptr %object.i, ptr %to.at
+  %inext = add i64 %i, 1
+  br label %result, !llvm.loop !0
+whole:
+  call void %decref(ptr %made)
+  ret ptr %all
+lost.all:
+  call void %decref(ptr %all)
   br label %lost
 lost:
   call void %decref(ptr %made)
@@ -184,6 +268,6 @@ refuse:
 _NEW_RECORD = ("%zero", "%zero", "%none", "%none")    # of storage: how often it was written, when, its bytes, its views
 
 
-def _held(name: str, place: str, value: str) -> str:
+def _store(name: str, place: str, value: str) -> str:
     """Lines that store a new reference to `value` at `place`."""
     return f"  %{name}.place = {place}\n  call void %incref(ptr {value})\n  store ptr {value}, ptr %{name}.place\n"

@@ -14,7 +14,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from ... import _state, dtypes
 from ..._arrays import HeldArray, MetaArray, ndarray
-from ..._inference import new_record, refuse_saving, refuse_write
+from ..._inference import refuse_saving, refuse_write
 from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
@@ -120,30 +120,38 @@ class ReductionOp(Op):
         """The way of small arrays in C order, where a kernel is made for them."""
 
         def short(input, dim=None, keepdim=False, dtype=None):
-            if not isinstance(input, Tensor):
-                return None
-            a = input._array
-            if dtype is not None:
-                if dtype not in _FLOATS or a.__class__ is not ndarray or a.dtype.kind not in "fiub" or a.size > MOST:
+            made = along.enter(input, dim, keepdim) if dtype is None else None
+            if made is None:
+                found = self._found_by(along, input, dim, keepdim, dtype)
+                if found is None:
                     return None
-                a = a.astype(dtype.numpy)
-            out = along.call(a, dim, keepdim)
-            if out is None:
-                out = along.learn(a, dim, keepdim)
-                if out is None and a.__class__ is ndarray and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
-                    # A transposed matrix, which numpy adds up in the order of its memory too.
-                    out = along.call(a.T, _of_transposed(dim), keepdim)
-                if out is None:
-                    return None
-            made = _new(Tensor)
-            record = new_record() if _state.MARKING else [0, 0, None, None]
-            made._array, made._storage, made._view_of, made._node = out, record, None, None
+                made = wrap(found)
+            elif made._node is None:
+                return made
             if input._node is not None:
-                axes = (dim % a.ndim,) if dim.__class__ is int else wrap_dims(self.name, dim, a.ndim)
+                ndim = input._array.ndim
+                axes = (dim % ndim,) if dim.__class__ is int and ndim else wrap_dims(self.name, dim, ndim)
                 self.record(made, input, axes, keepdim)
             return made
 
         return short
+
+    def _found_by(self, along: Along, input: Any, dim: Any, keepdim: Any, dtype: Any) -> Any:
+        """What `along` makes of the array of `input` where it had no answer at first, or None."""
+        if not isinstance(input, Tensor):
+            return None
+        a = input._array
+        if a.__class__ is not ndarray:
+            return None
+        if dtype is not None:
+            if dtype not in _FLOATS or a.dtype.kind not in "fiub" or a.size > MOST:
+                return None
+            return along(a.astype(dtype.numpy), dim, keepdim)
+        found = along.learn(a, dim, keepdim)
+        if found is None and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
+            # A transposed matrix, which numpy adds up in the order of its memory too.
+            found = along.call(a.T, _of_transposed(dim), keepdim)
+        return found
 
     def run_out(self, out: Any, *args: Any) -> Any:
         input = args[0]
@@ -186,6 +194,7 @@ class ReductionOp(Op):
     def record(self, made: Tensor, input: Tensor, axes: tuple[int, ...], keepdim: bool) -> None:
         """Give `made`, the reduction of `input`, its history, if it is to have one."""
         if not self.differentiable or not (_state.GRAD or _state.local.grad) or from_numpy_dtype(made._array.dtype).category < FLOATING:
+            made._node = None
             return
         node = made._node = _new(self.node_class)
         node.seq = _state.next_seq()
