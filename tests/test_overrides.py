@@ -8,7 +8,7 @@ import pytest
 
 import flambeau as fb
 from flambeau import overrides
-from flambeau.ops import _derive
+from flambeau.ops import _entry
 from flambeau.utils._python_dispatch import TorchDispatchMode
 
 F = fb.nn.functional
@@ -253,8 +253,8 @@ def looked_at(monkeypatch):
     seen = []
 
     for name in ("call", "call_inplace", "interpret"):
-        answer = _derive._scope[name]
-        monkeypatch.setitem(_derive._scope, name, lambda op, *rest, answer=answer: seen.append(op.name) or answer(op, *rest))
+        answer = _entry._scope[name]
+        monkeypatch.setitem(_entry._scope, name, lambda op, *rest, answer=answer: seen.append(op.name) or answer(op, *rest))
     return seen
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    from .ops import _derive
+    from .ops import _results
 
-    found = None if name.startswith("__") else _derive.named_result(name)
+    found = None if name.startswith("__") else _results.named_result(name)
     if found is None:
         from . import _missing
 

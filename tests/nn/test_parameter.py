@@ -123,12 +123,12 @@ def test_lazy_modules_copy():
 
 
 def test_operations_on_parameters_take_the_short_ways_of_tensors():
-    from flambeau.ops import _derive, join
+    from flambeau.ops import _entry, join
 
     p = nn.Parameter(fb.ones(2))
 
-    assert _derive._scope["Parameter"] is nn.Parameter
-    assert nn.Parameter in _derive._scope["PLAIN"]
+    assert _entry._scope["Parameter"] is nn.Parameter
+    assert nn.Parameter in _entry._scope["PLAIN"]
     assert join._cat_fast([p, p], 0).tolist() == [1.0] * 4
     assert type(p * p) is type(p + 1) is type(fb.cat([p, p])) is fb.Tensor
     (p * p + fb.cat([p, p])[1:3]).sum().backward()

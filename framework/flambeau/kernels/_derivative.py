@@ -84,10 +84,10 @@ def _partial(x: Expression, at: int) -> Any:
 
 
 def _op_of(word: str) -> Any:
-    from ..ops import _derive
+    from ..ops import _derive, _words
 
     word = _OPS.get(word, word)
-    key = _derive._OTHER_NAMES.get(word, word)
+    key = _words.OTHER_NAMES.get(word, word)
     return _derive.find(key) or _derive.find(key.replace("special_", "special.", 1))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from flambeau_kernels.expression import OPERATORS, TRUTHS, Expression, NotAFormula, below, trace
 from flambeau_kernels.formula import Formula
 
-from ..ops import _derive
+from ..ops import _entry
 from ..ops._promote import common, floating, refuse, to_bool
 from ..ops._spec import FUNCTION, OUT, ElementwiseOp
 from ._derivative import partials_of
@@ -40,7 +40,7 @@ class UserElementwise(ElementwiseOp):
         """The op of `function`, whose parameters are called `others`."""
         given = {others.get(name, name): _renamed(partial, others) for name, partial in partials.items()}
         formula = _renamed(function, others)
-        op = cls(formula, FUNCTION | OUT, "kernels", (), autocast, rule, given or None, None, None, None, True, None, None, None)
+        op = cls(formula, FUNCTION | OUT, "kernels", (), autocast, rule, given or None, None, None, None, True, None, None)
         op.numpy_names = False
         return op
 
@@ -50,7 +50,8 @@ def _names_beside_an_entry(function: Any, rule: Any) -> dict[str, str]:
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     probe = UserElementwise.of(function, None, rule, {names[0]: function}, {name: f"{name}__" for name in names})
-    used = set(re.findall(r"[^\W\d]\w*", _derive._function_text(probe, probe.name, FUNCTION)[0]))
+    text = "\n".join((_entry._function_text(probe, probe.name, FUNCTION)[0], *probe.record_text()))
+    used = set(re.findall(r"[^\W\d]\w*", text))
     return {name: f"{name}_" for name in names if name in used}
 
 

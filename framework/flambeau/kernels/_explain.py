@@ -113,9 +113,7 @@ def _explain_formula(function: Callable[..., Any], args: Any) -> str | None:
         return None
     given, compute, result, shape, _ = op.prepare(given)
     arrays = tuple(a._array if isinstance(a, Tensor) else a for a in given)
-    formula, inputs = op.formula, arrays
-    if op.short is not None and tuple(given[len(op.positional) :]) == op.keyword_defaults:
-        formula, inputs = op.short, arrays[: len(op.positional)]
+    formula, inputs = op.formula_of(arrays)
     return account(formula, inputs, (np.empty(shape, result.numpy),), compute.numpy).split(": ", 1)[1]
 
 

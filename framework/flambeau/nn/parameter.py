@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import flambeau as fb
 
-from ..ops import _derive
+from ..ops import _entry
 from ..ops._dispatch import _disabled
 
 Tensor = fb.Tensor
@@ -261,4 +261,4 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         return memo[id(self)]
 
 
-_derive.accept_on_fast_path(Parameter)
+_entry.accept_on_fast_path(Parameter)

@@ -598,7 +598,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     >>> fb.histogram(fb.tensor([1.0, 2.0]), fb.tensor([0.0, 2.0, 4.0])).hist
     tensor([1., 1.])
     """
-    from . import _derive
+    from . import _results
 
     host_only("histogram", input)
     if isinstance(bins, Tensor) and range is not None:
@@ -607,7 +607,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     hist, edges = _histogram(input.detach().reshape(-1, 1), [bins], range, weights, density)
     for x in (hist, *edges):
         without_derivative("histogram", x, input, weight, bins)
-    return _derive.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
+    return _results.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
 
 
 @composite(surface=FUNCTION, samples="x(9, 2), (3, 2)")
@@ -619,7 +619,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         range: ``(low, high)`` of each coordinate, one after the other.
         weight, density: as for `histogram`.
     """
-    from . import _derive
+    from . import _results
 
     host_only("histogramdd", input)
     if input.ndim < 2:
@@ -630,6 +630,6 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     hist, edges = _histogram(input.detach(), each, range, weight, density)
     for x in (hist, *(e for b, e in zip(each, edges, strict=True) if not isinstance(b, Tensor))):
         without_derivative("histogramdd", x, input, weight, *each)
-    return _derive.return_type("histogramdd", ("hist", "bin_edges"))(
+    return _results.return_type("histogramdd", ("hist", "bin_edges"))(
         (hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True)))
     )

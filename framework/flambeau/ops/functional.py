@@ -30,9 +30,9 @@ F = "nn.functional"
 
 @cache
 def _inplace(op: Op) -> Any:
-    from . import _derive
+    from . import _entry
 
-    return _derive.make_inplace(op)
+    return _entry.make_inplace(op)
 
 
 def _apply(op: Op, inplace: bool, input: Any, *parameters: Any) -> Tensor:

@@ -13,9 +13,9 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import _lapack
-from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, identity_like, matmul, triangle
+from ._results import return_type
 from ._spec import FUNCTION, METHOD, OPS, OUT, composite, primitive
 from .solve import lined_up, solve_triangle
 

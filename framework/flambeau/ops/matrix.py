@@ -11,9 +11,9 @@ from flambeau_kernels.loading import scipy_module
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _lapack
-from ._derive import return_type
 from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
+from ._results import return_type
 from ._spec import FUNCTION, METHOD, NEVER, OPS, OUT, arrays_of, composite, describe, primitive
 from .solve import inverse_of
 from .spectral import svd_of

@@ -216,9 +216,9 @@ def _aminmax_short(input, dim, keepdim):
 
 @functools.cache
 def _pair_type() -> Any:
-    from . import _derive
+    from . import _results
 
-    return _derive.return_type("aminmax", ("min", "max"))
+    return _results.return_type("aminmax", ("min", "max"))
 
 
 refuse_other_dtype_out(aminmax)

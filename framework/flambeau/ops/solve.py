@@ -13,9 +13,9 @@ from .. import dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, wrap
 from . import _lapack
-from ._derive import return_type
 from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, identity_like, matmul, triangle
+from ._results import return_type
 from ._spec import EXACTLY, FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
 from .shape import broadcast_shapes
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..tensor import Tensor, wrap
 from . import _lapack
-from ._derive import return_type
 from ._lapack import check_floating, check_matrix, check_square
 from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
+from ._results import return_type
 from ._spec import FUNCTION, METHOD, OPS, OUT, composite, host_only, primitive
 from .decompose import qr_of
 from .solve import solve_triangle

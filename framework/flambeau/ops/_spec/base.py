@@ -142,9 +142,9 @@ class Op:
     def function(self) -> Any:
         """The public function."""
         if self._function is None:
-            from .. import _derive
+            from .. import _entry
 
-            self._function = _derive.make_function(self)
+            self._function = _entry.make_function(self)
         return self._function
 
     @property
@@ -153,9 +153,9 @@ class Op:
         if self.surface & (FUNCTION | METHOD) != FUNCTION | METHOD:
             return self.function
         if self._method is None:
-            from .. import _derive
+            from .. import _entry
 
-            self._method = _derive.make_function(self, METHOD)
+            self._method = _entry.make_function(self, METHOD)
         return self._method
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -177,16 +177,16 @@ class Op:
     @functools.cached_property
     def enter(self) -> Any:
         """``enter(*args)``: the answer to a call that modes, classes and interpreters have left to the op, by its fastest way."""
-        from .. import _derive
+        from .. import _entry
 
-        return _derive.make_enter(self)
+        return _entry.make_enter(self)
 
     @functools.cached_property
     def enter_inplace(self) -> Any:
         """`enter`, storing in the first argument."""
-        from .. import _derive
+        from .. import _entry
 
-        return _derive.make_enter_inplace(self)
+        return _entry.make_enter_inplace(self)
 
     def enter_among_others(self, args: tuple[Any, ...]) -> Any:
         """`enter`; a composition under interpreters is taken apart, so that they see its parts."""

@@ -94,9 +94,9 @@ def _nodes_since(begin: int, node: Any) -> list[Any]:
 
 @cache
 def _stored_by(op: Op) -> Any:
-    from .. import _derive
+    from .. import _entry
 
-    return _derive.make_inplace(op)
+    return _entry.make_inplace(op)
 
 
 def composite(

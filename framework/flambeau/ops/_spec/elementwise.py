@@ -60,10 +60,10 @@ class ElementwiseNode(Node):
 
     def raw(self, grad: Any) -> Any:
         # The first backward of each op writes its rule, which calls `raw_general` for what its formulas were not taught.
-        from .. import _derive
+        from .. import _entry
 
         cls = type(self)
-        cls.raw = _derive.make_raw(self.op, cls.raw_general)
+        cls.raw = _entry.make_raw(self.op, cls.raw_general)
         return cls.raw(self, grad)
 
     def raw_general(self, grad: Any) -> Any:
@@ -159,7 +159,7 @@ class ElementwiseOp(Op):
 
     def run(self, *args: Any) -> Tensor:
         arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
-        formula, operands = self._formula_of(arrays)
+        formula, operands = self.formula_of(arrays)
         out = formula.direct(*operands)
         if out is not None and not any(a.__class__ is ndarray for a in args):  # which are no operands
             made = wrap(out)
@@ -186,7 +186,7 @@ class ElementwiseOp(Op):
             self.record(made, *args)
         return made
 
-    def _formula_of(self, arrays: tuple[Any, ...]) -> tuple[Formula, tuple[Any, ...]]:
+    def formula_of(self, arrays: tuple[Any, ...]) -> tuple[Formula, tuple[Any, ...]]:
         """The formula that computes `arrays`, numbers among them, and its operands: keyword-only defaults have one without them."""
         if self.short is not None:
             count = len(self.positional)
@@ -200,7 +200,7 @@ class ElementwiseOp(Op):
             return
         if self.differentiable and out.dtype.kind in "biu" and any(isinstance(a, ndarray) and a.dtype.kind not in "biu" for a in arrays):
             return                                    # entry points record whatever has history
-        formula, operands = self._formula_of(arrays)
+        formula, operands = self.formula_of(arrays)
         self.learn(formula, operands, out, compute.numpy)
 
     def _same_by_dtypes(self, arrays: Any, compute: Any) -> bool:
@@ -314,6 +314,10 @@ class ElementwiseOp(Op):
     @functools.cached_property
     def record(self) -> Any:
         """``record(made, *args)`` gives `made` a node if an operand has one and this thread records. Its text is written for the op."""
+        return compiled(self, "record", self.record_text())
+
+    def record_text(self) -> list[str]:
+        """The lines of `record`."""
         first, *rest = self.positional
         is_tensor = "{0}.__class__ is Tensor or isinstance({0}, Tensor)".format
         all_tensors = dict.fromkeys(self.positional, True)
@@ -328,7 +332,7 @@ class ElementwiseOp(Op):
         else:
             body = [f"t{i} = {is_tensor(n)}" for i, n in enumerate(self.positional)]
             body += self._recording({n: f"t{i}" for i, n in enumerate(self.positional)})
-        return compiled(self, "record", [f"def record(made, {', '.join(self.params)}):", *indented(body)])
+        return [f"def record(made, {', '.join(self.params)}):", *indented(body)]
 
     def recording(self, given: tuple[str, ...] | None = None) -> list[str]:
         """Lines of an entry point that record the new Tensor ``made`` of the arguments `given`, and return it."""
@@ -628,9 +632,9 @@ _tensor_words: dict[str, Any] = {}
 def tensor_words() -> dict[str, Any]:
     """The Tensor reading of the vocabulary: each word is the public function of that name."""
     if not _tensor_words:
-        from .. import _derive
+        from .. import _words
 
-        _derive.fill_tensor_words(_tensor_words)
+        _words.fill_tensor_words(_tensor_words)
     return _tensor_words
 
 

@@ -387,9 +387,9 @@ class PrimitiveOp(Op):
 
     def named(self, outs: Any) -> Any:
         if self.return_type is None:
-            from .. import _derive
+            from .. import _results
 
-            self.return_type = _derive.return_type(self.name, self.returns)
+            self.return_type = _results.return_type(self.name, self.returns)
         return self.return_type(outs)
 
     # -- recording

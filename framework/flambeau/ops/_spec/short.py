@@ -28,7 +28,7 @@ REFUSED = (AttributeError, TypeError, ValueError, IndexError, OverflowError, Run
 
 def compiled(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
     """The function that `lines` of text define, with the given constants."""
-    from .. import _derive
+    from .. import _entry
 
     constants.update(
         OP=op, Node=op.node_class, new=object.__new__, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
@@ -36,7 +36,7 @@ def compiled(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
         records_of=tape.records_of, REFUSED=REFUSED, asarray=np.asarray, check_refused=check_refused,
     )  # fmt: skip
     text = f"def make({', '.join(constants)}):\n" + "".join(f"    {line}\n" for line in lines) + f"    return {name}\n"
-    return _derive.compile_text(text, f"{op.qualified} {name}", constants)
+    return _entry.compile_text(text, f"{op.qualified} {name}", constants)
 
 
 def indented(lines: Sequence[str]) -> list[str]:

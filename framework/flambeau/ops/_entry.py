@@ -1,0 +1,462 @@
+"""Entry points: the text of functions, methods, in-place forms and operators, written for each operation.
+
+An entry point first lets modes, interpreters and classes of operands have their say, if there are any (`_dispatch.py`). Then it
+asks what the operation has been taught to answer: a builtin that takes the arguments as they are, computes and makes the
+result. What that refuses goes to `Op.run`, which checks, computes, and teaches. Texts are made the first time a name is used
+and registered with `linecache`, so tracebacks and debuggers show them.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels import small
+
+from .. import _inference, _state
+from .._arrays import ndarray
+from .._warn import warn_once
+from ..autograd import tape
+from ..tensor import Tensor, wrap
+from . import _dispatch, _parameters, _spec
+from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
+from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op
+from ._spec.short import indented
+
+_scope: dict[str, Any] = {
+    "__name__": "flambeau.ops._generated", "Tensor": Tensor, "integer": np.integer, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
+    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "small": small,
+    "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
+    "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,
+}  # fmt: skip
+_scope["Parameter"] = Tensor  # until nn.parameter brings the real one
+_state.share(_scope)
+
+
+def accept_on_fast_path(parameter_class: type) -> None:
+    """Let the generated entry points treat `parameter_class` as they treat Tensor."""
+    _scope["Parameter"] = parameter_class
+    small.take_as_object(parameter_class)
+    _dispatch.take_for_plain(parameter_class)
+
+
+def _asked(op: Op, args: tuple[Any, ...], out: Any, func: Any, otherwise: Any = None) -> Any:
+    """Give operands' classes their say about `func`; if none wants it, `otherwise`, or the error that is being handled."""
+    if _dispatch.overriding_classes(args):
+        return _dispatch.call_inplace(op, args, func) if out is not None and out is args[0] else _dispatch.call(op, args, out, func)
+    if otherwise is not None:
+        return otherwise(*args)
+    raise  # noqa: PLE0704  # the caller handles one
+
+
+def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
+    """Say what is wrong with `args` if the error that is being handled does not; else let it go on."""
+    from ._refusal import refusal
+
+    found = refusal(op.said, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error)
+    if found is None:
+        raise  # noqa: PLE0704  # the caller handles one
+    raise found from error
+
+
+_scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
+              dispatched=_dispatch.dispatch_torch_function)
+_scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
+_scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, unknown=_dispatch.unknown, warn_once=warn_once)
+_scope["NUMBERS"] = frozenset((int, float))
+
+
+def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any], in_place: bool) -> Any:
+    """The call of `op` whose positional arguments `values` are in one of the orders ``op.older``; warns once.
+
+    Args:
+        options: keyword-only arguments. The first may hold one more positional argument.
+    """
+    name = f"{op.name}_" if in_place else op.name
+    first = op.keyword_only[0]
+    if isinstance(options[first], Tensor):
+        values = (*values, options.pop(first))
+    for order in op.older:
+        if len(order) != len(values):
+            continue
+        if all(isinstance(v, Tensor) is not (n in op.keyword_only) for n, v in zip(order, values, strict=True)):
+            usual = ", ".join((*op.positional, "*", *op.keyword_only))
+            warn_once(
+                f"This overload of {name} is deprecated:\n\t{name}({', '.join(order)})\n"
+                f"Consider using one of the following signatures instead:\n\t{name}({usual})",
+                about="older signatures",
+            )
+            options.update(zip(order, values, strict=True))
+            operands = [options.pop(n) for n in op.positional]
+            return getattr(Tensor, name)(*operands, **options) if in_place else op.function(*operands, **options)
+    raise TypeError(f"{name}() takes {len(op.positional)} positional arguments but {len(values)} were given")
+
+
+_scope["older_signature"] = _by_older_signature
+
+
+def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
+    """Run generated `text`, which defines ``make(**constants)``, and return what that returns."""
+    filename = f"<flambeau {name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    scope: dict[str, Any] = {}
+    exec(compile(text, filename, "exec"), _scope, scope)  # our own text, from the op registry
+    return scope["make"](**constants)
+
+
+# -- functions -----------------------------------------------------------------------------------------------------------
+
+
+def make_function(op: Op, form: int = FUNCTION) -> Any:
+    """The public function of `op`, or its method."""
+    fn = compile_text(*_function_text(op, op.name, form))
+    fn.__doc__, fn.__name__, fn.__qualname__ = op.doc, op.name, op.name if form == FUNCTION else f"Tensor.{op.name}"
+    fn.__module__ = f"flambeau.{op.namespace}" if op.namespace else "flambeau"
+    fn.flambeau_op = op
+    fn.__signature__ = declared_signature(op, form == FUNCTION and bool(op.surface & OUT))
+    return fn
+
+
+def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, Any]]:
+    with_out = form == FUNCTION and bool(op.surface & OUT)
+    params, constants = signature(op, with_out, form)
+    args = f"({', '.join(op.params)}{',' if len(op.params) == 1 else ''})"
+    # Where a parameter has the function's name, as in `pad`, the op says which function it is.
+    out = f"{'out' if with_out else None}, {None if name in op.params else name}"
+    aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
+    body = [*aged, *read_older(op, form, with_out), *read_names(op, form)]
+    refuse = refuse_missing(op, form)
+    body += _look_closer(op, f"return call(OP, {args}, {out})", f"return interpret(OP, {args})", refuse, with_out)
+    short = _answer_shortly(op, _is_tensor)
+    if not isinstance(op, ElementwiseOp) and short and refuse:
+        # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
+        if any(name not in op.defaults for name in op.keyword_only):
+            short = [*refuse, *short]
+        short = ["try:", *indented(short), "except TypeError:", *indented(refuse), "    raise"]
+    body += [*short, *refuse]
+    if isinstance(op, _spec.CompositeOp):
+        # What is no Tensor may want a say too; of a composition, before it is taken apart.
+        strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))
+        if strange:
+            body += [f"if {strange}:", f"    return asked(OP, {args}, {out}, run)"]
+    # Operands that are refused, in lists too, may be of classes that want a say, which nobody has asked yet.
+    run = "fn" if isinstance(op, _spec.CompositeOp) else "run"
+    body += ["try:", f"    return {run}({_given(op)})", "except (TypeError, AttributeError):", f"    return asked(OP, {args}, {out})"]
+    return _entry_text(op, name, params, _explained(body, args), constants), name, constants
+
+
+def _explained(body: list[str], arguments: str) -> list[str]:
+    """Lines of `body` that say what is wrong with `arguments` where they fall over; nothing is looked at unless they do."""
+    return ["try:", *indented(body), "except Exception as error:", f"    return failed(OP, {arguments}, error)"]
+
+
+def make_enter(op: Op) -> Any:
+    """``enter(*args)``: how the function of `op` answers when modes, classes and interpreters have left the call to it."""
+    constants: dict[str, Any] = {}
+    last = f"return {'fn' if isinstance(op, _spec.CompositeOp) else 'run'}({_given(op)})"
+    body = [*_answer_shortly(op, lambda name: f"isinstance({name}, Tensor)"), last]
+    return compile_text(_entry_text(op, "enter", ", ".join(op.params), body, constants), f"{op.qualified} enter", constants)
+
+
+def make_enter_inplace(op: Op) -> Any:
+    """``enter_inplace(*args)``: as `make_enter`, for the in-place form."""
+    body = _fast_inplace(op, lambda name: f"isinstance({name}, Tensor)")
+    if not body:
+        return op.run_inplace
+    constants: dict[str, Any] = {"run": op.run_inplace}
+    body.append(f"return run({', '.join(op.params)})")
+    return compile_text(_entry_text(op, "enter", ", ".join(op.params), body, constants), f"{op.qualified}_ enter", constants)
+
+
+def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict[str, Any]) -> str:
+    """The text of an entry point, and the `constants` it refers to."""
+    constants.setdefault("run", op.run)
+    constants.update(OP=op, fn=op.fn, fast=op.fast_rule, Node=op.node_class)
+    constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
+    constants.update(_of_elementwise(op))
+    return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"
+
+
+def _given(op: Op) -> str:
+    """The arguments of `op` for its definition or its `run`."""
+    if isinstance(op, _spec.CompositeOp):
+        return ", ".join((*op.positional, *(f"{n}={n}" for n in op.keyword_only)))
+    return ", ".join(op.params)
+
+
+def _answer_shortly(op: Op, is_tensor: Any) -> list[str]:
+    """Lines that return the result of a usual call, or go on."""
+    return _enter(op) if isinstance(op, ElementwiseOp) else op.short_way(_given(op), is_tensor)
+
+
+def _operands(op: Op) -> tuple[str, ...]:
+    """Parameters whose arguments may be Tensors."""
+    if isinstance(op, ElementwiseOp):
+        return op.positional
+    if isinstance(op, _spec.PrimitiveOp):
+        return tuple(n for n in op.params if n in op.tensor_params)
+    return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.spread)
+
+
+_IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
+# Whether interpreters have a say in OP. An only one that has declined OP has none, as autocast in what it never casts for.
+_HAVE_A_SAY = "(stack := calls.interpreters) and (len(stack) > 1 or OP not in stack[0].declines)"
+
+
+def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
+    """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
+    operands = (*_operands(op), *([op.spread] if op.spread else ()))
+    unknown = " or ".join([f"{n}.__class__ not in SINGLE and unknown({n})" for n in operands] or ["False"])
+    out = "out is not None or " * with_out
+    # What a composition is made of is asked for in turn, whoever has declined the whole.
+    say = "calls.interpreters" if op.kind == "composite" else _HAVE_A_SAY
+    return [
+        f"if {out}INTERPRETED:",
+        *indented(refuse),
+        f"    if {out}(calls := local.calls).modes or {unknown}:",
+        f"        {call}",
+        f"    if {say}:",
+        f"        {interpret}",
+    ]
+
+
+def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:
+    """Lines that answer what the formula has been taught to take.
+
+    The builtin `Formula.enter` checks, computes and makes the new Tensor; where an operand has a history, that is recorded here.
+
+    Args:
+        fixed: text of keyword-only arguments that the entry point has no parameter for.
+    """
+    fixed = fixed or {}
+    params = [fixed.get(n, n) for n in op.params]
+    if not op.keyword_only:
+        made = f"FORMULA.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS else None
+    else:
+        made = f"WHOLE.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS and not fixed else None
+        if op.short is not None and len(op.positional) <= _MOST_OPERANDS:
+            usual = " and ".join(_usual(op, n) for n in op.keyword_only if n not in fixed)
+            plain = f"FORMULA.enter({', '.join(op.positional)})"
+            made = f"{plain} if {usual} else {made}" if usual else plain
+    if made is None:
+        return []
+    record = op.recording(tuple(params))
+    return [f"made = {made}", "if made is not None:", "    if made._node is None:", "        return made", *indented(record)]
+
+
+def _text(lines: list[str]) -> str:
+    return "".join(f"        {line}\n" for line in lines)
+
+
+_MOST_OPERANDS = 4                                    # that `Formula.enter` takes
+
+
+_scope["ONE"], _scope["ZERO"] = 1, 0
+
+
+def _usual(op: Op, name: str) -> str:
+    """Text that tests for the default value of a keyword-only parameter; True and 1.0 are not 1."""
+    value = op.defaults[name]
+    if value is None or isinstance(value, bool):
+        return f"{name} is {value!r}"
+    if isinstance(value, int) and value in (0, 1):
+        return f"{name} is {'ONE' if value else 'ZERO'}"
+    return f"{name} == {value!r}"
+
+
+def _is_tensor(name: str) -> str:
+    return f"({name}.__class__ is Tensor or {name}.__class__ is Parameter)"
+
+
+def _of_elementwise(op: Op) -> dict[str, Any]:
+    """What the text of `_enter` refers to: the formula of positional arguments alone, which stands when keyword-only ones have
+    their defaults, the whole formula, and what records a result."""
+    if not isinstance(op, ElementwiseOp):
+        return {}
+    return {"FORMULA": op.short if op.keyword_only else op.formula, "WHOLE": op.formula, "record": op.record, "Node": op.node_class}
+
+
+def make_raw(op: ElementwiseOp, general: Any) -> Any:
+    """The gradient rule of `op` on arrays of one dtype whose formulas were taught; `general` answers everything else."""
+    names = ("out", *op.params)
+    constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "zeros": np.zeros}
+    lines = [
+        "d = grad.dtype",
+        "if grad.__class__ is not ndarray:",
+        "    return general(self, grad)",
+        "seq = self.seq",
+        "for record in self.versions:",
+        "    if record is not None and record[1] > seq:",
+        "        return general(self, grad)",
+        f"{', '.join(f'v{i}' for i in range(len(names)))}, = self.saved",
+        f"{', '.join(f'p{i}' for i in range(len(op.params)))}, = self.parents",
+        "shapes = self.shape",
+        "kinds = self.dtype",
+    ]
+    for i, name in enumerate(op.params):
+        lines += _raw_of(op, i, name, names, constants)
+    lines.append(f"return ({', '.join(f'g{i}' for i in range(len(op.params)))},)")
+    text = f"def make({', '.join(constants)}):\n    def raw(self, grad):\n{_text(lines)}    return raw\n"
+    return compile_text(text, f"{op.name}_backward", constants)
+
+
+def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], constants: dict[str, Any]) -> list[str]:
+    """Lines that make ``g<i>``, the gradient of parameter `name`."""
+    if not op.has_gradient(name):
+        return [f"if p{i} is not None:", "    return general(self, grad)", f"g{i} = None"]
+    formula, _, constant = op.gradient(i)
+    lines = [f"if p{i} is None:", f"    g{i} = None", "else:", f"    if kinds[{i}] is not d:", "        return general(self, grad)"]
+    if constant is not None and constant == 1:
+        lines += [f"    g{i} = grad"]
+    elif constant is not None and constant == 0:
+        lines += [f"    g{i} = zeros(shapes[{i}], d)"]
+    else:
+        constants[f"F{i}"] = formula
+        given = ", ".join(("grad", *(f"v{names.index(r)}" for r in op.reads_of(name))))
+        lines += [f"    g{i} = F{i}.direct({given})", f"    if g{i} is None:", "        return general(self, grad)"]
+    return [
+        *lines,
+        f"    if g{i}.shape != shapes[{i}]:",
+        f"        g{i} = sum_to(g{i}, shapes[{i}])",
+        f"    if g{i}.dtype is not d:",
+        "        return general(self, grad)",
+    ]
+
+
+def make_inplace(op: Op, form: int = METHOD) -> Any:
+    """The in-place method ``name_``, or the function of that name."""
+    params, constants = signature(op, False, form)
+    args = ", ".join(op.params)
+    given = f"({args}{',' if len(op.params) == 1 else ''})"
+    refuse = refuse_missing(op, form)
+    interpreted = f"return interpret(OP, {given}, {op.params[0]}, True)"
+    body = [
+        *read_older(op, form, in_place=True),
+        *read_names(op, form),
+        *_look_closer(op, f"return call_inplace(OP, {given}, {op.name}_)", interpreted, refuse),
+        *_fast_inplace(op, _is_tensor),
+        *refuse,
+        "try:", f"    return run({args})",
+        "except (TypeError, AttributeError):", f"    return asked(OP, {given}, {op.params[0]}, {op.name}_)",
+    ]  # fmt: skip
+    constants["run"] = op.run_inplace
+    fn = compile_text(_entry_text(op, f"{op.name}_", params, _explained(body, given), constants), f"{op.name}_", constants)
+    fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
+    fn.__qualname__ = fn.__name__ if form == FUNCTION else f"Tensor.{fn.__name__}"
+    fn.__module__ = f"flambeau.{op.namespace}" if op.namespace and form == FUNCTION else "flambeau"
+    fn.flambeau_op = op
+    fn.__signature__ = declared_signature(op, False)
+    return fn
+
+
+def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
+    """Lines for plain tensors and numbers, where nothing is recorded."""
+    if not isinstance(op, ElementwiseOp) or op.dtype_rule.__name__ == "to_bool" or len(op.params) > _MOST_OPERANDS:
+        return []
+    first, *rest = op.positional
+    letters = ("b", "c", "d")[: len(rest)]
+    given = ", ".join(("a", *letters))
+    test = f"FORMULA.direct_({given}) is not None"
+    if op.keyword_only:
+        whole = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
+        usual = " and ".join(_usual(op, n) for n in op.keyword_only)
+        test = f"({test}) if {usual} else {whole}" if op.short is not None else whole
+    lines = [
+        f"if {is_tensor(first)}:",
+        "    quiet = not (GRAD or local.grad)",
+        f"    marked = MARKED and {first}._storage[0].__class__ is not int",
+        f"    if not marked and (quiet or {first}._node is None and ({first}._view_of is None or {first}._view_of[0]._node is None)):",
+        f"        a = {first}._array",
+    ]
+    for letter, n in zip(letters, rest, strict=True):
+        lines.append(f"        {letter} = {n}._array if {is_tensor(n)} and (quiet or {n}._node is None) else {n}")
+    lines += [
+        f"        if {test}:",
+        f"            v = {first}._storage",
+        "            v[0] += 1",
+        "            v[1] = next_seq()",
+        f"            return {first}",
+    ]
+    return lines
+
+
+# -- operators ------------------------------------------------------------------------------------------------------------
+
+
+def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
+    op = OPS[op_name]
+    fn = make_inplace(op) if inplace else op.method
+    if not swapped and not inplace:
+        return _operator_with_fast_path(op, name, fn)
+    constants: dict[str, Any] = {"fn": fn, "operand": _is_operand}
+    first, second = ("self", "other")
+    fast = ""
+    if swapped:
+        first, second = "other", "self"
+        if op_name == "div":                          # which takes a rounding mode too
+            op = OPS["true_divide"]
+        if isinstance(op, ElementwiseOp):
+            first, second = op.positional
+            constants.update(OP=op, **_of_elementwise(op))
+            fast = _enter_swapped(op)
+    text = (
+        f"def make({', '.join(constants)}):\n"
+        f"    def {name}({', '.join((second, first) if swapped else (first, second))}):\n{fast}"
+        "        try:\n"
+        f"            return fn({first}, {second})\n"
+        "        except TypeError:\n"
+        f"            if isinstance({first if swapped else second}, ndarray):\n"
+        f"                return fn({f'wrap({first}), {second}' if swapped else f'{first}, wrap({second})'})\n"
+        f"            if operand({first if swapped else second}):\n"
+        "                raise\n"
+        "            return NotImplemented\n"
+        f"    return {name}\n"
+    )
+    return compile_text(text, name, constants)
+
+
+def _enter_swapped(op: ElementwiseOp) -> str:
+    """The common case of a number before a Tensor."""
+    fixed = {n: repr(op.defaults[n]) for n in op.keyword_only}
+    known = " and ".join(f"{n}.__class__ in SINGLE" for n in op.positional)
+    lines = [f"if not INTERPRETED or not ({_IN_FORCE}) and {known}:", *indented(_tried(_enter(op, fixed)))]
+    return "".join(f"        {line}\n" for line in lines)
+
+
+def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
+    params = op.positional[:2]
+    args = ", ".join(params)
+    fast: list[str] = []
+    constants = {"fn": fn, "operand": _is_operand, "OP": op, **_of_elementwise(op)}
+    if isinstance(op, ElementwiseOp) and len(op.positional) == 2:
+        fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
+        whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
+        known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
+        in_force = f"if INTERPRETED and ((calls := local.calls).modes or {_HAVE_A_SAY} or not ({known})):"
+        seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
+                f"        return interpret(OP, ({whole},))"]  # fmt: skip
+        fast = [in_force, *seen, "else:", *indented(_tried(fast))]
+    if op.fast_rule is not None and len(op.params) == 2:
+        constants["fast"] = op.fast_rule
+        plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
+        tried = [f"made = fast({args})", "if made is not None:", "    return made"]
+        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *indented(_tried(tried))]
+    lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",
+             f"        return fn({params[0]}, wrap({params[1]}))", f"    if operand({params[1]}):", "        raise",
+             "    return NotImplemented"]  # fmt: skip
+    text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"
+    return compile_text(text, name, constants)
+
+
+def _tried(fast: list[str]) -> list[str]:
+    """The lines `fast`, after which others go on where memory lacks or numbers are too large: the function says so."""
+    return ["try:", *indented(fast), "except (ValueError, ArithmeticError, MemoryError):", "    pass"]
+
+
+def _is_operand(value: Any) -> bool:
+    from ._promote import NUMBERS
+
+    return isinstance(value, (Tensor, ndarray, *NUMBERS))
