@@ -332,7 +332,9 @@ def _in_rows(array: Any) -> bool:
 def has_gradients(step: Any) -> bool:
     """Whether the gradients of an elementwise operation are formulas, whose results lie in memory row by row if what arrives does."""
     op, looks = step.op, step.twins[0]._array
-    if op.node_class.raw_general is not ElementwiseNode.raw_general or not {"gradient", "grad_array", "record"}.isdisjoint(op.__dict__):
+    if op.node_class.raw_general is not ElementwiseNode.raw_general or not {"gradient", "grad_array"}.isdisjoint(op.__dict__):
+        return False
+    if op.record is not op.written_record:
         return False
     rows = contiguous_strides(looks.shape, looks.itemsize)
     for i, (name, a) in enumerate(zip(op.params, step.looks, strict=True)):

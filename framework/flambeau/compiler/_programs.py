@@ -205,9 +205,6 @@ def _fuses(step: Step) -> bool:
     compute, result = op.dtype_rule(op, step.looks[: len(op.positional)])
     if compute is not made.dtype or result is not made.dtype:
         return False
-    # Where all operands are small, functions may be numpy's.
-    if not op.formula.exact and not any(isinstance(a, Tensor) and a.shape == made.shape for a in step.looks):
-        return False
     return not made.requires_grad or has_gradients(step)
 
 

@@ -444,13 +444,13 @@ def _short_power(input: Any, exponent: Any) -> Any:
 pow.answered_by = _short_power
 
 
-def _record_pow(made: Tensor, args: Any) -> None:
+def _record_pow(made: Tensor, *args: Any) -> None:
     """As `ElementwiseOp.record`, so that squares and cubes have one derivative, however they are written."""
     op, given = _short_power(*args) or (None, args)
     if op is None:
-        ElementwiseOp.record(pow, made, given)
+        pow.written_record(made, *args)
     else:
-        op.record(made, given)
+        op.record(made, *given)
 
 
 pow.record = _record_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op records

@@ -313,7 +313,12 @@ class ElementwiseOp(Op):
 
     @functools.cached_property
     def record(self) -> Any:
-        """``record(made, *args)`` gives `made` a node if an operand has one and this thread records. Its text is written for the op."""
+        """``record(made, *args)`` gives `made` a node if an operand has one and this thread records. An op may have its own."""
+        return self.written_record
+
+    @functools.cached_property
+    def written_record(self) -> Any:
+        """`record` as it is written for each op."""
         return compiled(self, "record", self.record_text())
 
     def record_text(self) -> list[str]:
