@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -361,7 +361,7 @@ class ElementwiseOp(Op):
         return [*lines, *general]
 
     def _recording(
-        self, tensors: dict[str, bool | str], frames: int = 2, result: str = "None", given: dict[str, str] | None = None
+        self, tensors: Mapping[str, bool | str], frames: int = 2, result: str = "None", given: dict[str, str] | None = None
     ) -> list[str]:
         """Lines that record ``made``, where `tensors` says of operands whether they are Tensors: True, False, or the text of a test.
 
