@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import few_rows
+from flambeau_kernels.cpu import few_rows, reflectors
 from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.quiet import hush, unhush
 
@@ -195,6 +195,8 @@ def slogdet(a: Any) -> tuple[Any, Any]:
 
 def qr(a: Any, mode: Any) -> tuple[Any, Any]:
     """Q and R, for the modes 'reduced' and 'complete'; for the mode 'r' Q is empty."""
+    if reflectors.takes(a):
+        return reflectors.qr(a, mode)
     if min(a.shape[-2:]) >= LARGE and a.size and a.dtype.char in "fdFD":
         return _qr_large(a, mode)
     if mode == "r":

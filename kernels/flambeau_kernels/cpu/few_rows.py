@@ -18,7 +18,7 @@ from ..engine.language import broadcast, int32, kernel, lanes, load, local, roll
 from ..vocabulary import fma, sqrt
 from .tier import compiles
 
-__all__ = ["MOST", "cholesky", "lu", "solve", "takes", "triangular"]
+__all__ = ["MOST", "cholesky", "lu", "of_matrices", "solve", "takes", "triangular"]
 
 MOST = 64                                             # rows
 FROM = 8                                              # matrices from which a call of a kernel pays
@@ -33,7 +33,7 @@ def takes(a: Any) -> bool:
     )  # fmt: skip
 
 
-def _of_matrices(a: np.ndarray) -> Any:
+def of_matrices(a: np.ndarray) -> Any:
     """`a` with one dimension of matrices, and its strides in elements, none of which is negative."""
     flat = a.reshape(-1, *a.shape[-2:])
     strides = [step // a.itemsize for step in flat.strides]
@@ -51,7 +51,7 @@ def _chunks(count: int, n: int, width: int) -> tuple[int, int]:
 
 def cholesky(a: np.ndarray, upper: bool) -> Any:
     """The factors of `a`; None if a matrix is not positive-definite, or a factor not finite."""
-    flat, *strides = _of_matrices(a)
+    flat, *strides = of_matrices(a)
     count, n, _ = flat.shape
     made, info = np.empty(a.shape, a.dtype), np.empty(count, np.int32)
     chunks, per = _chunks(count, n, 0)
@@ -64,7 +64,7 @@ def lu(a: np.ndarray) -> Any:
 
     None if a factor is not finite.
     """
-    flat, *strides = _of_matrices(a)
+    flat, *strides = of_matrices(a)
     count, n, _ = flat.shape
     batch = a.shape[:-2]
     made, pivots, info = np.empty(a.shape, a.dtype), np.empty((*batch, n), np.int32), np.empty(batch, np.int32)
@@ -75,9 +75,9 @@ def lu(a: np.ndarray) -> Any:
 
 def solve(a: np.ndarray, b: np.ndarray | None) -> Any:
     """``X`` with ``a @ X == b``, the inverses for None; None if a matrix is singular."""
-    flat, *strides = _of_matrices(a)
+    flat, *strides = of_matrices(a)
     count, n, _ = flat.shape
-    other, *other_strides = (flat, 0, 0, 0) if b is None else _of_matrices(b)
+    other, *other_strides = (flat, 0, 0, 0) if b is None else of_matrices(b)
     width = n if b is None else b.shape[-1]
     made, info = np.empty(a.shape if b is None else b.shape, a.dtype), np.empty(count, np.int32)
     chunks, per = _chunks(count, n, 3 * width)
@@ -88,9 +88,9 @@ def solve(a: np.ndarray, b: np.ndarray | None) -> Any:
 
 def triangular(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> Any:
     """``X`` with ``triangle(a) @ X == b``; None if a diagonal holds a zero."""
-    flat, *strides = _of_matrices(a)
+    flat, *strides = of_matrices(a)
     count, n, _ = flat.shape
-    other, *other_strides = _of_matrices(b)
+    other, *other_strides = of_matrices(b)
     made, info = np.empty(b.shape, a.dtype), np.empty(count, np.int32)
     chunks, per = _chunks(count, n, b.shape[-1])
     run = _form(triangular_rows, a.dtype, 4, ("UPPER", bool(upper)), ("UNIT", bool(unit)))
