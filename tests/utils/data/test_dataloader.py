@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import flambeau as fb
@@ -182,3 +184,12 @@ def test_processes_are_only_thought_of_when_there_are_workers(fresh_python):
     )
 
     assert fresh_python("-c", program).strip() == "False"
+
+
+def test_a_loader_is_pickled_after_a_pass():
+    loader = DataLoader(list(range(6)), batch_size=2)
+    going_on = iter(loader)
+    next(going_on)
+
+    assert [b.tolist() for b in pickle.loads(pickle.dumps(loader))] == [[0, 1], [2, 3], [4, 5]]
+    assert loader.state_dict()["pass"] is not None

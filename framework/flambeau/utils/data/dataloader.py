@@ -170,6 +170,10 @@ class DataLoader(Generic[_T_co]):
             raise ValueError(f"DataLoader: {name} is fixed once the loader exists; make a new DataLoader")
         super().__setattr__(name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the reference to the iterator of the last pass, which does not go where the copy goes."""
+        return {**self.__dict__, "_latest": None}
+
     def __iter__(self) -> Iterator[Any]:
         made = self._make_iterator()
         self._latest = weakref.ref(made)

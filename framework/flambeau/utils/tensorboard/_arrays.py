@@ -14,26 +14,28 @@ __all__ = ["as_array", "as_number", "encode_gif", "encode_png", "encode_wav", "g
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A tensor, an array, a number or a list of numbers as an array of at least one dimension.
+    """A tensor, an array or a number as an array of at least one dimension.
 
     Raises: NotImplementedError for anything else.
     """
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         return (value.float() if value.dtype.itemsize == 2 and value.dtype.is_floating_point else value).numpy()
-    if isinstance(value, (int, float, complex, np.number, np.ndarray, list, tuple)):
+    if isinstance(value, (int, float, complex, np.number, np.ndarray)):
         return np.atleast_1d(np.asarray(value))
     raise NotImplementedError(f"Got {type(value)}, but numpy array or torch tensor are expected.")
 
 
 def as_number(value: Any) -> float:
-    """The one element of `value`.
+    """The one element of `value`, which may be the text of a number.
 
-    Raises: ValueError if there are more.
+    Raises: AssertionError if there are more; ValueError for another text; NotImplementedError for what is no number at all.
     """
+    if isinstance(value, str):
+        return float(value)
     array = as_array(value)
     if array.size != 1:
-        raise ValueError(f"add_scalar: scalar_value must have one element, got shape {array.shape}")
+        raise AssertionError(f"add_scalar: scalar_value must have one element, got shape {array.shape}")
     return float(array.reshape(()))
 
 
@@ -43,13 +45,13 @@ def picture(array: np.ndarray, dataformats: str) -> np.ndarray:
     Args:
         array: uint8 of 0 to 255, or numbers of 0 to 1.
         dataformats: what each dimension is: a string of C, H, W and, for batches, N.
-    Raises: ValueError for other letters or another number of dimensions.
+    Raises: AssertionError for other letters or another number of dimensions.
     """
     letters = dataformats.upper()
     if len(set(letters)) != len(letters) or set(letters) - set("NCHW") or array.ndim != len(letters):
-        raise ValueError(f"image: dataformats {dataformats!r} does not fit an array of shape {array.shape}")
+        raise AssertionError(f"image: dataformats {dataformats!r} does not fit an array of shape {array.shape}")
     if letters not in ("HW", "WH") and not {"H", "W"} <= set(letters):
-        raise ValueError(f"image: dataformats {dataformats!r} names no H and W")
+        raise AssertionError(f"image: dataformats {dataformats!r} names no H and W")
     array = array if array.dtype == np.uint8 else np.clip(array * 255.0, 0, 255).astype(np.uint8)
     if "N" in letters:
         order = [letters.index(c) for c in "NCHW" if c in letters]

@@ -291,7 +291,7 @@ def pr_curve_raw(
     plugin_data = proto("plugins.pr_curve.plugin_data_pb2")
     content = plugin_data.PrCurvePluginData(version=0, num_thresholds=min(num_thresholds, 127)).SerializeToString()
     metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="pr_curves", content=content))
-    data = np.stack([as_array(row).reshape(-1) for row in (tp, fp, tn, fn, precision, recall)]).astype(np.float32)
+    data = np.stack([as_array(np.asarray(row)).reshape(-1) for row in (tp, fp, tn, fn, precision, recall)]).astype(np.float32)
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in data.shape])
     tensor = TensorProto(dtype="DT_FLOAT", float_val=data.reshape(-1).tolist(), tensor_shape=shape)
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

@@ -147,7 +147,7 @@ class SummaryWriter:
             tag: the curve's name; slashes group curves.
             scalar_value: a number or a tensor of one element.
             new_style: as a tensor, which TensorBoard reads faster; kept in float64 with `double_precision`.
-        Raises: ValueError for more than one element.
+        Raises: AssertionError for more than one element; NotImplementedError for a list.
         """
         made = summary.scalar(tag, scalar_value, new_style=new_style, double_precision=double_precision)
         self._write(made, global_step, walltime)
