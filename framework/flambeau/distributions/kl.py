@@ -275,33 +275,34 @@ def _transformed(p: Any, q: Any) -> Tensor:
 @register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate_normal(p: Any, q: Any) -> Tensor:
     _check_same_event(p, q, "two Multivariate Normals")
-    half_log_dets = _half_log_det(q._factor) - _half_log_det(p._factor)
-    trace = _squares(fb.linalg.solve_triangular(q._factor, p._factor, upper=False))
-    return half_log_dets + 0.5 * (trace + mahalanobis(q._factor, q.loc - p.loc) - p.event_shape[0])
+    half_log_dets = _half_log_det(q._unbroadcasted_scale_tril) - _half_log_det(p._unbroadcasted_scale_tril)
+    trace = _squares(fb.linalg.solve_triangular(q._unbroadcasted_scale_tril, p._unbroadcasted_scale_tril, upper=False))
+    return half_log_dets + 0.5 * (trace + mahalanobis(q._unbroadcasted_scale_tril, q.loc - p.loc) - p.event_shape[0])
 
 
 @register_kl(MultivariateNormal, LowRankMultivariateNormal)
 def _full_and_low_rank(p: Any, q: Any) -> Tensor:
     _check_same_event(p, q, "a (Low Rank) Multivariate Normals")
-    log_dets = q.log_determinant() - 2 * _half_log_det(p._factor)
-    return 0.5 * (log_dets + _trace(q, p._factor) + q.woodbury_distance(q.loc - p.loc) - p.event_shape[0])
+    log_dets = q.log_determinant() - 2 * _half_log_det(p._unbroadcasted_scale_tril)
+    return 0.5 * (log_dets + _trace(q, p._unbroadcasted_scale_tril) + q.woodbury_distance(q.loc - p.loc) - p.event_shape[0])
 
 
 @register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 def _low_rank(p: Any, q: Any) -> Tensor:
     _check_same_event(p, q, "two Low Rank Multivariate Normals")
     log_dets = q.log_determinant() - p.log_determinant()
-    trace = _trace(q, p._shared_factor) + _trace(q, p._shared_diag.sqrt().diag_embed())
+    trace = _trace(q, p._unbroadcasted_cov_factor) + _trace(q, p._unbroadcasted_cov_diag.sqrt().diag_embed())
     return 0.5 * (log_dets + trace + q.woodbury_distance(q.loc - p.loc) - p.event_shape[0])
 
 
 @register_kl(LowRankMultivariateNormal, MultivariateNormal)
 def _low_rank_and_full(p: Any, q: Any) -> Tensor:
     _check_same_event(p, q, "a (Low Rank) Multivariate Normals")
-    log_dets = 2 * _half_log_det(q._factor) - p.log_determinant()
-    trace = _squares(fb.linalg.solve_triangular(q._factor, p._shared_factor, upper=False))
-    trace = trace + _squares(fb.linalg.solve_triangular(q._factor, p._shared_diag.sqrt().diag_embed(), upper=False))
-    return 0.5 * (log_dets + trace + mahalanobis(q._factor, q.loc - p.loc) - p.event_shape[0])
+    factor = q._unbroadcasted_scale_tril
+    log_dets = 2 * _half_log_det(factor) - p.log_determinant()
+    trace = _squares(fb.linalg.solve_triangular(factor, p._unbroadcasted_cov_factor, upper=False))
+    trace = trace + _squares(fb.linalg.solve_triangular(factor, p._unbroadcasted_cov_diag.sqrt().diag_embed(), upper=False))
+    return 0.5 * (log_dets + trace + mahalanobis(factor, q.loc - p.loc) - p.event_shape[0])
 
 
 def _check_same_event(p: Any, q: Any, what: str) -> None:
@@ -319,9 +320,9 @@ def _squares(matrix: Tensor) -> Tensor:
 
 def _trace(q: Any, factor: Tensor) -> Tensor:
     """``trace(inverse(covariance of q) @ factor @ factor.mT)``, by the Woodbury identity."""
-    weighted = q._shared_factor.mT / q._shared_diag.unsqueeze(-2)
+    weighted = q._unbroadcasted_cov_factor.mT / q._unbroadcasted_cov_diag.unsqueeze(-2)
     solved = fb.linalg.solve_triangular(q._capacitance_tril, weighted @ factor, upper=False)
-    return (factor.pow(2) / q._shared_diag.unsqueeze(-1)).sum((-2, -1)) - _squares(solved)
+    return (factor.pow(2) / q._unbroadcasted_cov_diag.unsqueeze(-1)).sum((-2, -1)) - _squares(solved)
 
 
 # Different families: the mean of log q(x) under p

@@ -66,13 +66,13 @@ class LowRankMultivariateNormal(Distribution):
         self.cov_diag = cov_diag.expand((*batch_shape, -1))
         super().__init__(batch_shape, event_shape, validate_args=validate_args)
         # As they were given: what entries of a batch share is computed once.
-        self._shared_factor, self._shared_diag = cov_factor, cov_diag
+        self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag = cov_factor, cov_diag
 
     @lazy_property
     def _capacitance_tril(self) -> Tensor:
         """The Cholesky factor of ``I + W.mT @ inverse(D) @ W``, R x R."""
-        weighted = self._shared_factor.mT / self._shared_diag.unsqueeze(-2)
-        inner = weighted @ self._shared_factor
+        weighted = self._unbroadcasted_cov_factor.mT / self._unbroadcasted_cov_diag.unsqueeze(-2)
+        inner = weighted @ self._unbroadcasted_cov_factor
         return fb.linalg.cholesky(inner + fb.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device))
 
     @property
@@ -85,15 +85,15 @@ class LowRankMultivariateNormal(Distribution):
 
     @lazy_property
     def variance(self) -> Tensor:
-        made = self._shared_factor.pow(2).sum(-1) + self._shared_diag
+        made = self._unbroadcasted_cov_factor.pow(2).sum(-1) + self._unbroadcasted_cov_diag
         return made.expand(self._batch_shape + self._event_shape)
 
     @lazy_property
     def scale_tril(self) -> Tensor:
         """The lower-triangular Cholesky factor of the covariance."""
         # root(D) (I + A A.mT) root(D) with A = W / root(D): the inner matrix is the better conditioned one.
-        root = self._shared_diag.sqrt().unsqueeze(-1)
-        scaled = self._shared_factor / root
+        root = self._unbroadcasted_cov_diag.sqrt().unsqueeze(-1)
+        scaled = self._unbroadcasted_cov_factor / root
         inner = scaled @ scaled.mT
         inner = inner + fb.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
         return (root * fb.linalg.cholesky(inner)).expand(self._batch_shape + self._event_shape + self._event_shape)
@@ -101,15 +101,15 @@ class LowRankMultivariateNormal(Distribution):
     @lazy_property
     def covariance_matrix(self) -> Tensor:
         """The covariance matrix."""
-        made = self._shared_factor @ self._shared_factor.mT + self._shared_diag.diag_embed()
+        made = self._unbroadcasted_cov_factor @ self._unbroadcasted_cov_factor.mT + self._unbroadcasted_cov_diag.diag_embed()
         return made.expand(self._batch_shape + self._event_shape + self._event_shape)
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance matrix."""
-        weighted = self._shared_factor.mT / self._shared_diag.unsqueeze(-2)
+        weighted = self._unbroadcasted_cov_factor.mT / self._unbroadcasted_cov_diag.unsqueeze(-2)
         solved = fb.linalg.solve_triangular(self._capacitance_tril, weighted, upper=False)
-        made = self._shared_diag.reciprocal().diag_embed() - solved.mT @ solved
+        made = self._unbroadcasted_cov_diag.reciprocal().diag_embed() - solved.mT @ solved
         return made.expand(self._batch_shape + self._event_shape + self._event_shape)
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:  # noqa: B008 - an empty Size never changes
@@ -117,8 +117,8 @@ class LowRankMultivariateNormal(Distribution):
         like: dict[str, Any] = {"dtype": self.loc.dtype, "device": self.loc.device}
         along_factor = fb.normal(fb.zeros((*shape[:-1], self.cov_factor.shape[-1]), **like), 1.0)
         along_diag = fb.normal(fb.zeros(shape, **like), 1.0)
-        drawn = (self._shared_factor @ along_factor.unsqueeze(-1)).squeeze(-1)
-        return self.loc + drawn + self._shared_diag.sqrt() * along_diag
+        drawn = (self._unbroadcasted_cov_factor @ along_factor.unsqueeze(-1)).squeeze(-1)
+        return self.loc + drawn + self._unbroadcasted_cov_diag.sqrt() * along_diag
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -128,14 +128,14 @@ class LowRankMultivariateNormal(Distribution):
 
     def woodbury_distance(self, apart: Tensor) -> Tensor:
         """``apart.mT @ inverse(covariance) @ apart`` for each vector."""
-        weighted = self._shared_factor.mT / self._shared_diag.unsqueeze(-2)
+        weighted = self._unbroadcasted_cov_factor.mT / self._unbroadcasted_cov_diag.unsqueeze(-2)
         inner = (weighted @ apart.unsqueeze(-1)).squeeze(-1)
-        return (apart.pow(2) / self._shared_diag).sum(-1) - mahalanobis(self._capacitance_tril, inner)
+        return (apart.pow(2) / self._unbroadcasted_cov_diag).sum(-1) - mahalanobis(self._capacitance_tril, inner)
 
     def log_determinant(self) -> Tensor:
         """The natural logarithm of the covariance's determinant."""
         inner = 2 * self._capacitance_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return inner + self._shared_diag.log().sum(-1)
+        return inner + self._unbroadcasted_cov_diag.log().sum(-1)
 
     def entropy(self) -> Tensor:
         made = 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self.log_determinant())

@@ -53,23 +53,24 @@ class MultivariateNormal(Distribution):
         setattr(self, name, matrix.expand((*batch_shape, -1, -1)))
         self.loc = loc.expand((*batch_shape, -1))
         super().__init__(batch_shape, self.loc.shape[-1:], validate_args=validate_args)
-        # One factor for all entries of a batch that share it.
-        self._factor = cholesky_of(name, matrix)
+        # One factor for all entries of a batch that share it, under the name that subclasses elsewhere know from PyTorch.
+        self._unbroadcasted_scale_tril = cholesky_of(name, matrix)
 
     @lazy_property
     def scale_tril(self) -> Tensor:
         """The lower-triangular Cholesky factor of the covariance."""
-        return self._factor.expand(self._batch_shape + self._event_shape + self._event_shape)
+        return self._unbroadcasted_scale_tril.expand(self._batch_shape + self._event_shape + self._event_shape)
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
         """The covariance matrix."""
-        return (self._factor @ self._factor.mT).expand(self._batch_shape + self._event_shape + self._event_shape)
+        factor = self._unbroadcasted_scale_tril
+        return (factor @ factor.mT).expand(self._batch_shape + self._event_shape + self._event_shape)
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance matrix."""
-        return fb.cholesky_inverse(self._factor).expand(self._batch_shape + self._event_shape + self._event_shape)
+        return fb.cholesky_inverse(self._unbroadcasted_scale_tril).expand(self._batch_shape + self._event_shape + self._event_shape)
 
     @property
     def mean(self) -> Tensor:
@@ -81,22 +82,22 @@ class MultivariateNormal(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return self._factor.pow(2).sum(-1).expand(self._batch_shape + self._event_shape)
+        return self._unbroadcasted_scale_tril.pow(2).sum(-1).expand(self._batch_shape + self._event_shape)
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:  # noqa: B008 - an empty Size never changes
         shape = self._extended_shape(sample_shape)
         noise = fb.normal(fb.zeros(shape, dtype=self.loc.dtype, device=self.loc.device), 1.0)
-        return self.loc + (self._factor @ noise.unsqueeze(-1)).squeeze(-1)
+        return self.loc + (self._unbroadcasted_scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        distance = mahalanobis(self._factor, value - self.loc)
-        half_log_det = self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        distance = mahalanobis(self._unbroadcasted_scale_tril, value - self.loc)
+        half_log_det = self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det
 
     def entropy(self) -> Tensor:
-        half_log_det = self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        half_log_det = self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         made = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half_log_det
         return made.expand(self._batch_shape)
 

@@ -62,7 +62,7 @@ class Wishart(ExponentialFamily):
             warnings.warn(
                 "Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.", stacklevel=2
             )
-        self._factor = cholesky_of(name, matrix)
+        self._unbroadcasted_scale_tril = cholesky_of(name, matrix)
         # The squares of Bartlett's diagonal: df, df - 1, ..., df - K + 1 degrees of freedom.
         self._chi2 = Chi2(self.df.unsqueeze(-1) - fb.arange(k, dtype=matrix.dtype, device=matrix.device))
 
@@ -78,17 +78,17 @@ class Wishart(ExponentialFamily):
     @lazy_property
     def scale_tril(self) -> Tensor:
         """The lower-triangular Cholesky factor of the covariance."""
-        return self._factor.expand(self._batch_shape + self._event_shape)
+        return self._unbroadcasted_scale_tril.expand(self._batch_shape + self._event_shape)
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
         """The covariance matrix of the vectors."""
-        return (self._factor @ self._factor.mT).expand(self._batch_shape + self._event_shape)
+        return (self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT).expand(self._batch_shape + self._event_shape)
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance matrix."""
-        return fb.cholesky_inverse(self._factor).expand(self._batch_shape + self._event_shape)
+        return fb.cholesky_inverse(self._unbroadcasted_scale_tril).expand(self._batch_shape + self._event_shape)
 
     @property
     def mean(self) -> Tensor:
@@ -112,7 +112,7 @@ class Wishart(ExponentialFamily):
         rows, columns = fb.tril_indices(k, k, offset=-1)
         shape = Size(sample_shape) + self._batch_shape + Size((k * (k - 1) // 2,))
         noise[..., rows, columns] = fb.randn(shape, dtype=noise.dtype, device=noise.device)
-        factor = self._factor @ noise
+        factor = self._unbroadcasted_scale_tril @ noise
         return factor @ factor.mT
 
     def rsample(self, sample_shape: Any = Size(), max_try_correction: int | None = None) -> Tensor:  # noqa: B008 - an empty Size never changes
@@ -139,8 +139,8 @@ class Wishart(ExponentialFamily):
         if self._validate_args:
             self._validate_sample(value)
         df, k = self.df, self._event_shape[-1]
-        half_log_det = self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        inner = fb.cholesky_solve(value, self._factor).diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+        half_log_det = self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        inner = fb.cholesky_solve(value, self._unbroadcasted_scale_tril).diagonal(dim1=-2, dim2=-1).sum(dim=-1)
         return (
             -df * (k * math.log(2) / 2 + half_log_det)
             - fb.mvlgamma(df / 2, p=k)
@@ -150,7 +150,7 @@ class Wishart(ExponentialFamily):
 
     def entropy(self) -> Tensor:
         df, k = self.df, self._event_shape[-1]
-        half_log_det = self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        half_log_det = self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return (
             (k + 1) * (k * math.log(2) / 2 + half_log_det)
             + fb.mvlgamma(df / 2, p=k)
