@@ -94,6 +94,30 @@ def test_cholesky_factor_multiplies_back_and_solves(a, upper):
     close(fb.cholesky_inverse(factor, upper).numpy() @ a, np.broadcast_to(np.eye(4), a.shape))
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("a", [POSITIVE[0], HERMITIAN[0]])
+def test_gradients_of_a_factor_are_those_of_the_product_of_all_of_it(a, upper):
+    b = fb.tensor(B[0].astype(a.dtype), requires_grad=True)
+    factor = L.cholesky(fb.tensor(a), upper=upper).requires_grad_()
+    product = factor.mH @ factor if upper else factor @ factor.mH
+
+    for by_factor, by_product in (
+        (fb.cholesky_solve(b, factor, upper), L.solve(product, b)),
+        (fb.cholesky_inverse(factor, upper), L.inv(product)),
+    ):
+        weight = fb.arange(1.0, by_factor.numel() + 1, dtype=fb.float64).reshape(by_factor.shape).to(by_factor.dtype)
+        inputs = (factor, b) if by_factor.shape == b.shape else (factor,)
+        made, expected = (fb.autograd.grad(x, inputs, weight, retain_graph=True) for x in (by_factor, by_product))
+        for x, y in zip(made, expected, strict=True):
+            close(x, y.detach().numpy(), rtol=1e-9)
+    through = fb.tensor(a, requires_grad=True)
+    for fn in (lambda x, b: fb.cholesky_solve(b, L.cholesky(x, upper=upper), upper),
+               lambda x, b: fb.cholesky_inverse(L.cholesky(x, upper=upper), upper) @ b):
+        symmetric = lambda x, b, fn=fn: fn((x + x.mH) / 2, b)  # noqa: E731
+        assert fb.autograd.gradcheck(symmetric, (through, b), fast_mode=True, check_forward_ad=True)
+        assert fb.autograd.gradgradcheck(symmetric, (through, b), fast_mode=True)
+
+
 def test_cholesky_tells_the_order_of_the_minor_that_is_not_positive():
     x = fb.tensor([[1.0, 2.0], [2.0, 1.0]])
 

@@ -14,7 +14,7 @@ from .._arrays import ndarray
 from ..tensor import Tensor, wrap
 from . import _lapack
 from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
-from ._matrices import adjoint, identity_like, matmul, triangle
+from ._matrices import adjoint, matmul, triangle
 from ._results import return_type
 from ._spec import EXACTLY, FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
 from .shape import broadcast_shapes
@@ -290,6 +290,67 @@ def _triangular_solve_fast(b, A, upper, transpose, unitriangular):
     return None if made is None else TriangularSolution((made, wrap(A._array.copy())))
 
 
+# -- systems with a known factor ------------------------------------------------------------------------------------------
+# Values are read from a triangle of the factor L; derivatives are those of ``L @ L.mH``, which has all of L, as PyTorch's are.
+
+
+@primitive(surface=0, tensors=("L", "B"), samples="of cholesky_solve")
+def cholesky_solution(L, B, upper):
+    """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`; batches alike."""
+
+
+cholesky_solution.node_class.title = "CholeskySolveBackward0"
+
+
+@cholesky_solution.kernel
+def _cholesky_solution(L, B, upper):
+    turned = L.conj().swapaxes(-1, -2)
+    first, second = (turned, L) if upper else (L, turned)
+    return _lapack.solve_triangular(second, _lapack.solve_triangular(first, B, False, False), True, False)
+
+
+@cholesky_solution.shape
+def _cholesky_solution_shape(L, B, upper):
+    return B.shape, B.dtype
+
+
+@cholesky_solution.vjp
+def _cholesky_solution_vjp(grad, L, out, upper, needs_L):
+    back = cholesky_solution(L, grad, upper)
+    return _of_factor(-matmul(back, adjoint(out)), L, upper) if needs_L else None, back
+
+
+def _of_factor(grad: Tensor, L: Tensor, upper: Any) -> Tensor:
+    """The gradient of a factor from that of the product, which is Hermitian."""
+    whole = grad + adjoint(grad)
+    return matmul(L, whole) if upper else matmul(whole, L)
+
+
+@primitive(surface=0, samples="of cholesky_inverse")
+def inverse_by_factor(L, upper):
+    """The inverses of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`."""
+
+
+inverse_by_factor.node_class.title = "CholeskyInverseBackward0"
+
+
+@inverse_by_factor.kernel
+def _inverse_by_factor(L, upper):
+    made = _lapack.solve_triangular(L, np.broadcast_to(np.eye(L.shape[-1], dtype=L.dtype), L.shape), upper, False)
+    turned = made.conj().swapaxes(-1, -2)
+    return np.matmul(made, turned) if upper else np.matmul(turned, made)
+
+
+@inverse_by_factor.shape
+def _inverse_by_factor_shape(L, upper):
+    return L.shape, L.dtype
+
+
+@inverse_by_factor.vjp
+def _inverse_by_factor_vjp(grad, L, out, upper):
+    return (_of_factor(-matmul(matmul(out, grad), out), L, upper),)
+
+
 @composite(
     surface=FUNCTION | METHOD | OUT,
     samples="x(3, 2), fb.linalg.cholesky(spd(3)); x(2, 3, 2), fb.linalg.cholesky(spd(2, 3), upper=True), True",
@@ -300,8 +361,8 @@ def cholesky_solve(B, L, upper=False):
     if B.ndim < 2:
         raise RuntimeError(f"cholesky_solve: b should have at least 2 dimensions, but has {B.ndim} dimensions instead")
     _check_equation("cholesky_solve", L, B, True, False)
-    first, second = (adjoint(L), L) if upper else (L, adjoint(L))
-    return solve_triangle(second, solve_triangle(first, B, False), True)
+    L, B = lined_up(L, B)
+    return cholesky_solution(L, B, bool(upper))
 
 
 def _cholesky_solve_now(L: Any, b: Any, upper: Any) -> Any:
@@ -331,8 +392,7 @@ def cholesky_inverse(L, upper=False):
     if not L._lacks_values:
         zero = np.diagonal(L._array, axis1=-2, axis2=-1) == 0
         raise_singular("cholesky_inverse", np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0), SINGULAR)
-    made = solve_triangle(L, identity_like(L), upper)
-    return matmul(made, adjoint(made)) if upper else matmul(adjoint(made), made)
+    return inverse_by_factor(L, bool(upper))
 
 
 def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
