@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import typing
 import warnings
+import weakref
 
 import pytest
 
 import flambeau as fb
-from flambeau import _C, _jit_internal, _tensor_str, _utils
+from flambeau import _C, _jit_internal, _streams, _tensor, _tensor_str, _utils
+from flambeau._subclasses.fake_tensor import FakeTensorMode, is_fake
+from flambeau.fx._pytree import register_pytree_flatten_spec, tree_flatten_spec
 from flambeau.nn import common_types, grad, parallel
+from flambeau.nn.modules import transformer
+from flambeau.optim import optimizer
 from flambeau.utils import hooks
 
 
@@ -298,3 +304,155 @@ def test_modules_are_not_rewritten_for_phones_and_the_error_says_what_to_use(ora
         each.name: each.value for each in mobile_optimizer.MobileOptimizerType
     }
     assert [(each.name, each.value) for each in theirs.LintCode] == [(each.name, each.value) for each in mobile_optimizer.LintCode]
+
+
+def test_operators_under_private_names_compute_what_the_public_ones_do():
+    x, grad = fb.randn(2, 3, requires_grad=True), fb.randn(2, 3)
+    for function, backward in ((fb.softmax, fb._softmax_backward_data), (fb.log_softmax, fb._log_softmax_backward_data)):
+        out = function(x, 1)
+        fb.testing.assert_close(backward(grad, out, 1, fb.float32), fb.autograd.grad(out, x, grad)[0])
+    a, b = fb.randint(-128, 128, (5, 40), dtype=fb.int8), fb.randint(-128, 128, (40, 3), dtype=fb.int8)
+    assert fb.equal(fb._int_mm(a, b), a.int() @ b.int())
+    with pytest.raises(RuntimeError, match=r"_int_mm.*float32"):
+        fb._int_mm(a.float(), b)
+    assert fb.equal(fb.dsmm(grad, grad.mT), grad @ grad.mT)
+
+
+def test_rows_are_numbered_or_told_by_where_they_begin():
+    rows, columns = fb.tensor([0, 0, 1, 3]), fb.tensor([1, 2, 0, 4])
+    begins = fb._convert_indices_from_coo_to_csr(rows, 5)
+
+    assert begins.tolist() == [0, 2, 3, 3, 4, 4]
+    assert fb._convert_indices_from_csr_to_coo(begins, columns).tolist() == [rows.tolist(), columns.tolist()]
+    small = fb._convert_indices_from_csr_to_coo(begins, columns, out_int32=True, transpose=True)
+    assert small.dtype is fb.int32
+    assert small.tolist() == [columns.tolist(), rows.tolist()]
+
+
+def test_a_number_that_is_zero_is_asserted_against_at_once():
+    fb._assert_async(fb.tensor(2.0))
+    with pytest.raises(RuntimeError, match="too small"):
+        fb._assert_async(fb.tensor(0), "too small")
+
+
+def test_draws_under_private_names_have_the_gradients_of_distributions():
+    shape = fb.full((4,), 2.0, requires_grad=True)
+    fb._standard_gamma(shape).sum().backward()
+    assert (shape.grad > 0).all()
+    fb.testing.assert_close(fb._sample_dirichlet(shape).sum(), fb.tensor(1.0))
+
+
+def test_typed_tensors_of_cuda_are_classes_that_no_tensor_of_the_cpu_is_of():
+    assert not isinstance(fb.ones(2), fb.cuda.FloatTensor)
+    if not fb.cuda.is_available():
+        assert fb.cuda.default_generators == ()
+        with pytest.raises(TypeError, match=r"cuda\.LongTensor"):
+            fb.cuda.LongTensor(2)
+
+
+def test_devices_that_are_not_here_are_refused_by_the_tensor():
+    x = fb.ones(2)
+    with pytest.raises(AssertionError, match="xpu"):
+        x.xpu()
+    with pytest.raises(NotImplementedError, match="oneDNN"):
+        x.to_mkldnn()
+    with pytest.raises(RuntimeError, match="Stream, got int"):
+        x.record_stream(1)
+    with pytest.raises(NotImplementedError, match="cpu"):
+        x.record_stream(fb.Stream("cpu"))
+    with pytest.raises(RuntimeError, match="mps"):
+        fb.backends.mps.is_macos_or_newer(13, 0)
+
+
+def test_memory_lent_to_a_stream_is_let_go_of_when_the_stream_is_done():
+    class Work:
+        done = False
+
+        def record_event(self):
+            return self
+
+        def query(self):
+            return self.done
+
+    lent, stream, memory = _streams._Lent(), Work(), Memory()
+    gone = weakref.ref(memory)
+    lent.add(memory, stream)
+    stream.done = True
+    lent.settle()
+    assert len(lent.pieces) == 1  # the tensor has it still
+    stream.done = False
+    del memory
+    lent.settle()
+    assert gone() is not None  # the stream may read it still
+    stream.done = True
+    lent.settle()
+
+    assert gone() is None
+    assert lent.pieces == []
+
+
+class Memory:
+    """A piece of a device's memory."""
+
+
+def test_fake_tensors_and_what_stands_for_them_are_told():
+    fake = FakeTensorMode().from_tensor(fb.ones(2))
+
+    assert is_fake(fake)
+    assert not is_fake(fb.ones(2))
+    assert not is_fake(3)
+
+
+def test_an_optimizer_of_a_package_uses_what_it_knows_of_pytorchs():
+    class Descent(fb.optim.Optimizer):
+        @optimizer._use_grad_for_differentiable
+        def step(self, closure=None):
+            recorded.append(fb.is_grad_enabled())
+
+    recorded = []
+    weight = fb.nn.Parameter(fb.ones(2))
+    for differentiable in (False, True):
+        Descent([weight], {"differentiable": differentiable}).step()
+    assert recorded == [False, True]
+    assert optimizer._default_to_fused_or_foreach([weight], False, True) == (True, False)
+    assert optimizer._default_to_fused_or_foreach([weight], True, True) == (False, False)
+    lists = [[fb.ones(2), fb.ones(3, dtype=fb.float64), fb.ones(1)], [fb.zeros(2), fb.zeros(3, dtype=fb.float64), fb.zeros(1)]]
+    groups = fb.optim.Optimizer._group_tensors_by_device_and_dtype(lists, with_indices=True)
+    assert {key[1]: places for key, (_, places) in groups.items()} == {fb.float32: [0, 2], fb.float64: [1]}
+    assert [[t.numel() for t in part] for part in groups[fb.device("cpu"), fb.float32][0]] == [[2, 1], [2, 1]]
+
+
+def test_subclasses_are_put_together_again_with_their_attributes():
+    class Named(fb.Tensor):
+        pass
+
+    made = _tensor._rebuild_from_type_v2(fb.ones, Named, (2,), {"name_of_it": "a"})
+
+    assert type(made) is Named
+    assert made.name_of_it == "a"
+
+
+def test_containers_of_generated_code_are_taken_apart_as_registered():
+    class Pair:
+        def __init__(self, a, b):
+            self.parts = a, b
+
+    fb.utils._pytree.register_pytree_node(Pair, lambda p: (list(p.parts), None), lambda parts, _: Pair(*parts))
+    try:
+        spec = fb.utils._pytree.tree_structure(Pair(1, 2))
+        register_pytree_flatten_spec(Pair, lambda p, spec: list(p.parts))
+        assert tree_flatten_spec(Pair(3, [4, 5]), spec) == [3, [4, 5]]
+    finally:
+        fb.utils._pytree._deregister_pytree_node(Pair)
+
+
+def test_words_for_activations_and_plain_initial_values_have_pytorchs_names():
+    assert transformer._get_activation_fn("gelu") is fb.nn.functional.gelu
+    with pytest.raises(RuntimeError, match="not tanh"):
+        transformer._get_activation_fn("tanh")
+    assert (fb.nn.init._no_grad_uniform_(fb.empty(9), 2.0, 3.0) >= 2).all()
+    assert fb.jit.annotations.Optional is typing.Optional
+    assert _C._len_torch_function_stack() == _C._len_torch_dispatch_stack() == 0
+    with FakeTensorMode():
+        assert _C._len_torch_dispatch_stack() == 1
+    assert fb.ByteStorage._from_buffer(b"ab").tolist() == [97, 98]

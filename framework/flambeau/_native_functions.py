@@ -16,7 +16,7 @@ from ._symbolic import SymBool, SymInt
 
 __all__ = [
     "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
-    "cudnn_is_acceptable", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
+    "cudnn_is_acceptable", "dsmm", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
     "fake_quantize_per_tensor_affine", "frobenius_norm", "get_device", "gru", "gru_cell", "hinge_embedding_loss",
     "is_vulkan_available", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "native_dropout", "norm_except_dim",
     "nuclear_norm", "pairwise_distance", "pdist", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",
@@ -32,6 +32,75 @@ def _word(name: str, reduction: Any) -> str:
     if reduction not in (0, 1, 2):
         raise RuntimeError(f"{name}: reduction must be 0 (none), 1 (mean) or 2 (sum), got {reduction!r}")
     return _REDUCTIONS[reduction]
+
+
+# -- operators that packages call by their private names -----------------------------------------------------------------
+
+
+def _assert_async(input: Any, assert_msg: str = "") -> None:
+    """Raise RuntimeError with `assert_msg` unless `input`, one number, is other than zero: at once, for nothing is queued here."""
+    if not bool(input):
+        raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
+
+
+def _int_mm(self: Any, mat2: Any) -> Any:
+    """The product of int8 matrices in int32, ``(n, k) @ (k, m) -> (n, m)``; the first one may be uint8.
+
+    Raises: RuntimeError for other dtypes.
+    """
+    for x, dtypes in ((self, (fb.int8, fb.uint8)), (mat2, (fb.int8,))):
+        if x.dtype not in dtypes:
+            raise RuntimeError(f"_int_mm: expected int8 matrices, got {x.dtype.name}; convert with .to(torch.int8)")
+    return fb.mm(self.to(fb.int32), mat2.to(fb.int32))
+
+
+def _softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    """The gradient of the argument of a softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
+    weighted = grad_output * output
+    return _in_half(weighted - output * weighted.sum(dim, keepdim=True), input_dtype)
+
+
+def _log_softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    """The gradient of the argument of a log_softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
+    return _in_half(grad_output - output.exp() * grad_output.sum(dim, keepdim=True), input_dtype)
+
+
+def _in_half(x: Any, dtype: Any) -> Any:
+    return x.to(dtype) if dtype is fb.float16 else x
+
+
+def _convert_indices_from_coo_to_csr(self: Any, size: int, *, out_int32: bool = False) -> Any:
+    """Where each of `size` rows begins among sorted numbers of rows, and where the last ends: ``(n,) -> (size + 1,)``."""
+    return fb.searchsorted(self, fb.arange(size + 1, dtype=self.dtype, device=self.device), out_int32=out_int32)
+
+
+def _convert_indices_from_csr_to_coo(
+    crow_indices: Any, col_indices: Any, *, out_int32: bool = False, transpose: bool = False
+) -> Any:
+    """The row and the column of each element, ``(2, n)``, from where rows begin; the column first if `transpose`."""
+    dtype = fb.int32 if out_int32 else fb.int64
+    rows = fb.arange(len(crow_indices) - 1, device=crow_indices.device).repeat_interleave(crow_indices.diff())
+    pair = (col_indices, rows) if transpose else (rows, col_indices)
+    return fb.stack([x.to(dtype) for x in pair])
+
+
+def _standard_gamma(self: Any, generator: Any = None) -> Any:
+    """Numbers from Gamma distributions with the concentrations `self` and the rate 1, differentiable."""
+    from .ops.gamma_draws import gamma_numbers
+
+    return gamma_numbers.function(self, generator)
+
+
+def _sample_dirichlet(self: Any, generator: Any = None) -> Any:
+    """Points from Dirichlet distributions with the concentrations `self` along the last dimension, differentiable."""
+    from .ops.gamma_draws import dirichlet_numbers
+
+    return dirichlet_numbers.function(self, generator)
+
+
+def dsmm(input: Any, mat2: Any) -> Any:
+    """The product of a sparse matrix and one that is not; here the product of matrices."""
+    return fb.mm(input, mat2)
 
 
 # -- distances, losses ---------------------------------------------------------------------------------------------------

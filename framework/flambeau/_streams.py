@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import Any
 
 from .devices import device as _device_type
@@ -167,3 +169,42 @@ class Event:
 
 
 Stream.__module__ = Event.__module__ = "flambeau"
+
+
+class _Lent:
+    """Memory of tensors that work of other streams reads: each piece with its stream, and the event after which it is free."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[Any, Any, Any]] = []
+        self.lock = threading.Lock()
+
+    def add(self, memory: Any, stream: Any) -> None:
+        self.settle()
+        with self.lock:
+            self.pieces.append((memory, stream, None))
+
+    def settle(self) -> None:
+        """Let go of the memory that nobody else holds, once what its stream had to do by then is done."""
+        with self.lock:
+            held = []
+            while self.pieces:
+                memory, stream, event = self.pieces.pop()
+                if event is None and sys.getrefcount(memory) <= _ALONE:
+                    event = stream.record_event()
+                if event is None or not event.query():
+                    held.append((memory, stream, event))
+            self.pieces = held
+
+
+_ALONE = 2                                            # references that a local name and a call make
+_lent = _Lent()
+settle_lent = _lent.settle
+
+
+def record_stream(tensor: Any, stream: Any) -> None:
+    """See `Tensor.record_stream`."""
+    if not hasattr(stream, "record_event"):
+        raise RuntimeError(f"record_stream: s must be a Stream, got {type(stream).__name__}")
+    if not tensor.is_cuda:
+        raise NotImplementedError(f"record_stream: a tensor on {tensor.device} is used when a call returns: there are no streams")
+    _lent.add(tensor._array.data.mem, stream)

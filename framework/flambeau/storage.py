@@ -426,6 +426,8 @@ class TypedStorage:
         d = dtype or getattr(cls, "dtype", None) or dtypes.get_default_dtype()
         return TypedStorage._wrap(UntypedStorage.from_buffer(*args, dtype=d, **kwargs), d)
 
+    _from_buffer = from_buffer                        # PyTorch's name, which packages call
+
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
         """`size` elements of a file, see `UntypedStorage.from_file`."""

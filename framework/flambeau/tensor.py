@@ -918,6 +918,25 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Page-locked copy for fast transfers. Raises: RuntimeError when there is no GPU to transfer to."""
         raise RuntimeError("pin_memory: cannot pin memory, no CUDA device is available")
 
+    def record_stream(self, s: Any) -> None:
+        """Keep this tensor's memory, once it is let go of, from other tensors until the work of the stream `s` is done.
+
+        Raises: NotImplementedError on the CPU and meta devices, which have no streams; RuntimeError for what is no stream.
+        """
+        from ._streams import record_stream
+
+        record_stream(self, s)
+
+    def xpu(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+        """A copy on an XPU, which `non_blocking` need not wait for. Raises: AssertionError: there is no such device."""
+        from ._no_device import refusal
+
+        raise refusal("Tensor.xpu", "xpu", AssertionError)
+
+    def to_mkldnn(self, dtype: Any = None) -> Tensor:
+        """Raises: NotImplementedError: tensors have one layout, which all kernels here take."""
+        raise NotImplementedError("Tensor.to_mkldnn: the layout of oneDNN is not built; use the tensor as it is")
+
     def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
         """Look at the memory of `source` (a Tensor or storage) instead.
 

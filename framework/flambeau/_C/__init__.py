@@ -169,12 +169,35 @@ def _is_torch_function_enabled() -> bool:
 
 
 
+def _len_torch_function_stack() -> int:
+    """How many modes of `__torch_function__` are in force on this thread."""
+    from ..overrides import _local
+
+    return len(_local.calls.modes)
+
+
+def _len_torch_dispatch_stack() -> int:
+    """How many modes of `__torch_dispatch__` are in force on this thread."""
+    from ..utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    return len(_get_current_dispatch_mode_stack())
+
+
+def _jit_can_fuse_on_cpu() -> bool:
+    """Whether scripts are fused: they are not compiled."""
+    return False
+
+
+_jit_can_fuse_on_gpu = _jit_can_fuse_on_cpu
+
+
 # What programs switch of the compiler of scripts, and its value at the start. No script is compiled, so nothing reads it.
 _jit_settings: dict[str, Any] = {
     "_jit_set_profiling_executor": True,
     "_jit_set_profiling_mode": True,
     "_jit_set_texpr_fuser_enabled": True,
     "_jit_set_nvfuser_enabled": False,
+    "_jit_set_nvfuser_guard_mode": True,
     "_jit_override_can_fuse_on_cpu": None,
     "_jit_override_can_fuse_on_gpu": None,
     "_jit_set_num_profiled_runs": 1,

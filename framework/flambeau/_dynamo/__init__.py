@@ -21,7 +21,7 @@ from ..compiler import (
 from . import backends, config, eval_frame, exc
 from ._explain import explain
 from ._export import ExportResult, export
-from .eval_frame import OptimizedModule
+from .eval_frame import OptimizedModule, is_dynamo_supported, is_inductor_supported
 
 __all__ = [
     "ExportResult", "OptimizedModule",
@@ -30,16 +30,6 @@ __all__ = [
     "list_backends", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize",
     "optimize_assert", "reset", "run", "set_stance", "skip_frame", "substitute_in_graph",
 ]  # fmt: skip
-
-
-def is_dynamo_supported() -> bool:
-    """Whether functions can be compiled: yes."""
-    return True
-
-
-def is_inductor_supported() -> bool:
-    """Whether functions can be compiled by inductor: no."""
-    return False
 
 
 def mark_dynamic(t: Any, index: Any, **settings: Any) -> None:

@@ -8,7 +8,17 @@ from typing import Any
 from ..compiler import _backends, _functions
 from ..nn.modules.module import Module
 
-__all__ = ["OptimizedModule", "optimized"]
+__all__ = ["OptimizedModule", "is_dynamo_supported", "is_inductor_supported", "optimized"]
+
+
+def is_dynamo_supported() -> bool:
+    """Whether functions can be compiled: yes."""
+    return True
+
+
+def is_inductor_supported() -> bool:
+    """Whether functions can be compiled by inductor: no."""
+    return False
 
 
 class OptimizedModule(Module):

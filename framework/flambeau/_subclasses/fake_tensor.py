@@ -291,6 +291,17 @@ class FakeTensor(Tensor):
         return f"Parameter({text})" if getattr(self, "_is_param", False) else text
 
 
+def is_fake(x: object) -> bool:
+    """Whether `x` is a fake tensor, or a tensor that stands for one: a subclass around one, or what a transform hands on."""
+    from ..utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if isinstance(x, FakeTensor):
+        return True
+    if is_traceable_wrapper_subclass(x):
+        return any(is_fake(getattr(x, name)) for name in x.__tensor_flatten__()[0])  # type: ignore[attr-defined]
+    return False
+
+
 def _new_number(env: Any, dtype: Any) -> Any:
     """A number of which nothing is known but what the dtype says."""
     if dtype.is_floating_point:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+# How many bits products of float32 may drop: kept as set; kernels here compute in float32.
+fp32_precision = "none"
 _MODULES = ("cpu", "cuda", "cudnn", "cusparselt", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum")
 
 

@@ -210,6 +210,9 @@ def _pool() -> Any:
 def empty_cache() -> None:
     """Give memory that no tensor uses back to the driver."""
     if (pool := _pool()) is not None:
+        from .._streams import settle_lent
+
+        settle_lent()
         pool.free_all_blocks()
 
 
@@ -353,6 +356,14 @@ def __getattr__(name: str) -> Any:
     for home, names in _LATER.items():
         if name in names:
             return getattr(import_module(f".{home}", __name__), name)
+    if name == "default_generators":
+        return tuple(_generator_at(index) for index in range(device_count()))
+    if name.endswith("Tensor"):
+        from ..ops.convert import typed_tensor
+
+        if (found := typed_tensor(name, on_cuda=True)) is not None:
+            globals()[name] = found
+            return found
     from .. import _missing
 
     raise _missing.attribute_error(__name__, name)

@@ -62,6 +62,7 @@ class Backend(str):
     MPI: ClassVar[str] = "mpi"
     XCCL: ClassVar[str] = "xccl"
     FAKE: ClassVar[str] = "fake"
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": "gloo"}
     backend_list: ClassVar[list[str]] = ["undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"]
     _makers: ClassVar[dict[str, tuple[Callable[..., ProcessGroup], bool]]] = {}
 
@@ -126,6 +127,13 @@ class _Group(_GroupMember):
 
 group = _Group()
 GroupMember = _GroupMember()
+
+
+def _get_default_group() -> ProcessGroup:
+    """The group of all ranks. Raises: ValueError before `init_process_group`."""
+    if _world.default is None:
+        raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
+    return _world.default
 
 
 # Queries

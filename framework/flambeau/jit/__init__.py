@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import importlib
 import types
 import typing
 import warnings
@@ -236,6 +237,10 @@ def load(
 ) -> NoReturn:
     """Not built: raises NotImplementedError."""
     raise _missing.not_built("jit.load", "build the module in Python and load its parameters by load_state_dict")
+
+
+# Takes the place of its namesake from `__future__`.
+importlib.import_module(".annotations", __name__)
 
 
 def __getattr__(name: str) -> Any:

@@ -142,6 +142,10 @@ def _redraw_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float,
     return tensor
 
 
+# The names of PyTorch's functions behind the public ones, which packages call.
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+
+
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with `val`."""
     with fb.no_grad():

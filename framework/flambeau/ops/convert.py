@@ -274,9 +274,25 @@ class TypedTensorMeta(type):
         return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cpu
 
 
-def typed_tensor(name: str) -> Any:
+class CudaTensorMeta(TypedTensorMeta):
+    """The same of CUDA's tensors, ``cuda.FloatTensor`` and the like."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        from .. import cuda
+
+        if not cuda.is_available():
+            raise TypeError(f"type torch.cuda.{cls.__name__} not available: there is no CUDA device")
+        return super().__call__(*args, device="cuda", **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cuda
+
+
+def typed_tensor(name: str, on_cuda: bool = False) -> Any:
     """The class `name`, such as ``FloatTensor``, or None."""
     d = _TYPE_NAMES.get(name)
+    if d is not None and on_cuda:
+        return CudaTensorMeta(name, (), {"dtype": d, "__module__": "torch.cuda", "__doc__": f"Tensors of {d.name} on a CUDA device."})
     return None if d is None else TypedTensorMeta(name, (), {"dtype": d, "__module__": "torch", "__doc__": f"Tensors of {d.name}."})
 
 

@@ -35,6 +35,34 @@ class _RequiredParameter:
 required = _RequiredParameter()
 
 
+# What packages with optimizers of their own call of PyTorch's.
+
+
+def _use_grad_for_differentiable(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A `step` that records gradients where the optimizer is made with ``differentiable=True``, and only there."""
+
+    @functools.wraps(step)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with fb.set_grad_enabled(self.defaults["differentiable"]):
+            return step(self, *args, **kwargs)
+
+    return run
+
+
+def _default_to_fused_or_foreach(params: list[Any], differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:
+    """Whether an optimizer that was not told so takes the fused form, and whether that over lists: ``(fused, foreach)``."""
+    if differentiable:
+        return False, False
+    floating = all(p is None or p.is_floating_point() for p in params)
+    fused = use_fused and floating
+    return fused, not fused and all(p is None or p.is_cuda for p in params)
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    """Kinds of devices on which steps may be captured in graphs."""
+    return ["cuda"]
+
+
 def _register(hooks: dict[int, Any], hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
@@ -364,6 +392,20 @@ class Optimizer:
         return saved
 
     # -- Python protocols ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
+        """Lists of tensors that belong together, by the device and dtype of those of the first: ``{key: (lists, places)}``.
+
+        `places` are empty unless `with_indices`.
+        """
+        places: dict[Any, list[int]] = {}
+        for place, tensor in enumerate(tensorlistlist[0]):
+            places.setdefault((tensor.device, tensor.dtype), []).append(place)
+        return {
+            key: ([[tensors[i] for i in found] if tensors else [] for tensors in tensorlistlist], found if with_indices else [])
+            for key, found in places.items()
+        }
 
     def __getattr__(self, name: str) -> Any:
         # A subclass need not call our constructor; its hooks then begin here.

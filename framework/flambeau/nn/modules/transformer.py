@@ -58,6 +58,13 @@ def _is_causal(mask: Tensor | None, is_causal: bool | None, size: int | None) ->
     return bool(equal.all())
 
 
+def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
+    """The function "relu" or "gelu", under PyTorch's name. Raises: RuntimeError for another word."""
+    if activation not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return _activation(activation)
+
+
 def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     if not isinstance(activation, str):
         return activation
