@@ -67,6 +67,7 @@ def test_the_pages_of_public_behaviour_have_sessions():
     found = {page.stem for page in SESSIONS}
 
     assert {"tensors", "autograd", "nn", "optim", "data", "saving", "random", "errors"} <= found
+    assert {"tensorboard", "monitor", "futures", "hub", "testing", "quasirandom", "benchmark"} <= found
 
 
 def test_the_program_of_the_new_op_runs():
