@@ -10,10 +10,15 @@ __all__ = ["Backend", "chosen", "lookup_backend", "names", "register_backend"]
 
 
 class Backend(NamedTuple):
-    """A backend: `maker` makes a function of a GraphModule and example inputs; None for what this package computes itself."""
+    """A backend: `maker` makes a function of a GraphModule and example inputs; None for what this package computes itself.
+
+    Of the latter, `replays` says that programs run without the Python that recorded them, and `verify_every` how often that is checked.
+    """
 
     name: str
     maker: Callable[..., Any] | None
+    replays: bool = False
+    verify_every: int = 0
 
 
 def _eager(gm: Any, example_inputs: Any, **settings: Any) -> Any:
@@ -78,10 +83,30 @@ def chosen(backend: Any, mode: Any, options: Any) -> Backend:
     maker = lookup_backend(backend)
     if isinstance(backend, str) and backend in ("eager", "aot_eager"):
         return Backend(backend, None)                 # graphs that are run as they are compute what the function does
-    if maker is not None and not isinstance(backend, str):
+    if maker is None:
+        return _own(backend, mode, options or {})
+    if not isinstance(backend, str):
         if options:
             maker = functools.partial(maker, options=options)
         elif mode not in (None, "default"):
             maker = functools.partial(maker, mode=mode)
     name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
     return Backend(name, maker)
+
+
+def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
+    """A backend of this package with a mode, or with options.
+
+    Raises: RuntimeError for options that are neither `verify_every` nor settings of `_inductor.config`.
+    """
+    from .._inductor import config
+
+    for option in options:
+        if option != "verify_every" and not config.is_setting(option):
+            raise RuntimeError(
+                f"Unexpected optimization option {option}, known options are verify_every and the settings of torch._inductor.config"
+            )
+    every = options.get("verify_every", 0)
+    if every.__class__ is not int or every < 0:
+        raise RuntimeError(f"compile: options['verify_every'] must be a number of calls, 0 or more, got {every!r}")
+    return Backend(name, None, mode == "reduce-overhead" or every > 0 or bool(options.get("triton.cudagraphs")), every)

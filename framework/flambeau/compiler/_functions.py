@@ -37,6 +37,7 @@ class Function:
         """Forget all recordings."""
         self.root = Step(None, [], (), None)
         self.plain: set[Any] = set()                  # signatures of calls that nothing is gained for
+        self.replays: dict[Any, Any] = {}             # by signature: a `Replay`, or None for calls that cannot be replayed
         self.compiled = 0
         self.breaks: list[str] = []                   # why the graphs of the last call end
 
@@ -51,6 +52,8 @@ class Function:
             backend = set_stance._backend or self.backend
             if backend.maker is not None:
                 return self._through(backend, stance, args, kwargs)
+            if backend.replays:
+                return self._replayed(backend, args, kwargs)
             signature = (_local.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
             if signature in self.plain:
                 return self.fn(*args, **kwargs)
@@ -69,6 +72,33 @@ class Function:
             if len(self.plain) >= _MOST_SIGNATURES:
                 self.plain.clear()
             self.plain.add(signature)
+        return result
+
+    def _replayed(self, backend: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result by the program of earlier calls that were alike, or of this one, recorded as a whole."""
+        from . import _replay
+
+        leaves, spec = _replay.parts_of(args, kwargs)
+        signature = _replay.signature_of(self.fn, leaves, spec)
+        if signature is None:
+            return self.fn(*args, **kwargs)
+        replay = self.replays.get(signature)
+        ready = replay is not None and replay.seen >= _replay.STABLE_AFTER and replay.still_holds()
+        verifies = ready and backend.verify_every and replay.replayed % backend.verify_every == backend.verify_every - 1
+        if ready and not verifies:
+            return replay(leaves)
+        if replay is None and signature in self.replays:
+            return self.fn(*args, **kwargs)
+        recorder = Recorder(self.root, _program(True, True), True)
+        result = _recorded(recorder, self.fn, args, kwargs)
+        if verifies:
+            _replay.check(replay(leaves), result, _title(self.fn))
+            return result
+        found = _replay.replay_of(recorder, leaves, result)
+        if found is not None and replay is not None and found.is_as(replay):
+            replay.seen += 1
+        elif found is None or len(self.replays) < _MOST_SIGNATURES:
+            self.replays[signature] = found
         return result
 
     def _through(self, backend: Backend, stance: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -140,8 +170,8 @@ def _config() -> Any:
     return _settings
 
 
-def _program(fuse: bool) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
-    return lambda step, wanted, inputs: Program(step, wanted, fuse)
+def _program(fuse: bool, whole: bool = False) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
+    return lambda step, wanted, inputs: Program(step, wanted, fuse, whole)
 
 
 def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

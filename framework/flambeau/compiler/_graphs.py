@@ -108,9 +108,9 @@ def _node(graph: fx.Graph, step: Step, args: list[Any]) -> Any:
     count = len(op.positional)
     given = args[:count]
     kwargs = {
-        name: value for name, value in zip(op.keyword_only, args[count:], strict=True) if not _is_default(op, name, value)
+        name: value for name, value in zip(op.keyword_only, args[count:], strict=True) if not is_default(op, name, value)
     }
-    while given and op.positional[len(given) - 1] in op.defaults and _is_default(op, op.positional[len(given) - 1], given[-1]):
+    while given and op.positional[len(given) - 1] in op.defaults and is_default(op, op.positional[len(given) - 1], given[-1]):
         given.pop()
     if not kwargs and len(given) == 2 and op.name in _SIGNS:
         return graph.call_function(_SIGNS[op.name], tuple(given))
@@ -119,7 +119,8 @@ def _node(graph: fx.Graph, step: Step, args: list[Any]) -> Any:
     return graph.call_method(op.name, tuple(given), kwargs)
 
 
-def _is_default(op: Any, name: str, value: Any) -> bool:
+def is_default(op: Any, name: str, value: Any) -> bool:
+    """Whether the parameter has this value where it is not given."""
     if name not in op.defaults:
         return False
     default = op.defaults[name]

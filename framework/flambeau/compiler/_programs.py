@@ -44,12 +44,13 @@ class Chain(NamedTuple):
     steps: tuple[Step, ...]
     history: History | None
 
-    def run(self, values: list[Any], inputs: list[Tensor]) -> list[Tensor]:
-        """The values that are asked for, computed of others and of inputs."""
+    def run(self, operands: list[Any]) -> list[Tensor]:
+        """The values that are asked for; `operands` are tensors and numbers."""
         history = self.history
+        if history is not None and _state.MARKED and any(isinstance(a, Tensor) and is_inference(a) for a in operands):
+            return self._one_by_one(operands)         # one of the operations says what it may not save
         kept = () if history is None else history.kept
         outs = tuple([np.empty(self.shape, self.dtype) for _ in range(len(self.values) + len(kept))])
-        operands = [ref.value if ref.__class__ is Number else decoded(ref, values, inputs) for ref in self.operands]
         kernels.launch(self.formula, tuple([a._array if isinstance(a, Tensor) else a for a in operands]), outs, self.dtype)
         results = [wrap(out) for out in outs[: len(self.values)]]
         if history is not None:
@@ -57,13 +58,15 @@ class Chain(NamedTuple):
             history.record(tensors, dict(zip(self.values, results, strict=True)), dict(zip(kept, outs[len(results) :], strict=True)))
         return results
 
+    def _one_by_one(self, operands: list[Any]) -> list[Tensor]:
+        known = {ref: a for ref, a in zip(self.operands, operands, strict=True) if ref.__class__ is int}
+        for step in self.steps:
+            known[step.first] = step.op.enter(*[known[ref] if ref.__class__ is int else ref.value for ref in step.refs])
+        return [known[value] for value in self.values]
+
     def saved(self) -> int:
         """The elements of all results that are not written to memory."""
         return (len(self.steps) - len(self.values)) * math.prod(self.shape)
-
-    def reads_marked(self, values: list[Any], inputs: list[Tensor]) -> bool:
-        """Whether an operand was made in inference mode."""
-        return any(is_inference(decoded(ref, values, inputs)) for ref in self.operands if ref.__class__ is int)
 
 
 def decoded(ref: Any, values: Any, inputs: Any) -> Any:
@@ -91,45 +94,45 @@ class Program:
     """Computes the values `wanted` of a path by its own operations.
 
     Args:
-        fuse: compute chains of elementwise operations by one kernel, and nothing that no result needs.
+        fuse: compute chains of elementwise operations by one kernel, and nothing that no result needs,
+        whole: unless the path has operations that may fail.
     """
 
-    def __init__(self, step: Step, wanted: tuple[int, ...], fuse: bool) -> None:
+    def __init__(self, step: Step, wanted: tuple[int, ...], fuse: bool, whole: bool = False) -> None:
         self.steps = step.path()
         self.count = step.first + len(step.twins)
         self.wanted = frozenset(wanted)
         self.calls = 0
         self.fused: list[Any] | None = None
         if fuse:
-            self.steps = _needed(self.steps, self.wanted)
+            if not whole:
+                self.steps = _needed(self.steps, self.wanted)
             fused = _chained(self.steps, self.wanted)
             if sum(part.saved() for part in fused if isinstance(part, Chain)) >= WORTH:
                 self.fused = fused
         self.chains = [part for part in self.fused or () if isinstance(part, Chain)]
 
+    def parts(self) -> list[Any]:
+        """What is computed one after the other: steps and chains."""
+        return self.fused if self.fused is not None and self.chains and self.calls > FUSED_AFTER else self.steps
+
     def __call__(self, inputs: list[Tensor], made: dict[int, Any]) -> None:
+        """Compute; the Deferreds `made`, by number, become tensors."""
         self.calls += 1
         values: list[Any] = [None] * self.count
-        parts: Any = self.fused if self.chains and self.calls > FUSED_AFTER else self.steps
-        for part in parts:
+        for part in self.parts():
             if part.__class__ is Chain:
-                if part.history is None or not _state.MARKED or not part.reads_marked(values, inputs):
-                    self._keep(zip(part.values, part.run(values, inputs), strict=True), values, made)
-                    continue
-                steps = part.steps                    # one of them says what it may not save
+                results: Any = part.run([ref.value if ref.__class__ is Number else decoded(ref, values, inputs) for ref in part.operands])
+                numbers: Any = part.values
             else:
-                steps = (part,)
-            for step in steps:
-                result = step.op.enter(*[decoded(ref, values, inputs) for ref in step.refs])
-                results = (result,) if step.several is None else result
-                self._keep(zip(range(step.first, step.first + len(step.twins)), results, strict=True), values, made)
-
-    def _keep(self, results: Any, values: list[Any], made: dict[int, Any]) -> None:
-        for number, one in results:
-            deferred = made.get(number)
-            if deferred is not None:
-                become(deferred, one)
-            values[number] = one if deferred is None else deferred
+                result = part.op.enter(*[decoded(ref, values, inputs) for ref in part.refs])
+                results = (result,) if part.several is None else result
+                numbers = range(part.first, part.first + len(part.twins))
+            for number, one in zip(numbers, results, strict=True):
+                deferred = made.get(number)
+                if deferred is not None:
+                    become(deferred, one)
+                values[number] = one if deferred is None else deferred
 
 
 def _needed(steps: list[Step], wanted: frozenset[int]) -> list[Step]:

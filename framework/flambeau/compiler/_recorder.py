@@ -244,6 +244,8 @@ class Recorder(Interpreter):
         self.program, self.whole, self.on_ask = program, whole, on_ask
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
+        self.flushes = 0                              # also those that had nothing to compute
+        self.last: Any = None                         # program, inputs, numbers of the values and their tensors
         self._lock = threading.RLock()
         self._restart()
 
@@ -452,6 +454,7 @@ class Recorder(Interpreter):
     def flush(self, why: str, asked: bool = False) -> None:
         """Compute what is pending. Args: why; whether Python `asked` for a value."""
         with self._lock:
+            self.flushes += 1
             step, made, inputs, ambient = self.step, self._made, self.inputs, self._ambient
             if step is self.root:
                 if inputs:
@@ -473,6 +476,7 @@ class Recorder(Interpreter):
                     program = step.programs[wanted] = self.program(step, wanted, inputs)
                 program(inputs, dict(zip(wanted, alive, strict=True)))
             self.ran.append(program)
+            self.last = program, inputs, wanted, alive
         if asked and self.on_ask is not None:
             self.on_ask(why)
 

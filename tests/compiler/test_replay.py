@@ -1,0 +1,113 @@
+"""``mode="reduce-overhead"``: programs that run without the Python that recorded them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from flambeau.compiler._replay import STABLE_AFTER
+
+
+def counted(f: Any) -> tuple[Any, list[int]]:
+    """`f`, and a list that has an entry for each of its calls."""
+    calls: list[int] = []
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return f(*args, **kwargs)
+
+    return counting, calls
+
+
+def test_a_stable_program_runs_without_python() -> None:
+    w = fb.randn(8, 8)
+    f, calls = counted(lambda x, scale: {"a": ((x @ w).relu() * scale).sum(0), "b": (x, 3)})
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for _ in range(STABLE_AFTER + 5):
+        x = fb.randn(4, 8)
+        result = compiled(x, scale=2.0)
+        assert fb.equal(result["a"], ((x @ w).relu() * 2.0).sum(0))
+        assert result["b"][0] is x
+        assert result["b"][1] == 3
+    assert len(calls) == STABLE_AFTER
+
+
+def test_other_looks_are_recorded_and_replayed_by_themselves() -> None:
+    f, calls = counted(lambda x, n: (x * n).sum())
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for _ in range(STABLE_AFTER + 2):
+        for x, n in ((fb.ones(3), 2), (fb.ones(4), 2), (fb.ones(3), 5), (fb.ones(3, dtype=fb.float64), 2)):
+            assert compiled(x, n).item() == len(x) * n
+    assert len(calls) == 4 * STABLE_AFTER
+
+
+def test_gradients_flow_through_a_replayed_program() -> None:
+    net = fb.nn.Sequential(fb.nn.Linear(6, 5), fb.nn.Tanh(), fb.nn.Linear(5, 1))
+    compiled = fb.compile(net, mode="reduce-overhead")
+    for _ in range(STABLE_AFTER + 3):
+        x = fb.randn(3, 6)
+        found = fb.autograd.grad(compiled(x).sum(), list(net.parameters()))
+        expected = fb.autograd.grad(net(x).sum(), list(net.parameters()))
+        assert all(fb.equal(a, b) for a, b in zip(found, expected, strict=True))
+        with fb.no_grad():
+            assert not compiled(x).requires_grad
+            for p in net.parameters():
+                p -= 0.1                              # values of what is read may change
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x + fb.rand(3),                     # draws
+        lambda x: x * 2 if x.sum() > 0 else x - 1,    # asks for a value
+        lambda x: (x * 2).add_(1),                    # writes
+        lambda x: x + fb.zeros(3),                    # reads what is new in each call
+    ],
+)
+def test_what_is_no_single_recording_runs_in_python(f: Any) -> None:
+    f, calls = counted(f)
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for k in range(STABLE_AFTER + 3):
+        x = fb.full((3,), 1.0 - k % 2 * 2)
+        fb.manual_seed(k)
+        result = compiled(x)
+        fb.manual_seed(k)
+        assert fb.equal(result, f(x))
+    assert len(calls) == 2 * (STABLE_AFTER + 3)
+
+
+def test_a_dependence_that_arguments_do_not_show_is_found_by_verifying() -> None:
+    factor = [2.0]
+    compiled = fb.compile(lambda x: x * factor[0], options={"verify_every": 2})
+    for _ in range(STABLE_AFTER + 4):
+        compiled(fb.ones(3))
+    factor[0] = 3.0
+
+    def twice() -> None:
+        compiled(fb.ones(3))
+        compiled(fb.ones(3))
+
+    with pytest.raises(RuntimeError, match="depends on something that its arguments do not show"):
+        twice()
+
+
+def test_training_and_evaluation_are_two_programs() -> None:
+    net = fb.nn.Sequential(fb.nn.Linear(3, 3), fb.nn.Dropout(0.5))
+    compiled = fb.compile(net, mode="reduce-overhead")
+    x = fb.randn(2, 3)
+    for _ in range(STABLE_AFTER + 2):
+        net.eval()
+        assert fb.equal(compiled(x), net(x))
+        net.train()
+        fb.manual_seed(0)
+        found = compiled(x)
+        fb.manual_seed(0)
+        assert fb.equal(found, net(x))
+
+
+def test_options_that_nothing_goes_by_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="Unexpected optimization option no_such"):
+        fb.compile(lambda x: x, options={"no_such": 1})
+    fb.compile(lambda x: x, options={"triton.cudagraphs": True, "max_autotune": True})
