@@ -177,3 +177,28 @@ def test_derivatives_of_scattered_parts_and_inverses_are_those_of_differences():
     x, src = (fb.rand(4, 4, dtype=fb.float64), fb.rand(2, 2, dtype=fb.float64))
     assert fb.autograd.gradcheck(lambda x, s: fb.as_strided_scatter(x, s, (2, 2), (2, 1), 1), (x.requires_grad_(), src.requires_grad_()))
     assert fb.autograd.gradgradcheck(fb.cov, made.requires_grad_())
+
+
+def test_a_storage_of_bytes_is_read_as_elements_of_the_dtype_asked_for(oracle: Any) -> None:
+    programs = """
+    torch.tensor(torch.tensor([1.0, 2.0]).untyped_storage(), dtype=torch.float32)
+    torch.tensor(torch.tensor([1.0, 2.0, 3.0]).untyped_storage(), dtype=torch.float64)
+    torch.tensor(torch.tensor([1.0, 2.0]).untyped_storage())
+    torch.as_tensor(torch.tensor([1.0, 2.0]).untyped_storage(), dtype=torch.uint8)
+    torch.asarray(torch.tensor([1.0, 2.0]).untyped_storage(), dtype=torch.float32)
+    torch.ones(2).new_tensor(torch.tensor([1.0, 2.0]).untyped_storage())
+    torch.tensor(torch.tensor([1.0, 2.0]).storage(), dtype=torch.float64)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_a_lazy_module_takes_the_state_of_one_that_has_seen_nothing_either(oracle: Any) -> None:
+    programs = """
+    str(torch.nn.LazyLinear(3).load_state_dict(torch.nn.LazyLinear(3).state_dict()))
+    str(torch.nn.LazyBatchNorm1d().load_state_dict(torch.nn.LazyBatchNorm1d().state_dict()))
+    m = torch.nn.LazyLinear(3); s = torch.nn.LazyLinear(3).state_dict(); m.load_state_dict(s); m(torch.ones(1, 2)).shape
+    torch.nn.Linear(2, 3).load_state_dict(torch.nn.LazyLinear(3).state_dict())
+    """
+
+    assert not disagreements(oracle, programs)

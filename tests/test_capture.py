@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 from flambeau import nn
+from flambeau.fx.experimental.proxy_tensor import make_fx
 from flambeau.utils._python_dispatch import TorchDispatchMode
 from flambeau.utils._pytree import tree_leaves, tree_map
 
@@ -143,3 +144,14 @@ def test_a_step_that_is_seen_computes_what_one_does_that_is_not(model: Any) -> N
 
     for plain, watched in zip(*trained, strict=True):
         fb.testing.assert_close(watched, plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["eigvalsh", "eigvals", "svdvals"])
+def test_values_of_a_factorization_have_the_same_bits_when_recorded(name):
+    x = fb.rand(5, 5, generator=fb.Generator().manual_seed(0))
+
+    def f(x):
+        return getattr(fb.linalg, name)(x + x.mT)
+
+    assert fb.equal(make_fx(f)(x)(x), f(x))
+    assert fb.autograd.gradcheck(make_fx(lambda a: f(a).abs().sum())(x.double()), (x.double().requires_grad_(),))

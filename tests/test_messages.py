@@ -34,8 +34,22 @@ fb.linalg.lstsq(fb.ones(2, 2), fb.ones(3, 2))
     RuntimeError: torch.linalg.lstsq: input.size(-2) should match other.size(-2)
 fb.linalg.lu_factor(fb.zeros(2, 2))
     RuntimeError: torch.linalg.lu_factor: U[1,1] is zero and using it on lu_solve would result in a division by zero. If you still
+fb.linalg.lu_factor(fb.zeros(3, 2, 2))
+    RuntimeError: torch.linalg.lu_factor: (Batch element 0): U[1,1] is zero and using it on lu_solve would result in a division by
 fb.linalg.lu(fb.ones(2))
     RuntimeError: linalg.lu: Expected tensor with 2 or more dimensions. Got size: [2] instead
+fb.fft.fftfreq(-1)
+    RuntimeError: Trying to create tensor with negative dimension -1: [-1]
+fb.empty_strided((2**62,), (2**62,))
+    RuntimeError: Storage size calculation overflowed with sizes=[4611686018427387904] and strides=[4611686018427387904]
+fb.nn.Conv2d(1, 1, 1, stide=2)
+    TypeError: Conv2d.__init__() got an unexpected keyword argument 'stide'
+fb.nn.LazyConvTranspose1d(1, 1, stide=2)
+    TypeError: LazyConvTranspose1d.__init__() got an unexpected keyword argument 'stide'
+fb.nn.BatchNorm2d()
+    TypeError: BatchNorm2d.__init__() missing 1 required positional argument: 'num_features'
+fb.nn.MaxPool2d(2, size=3)
+    TypeError: MaxPool2d.__init__() got an unexpected keyword argument 'size'
 fb.linalg.inv(fb.ones(2))
     RuntimeError: linalg.inv: The input tensor A must have at least 2 dimensions.
 fb.linalg.inv(fb.ones(2, 3))

@@ -267,3 +267,11 @@ def test_cross_map_normalization_refuses_integers_first(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_a_batch_norm_whose_statistics_were_taken_away_says_which_are_missing():
+    layer = nn.BatchNorm1d(3)
+    layer.running_var = None
+
+    with pytest.raises(RuntimeError, match="track_running_stats is set, but running_var is None"):
+        layer.reset_parameters()

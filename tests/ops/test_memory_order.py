@@ -559,3 +559,109 @@ def test_gradients_have_the_strides_of_pytorch_and_the_same_on_meta(oracle: Any,
             wrong.append(f"{call}\n  PyTorch:  {theirs}\n  Flambeau: {ours}\n  meta:     {meta}")
 
     assert not wrong, "\n".join(wrong)
+
+
+# -- matrices ------------------------------------------------------------------------------------------------------------------
+
+# `a` has as many rows as columns, `tall` more, `wide` fewer; `b` are right-hand sides.
+OF_MATRICES = """
+L.inv(a)
+L.inv_ex(a)
+L.pinv(tall)
+L.pinv(a)
+L.pinv(a + a.mT, hermitian=True)
+L.qr(tall)
+L.qr(wide)
+L.qr(tall, mode='complete')
+L.qr(wide, mode='complete')
+L.qr(tall, mode='r')
+L.svd(tall)
+L.svd(wide)
+L.svd(tall, full_matrices=False)
+L.svdvals(tall)
+L.eigh(a + a.mT)
+L.eig(a)
+L.eigvals(a)
+L.eigvalsh(a + a.mT)
+L.cholesky(positive)
+L.cholesky(positive, upper=True)
+L.cholesky_ex(positive)
+L.lu(a)
+L.lu(tall)
+L.lu(wide)
+L.lu_factor(a)
+L.lu_factor(tall)
+L.lu_factor_ex(wide)
+L.lu_solve(*L.lu_factor(a), b)
+L.lu_solve(*L.lu_factor(a), b, adjoint=True)
+L.lu_solve(*L.lu_factor(a), b.mT, left=False)
+L.solve(a, b)
+L.solve(a, b[..., 0])
+L.solve(a, b.mT, left=False)
+L.solve_ex(a, b)
+L.solve_triangular(a, b, upper=True)
+L.solve_triangular(a, b.mT.contiguous().mT, upper=False)
+L.solve_triangular(a, b.mT, upper=True, left=False)
+L.lstsq(tall, torch.cat([b, b], -2)[..., :4, :])[0]
+L.lstsq(wide, b)[0]
+L.matrix_power(a, -2)
+L.matrix_power(a, -1)
+L.matrix_power(a, 1)
+L.matrix_power(a, 3)
+L.householder_product(tall, a[..., 0])
+L.ldl_factor(a + a.mT)
+L.ldl_factor_ex(a + a.mT)
+L.ldl_solve(*L.ldl_factor(a + a.mT), b)
+L.det(a)
+L.slogdet(a)
+L.cond(a)
+L.matrix_rank(a)
+L.matrix_norm(a)
+L.vecdot(a, a)
+torch.cholesky_solve(b, L.cholesky(positive))
+torch.cholesky_inverse(L.cholesky(positive))
+torch.geqrf(tall)
+torch.geqrf(wide)
+torch.orgqr(tall, a[..., 0])
+torch.ormqr(tall, a[..., 0], torch.cat([b, b], -2)[..., :4, :])
+torch.lu_unpack(*L.lu_factor(tall))
+torch.svd(tall)
+torch.svd(wide)
+torch.svd(tall, some=False)
+torch.logdet(positive)
+torch.kron(a, a)
+torch.unique(a, dim=-1)
+torch.unique(a, dim=-2)
+""".strip().splitlines()
+
+
+def of_matrices(lib: Any, call: str, batch: tuple[int, ...], order: str) -> Any:
+    """Strides of the results of `call`, those of dimensions of size 1 left out."""
+    generator = lib.Generator().manual_seed(0)
+
+    def made(*shape: int) -> Any:
+        x = lib.rand(*batch, *shape, generator=generator, dtype=lib.float64) + 0.5
+        if order == "columns":
+            return x.mT.contiguous().mT
+        return x.transpose(0, 1).contiguous().transpose(0, 1) if order == "turned batch" else x
+
+    names = {"a": made(3, 3), "tall": made(4, 3), "wide": made(3, 4), "b": made(3, 2), "torch": lib, "L": lib.linalg}
+    names["a"] += 3 * lib.eye(3, dtype=lib.float64)
+    names["positive"] = names["a"] + names["a"].mT + 10 * lib.eye(3, dtype=lib.float64)
+    found = eval(call, names)
+    return [
+        tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1)
+        for t in (found if isinstance(found, (tuple, list)) else [found]) if t.numel()
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:torch.lu|torch.svd|torch.qr")
+@pytest.mark.parametrize(("batch", "order"), [((), "rows"), ((), "columns"), ((2,), "rows"), ((2,), "columns"), ((2, 3), "turned batch")])
+def test_results_of_linear_algebra_lie_in_memory_as_pytorchs(oracle: Any, batch: tuple[int, ...], order: str) -> None:
+    wrong = [
+        f"{call}\n  PyTorch:  {theirs}\n  Flambeau: {ours}"
+        for call in OF_MATRICES
+        if (ours := of_matrices(fb, call, batch, order)) != (theirs := of_matrices(oracle, call, batch, order))
+    ]
+
+    assert not wrong, "\n".join(wrong)

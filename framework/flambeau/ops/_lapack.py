@@ -16,7 +16,7 @@ from flambeau_kernels.quiet import hush, unhush
 from .. import dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, wrap
-from ._spec import check_room, describe
+from ._spec import check_room, describe, placed
 
 
 class LinAlgError(RuntimeError):
@@ -68,15 +68,15 @@ def raise_not_square(name: str, x: Tensor, label: str = "A") -> None:
     )
 
 
-def raise_singular(name: str, info: Any, what: str) -> None:
-    """Raise LinAlgError for the first matrix whose `info` is not zero; `what` has a place for that number."""
+def raise_singular(name: str, info: Any, what: str, error: type[RuntimeError] = LinAlgError) -> None:
+    """Raise `error` for the first matrix whose `info` is not zero; `what` has a place for that number."""
     if not np.ndim(info) and not info:
         return
     flat = np.asarray(info).reshape(-1)
     bad = np.flatnonzero(flat)
     if bad.size:
         where = "" if flat.size == 1 else f" (Batch element {bad[0]}):"
-        raise LinAlgError(f"{name}:{where} {what.format(abs(int(flat[bad[0]])))}")
+        raise error(f"{name}:{where} {what.format(abs(int(flat[bad[0]])))}")
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------------
@@ -203,7 +203,8 @@ def qr(a: Any, mode: Any) -> tuple[Any, Any]:
         return np.zeros(0, a.dtype), np.linalg.qr(a, mode="r")
     raw, reduced, complete = _QR
     if a.ndim != 2 or None in _QR or not a.size or a.dtype.char not in "fdFD":
-        return np.linalg.qr(a, mode=mode)
+        q, r = np.linalg.qr(a, mode=mode)
+        return q, r
     m, n = a.shape
     token = hush()
     try:
@@ -468,10 +469,11 @@ def plain(x: Any, square: bool = False) -> Any:
     return None if square and a.shape[-1] != a.shape[-2] else a
 
 
-def short_way(compute: Any, square: bool = False, returns: Any = None) -> Any:
+def short_way(compute: Any, square: bool = False, returns: Any = None, order: Any = None) -> Any:
     """The short way of an op of matrices whose result ``compute(array, *options)`` is without history.
 
-    `compute` returns an array, a tuple of them for `returns`, or None where the general way is better.
+    `compute` returns an array, a tuple of them for `returns`, or None where the general way is better. `order` is how the result
+    lies in memory, one for each of several; None: as it is.
     """
 
     def run(A: Any, *options: Any, **named: Any) -> Any:
@@ -482,7 +484,9 @@ def short_way(compute: Any, square: bool = False, returns: Any = None) -> Any:
             return None
         if made is None:
             return None
-        return wrap(made) if returns is None else returns([wrap(x) for x in made])
+        if returns is None:
+            return wrap(made if order is None else placed(made, order))
+        return returns([wrap(x) for x in (made if order is None else map(placed, made, order))])
 
     return run
 
@@ -539,7 +543,7 @@ def lu_now(a: Any) -> Any:
     if a.ndim != 2:
         return None
     packed, pivots, info = routine("getrf", a)(a)
-    return (np.ascontiguousarray(packed), (pivots + 1).astype(np.int32, copy=False)) if info == 0 else None
+    return (packed, (pivots + 1).astype(np.int32, copy=False)) if info == 0 else None
 
 
 @functools.lru_cache(64)

@@ -14,6 +14,11 @@ def adjoint(x: Tensor) -> Tensor:
     return x.mH if x.is_complex() else x.mT
 
 
+def by_columns(x: Tensor) -> Tensor:
+    """`x` with its matrices column by column in memory, as LAPACK leaves them."""
+    return x.mT.contiguous().mT if x.ndim > 1 else x
+
+
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     return OPS["matmul"].function(a, b)
 
@@ -44,5 +49,5 @@ def absent(grad: Tensor) -> bool:
 
 
 def needs_vectors(x: Tensor) -> bool:
-    """Whether a derivative of `x` may be asked for, which takes more than the values of a factorization."""
-    return _state.interpreted() or x._node is not None and _state.grad_enabled()
+    """Whether a derivative of `x` will be asked for, so that vectors, which it takes, are best computed along with the values."""
+    return x._node is not None and _state.grad_enabled()

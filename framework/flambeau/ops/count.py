@@ -76,7 +76,8 @@ def _distinct(a, consecutive, dim):
         inverse = np.empty(len(order), np.int64)
         inverse[order] = run
         picked = order[first]
-    values = lines[picked] if flat else np.ascontiguousarray(np.moveaxis(lines[picked], 0, dim))  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+    # Slices are gathered in C order and put in their place as a view, as PyTorch does.
+    values = lines[picked] if flat else np.moveaxis(np.ascontiguousarray(lines[picked]), 0, dim)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     return values, inverse.reshape(a.shape if flat else -1), counts.astype(np.int64)
 
 

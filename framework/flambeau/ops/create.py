@@ -547,6 +547,8 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
         raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})")
     d = _dtype(dtype)
     need = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    if need * d.itemsize >= 2**63:
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(steps)}")
     place = _place(device)
     if place is not None and place.type == "meta":
         return wrap(MetaArray(shape, d, tuple(s * d.itemsize for s in steps)))
@@ -630,7 +632,20 @@ def array_of(data: Any, d: Any) -> ndarray:
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'; give a number, a sequence, an array or a tensor")
     if isinstance(data, (dict, set)) or not hasattr(data, "__len__"):
         raise RuntimeError(f"Could not infer dtype of {type(data).__name__}; give a number, a sequence, an array or a tensor")
+    if not isinstance(data, (list, tuple)):
+        from ..storage import TypedStorage, UntypedStorage
+
+        if isinstance(data, (TypedStorage, UntypedStorage)):
+            return _of_storage(data, d)
     return _from_nested(data, d)
+
+
+def _of_storage(data: Any, d: dtype | None) -> ndarray:
+    """A copy of the elements of a storage; bytes without a dtype are read as `d`, or as int64."""
+    held = getattr(data, "dtype", None)
+    if held is not None and d is not None and held is not d:
+        raise RuntimeError(f"Expected a Storage of type {d.name} or an UntypedStorage, but got {held.name}; convert the tensor of it")
+    return empty(0, dtype=held or d or dtypes.int64, device="cpu").set_(data)._array.copy()
 
 
 def _check_byte_order(array: Any) -> None:

@@ -14,9 +14,21 @@ from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import _lapack
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
-from ._matrices import adjoint, diagonal, diagonal_matrix, identity_like, matmul, triangle
+from ._matrices import adjoint, by_columns, diagonal, diagonal_matrix, identity_like, matmul, triangle
 from ._results import return_type
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
+from ._spec import (
+    COLUMNS,
+    FUNCTION,
+    METHOD,
+    OPS,
+    OUT,
+    ROWS,
+    composite,
+    describe,
+    host_only,
+    placed,
+    primitive,
+)
 from .solve import solve_triangle
 
 BOTH = FUNCTION | OUT
@@ -34,7 +46,7 @@ NOT_POSITIVE = (
 )
 
 
-@primitive(surface=0, samples="of linalg.cholesky")
+@primitive(surface=0, memory=(COLUMNS, ROWS), samples="of linalg.cholesky")
 def cholesky_of(A, upper):
     """The Cholesky factors, and for each the order of the first leading minor that is not positive, or 0."""
 
@@ -96,7 +108,7 @@ def cholesky(input, *, upper=False):
     return _cholesky("linalg.cholesky", input, upper)
 
 
-cholesky.fast(_lapack.short_way(lambda a, *, upper: _lapack.cholesky_now(a, upper), square=True))
+cholesky.fast(_lapack.short_way(lambda a, *, upper: _lapack.cholesky_now(a, upper), square=True, order=COLUMNS))
 
 
 def _old_cholesky(input, upper=False):
@@ -108,7 +120,7 @@ def _old_cholesky(input, upper=False):
 
 _old_cholesky.__name__ = "cholesky"
 _declared = composite(surface=FUNCTION | METHOD | OUT, samples="spd(3); spd(2, 3), True")(_old_cholesky)
-_declared.fast(_lapack.short_way(_lapack.cholesky_now, square=True))
+_declared.fast(_lapack.short_way(_lapack.cholesky_now, square=True, order=COLUMNS))
 _declared.deprecation = (
     "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future PyTorch release.\n"
     "U = torch.cholesky(A, upper=True)\nshould be replaced with\nU = torch.linalg.cholesky(A).mH"
@@ -118,7 +130,7 @@ _declared.deprecation = (
 # -- QR ----------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.qr")
+@primitive(surface=0, memory=(COLUMNS, COLUMNS), samples="of linalg.qr")
 def qr_of(A, mode):
     """``Q, R`` with ``A == Q @ R``, Q unitary and R upper triangular; mode 'r' leaves Q empty."""
 
@@ -186,7 +198,7 @@ def _qr_now(a: Any, mode: Any) -> Any:
     return _lapack.qr(a, mode) if mode in ("reduced", "complete") else None
 
 
-qr.fast(_lapack.short_way(_qr_now, returns=Qr))
+qr.fast(_lapack.short_way(_qr_now, returns=Qr, order=(COLUMNS, COLUMNS)))
 
 
 def _old_qr(input, some=True):
@@ -196,7 +208,9 @@ def _old_qr(input, some=True):
 
 _old_qr.__name__ = "qr"
 _declared = composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); x(4, 2), True")(_old_qr)
-_declared.fast(_lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr))
+_declared.fast(
+    _lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr, order=(COLUMNS, COLUMNS))
+)
 _declared.deprecation = (
     "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\n"
     "Q, R = torch.qr(A, some)\nshould be replaced with\nQ, R = torch.linalg.qr(A, 'reduced' if some else 'complete')"
@@ -206,7 +220,7 @@ _declared.deprecation = (
 # -- Householder reflectors ------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of geqrf")
+@primitive(surface=0, memory=(COLUMNS, ROWS), samples="of geqrf")
 def geqrf_of(A):
     """QR as LAPACK packs it: R above, reflectors below the diagonal, and their factors."""
 
@@ -271,7 +285,7 @@ def _householder(name: str, input: Any, tau: Any) -> Tensor:
     made = OPS["piecewise_constant"].function(identity_like(input), input)  # also without a reflector a function of `input`
     for v, t in reversed(_reflectors(input, tau)):
         made = _reflected(v, t, made)
-    return made
+    return by_columns(made)
 
 
 @composite(surface=BOTH, namespace="linalg", samples="x(4, 2), u(2)")
@@ -294,7 +308,7 @@ def _householder_fast(input: Any, tau: Any) -> Any:
         made, _, info = _lapack.routine("orgqr", a)(a, t)
     except (AttributeError, TypeError, ValueError):  # said better by the general way
         return None
-    return wrap(np.ascontiguousarray(made)) if info == 0 else None
+    return wrap(placed(made, COLUMNS)) if info == 0 else None
 
 
 householder_product.fast(_householder_fast)
@@ -341,4 +355,4 @@ def ormqr(input, tau, other, left=True, transpose=False):
     forward = transpose == left
     for v, t in _reflectors(input, tau) if forward else reversed(_reflectors(input, tau)):
         made = _reflected(v, t.conj() if forward else t, made)
-    return made if left else adjoint(made)
+    return by_columns(made if left else adjoint(made))

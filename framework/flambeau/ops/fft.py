@@ -353,6 +353,8 @@ def _frequencies(name: str, count: int, counts: Any, n: int, d: float, out: Any,
     wanted = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
     if wanted.category < dtypes.FLOATING:
         raise RuntimeError(f"{name} requires a floating point or complex dtype, got {wanted.name}")
+    if count < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {count}: [{count}]")
     from .create import _place, array_of, made_at
 
     def values() -> Any:

@@ -257,7 +257,7 @@ def _kron_fast(input, other):
         if arrays is None:
             return None
         a, b = arrays
-        if a.ndim != b.ndim or a.ndim not in (1, 2) or a.size * b.size > 4096:
+        if a.ndim != b.ndim or a.ndim not in (1, 2) or a.size * b.size > 4096 or not (a.flags.c_contiguous and b.flags.c_contiguous):
             return None
         if a.ndim == 1:
             return wrap(np.multiply(a[:, None], b).reshape(-1))

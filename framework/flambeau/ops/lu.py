@@ -14,9 +14,9 @@ from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import _lapack
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
-from ._matrices import adjoint, identity_like, matmul, triangle
+from ._matrices import adjoint, by_columns, identity_like, matmul, triangle
 from ._results import return_type
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, primitive
+from ._spec import COLUMNS, FUNCTION, METHOD, OPS, OUT, ROWS, composite, primitive
 from .solve import lined_up, solve_triangle
 
 BOTH = FUNCTION | OUT
@@ -31,7 +31,7 @@ LdlInfo = return_type("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
 # -- LU ------------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.lu")
+@primitive(surface=0, memory=(COLUMNS, ROWS, ROWS), samples="of linalg.lu")
 def lu_of(A):
     """Packed LU factors, row exchanges (from 1) and the first zero pivot, or 0."""
 
@@ -117,12 +117,12 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
 def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     _check_pivot("linalg.lu_factor", A, pivot)
     packed, pivots, info = lu_of(A)
-    if not A._lacks_values and info._array.any():
-        bad = int(info._array.reshape(-1)[np.flatnonzero(info._array)[0]])
-        raise RuntimeError(
-            f"torch.linalg.lu_factor: U[{bad},{bad}] is zero and using it on lu_solve would result in a division by zero. "
-            "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
-        )
+    if not A._lacks_values:
+        raise_singular(
+            "torch.linalg.lu_factor", info._array, "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
+            "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+            RuntimeError,
+        )  # fmt: skip
     return packed, pivots
 
 
@@ -138,7 +138,7 @@ def lu_factor(A, *, pivot=True):
     return LuFactor(_lu_factor(A, pivot))
 
 
-lu_factor.fast(_lapack.short_way(lambda a, *, pivot: _lapack.lu_now(a) if pivot else None, returns=LuFactor))
+lu_factor.fast(_lapack.short_way(lambda a, *, pivot: _lapack.lu_now(a) if pivot else None, returns=LuFactor, order=(COLUMNS, ROWS)))
 
 
 @composite(surface=BOTH, namespace="linalg", samples="sq(3); x(3, 4)")
@@ -240,7 +240,7 @@ def _lu_solve(LU: Any, pivots: Any, B: Any, left: bool, transpose: bool) -> Tens
     if not transpose:
         return solve_triangle(LU, solve_triangle(LU, matmul(P.mT, B), False, unitriangular=True), True)
     inner = solve_triangle(adjoint(LU), B, False)
-    return matmul(P, solve_triangle(adjoint(LU), inner, True, unitriangular=True))
+    return by_columns(matmul(P, solve_triangle(adjoint(LU), inner, True, unitriangular=True)))
 
 
 def _linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
@@ -273,7 +273,7 @@ composite(surface=FUNCTION | METHOD | OUT, samples="x(3, 2), *fb.linalg.lu_facto
 # -- LDL -------------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.ldl_factor")
+@primitive(surface=0, memory=(COLUMNS, ROWS, ROWS), samples="of linalg.ldl_factor")
 def ldl_of(A, hermitian):
     """Packed LDL factors, pivots and the first zero block of D, or 0; of the lower triangle."""
 
@@ -333,7 +333,7 @@ def ldl_factor(input, *, hermitian=False):
     return Ldl((packed, pivots))
 
 
-@primitive(surface=0, tensors=("LD", "pivots", "B"), samples="of linalg.ldl_solve")
+@primitive(surface=0, tensors=("LD", "pivots", "B"), memory=(COLUMNS,), samples="of linalg.ldl_solve")
 def ldl_solution(LD, pivots, B, hermitian):
     """``X`` with ``A @ X == B`` for `A` given by its packed LDL factorization, batches alike."""
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from flambeau_kernels.loading import scipy_module
 
-from .. import dtypes
+from .. import devices, dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _lapack
 from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
 from ._results import return_type
-from ._spec import FUNCTION, METHOD, NEVER, OPS, OUT, arrays_of, composite, describe, primitive
+from ._spec import FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, arrays_of, composite, describe, primitive
 from .solve import inverse_of
 from .spectral import svd_of
 
@@ -26,7 +26,7 @@ OldSignLogDet = return_type("slogdet", ("sign", "logabsdet"))
 # -- determinants ------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.det")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.det")
 def det_of(A):
     """The determinants of square matrices."""
 
@@ -92,7 +92,7 @@ _old_det.__name__ = "det"
 composite(surface=FUNCTION | METHOD, samples="sq(3); sq(2, 3)")(_old_det)
 
 
-@primitive(surface=0, samples="of linalg.slogdet")
+@primitive(surface=0, memory=(ROWS, ROWS), samples="of linalg.slogdet")
 def slogdet_of(A):
     """Sign (or phase) and logarithm of the magnitude of the determinants."""
 
@@ -155,7 +155,7 @@ def _logdet_now(a: Any) -> Any:
     return made
 
 
-logdet.fast(_lapack.short_way(_logdet_now, square=True))
+logdet.fast(_lapack.short_way(_logdet_now, square=True, order=ROWS))
 
 
 # -- powers and the exponential ------------------------------------------------------------------------------------------------
@@ -168,12 +168,14 @@ def _matrix_power(input: Any, n: Any) -> Tensor:
         raise TypeError(f"linalg_matrix_power(): argument 'input' must be Tensor, not {type(input).__name__}")
     if input._array.ndim < 2 or input._array.shape[-1] != input._array.shape[-2]:
         raise_not_square("linalg.matrix_power", input)
+    if n == -1:
+        return OPS["linalg.inv"].function(input)
     if n < 0:
         input, n = OPS["linalg.inv"].function(input), -n
     if n == 0:
         return OPS["piecewise_constant"].function(identity_like(input), input)
     if n == 1:
-        return input.clone()
+        return input.clone(memory_format=devices.contiguous_format)
     made = None
     while True:
         if n & 1:
@@ -326,7 +328,7 @@ def vecdot(x, y, *, dim=-1):
     if x.ndim and y.ndim and x.shape[wrap_dim(dim, x.ndim)] != y.shape[wrap_dim(dim, y.ndim)]:
         raise RuntimeError(f"linalg.vecdot: sizes along dim {dim} differ\n{describe(x=x, y=y)}")
     product = (x.conj() if x.is_complex() else x) * y
-    return product.sum(dim)
+    return product.sum(dim).contiguous()
 
 
 @vecdot.fast
@@ -337,7 +339,7 @@ def _vecdot_fast(x, y, *, dim):
         if arrays is None:
             return None
         a, b = arrays
-        return wrap(np.add.reduce(a * b, dim)) if a.shape == b.shape and 0 < a.size < 1024 and a.ndim > 1 else None
+        return wrap(np.add.reduce(a * b, dim)) if a.shape == b.shape and 0 < a.size < 1024 and a.ndim > 1 and a.flags.c_contiguous else None
     except (AttributeError, TypeError, ValueError, RuntimeWarning):  # said better by the general way
         return None
 

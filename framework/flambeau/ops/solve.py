@@ -10,13 +10,25 @@ import numpy as np
 from flambeau_kernels.loading import scipy_module
 
 from .. import dtypes
-from .._arrays import ndarray
+from .._arrays import contiguous_strides, ndarray
 from ..tensor import Tensor, wrap
 from . import _lapack
 from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
-from ._matrices import adjoint, matmul, triangle
+from ._matrices import adjoint, by_columns, matmul, triangle
 from ._results import return_type
-from ._spec import EXACTLY, FUNCTION, METHOD, OPS, OUT, composite, describe, host_only, primitive
+from ._spec import (
+    COLUMNS,
+    EXACTLY,
+    FUNCTION,
+    METHOD,
+    OPS,
+    OUT,
+    ROWS,
+    composite,
+    describe,
+    host_only,
+    primitive,
+)
 from .shape import broadcast_shapes
 
 BOTH = FUNCTION | OUT
@@ -30,7 +42,7 @@ SINGULAR = "The diagonal element {} is zero, the inversion could not be complete
 # -- inverse ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, operator="linalg_inv_ex(A)", samples="of linalg.inv")
+@primitive(surface=0, operator="linalg_inv_ex(A)", memory=(COLUMNS, ROWS), samples="of linalg.inv")
 def inverse_of(A):
     """The inverses of square matrices, and for each the first zero pivot, or 0."""
 
@@ -82,7 +94,7 @@ def inv(A):
     return _inverse(A)
 
 
-inv.fast(_lapack.short_way(_lapack.inverse_now, square=True))
+inv.fast(_lapack.short_way(_lapack.inverse_now, square=True, order=COLUMNS))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); sq(2, 3)")
@@ -91,13 +103,13 @@ def inverse(input):
     return _inverse(input)
 
 
-inverse.fast(_lapack.short_way(_lapack.inverse_now, square=True))
+inverse.fast(_lapack.short_way(_lapack.inverse_now, square=True, order=COLUMNS))
 
 
 # -- square systems --------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("A", "B"), samples="of linalg.solve")
+@primitive(surface=0, tensors=("A", "B"), memory=(COLUMNS, ROWS), samples="of linalg.solve")
 def solution_of(A, B):
     """``X`` with ``A @ X == B``, batches alike, and for each matrix the first zero pivot, or 0."""
 
@@ -155,7 +167,7 @@ def _solve(name: str, A: Any, B: Any, left: bool) -> tuple[Tensor, Tensor]:
     else:
         made, info = solution_of(A.mT, B.mT)
         made = made.mT
-    return made.squeeze(-1) if vector else made, info
+    return by_columns(made.squeeze(-1)) if vector else made, info
 
 
 @composite(surface=BOTH, namespace="linalg", operator="linalg_solve_ex", samples="sq(3), x(3, 2)")
@@ -199,13 +211,15 @@ def _other(B: Any) -> Any:
     return B._array
 
 
-solve.fast(_lapack.short_way(lambda a, B, *, left: _lapack.solve_now(a, _other(B)) if left is True else None, square=True))
+solve.fast(
+    _lapack.short_way(lambda a, B, *, left: _lapack.solve_now(a, _other(B)) if left is True else None, square=True, order=COLUMNS)
+)
 
 
 # -- triangular systems ----------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("A", "B"), samples="of linalg.solve_triangular")
+@primitive(surface=0, tensors=("A", "B"), memory=(COLUMNS,), samples="of linalg.solve_triangular")
 def triangular_solution(A, B, upper, unitriangular):
     """``X`` with ``A @ X == B``, where of `A` only a triangle is read; batches alike."""
 
@@ -229,7 +243,7 @@ def solve_triangle(A: Tensor, B: Tensor, upper: bool, left: bool = True, unitria
     A, B = lined_up(A, B)
     if left:
         return triangular_solution(A, B, upper, unitriangular)
-    return triangular_solution(A.mT, B.mT, not upper, unitriangular).mT
+    return by_columns(triangular_solution(A.mT, B.mT, not upper, unitriangular).mT)
 
 
 @composite(
@@ -257,7 +271,9 @@ def _solve_triangular_fast(input, B, *, upper, left, unitriangular):
     return _triangular(input, B, upper, unitriangular) if left is True else None
 
 
-_triangular = _lapack.short_way(lambda a, B, upper, unit: _lapack.triangular_now(a, _other(B), upper, unit), square=True)
+_triangular = _lapack.short_way(
+    lambda a, B, upper, unit: _lapack.triangular_now(a, _other(B), upper, unit), square=True, order=COLUMNS
+)
 
 
 @composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True")
@@ -273,7 +289,7 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
             )
     _check_equation("triangular_solve", A, b, True, False)
     made = solve_triangle(A.mT if transpose else A, b, upper != transpose, True, unitriangular)
-    return TriangularSolution((made, A.clone()))
+    return TriangularSolution((made, by_columns(A.clone())))
 
 
 triangular_solve.deprecation = (
@@ -287,14 +303,14 @@ triangular_solve.deprecation = (
 def _triangular_solve_fast(b, A, upper, transpose, unitriangular):
     """One matrix, as it is."""
     made = None if transpose else _triangular(A, b, upper, unitriangular)
-    return None if made is None else TriangularSolution((made, wrap(A._array.copy())))
+    return None if made is None else TriangularSolution((made, wrap(A._array.copy("F"))))
 
 
 # -- systems with a known factor ------------------------------------------------------------------------------------------
 # Values are read from a triangle of the factor L; derivatives are those of ``L @ L.mH``, which has all of L, as PyTorch's are.
 
 
-@primitive(surface=0, tensors=("L", "B"), samples="of cholesky_solve")
+@primitive(surface=0, tensors=("L", "B"), memory=(COLUMNS,), samples="of cholesky_solve")
 def cholesky_solution(L, B, upper):
     """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`; batches alike."""
 
@@ -326,7 +342,7 @@ def _of_factor(grad: Tensor, L: Tensor, upper: Any) -> Tensor:
     return matmul(L, whole) if upper else matmul(whole, L)
 
 
-@primitive(surface=0, samples="of cholesky_inverse")
+@primitive(surface=0, memory=(COLUMNS,), samples="of cholesky_inverse")
 def inverse_by_factor(L, upper):
     """The inverses of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`."""
 
@@ -369,7 +385,7 @@ def _cholesky_solve_now(L: Any, b: Any, upper: Any) -> Any:
     if L.ndim != 2 or b.ndim != 2 or b.dtype is not L.dtype or b.shape[0] != L.shape[0] or not b.size or not L.diagonal().all():
         return None
     made, info = _lapack.routine("potrs", L)(L, b, not upper)
-    return np.ascontiguousarray(made) if info == 0 else None
+    return made if info == 0 else None
 
 
 @cholesky_solve.fast
@@ -378,7 +394,7 @@ def _cholesky_solve_fast(B, L, upper):
     return _cholesky_solve(L, B, upper)
 
 
-_cholesky_solve = _lapack.short_way(lambda a, B, upper: _cholesky_solve_now(a, _other(B), upper), square=True)
+_cholesky_solve = _lapack.short_way(lambda a, B, upper: _cholesky_solve_now(a, _other(B), upper), square=True, order=COLUMNS)
 
 
 @composite(
@@ -400,7 +416,7 @@ def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
     return None if made is None else made.dot(made.conj().T) if upper else made.conj().T.dot(made)
 
 
-cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True))
+cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True, order=COLUMNS))
 
 
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
@@ -443,7 +459,7 @@ def tensorsolve(input, other, dims=None):
 # -- pseudo-inverse and least squares ------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.pinv")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.pinv")
 def pseudo_inverse(A, atol, rtol, hermitian):
     """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
 
@@ -461,9 +477,9 @@ def _pseudo_inverse(a, atol, rtol, hermitian):
     else:
         u, values, vh = _lapack.svd("linalg.pinv", a, False, True)
         size = values
-        if not _lapack.all_finite(values):            # of a matrix with an infinity: its inverse is 0, as PyTorch's
-            infinite = np.isnan(values).any(-1)
-            values[infinite], u[infinite], vh[infinite] = 0, 0, 0
+    if not _lapack.all_finite(values):                # of a matrix with an infinity: its inverse is 0, as PyTorch's
+        infinite = np.isnan(values).any(-1)
+        values[infinite], size[infinite], u[infinite], vh[infinite] = 0, 0, 0, 0
     limit = np.maximum(atol, rtol * size.max(-1))[..., None]
     inverse = np.where(size > limit, 1 / np.where(size > limit, values, 1), 0).astype(size.dtype)
     return (vh.conj().swapaxes(-1, -2) * inverse[..., None, :]) @ u.conj().swapaxes(-1, -2)
@@ -537,6 +553,13 @@ def pinverse(input, rcond=1e-15):
     return _pinv(input, None, None, rcond, False)
 
 
+def _BESIDE_ROOM(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """Column-major in memory with room for as many rows as the matrices have rows or columns: LAPACK writes where it read."""
+    rows = max(operands[0].shape[-2:])
+    found = contiguous_strides((*shape[:-2], shape[-1], rows), step)
+    return (*found[:-2], found[-1], found[-2])
+
+
 @primitive(surface=0, tensors=("A", "B"), samples="of linalg.lstsq")
 def least_squares(A, B, rcond, driver):
     """The least-squares solutions, ranks and singular values of ``A @ X == B``, batches alike."""
@@ -557,8 +580,10 @@ def _least_squares(a, b, rcond, driver):
         solutions.append(made[0])
         ranks.append(made[2])
         values.append(np.zeros(0) if made[3] is None else made[3])
+    room = np.empty((*batch, b.shape[-1], max(m, n)), a.dtype).swapaxes(-1, -2)[..., :n, :]
+    room[...] = _lapack.stacked(solutions, batch, (n, b.shape[-1]), a.dtype)
     return (
-        _lapack.stacked(solutions, batch, (n, b.shape[-1]), a.dtype),
+        room,
         _lapack.stacked(ranks, batch, (), np.int64),
         _lapack.stacked(values, batch, (0 if driver == "gelsy" else min(m, n),), a.real.dtype),
     )
@@ -568,8 +593,9 @@ def _least_squares(a, b, rcond, driver):
 def _least_squares_shape(A, B, rcond, driver):
     batch, (m, n) = A.shape[:-2], A.shape[-2:]
     values = 0 if driver == "gelsy" else min(m, n)
+    shape = (*batch, n, B.shape[-1])
     return [
-        ((*batch, n, B.shape[-1]), A.dtype), (batch, dtypes.int64), ((*batch, values), A.dtype.to_real()),
+        (shape, A.dtype, _BESIDE_ROOM(shape, A.dtype.itemsize, (A,))), (batch, dtypes.int64), ((*batch, values), A.dtype.to_real()),
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from . import _lapack
 from ._lapack import check_floating, check_matrix, check_square
 from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
 from ._results import return_type
-from ._spec import FUNCTION, METHOD, OPS, OUT, composite, host_only, primitive
+from ._spec import COLUMNS, FUNCTION, METHOD, OPS, OUT, ROWS, composite, host_only, primitive
 from .decompose import qr_of
 from .solve import solve_triangle
 
@@ -29,7 +29,7 @@ OldSvd = return_type("svd", ("U", "S", "V"))
 # -- eigenvalues of Hermitian matrices -----------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.eigh")
+@primitive(surface=0, memory=(ROWS, COLUMNS), samples="of linalg.eigh")
 def eigh_of(A, uplo):
     """Eigenvalues, ascending, and eigenvectors of Hermitian matrices."""
 
@@ -99,10 +99,10 @@ def eigh(input, UPLO="L"):
     return Eigh(eigh_of(input, _check_uplo("linalg.eigh", input, UPLO)))
 
 
-eigh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, returns=Eigh))
+eigh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, returns=Eigh, order=(ROWS, COLUMNS)))
 
 
-@primitive(surface=0, samples="of linalg.eigvalsh")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvalsh")
 def eigvalsh_of(A, uplo):
     """Eigenvalues, ascending, of Hermitian matrices."""
 
@@ -117,7 +117,10 @@ def _eigvalsh_shape(A, uplo):
     return A.shape[:-1], A.dtype.to_real()
 
 
-eigvalsh_of.not_differentiable = "where a derivative may be asked for, the vectors are computed too"
+@eigvalsh_of.vjp
+def _eigvalsh_vjp(grad, A, uplo):
+    V = eigh_of(A, uplo)[1]
+    return (matmul(V * grad.unsqueeze(-2), adjoint(V)),)
 
 
 @composite(surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", samples="sym(3); sym(2, 3), 'U'")
@@ -127,13 +130,13 @@ def eigvalsh(input, UPLO="L"):
     return eigh_of(input, uplo)[0] if needs_vectors(input) else eigvalsh_of(input, uplo)
 
 
-eigvalsh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False), square=True))
+eigvalsh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False), square=True, order=ROWS))
 
 
 # -- eigenvalues of any square matrix ------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.eig")
+@primitive(surface=0, memory=(ROWS, COLUMNS), samples="of linalg.eig")
 def eig_of(A):
     """Eigenvalues and eigenvectors of square matrices, complex."""
 
@@ -177,7 +180,7 @@ def eig(input):
     return Eig(eig_of(input))
 
 
-@primitive(surface=0, samples="of linalg.eigvals")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvals")
 def eigvals_of(A):
     """Eigenvalues of square matrices, complex."""
 
@@ -192,7 +195,11 @@ def _eigvals_shape(A):
     return A.shape[:-1], A.dtype.to_complex()
 
 
-eigvals_of.not_differentiable = eigvalsh_of.not_differentiable
+@eigvals_of.vjp
+def _eigvals_vjp(grad, A):
+    Vh = adjoint(eig_of(A)[1])
+    made = OPS["linalg.solve"].function(Vh, matmul(diagonal_matrix(grad), Vh))
+    return (made if A.dtype.is_complex else made.real,)
 
 
 @composite(surface=BOTH, namespace="linalg", operator="linalg_eigvals", samples="sq(3); sq(2, 3)")
@@ -205,7 +212,7 @@ def eigvals(input):
 # -- singular values -------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.svd")
+@primitive(surface=0, memory=(COLUMNS, ROWS, COLUMNS), samples="of linalg.svd")
 def svd_of(A, full_matrices):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``."""
 
@@ -298,7 +305,7 @@ def _svd_now(a: Any, full_matrices: Any, driver: Any) -> Any:
     return _lapack.svd("linalg.svd", a, bool(full_matrices), True) if driver is None else None
 
 
-svd.fast(_lapack.short_way(lambda a, full, *, driver: _svd_now(a, full, driver), returns=Svd))
+svd.fast(_lapack.short_way(lambda a, full, *, driver: _svd_now(a, full, driver), returns=Svd, order=(COLUMNS, ROWS, COLUMNS)))
 
 
 def _check_driver(name: str, driver: Any) -> None:
@@ -306,7 +313,7 @@ def _check_driver(name: str, driver: Any) -> None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs, got driver={driver!r}")
 
 
-@primitive(surface=0, samples="of linalg.svdvals")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.svdvals")
 def svdvals_of(A):
     """Singular values, descending."""
 
@@ -321,7 +328,10 @@ def _svdvals_shape(A):
     return (*A.shape[:-2], min(A.shape[-2:])), A.dtype.to_real()
 
 
-svdvals_of.not_differentiable = eigvalsh_of.not_differentiable
+@svdvals_of.vjp
+def _svdvals_vjp(grad, A):
+    U, _, Vh = svd_of(A, False)
+    return (matmul(U * grad.unsqueeze(-2), Vh),)
 
 
 def singular_values(A: Tensor) -> Tensor:
@@ -340,7 +350,9 @@ def svdvals(A, *, driver=None):
     return singular_values(A)
 
 
-svdvals.fast(_lapack.short_way(lambda a, *, driver: _lapack.svd("linalg.svd", a, False, False) if driver is None else None))
+svdvals.fast(
+    _lapack.short_way(lambda a, *, driver: _lapack.svd("linalg.svd", a, False, False) if driver is None else None, order=ROWS)
+)
 
 
 def _old_svd(input, some=True, compute_uv=True):

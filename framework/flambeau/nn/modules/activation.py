@@ -13,6 +13,7 @@ from ..parameter import Parameter
 from ._attention import multi_head_attention
 from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
+from .utils import _NamesItsConstructor
 
 __all__ = [
     "Threshold",
@@ -441,7 +442,7 @@ class Tanhshrink(Module):
         return F.tanhshrink(input)
 
 
-class _OverDim(Module):
+class _OverDim(_NamesItsConstructor, Module):
     """Softmax and its relatives: one argument, the dimension along which the results belong together."""
 
     __constants__ = ["dim"]

@@ -12,6 +12,7 @@ from .. import init
 from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from .lazy import LazyModuleMixin
 from .module import Module
+from .utils import _NamesItsConstructor
 
 __all__ = [
     "BatchNorm1d",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-class _NormBase(Module):
+class _NormBase(_NamesItsConstructor, Module):
     """Per-channel scale and shift, and running statistics: what batch and instance normalization share.
 
     Attributes:
@@ -76,9 +77,11 @@ class _NormBase(Module):
     def reset_running_stats(self) -> None:
         """Forget the batches seen: mean 0, variance 1."""
         if self.track_running_stats:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-            self.num_batches_tracked.zero_()
+            for name, value in (("running_mean", 0), ("running_var", 1), ("num_batches_tracked", 0)):
+                statistic = getattr(self, name)
+                if statistic is None:
+                    raise RuntimeError(f"{type(self).__name__}: track_running_stats is set, but {name} is None; set it to a buffer")
+                statistic.fill_(value)
 
     def reset_parameters(self) -> None:
         """Scale 1, shift 0, and no batches seen."""

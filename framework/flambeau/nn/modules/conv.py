@@ -12,7 +12,7 @@ from .. import init
 from ..parameter import Parameter, UninitializedParameter
 from .lazy import LazyModuleMixin
 from .module import Module
-from .utils import _ntuple, _reverse_repeat_tuple
+from .utils import _NamesItsConstructor, _ntuple, _reverse_repeat_tuple
 
 __all__ = [
     "Conv1d",
@@ -32,7 +32,7 @@ __all__ = [
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _ConvNd(Module):
+class _ConvNd(_NamesItsConstructor, Module):
     """What all convolutions have: the checked arguments, `weight` and `bias`.
 
     Attributes hold one number per spatial dimension: `kernel_size`, `stride`, `padding` (or ``'same'``,

@@ -6,11 +6,12 @@ import flambeau as fb
 
 from .. import functional as F
 from .module import Module
+from .utils import _NamesItsConstructor
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"]
 
 
-class _DropoutNd(Module):
+class _DropoutNd(_NamesItsConstructor, Module):
     """What all dropouts take.
 
     Args:

@@ -15,6 +15,7 @@ import flambeau as fb
 from .. import functional as F
 from .distance import PairwiseDistance
 from .module import Module
+from .utils import _NamesItsConstructor
 
 __all__ = [
     "L1Loss",
@@ -56,7 +57,7 @@ def _reduction_of(size_average: bool | None, reduce: bool | None) -> str:
     return chosen
 
 
-class _Loss(Module):
+class _Loss(_NamesItsConstructor, Module):
     reduction: str
 
     def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:

@@ -1090,6 +1090,10 @@ class Module:
         """Copy `given` into `current`, or put it in its place."""
         if not isinstance(given, Tensor):
             raise TypeError(f"expected a Tensor in the state_dict, got {type(given).__name__}")
+        if is_lazy(current) and is_lazy(given):
+            if assign:
+                setattr(self, name, given)
+            return  # neither has values yet
         if not is_lazy(current):
             if current.dim() == 0 and tuple(given.shape) == (1,):
                 given = given[0]  # scalars were saved with one dimension long ago

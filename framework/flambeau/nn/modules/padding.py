@@ -13,7 +13,7 @@ import flambeau as fb
 
 from .. import functional as F
 from .module import Module
-from .utils import _ntuple
+from .utils import _NamesItsConstructor, _ntuple
 
 __all__ = [
     "CircularPad1d",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-class _Pad(Module):
+class _Pad(_NamesItsConstructor, Module):
     """Pads `_dims` spatial dimensions in the mode `_mode`."""
 
     __constants__ = ["padding"]

@@ -14,7 +14,7 @@ import flambeau as fb
 
 from .. import functional as F
 from .module import Module
-from .utils import _ntuple
+from .utils import _NamesItsConstructor, _ntuple
 
 __all__ = [
     "MaxPool1d",
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-class _MaxPoolNd(Module):
+class _MaxPoolNd(_NamesItsConstructor, Module):
     __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
 
     def __init__(
@@ -112,7 +112,7 @@ class MaxPool3d(_MaxPoolNd):
         return F.max_pool3d(input, **self._arguments())
 
 
-class _MaxUnpoolNd(Module):
+class _MaxUnpoolNd(_NamesItsConstructor, Module):
     _dims: int
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
@@ -167,7 +167,7 @@ class MaxUnpool3d(_MaxUnpoolNd):
         return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class _AvgPoolNd(Module):
+class _AvgPoolNd(_NamesItsConstructor, Module):
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"]
 
     def extra_repr(self) -> str:
@@ -271,7 +271,7 @@ class AvgPool3d(_AvgPoolWithDivisor):
         )
 
 
-class _FractionalMaxPool(Module):
+class _FractionalMaxPool(_NamesItsConstructor, Module):
     __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
     _dims: int
 
@@ -339,7 +339,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
         )
 
 
-class _LPPoolNd(Module):
+class _LPPoolNd(_NamesItsConstructor, Module):
     __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
 
     def __init__(
@@ -383,7 +383,7 @@ class LPPool3d(_LPPoolNd):
         return F.lp_pool3d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
-class _AdaptiveMaxPoolNd(Module):
+class _AdaptiveMaxPoolNd(_NamesItsConstructor, Module):
     __constants__ = ["output_size", "return_indices"]
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
@@ -429,7 +429,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
-class _AdaptiveAvgPoolNd(Module):
+class _AdaptiveAvgPoolNd(_NamesItsConstructor, Module):
     __constants__ = ["output_size"]
 
     def __init__(self, output_size: Any) -> None:

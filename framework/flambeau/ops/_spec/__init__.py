@@ -9,7 +9,7 @@ from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, renew_views, without_derivative
-from .memory import CHANNELS, CHANNELS_OF_ALL, CHANNELS_OF_DENSE, LIKE, ROWS
+from .memory import CHANNELS, CHANNELS_OF_ALL, CHANNELS_OF_DENSE, COLUMNS, LIKE, ROWS, placed
 from .overlap import refuse, refuse_shared
 from .primitive import PrimitiveOp, primitive
 from .reduction import (
@@ -50,6 +50,7 @@ __all__ = [
     "CHANNELS",
     "CHANNELS_OF_ALL",
     "CHANNELS_OF_DENSE",
+    "COLUMNS",
     "CompositeOp",
     "EVERYWHERE",
     "EXACTLY",
@@ -88,6 +89,7 @@ __all__ = [
     "floating_dtype",
     "host_only",
     "looks_at",
+    "placed",
     "primitive",
     "rebase",
     "refuse",

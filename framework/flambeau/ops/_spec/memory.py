@@ -8,12 +8,19 @@ from flambeau_kernels.cpu.layout import is_dense_last, is_ordered_last
 
 from ..._arrays import contiguous_strides, like_strides, ndarray, strided_empty, strides_in
 
-__all__ = ["CHANNELS", "CHANNELS_OF_ALL", "CHANNELS_OF_DENSE", "LIKE", "ROWS", "in_memory_order"]
+__all__ = ["CHANNELS", "CHANNELS_OF_ALL", "CHANNELS_OF_DENSE", "COLUMNS", "LIKE", "ROWS", "in_memory_order", "placed"]
 
 
 def ROWS(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
     """Row-major, whatever the operands are."""
     return contiguous_strides(shape, step)
+
+
+def COLUMNS(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """Matrices column by column, as LAPACK leaves them, one after the other; vectors have nothing to turn."""
+    if len(shape) < 2:
+        return contiguous_strides(shape, step)
+    return strides_in(shape, step, [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2])
 
 
 def LIKE(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
@@ -41,11 +48,17 @@ def CHANNELS_OF_DENSE(shape: tuple[int, ...], step: int, operands: Any) -> tuple
 
 
 def in_memory_order(made: ndarray, order: Any, operands: Any) -> ndarray:
-    """`made`, moved to other memory unless it has the strides that `order` says."""
+    """`made`, moved to other memory unless it has the strides that `order` says, which are row-major for operands that are."""
     if not made.flags.c_contiguous or not all(a.flags.c_contiguous for a in operands):
-        wanted = order(made.shape, made.itemsize, operands)
-        if any(n != 1 and s != w for n, s, w in zip(made.shape, made.strides, wanted, strict=True)) and made.size:
-            out = strided_empty(made.shape, made.dtype, sorted(range(made.ndim), key=lambda d: -wanted[d]))
-            out[...] = made
-            return out
+        return placed(made, order, operands)
+    return made
+
+
+def placed(made: ndarray, order: Any, operands: Any = ()) -> ndarray:
+    """`made`, moved to other memory unless it has the strides that `order` says."""
+    wanted = order(made.shape, made.itemsize, operands)
+    if any(n != 1 and s != w for n, s, w in zip(made.shape, made.strides, wanted, strict=True)) and made.size:
+        out = strided_empty(made.shape, made.dtype, sorted(range(made.ndim), key=lambda d: -wanted[d]))
+        out[...] = made
+        return out
     return made

@@ -21,7 +21,7 @@ from ...tensor import Tensor, wrap
 from . import short
 from .base import FUNCTION, Op, Overlap
 from .history import check_versions
-from .memory import LIKE, in_memory_order
+from .memory import LIKE, in_memory_order, placed
 from .shapes import common_device, holds_wrapper
 
 _new = object.__new__
@@ -121,7 +121,9 @@ class PrimitiveOp(Op):
     keeps = False
     index_tensors: str | None = None
     saves_plainly = False
-    memory: Any = None  # how results lie in memory, see `memory.py`; None: meta says row-major, or what the shape rule says
+    # How results lie in memory, see `memory.py`: an order for all, or a tuple of one for each, which may be another than row-major
+    # where all operands are. None: meta says row-major, or what the shape rule says.
+    memory: Any = None
     ordering: tuple[str, ...] = ()  # the tensor parameters that have a say in it
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, linear_in: Any, returns: Any,
@@ -347,13 +349,14 @@ class PrimitiveOp(Op):
             raise NotImplementedError(f"{self.said}: no rule says the shape of its result, so it does not take meta tensors")
         made = self.shape_rule(*args)
         if isinstance(made, list):
-            return tuple(self._of_spec(args, *each) for each in made)
-        return self._of_spec(args, *made)
+            return tuple(self._of_spec(i, args, *each) for i, each in enumerate(made))
+        return self._of_spec(0, args, *made)
 
-    def _of_spec(self, args: Any, shape: Any, dtype: Any, strides: Any = None) -> MetaArray:
+    def _of_spec(self, place: int, args: Any, shape: Any, dtype: Any, strides: Any = None) -> MetaArray:
         shape = tuple(shape)
         if strides is None and self.memory is not None:
-            strides = self.memory(shape, dtype.numpy.itemsize, self.operands([_to_arrays(a) for a in args]))
+            order = self.memory[place] if type(self.memory) is tuple else self.memory
+            strides = order(shape, dtype.numpy.itemsize, self.operands([_to_arrays(a) for a in args]))
         return MetaArray(shape, dtype.numpy, strides)
 
     def operands(self, arrays: Any) -> list[Any]:
@@ -367,6 +370,10 @@ class PrimitiveOp(Op):
     def in_order(self, result: Any, arrays: Any) -> Any:
         """What the kernel returned, in the order of memory that the declaration says."""
         operands = self.operands(arrays)
+        if type(self.memory) is tuple:
+            if type(result) is not tuple:
+                return placed(_as_array(result), self.memory[0], operands)
+            return tuple([placed(_as_array(r), order, operands) for r, order in zip(result, self.memory, strict=True)])
         if type(result) is tuple:
             return tuple([in_memory_order(_as_array(r), self.memory, operands) for r in result])
         return in_memory_order(_as_array(result), self.memory, operands)
@@ -566,7 +573,8 @@ def primitive(
         index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
         numpy_names, overlap, operator, samples: as for `composite`.
-        memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`.
+        memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`; a tuple of orders, one for
+            each result, where some are another than row-major for row-major operands, such as COLUMNS.
         ordering: the tensor parameters whose order it follows; all of them by default.
     """
 
