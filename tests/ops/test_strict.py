@@ -5,7 +5,6 @@ import pytest
 BROKEN = """
 import flambeau as fb
 from flambeau.ops import _plans
-from flambeau.ops import distance
 from flambeau.ops._spec import OPS
 
 def broken(*args):
@@ -25,14 +24,12 @@ CASES = {
     "a rule": ("gather", RULE, "x.gather(0, places)"),
     "a rule of the in-place form": ("index_add", STORE, "x.index_add_(0, fb.tensor([0]), fb.ones(1, 4))"),
     "a plan": ("gather", "_plans.planned(OP, ('input', 'index'))(broken)", "x.gather(0, places)"),
-    "few elements": ("cosine_similarity", "_plans.few(OP, 'x1', 'x2')(broken)", "fb.cosine_similarity(x, x)"),
 }
 
 
 def script(case):
     name, breaking, call = CASES[case]
-    op = f"distance.{name}" if case == "few elements" else f"OPS[{name!r}]"
-    return BROKEN.format(op=op, breaking=breaking, call=call)
+    return BROKEN.format(op=f"OPS[{name!r}]", breaking=breaking, call=call)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -41,6 +38,14 @@ def test_a_short_way_that_is_broken_is_an_error_of_strict_processes_alone(case, 
     assert said.startswith("BrokenShortWay ")
     assert f"{CASES[case][0]}: its short way raised ValueError: a bug of the rule | ValueError" in said
     assert fresh_python("-c", script(case), FLAMBEAU_STRICT="0").strip() == "answered"
+
+
+def test_a_rule_of_few_elements_that_is_broken_raises_in_every_process(fresh_python):
+    breaking = "from flambeau.ops import distance\n_plans.few(distance.cosine_similarity, 'x1', 'x2')(broken)"
+    call = "fb.cosine_similarity(x, x)\nexcept ValueError as error:\n    print(error)\ntry:\n    pass"
+    text = BROKEN.format(op="None", breaking=breaking, call=call)
+
+    assert fresh_python("-c", text, FLAMBEAU_STRICT="0").splitlines()[0] == "a bug of the rule"
 
 
 REFUSED = """

@@ -54,44 +54,37 @@ def planned(
     return declare
 
 
-def few(op: Any, *tensors: str, most: int = MOST_FEW) -> Callable[[Any], Any]:
-    """Make ``fn(*args) -> array or None`` the short way of `op` for few elements, by a handful of numpy's functions.
+def few(op: Any, *tensors: str, beside: tuple[str, ...] = (), most: int = MOST_FEW) -> Callable[[Any], Any]:
+    """Plan calls of `op` on few elements that nothing is recorded of, by a handful of numpy's functions.
 
-    It gets contiguous arrays of one floating dtype in place of the Tensors of the names `tensors`, none of which has a history to be
-    continued; `REFUSED` errors and None are the general way's business.
+    ``rule(*args)`` gets arrays in place of the Tensors of the names `tensors`, of one floating dtype, and of those `beside` them;
+    it returns an array, or None for the general way.
 
     Args:
         most: elements of a tensor up to which it is taken.
     """
+    every = (*tensors, *beside)
 
     def declare(rule: Any) -> Any:
-        first = tensors[0]
-        lines = [f"def short({', '.join(op.params)}):", "    _token = hush()", "    try:"]
-        for name in tensors:
-            lines += [
-                f"        a_{name} = {name}._array",
-                f"        if a_{name}.__class__ is not ndarray or not a_{name}.flags.c_contiguous:",
-                "            return None",
-                f"        if {name}._node is not None and (GRAD or local.grad):",
-                "            return None",
-            ]
-            if name != first:
-                lines += [f"        if a_{name}.dtype is not _d or a_{name}.size > {most}:", "            return None"]
-            else:
-                lines += [
-                    f"        _d = a_{name}.dtype",
-                    f"        if _d is not F4 and _d is not F8 or not 0 < a_{name}.size <= {most}:",
-                    "            return None",
-                ]
-        given = ", ".join(f"a_{name}" if name in tensors else name for name in op.params)
-        lines += [
-            f"        _o = rule({given})",
-            *(f"    {line}" for line in refused(op, tensors)),
-            "    finally:",
-            "        unhush(_token)",
-            "    return None if _o is None else wrap(_o)",
-        ]
-        op.fast_rule = compiled(op, "short", lines, rule=rule, wrap=wrap, hush=hush, unhush=unhush, F4=F4, F8=F8)
+        def plan(*args: Any) -> Plan | None:
+            given = dict(zip(op.params, args, strict=True))
+            arrays = [given[name]._array for name in tensors]
+            dtype = arrays[0].dtype
+            if dtype is not F4 and dtype is not F8 or not arrays[0].size or any(a.dtype is not dtype or a.size > most for a in arrays):
+                return None
+
+            plain = given | dict.fromkeys(every)          # without the Tensors, which the plan should not keep
+
+            def run(*arrays: Any) -> Any:
+                token = hush()
+                try:
+                    return rule(*{**plain, **dict(zip(every, arrays, strict=True))}.values())
+                finally:
+                    unhush(token)
+
+            return Plan(run)
+
+        planned(op, every)(plan)
         return rule
 
     return declare

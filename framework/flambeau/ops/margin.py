@@ -159,9 +159,8 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduced(loss if target.ndim else loss.reshape(()), reduction)
 
 
-@few(multi_margin_loss, "input", most=8192)
-def _few_margins(a, target, p, margin, weight, size_average, reduce, reduction):
-    t = target._array
+@few(multi_margin_loss, "input", beside=("target",), most=8192)
+def _few_margins(a, t, p, margin, weight, size_average, reduce, reduction):
     if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
         return None
     if not a.flags.c_contiguous or not all_count(t, a.shape[1], -1):
