@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -495,3 +496,24 @@ def test_gradients_of_lobpcg_pass_gradcheck(second, method):
 
     operands = [fb.tensor(m).requires_grad_() for m in ((a, b) if second else (a,))]
     assert fb.autograd.gradcheck(extremes, operands, atol=1e-4)
+
+
+def test_lapack_takes_no_threads_of_its_own():
+    """Its results would depend on their number, and its threads wait for each other by spinning."""
+    from flambeau.ops import _lapack
+    from flambeau_kernels.cpu.gemm import blas
+
+    guards: Any = blas.one_thread, blas.scipy_one_thread()
+    if not all(isinstance(guard, blas._OneThread) for guard in guards):
+        pytest.skip("numpy or scipy was built with another BLAS")
+    seen = []
+    for guard in guards:
+        with guard:
+            seen.append(guard._get())
+
+    def looked(*args):
+        seen.append(guards[1]._get())
+        return args
+
+    assert _lapack._on_one_thread(looked)(1, 2) == (1, 2)
+    assert seen == [1, 1, 1]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu import few_rows, reflectors
+from flambeau_kernels.cpu.gemm.blas import one_thread, scipy_one_thread, single_threaded
 from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.quiet import hush, unhush
 
@@ -104,13 +105,30 @@ def stacked(parts: list[Any], batch: Any, shape: Any, dtype: Any) -> Any:
 
 
 def routine(name: str, a: Any) -> Any:
-    """scipy's wrapper of the LAPACK routine `name` in the precision of `a`."""
+    """scipy's wrapper of the LAPACK routine `name` in the precision of `a`, on one thread."""
     return _routine(name, a.dtype.char)
 
 
 @functools.cache
 def _routine(name: str, char: str) -> Any:
-    return scipy_module("linalg").get_lapack_funcs((name,), (np.empty(0, char),))[0]
+    return _on_one_thread(scipy_module("linalg").get_lapack_funcs((name,), (np.empty(0, char),))[0])
+
+
+@functools.cache
+def of_scipy(name: str) -> Any:
+    """The function ``scipy.linalg.<name>``, on one thread."""
+    return _on_one_thread(getattr(scipy_module("linalg"), name))
+
+
+def _on_one_thread(function: Any) -> Any:
+    """`function` of scipy, whose LAPACK is kept from threads of its own: its results would depend on their number."""
+    guard = scipy_one_thread()
+
+    def run(*args: Any, **named: Any) -> Any:
+        with guard:
+            return function(*args, **named)
+
+    return run
 
 
 @functools.cache
@@ -134,6 +152,9 @@ _SVD = {(True, True): _loop("svd_f"), (False, True): _loop("svd_s"), (False, Fal
 _QR = tuple(map(_loop, ("qr_r_raw", "qr_reduced", "qr_complete")))
 
 
+THREADED_FROM = 16  # rows from which LAPACK may take threads of its own, on which its results would depend
+
+
 def _square_sum(a: Any) -> Any:
     """The sum of squares of all elements, which is nan if one of them is, and not finite unless all are."""
     flat = a.reshape(-1)
@@ -151,7 +172,11 @@ def _tried(loop: Any, *args: Any) -> Any:
         return None
     token = hush()
     try:
-        made = loop(*args)
+        if one_thread is None or args[0].shape[-1] < THREADED_FROM:
+            made = loop(*args)
+        else:
+            with one_thread:
+                made = loop(*args)
         first = made[0] if made.__class__ is tuple else made  # a failure fills all of them
         s = first if first.__class__ is not np.ndarray else _square_sum(first)
         if s != s:
@@ -200,14 +225,17 @@ def qr(a: Any, mode: Any) -> tuple[Any, Any]:
     if min(a.shape[-2:]) >= LARGE and a.size and a.dtype.char in "fdFD":
         return _qr_large(a, mode)
     if mode == "r":
-        return np.zeros(0, a.dtype), np.linalg.qr(a, mode="r")
+        with single_threaded():
+            return np.zeros(0, a.dtype), np.linalg.qr(a, mode="r")
     raw, reduced, complete = _QR
     if a.ndim != 2 or None in _QR or not a.size or a.dtype.char not in "fdFD":
-        q, r = np.linalg.qr(a, mode=mode)
+        with single_threaded():
+            q, r = np.linalg.qr(a, mode=mode)
         return q, r
     m, n = a.shape
     token = hush()
     try:
+        # Below `LARGE`, so on one thread.
         packed = a.astype(_DOUBLE[a.dtype.char])       # the only precision that these loops have
         tau = raw(packed)
         if mode == "complete" and m > n:
@@ -341,14 +369,15 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
         made = _tried(_SOLVE, a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
     if made is not None:
         return made, np.zeros(a.shape[:-2], np.int32)
-    try:
-        return np.linalg.solve(a, b), np.zeros(a.shape[:-2], np.int32)
-    except np.linalg.LinAlgError:
-        info = lu(a)[2]
-        made = np.full(b.shape, np.nan, b.dtype)
-        fine = info == 0
-        made[fine] = np.linalg.solve(a[fine], b[fine])
-        return made, info
+    with single_threaded():
+        try:
+            return np.linalg.solve(a, b), np.zeros(a.shape[:-2], np.int32)
+        except np.linalg.LinAlgError:
+            info = lu(a)[2]
+            made = np.full(b.shape, np.nan, b.dtype)
+            fine = info == 0
+            made[fine] = np.linalg.solve(a[fine], b[fine])
+            return made, info
 
 
 def inverse(a: Any) -> tuple[Any, Any]:
@@ -452,7 +481,8 @@ def eig(name: str, a: Any, vectors: bool) -> Any:
 
 def _converging(name: str, rule: Any, *args: Any) -> Any:
     try:
-        made = rule(*args)
+        with single_threaded():
+            made = rule(*args)
         return tuple(made) if isinstance(made, tuple) else made
     except np.linalg.LinAlgError as error:
         raise LinAlgError(f"{name}: The algorithm failed to converge: {error}") from None

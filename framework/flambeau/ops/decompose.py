@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.gemm.blas import single_threaded
+
 from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import _lapack
@@ -227,7 +229,8 @@ def geqrf_of(A):
 
 @geqrf_of.kernel
 def _geqrf(a):
-    packed, tau = np.linalg.qr(a, mode="raw")
+    with single_threaded():
+        packed, tau = np.linalg.qr(a, mode="raw")
     return packed.swapaxes(-1, -2), tau
 
 

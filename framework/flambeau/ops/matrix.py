@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.loading import scipy_module
-
 from .. import devices, dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _lapack
@@ -224,7 +222,7 @@ def _matrix_exp(a):
     if not a.size:
         return a.copy()
     wide = a.astype(np.float32) if a.dtype.itemsize == 2 else a
-    return np.asarray(scipy_module("linalg").expm(wide)).astype(a.dtype, copy=False)
+    return np.asarray(_lapack.of_scipy("expm")(wide)).astype(a.dtype, copy=False)
 
 
 @matrix_exp.shape

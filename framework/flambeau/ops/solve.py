@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.loading import scipy_module
-
 from .. import dtypes
 from .._arrays import contiguous_strides, ndarray
 from ..tensor import Tensor, wrap
@@ -611,7 +609,7 @@ def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
             )
         return np.zeros((x.shape[1], y.shape[1]), x.dtype), None, 0, None
     finite = np.isfinite(y).all()
-    made = scipy_module("linalg").lstsq(
+    made = _lapack.of_scipy("lstsq")(
         x, y if finite else np.zeros_like(y), cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False
     )
     return made if finite else (np.full_like(made[0], np.nan), *made[1:])

@@ -12,7 +12,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ import numpy as np
 from flambeau_kernels.cpu.gemm.driver import A_K, A_M, ACCUMULATE, B_K, B_N, C_M, FLAGS, ROUTINE, K
 from flambeau_kernels.cpu.gemm.text import Function
 from flambeau_kernels.engine import llvm, pyabi
+from flambeau_kernels.loading import scipy_module
 
 _ROW_MAJOR, _AS_IS, _TRANSPOSED = 101, 111, 112       # CBLAS's names for layouts
 # The spellings of numpy's and scipy's wheels, and of OpenBLAS built with 64-bit integers.
 _GEMM = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_")
-_SET = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_")
-_GET = ("scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_")
+_SET, _GET = (
+    tuple(f"{prefix}openblas_{verb}_num_threads{suffix}" for suffix in ("64_", "") for prefix in ("scipy_", "")) for verb in ("set", "get")
+)
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _REALS = {"s": "float", "d": "double"}
 
@@ -39,9 +41,9 @@ def routine(dtype: str) -> int:
     return pyabi.address_of(found) if found is not None else 0
 
 
-def _find(names: tuple[str, ...]) -> Any:
+def _find(names: tuple[str, ...], module: Any = np._core._multiarray_umath) -> Any:  # pyright: ignore[reportAttributeAccessIssue]
     # Looking a name up in an extension module also searches the libraries it was linked with.
-    library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # pyright: ignore[reportAttributeAccessIssue]
+    library = ctypes.CDLL(module.__file__)
     return next((getattr(library, name) for name in names if hasattr(library, name)), None)
 
 
@@ -79,8 +81,8 @@ class _OneThread:
                 self._put(self._setting)
 
 
-def _make_one_thread() -> _OneThread | None:
-    get, put = _find(_GET), _find(_SET)
+def _make_one_thread(*modules: Any) -> _OneThread | None:
+    get, put = _find(_GET, *modules), _find(_SET, *modules)
     if get is None or put is None:
         return None
     get.restype = ctypes.c_int
@@ -93,6 +95,12 @@ def _make_one_thread() -> _OneThread | None:
 
 
 one_thread = _make_one_thread()
+
+
+@functools.cache
+def scipy_one_thread() -> Any:
+    """What `one_thread` is, for the BLAS and LAPACK that scipy brought along; a context that does nothing where it is hidden."""
+    return _make_one_thread(scipy_module("linalg._flapack")) or nullcontext()
 
 
 @contextmanager
