@@ -202,3 +202,45 @@ def test_a_lazy_module_takes_the_state_of_one_that_has_seen_nothing_either(oracl
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_a_tensor_of_one_integer_counts():
+    two, five = fb.tensor(2), fb.tensor(5, dtype=fb.int32)
+
+    assert fb.equal(fb.linspace(0, 1, five), fb.linspace(0, 1, 5))
+    assert fb.equal(fb.logspace(0, 1, five), fb.logspace(0, 1, 5))
+    assert fb.equal(fb.signal.windows.hann(five), fb.signal.windows.hann(5))
+    assert [t.tolist() for t in fb.split(fb.arange(3), two)] == [[0, 1], [2]]
+    assert fb.equal(fb.matrix_power(2 * fb.eye(2), two), 4 * fb.eye(2))
+    for call in (lambda x: fb.linspace(0, 1, x), fb.signal.windows.hann, lambda x: fb.matrix_power(fb.eye(2), x)):
+        for wrong in (fb.tensor(2.0), fb.tensor([2])):
+            with pytest.raises(TypeError, match="int"):
+                call(wrong)
+
+
+def test_products_without_a_sum_mix_dtypes_in_einsum():
+    whole, halves = fb.arange(6, dtype=fb.int32).reshape(2, 3), fb.full((2, 3), 0.5)
+
+    assert fb.equal(fb.einsum("ij,ij->ij", whole, halves), whole * halves)
+    assert fb.equal(fb.einsum("ij,kl->ijkl", whole, halves), whole[:, :, None, None] * halves)
+    with pytest.raises(RuntimeError, match=r"expected scalar type torch\.int32 but found torch\.float32"):
+        fb.einsum("ij,kj->ik", whole, halves)
+
+
+def test_max_and_min_are_names_of_reductions_in_scatter_reduce():
+    index, src = fb.tensor([0, 1, 0]), fb.tensor([-1.0, 2.0, 3.0])
+    for short, long in (("max", "amax"), ("min", "amin")):
+        assert fb.equal(fb.zeros(2).scatter_reduce(0, index, src, short), fb.zeros(2).scatter_reduce(0, index, src, long))
+        assert fb.equal(fb.zeros(2).scatter_reduce_(0, index, src, short), fb.zeros(2).scatter_reduce(0, index, src, long))
+
+
+def test_what_is_saved_for_backward_need_be_a_tensor_only_where_there_is_a_backward():
+    class Keeps(fb.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, "word")
+            return x * 2
+
+    assert Keeps.apply(fb.ones(1)).tolist() == [2.0]
+    with pytest.raises(TypeError, match="argument of type str"):
+        Keeps.apply(fb.ones(1, requires_grad=True))

@@ -121,6 +121,16 @@ def test_small_operands_of_any_strides_are_broadcast():
     assert taken > 3500
 
 
+@pytest.mark.parametrize("n", [5, 128, 3000])
+def test_a_column_of_a_matrix_is_answered_once_it_was_seen(n):
+    column = array("float32", shape=(n, 2))[:, 1:]
+    other = array("float32", 1, (n, 1))
+    formula, out = taught(lambda a, b: a * b - a, (column, other), "float32", "float32")
+
+    assert formula.direct(column, other).tobytes() == out.tobytes()
+    assert formula.direct(other, column).tobytes() == (other * column - other).tobytes()
+
+
 def test_what_overlaps_in_part_is_not_written():
     formula, _ = taught(lambda a, b: a + b, (array("float32", 0, (4, 4)), array("float32", 1, (4,))), "float32", "float32")
     kernels.teach(formula, (array("float32", 0, (4, 4))[:, ::2],) * 2, np.empty((4, 2), "float32"), np.dtype("float32"))

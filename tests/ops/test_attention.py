@@ -99,10 +99,24 @@ def test_long_sequences_need_no_square_of_memory() -> None:
     assert peak < 8192 * 8192 * 4 / 8
 
 
+@pytest.mark.parametrize("ndim", [3, 4])
+def test_a_mask_and_the_causal_one_apply_together(ndim) -> None:
+    q, k, v = (fb.tensor(x.reshape(-1, *x.shape[-2:])[:2]).requires_grad_() for x in (Q, K, V))
+    operands = [x[None] for x in (q, k, v)] if ndim == 4 else [q, k, v]
+    earlier = fb.ones(q.shape[-2], k.shape[-2], dtype=fb.bool).tril()
+    lets = fb.rand(q.shape[-2], k.shape[-2]) > 0.3
+    for mask, both in ((lets, lets & earlier), (lets.double(), lets.double().masked_fill(~earlier, -math.inf))):
+        made = F.scaled_dot_product_attention(*operands, attn_mask=mask, is_causal=True)
+        expected = F.scaled_dot_product_attention(*operands, attn_mask=both)
+        fb.testing.assert_close(made, expected)
+        for x, y in zip(*(fb.autograd.grad(m.square().sum(), (q, k, v)) for m in (made, expected)), strict=True):
+            fb.testing.assert_close(x, y)
+
+
 def test_what_does_not_go_together_is_refused() -> None:
     q, k, v = (fb.tensor(x) for x in (Q, K, V))
     with pytest.raises(RuntimeError, match="should not be set when is_causal=True"):
-        F.scaled_dot_product_attention(q, k, v, fb.tensor(VISIBLE), is_causal=True)
+        F.scaled_dot_product_attention(q, k, v, fb.tensor(VISIBLE), 0.5, is_causal=True)
     with pytest.raises(RuntimeError, match="same dtype"):
         F.scaled_dot_product_attention(q, k.float(), v)
     with pytest.raises(RuntimeError, match=r"attn_mask of shape \(7, 8\) does not broadcast"):

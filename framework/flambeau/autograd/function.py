@@ -22,10 +22,10 @@ class FunctionCtx:
     """What `forward` leaves for `backward`: saved tensors, marks, and any attributes."""
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors (or None) for `saved_tensors`; in-place changes to them are noticed."""
-        for t in tensors:
-            if t is not None and not isinstance(t, Tensor):
-                raise TypeError(f"save_for_backward can only save variables, but argument of type {type(t).__name__} was given")
+        """Keep tensors (or None) for `saved_tensors`; in-place changes to them are noticed.
+
+        Raises: TypeError for anything else, where a gradient is recorded.
+        """
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
@@ -368,6 +368,8 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
         if t is None:
             saved.append((None, None, None, None))
             continue
+        if not isinstance(t, Tensor):
+            raise TypeError(f"save_for_backward can only save variables, but argument of type {type(t).__name__} was given")
         if _state.MARKED:
             refuse_saved(t._storage)
         output = next((m for m in made if isinstance(m, Tensor) and m._storage is t._storage and m._array is t._array), None)

@@ -161,9 +161,6 @@ def _check_sizes(terms: list[_Term]) -> None:
                         f"einsum(): subscript {label} has size {n} for operand {i} which does not broadcast with size {have} seen before"
                     )
                 sizes[label] = n
-    for term in terms[1:]:
-        if term.tensor.dtype is not terms[0].tensor.dtype:
-            raise RuntimeError(f"einsum(): expected scalar type {terms[0].tensor.dtype} but found {term.tensor.dtype}")
 
 
 def _product_of(a: _Term, b: _Term, needed: set[Any]) -> _Term:
@@ -179,6 +176,8 @@ def _product_of(a: _Term, b: _Term, needed: set[Any]) -> _Term:
     labels = [*batch, *rows, *columns]
     if not inner:
         return _Term(a.arranged([batch, rows, columns]) * b.arranged([batch, rows, columns]), labels)
+    if a.tensor.dtype is not b.tensor.dtype:
+        raise RuntimeError(f"einsum(): expected scalar type {a.tensor.dtype} but found {b.tensor.dtype}; convert one with .to()")
     left = a.arranged([batch, rows, inner]).expand([sizes[x] for x in (*batch, *rows, *inner)])
     right = b.arranged([batch, inner, columns]).expand([sizes[x] for x in (*batch, *inner, *columns)])
     counts = [_count(sizes, group) for group in (batch, rows, inner, columns)]

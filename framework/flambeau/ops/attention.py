@@ -146,8 +146,6 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropo
             f"{describe(**operands)}"
         )
     if mask is not None:
-        if is_causal:
-            raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
         if mask.dtype not in (dtypes.bool, dtypes.float32, query.dtype):
             raise RuntimeError(
                 "scaled_dot_product_attention: Expected attn_mask dtype to be bool or float or to match query dtype, "
@@ -174,7 +172,7 @@ def scaled_dot_product_attention(
     Args:
         attn_mask: bool, where True takes part, or floating, which is added; broadcasts to ``(*, L, S)``.
         dropout_p: probability with which weights are dropped, here and now; there is no training flag.
-        is_causal: query i sees keys 0 to i; excludes `attn_mask`.
+        is_causal: query i sees keys 0 to i, of those that `attn_mask` lets it.
         scale: ``1 / sqrt(E)`` by default.
         enable_gqa: heads (the third dimension from the end) of key and value serve several heads of query
             each.
@@ -192,6 +190,11 @@ def scaled_dot_product_attention(
     if not value.shape[-1] or 0 in value.shape[:-2]:
         attn_mask = None                                 # nothing comes out, whatever its shape
     composed = _composed(query, attn_mask, dropout_p)
+    if is_causal and attn_mask is not None and (composed or dropout_p > 0):
+        raise RuntimeError(
+            "scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True, with dropout or without the "
+            "kernel that never holds all scores; join them: attn_mask & ones(L, S, dtype=bool).tril()"
+        )
     if dropout_p == 0 and not composed and _heads_fit(query, key, value, enable_gqa):
         mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
         return attend.function(query, key, value, mask, scale, is_causal)

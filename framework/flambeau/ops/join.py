@@ -481,6 +481,8 @@ def split(tensor, split_size_or_sections, dim=0):
     d = wrap_dim(dim, tensor.ndim)
     n = tensor.shape[d]
     sizes = split_size_or_sections
+    if isinstance(sizes, Tensor) and sizes.ndim == 0:
+        sizes = sizes.__index__()
     if isinstance(sizes, (int, SymInt)):
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split expects split_size be {'non-negative' if sizes else 'positive'}, but got split_size={sizes}")

@@ -214,7 +214,7 @@ def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: An
     if any(isinstance(x, Tensor) and x._lacks_values for x in (start, end)):
         start, end, device = 0, 1, device or "meta"   # nothing but their place is known
     start, end = _endpoints("linspace", start, end)
-    _check_steps("linspace", steps)
+    steps = _count_of_steps("linspace", steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = dtype or (out.dtype if out is not None else None)
@@ -303,9 +303,12 @@ def _endpoints(name: str, *ends: Any) -> list[Any]:
     return made
 
 
-def _check_steps(name: str, steps: Any) -> None:
+def _count_of_steps(name: str, steps: Any) -> Any:
+    if isinstance(steps, Tensor) and steps.ndim == 0 and not steps.dtype.is_floating_point:
+        return steps.__index__()
     if not isinstance(steps, (int, np.integer, SymInt)):
         raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+    return steps
 
 
 def _spaced(start: Any, end: Any, steps: int, d: dtype) -> ndarray:
@@ -340,7 +343,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     tensor([1., 2., 4., 8.])
     """
     start, end = _endpoints("logspace", start, end)
-    _check_steps("logspace", steps)
+    steps = _count_of_steps("logspace", steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     _check_count("logspace", steps)

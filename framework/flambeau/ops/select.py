@@ -575,12 +575,13 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
     Args:
         index, src: as for `scatter`.
-        reduce: 'sum', 'prod', 'mean', 'amax' or 'amin'.
+        reduce: 'sum', 'prod', 'mean', 'amax' or 'amin', or 'max' and 'min' for the last two.
         include_self: whether the element of `input` takes part where something is put.
 
     >>> fb.scatter_reduce(fb.zeros(2), 0, fb.tensor([0, 0]), fb.tensor([5.0, 6.0]), "mean", include_self=False)
     tensor([5.5000, 0.0000])
     """
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     if reduce not in REDUCES:
         raise RuntimeError(f"scatter_reduce(): reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")
     d = _check_scatter("scatter_reduce", input, dim, index, src)

@@ -70,6 +70,8 @@ def _made(name: str, values: Any, n: int, sym: bool, dtype: Any, device: Any, re
 def _signal(name: str, values: Any, M: Any, sym: bool, dtype: Any, layout: Any, device: Any, requires_grad: bool) -> Tensor:
     from ..devices import strided
 
+    if isinstance(M, Tensor) and M.ndim == 0 and not M.dtype.is_floating_point:
+        M = M.item()
     if not isinstance(M, int):
         raise TypeError(f"{name}: the window length must be an int, got {type(M).__name__}")
     if _length(name, M) < 0:

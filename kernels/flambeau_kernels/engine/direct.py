@@ -150,7 +150,8 @@ def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
         return None
     if min((abs(step) for n, step in zip(out.shape, out.strides, strict=True) if n > 1), default=out.itemsize) != out.itemsize:
         return STRIDED_WAY if out.size <= direct_layout.MOST_STRIDED else None
-    if out.ndim == 0 or out.shape[-1] == 1 or all(a.ndim and a.shape[-1] > 1 and a.strides[-1] == a.itemsize for a in whole):
+    row = next((d for d in range(-1, -out.ndim - 1, -1) if out.shape[d] > 1), None)  # the last dimension that is one
+    if row is None or all(a.ndim >= -row and a.shape[row] > 1 and a.strides[row] == a.itemsize for a in whole):
         return IN_ROWS
     if out.size <= direct_layout.FEW:
         return STRIDED_WAY
