@@ -365,3 +365,14 @@ def test_stand_ins_in_lists_and_among_several_arguments_are_asked():
     assert fb.is_floating_point(Stand()) == "is_floating_point"
     with pytest.raises(TypeError, match="expected Tensor as element 1"):
         fb.stack([t, object()])
+
+
+def test_an_error_in_an_overriding_class_is_handed_on_as_it_is():
+    class Lazy:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return fb.ones(2).foo
+
+    for call in (lambda x: fb.linalg.solve(x, fb.ones(2)), fb.sum, fb.linalg.eigh, fb.logdet, lambda x: fb.add(fb.ones(2), x)):
+        with pytest.raises(AttributeError, match="foo"):
+            call(Lazy())

@@ -56,6 +56,8 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
     """Say what is wrong with `args` if the error that is being handled does not; else let it go on."""
     from ._refusal import refusal
 
+    if _dispatch.overriding_classes(args):
+        raise  # noqa: PLE0704  # from the class of an operand, which may have any reason
     found = refusal(op.said, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error)
     if found is None:
         raise  # noqa: PLE0704  # the caller handles one
