@@ -24,6 +24,7 @@ class Interpreter:
     declines: Any = frozenset()
     sees_backward = False
     observes = False
+    keeps_results = False  # whether kernels of operators that programs have defined are run through `run_backend`
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
@@ -37,6 +38,10 @@ class Interpreter:
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator that a program has defined (`flambeau.library`), or NotImplemented; arguments are bound."""
         return NotImplemented
+
+    def run_backend(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> Any:
+        """The result of ``run()``, the kernel of an operator that a program has defined, below autograd; for one that `keeps_results`."""
+        return run()
 
     def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
         """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
@@ -69,10 +74,13 @@ class Interpreter:
         return NotImplemented
 
 
-def push(interpreter: Interpreter) -> None:
-    """Put `interpreter` in force in this thread, inside those that are; around them if it `observes`."""
+def push(interpreter: Interpreter, outermost: bool = False) -> None:
+    """Put `interpreter` in force in this thread, inside those that are; around them if `outermost`, or if it `observes`."""
     before = _local.calls.interpreters
-    _local.calls.interpreters = (interpreter, *before) if interpreter.observes else (*before, interpreter)
+    at = 0 if interpreter.observes else len(before)
+    if outermost:
+        at = 1 if before and before[0].observes else 0
+    _local.calls.interpreters = (*before[:at], interpreter, *before[at:])
     _state.count_interpreters(1)
 
 

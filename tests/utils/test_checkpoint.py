@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 
 import pytest
 
 import flambeau as fb
 from flambeau.utils.checkpoint import (
     CheckpointError,
+    CheckpointPolicy,
     checkpoint,
     checkpoint_sequential,
-    create_selective_checkpoint_contexts,
     set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
@@ -337,8 +339,6 @@ def test_reentry_is_assumed_with_a_warning():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="'default' or 'none', but got 'all'"):
         checkpoint(fb.exp, leaves()[0], use_reentrant=False, determinism_check="all")
-    with pytest.raises(NotImplementedError, match="create_selective_checkpoint_contexts"):
-        create_selective_checkpoint_contexts([fb.mm])
 
 
 @BOTH
@@ -391,3 +391,118 @@ def test_peak_memory_falls(use_reentrant):
 
     peak(whole)
     assert peak(lambda x: checkpoint_sequential(layers, 8, x, use_reentrant=use_reentrant)) < 0.6 * peak(whole)
+
+
+# Selective
+
+
+def _selective(lib, function, chosen, *args, **options):
+    module = importlib.import_module(f"{lib.__name__}.utils.checkpoint")
+    contexts = functools.partial(module.create_selective_checkpoint_contexts, chosen, **options)
+    return module.checkpoint(function, *args, use_reentrant=False, context_fn=contexts)
+
+
+def _network():
+    fb.manual_seed(0)
+    return fb.nn.Sequential(
+        fb.nn.Linear(4, 8), fb.nn.LayerNorm(8), fb.nn.GELU(), fb.nn.Dropout(0.5), fb.nn.Linear(8, 4), fb.nn.Softmax(-1)
+    )
+
+
+ATEN = fb.ops.aten
+CHOICES = {
+    "products": [ATEN.linear.default, ATEN.mm.default],
+    "one of two random operations": lambda ctx, op, *args, **kwargs: "dropout" in str(op) or "bernoulli" in str(op) or "rand" in str(op),
+    "several results": [ATEN.native_layer_norm.default, ATEN.max.dim],
+    "what PyTorch has no name for": lambda ctx, op, *args, **kwargs: str(op).startswith("prims."),
+    "everything": lambda ctx, op, *args, **kwargs: CheckpointPolicy.PREFER_SAVE,
+    "nothing": lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_RECOMPUTE,
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_gradients_are_those_without_checkpoints_whatever_is_kept(choice):
+    net, x = _network(), fb.randn(3, 4, requires_grad=True)
+
+    def region(x):
+        y = (net(x) @ x.T).sin()
+        return fb.nn.functional.dropout(y, 0.3).max(1).values + y.sum(1)
+
+    found = []
+    for run in (region, functools.partial(_selective, fb, region, CHOICES[choice])):
+        fb.manual_seed(3)
+        found.append(fb.autograd.grad(run(x).sum(), [x, *net.parameters()]))
+
+    assert all(fb.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_kept_operations_run_once(is_kept):
+    calls = []
+
+    @fb.library.custom_op(f"selective_checkpoint::counted_{is_kept}".lower(), mutates_args=())
+    def counted(x: fb.Tensor) -> fb.Tensor:
+        calls.append(1)
+        return x.sin()
+
+    counted.register_autograd(lambda ctx, grad: grad * ctx.saved_tensors[0].cos(), setup_context=lambda ctx, inputs, output: (
+        ctx.save_for_backward(*inputs)
+    ))  # fmt: skip
+    asked = []
+
+    def policy(ctx, op, *args, **kwargs):
+        asked.append((op, ctx.is_recompute))
+        return CheckpointPolicy.MUST_SAVE if op is counted._opoverload and is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    x = fb.rand(5, requires_grad=True)
+    y = _selective(fb, lambda x: counted(x).exp() * 2, policy, x)
+    (slope,) = fb.autograd.grad(y.sum(), x)
+
+    assert len(calls) == (1 if is_kept else 2)
+    assert fb.allclose(slope, 2 * x.sin().exp() * x.cos())
+    assert [op for op, again in asked if not again][:2] == [counted._opoverload, fb.ops.aten.exp.default]
+    assert (counted._opoverload, True) in asked
+
+
+def test_kept_results_are_gone_after_one_backward_and_must_not_be_written(oracle):
+    for lib in (oracle, fb):
+        sin = lib.ops.aten.sin.default
+        x = lib.ones(3, requires_grad=True)
+        y = _selective(lib, lambda x: x.sin().cos(), [sin], x)
+        y.sum().backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="backward an extra time"):
+            y.sum().backward()
+        for allowed in (False, True):
+            x = lib.ones(3, requires_grad=True)
+            y = _selective(lib, lambda x: x.sin().mul_(2).cos(), [sin], x, allow_cache_entry_mutation=allowed)
+            if allowed:
+                y.sum().backward()
+            else:
+                with pytest.raises(RuntimeError, match=r"mutated|overwritten"):
+                    y.sum().backward()
+
+
+def test_policies_are_functions_or_lists_of_operators(oracle):
+    for lib in (oracle, fb):
+        make = importlib.import_module(f"{lib.__name__}.utils.checkpoint").create_selective_checkpoint_contexts
+        for wrong, kind in ((3, TypeError), ("mm", TypeError), ([3], ValueError), ([lib.ops.aten.mm], ValueError)):
+            with pytest.raises(kind):
+                make(wrong)
+    flips = iter([False, True])
+    x = fb.ones(3, requires_grad=True)
+    y = _selective(fb, lambda x: x.sin().cos(), lambda ctx, op, *a: op is ATEN.sin.default and next(flips), x)
+    with pytest.raises(RuntimeError, match=r"aten\.sin\.default encountered during backward, but not found in storage"):
+        y.sum().backward()
+
+
+def test_kept_results_stand_inside_autocast_and_profiles():
+    net, x = fb.nn.Linear(4, 4), fb.rand(2, 4)
+    found = []
+    for run in (net, functools.partial(_selective, fb, net, [ATEN.linear.default])):
+        net.zero_grad()
+        with fb.profiler.profile() as prof, fb.autocast("cpu", dtype=fb.bfloat16):
+            run(x).sin().sum().backward()
+        found.append(net.weight.grad)
+
+    assert fb.equal(*found)
+    assert "aten::linear" in {event.name for event in prof.events()}

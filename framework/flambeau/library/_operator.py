@@ -271,6 +271,14 @@ class Operator(_ops.DeclaredOperator):
     # -- the kernel
 
     def run_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None, tensors: list[Tensor]) -> Any:
+        """The result of the kernel for `device`, or of an interpreter that keeps results."""
+        run = functools.partial(self._run_backend, args, kwargs, device, tensors)
+        for interpreter in _local.calls.interpreters:
+            if interpreter.keeps_results:
+                return interpreter.run_backend(self, args, kwargs, run)
+        return run()
+
+    def _run_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None, tensors: list[Tensor]) -> Any:
         """The result of the kernel for `device`. What it computes with is seen by no interpreter."""
         calls = _local.calls
         before, calls.interpreters = calls.interpreters, ()

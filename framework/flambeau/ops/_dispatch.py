@@ -243,6 +243,19 @@ def _flat(args: Any) -> list[Any]:
     return [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,))]
 
 
+def answered(op: Any, args: tuple[Any, ...], outs: tuple[Tensor, ...], recorded: bool) -> Any:
+    """`outs`, which are what `op` gives for `args`, as its result; with its history if `recorded`."""
+    first, several = outs[0], len(outs) > 1
+    if recorded:
+        check = getattr(op, "check", None)
+        if check is not None and op.kind != "elementwise":
+            args = check(*args) or args
+        return _recorded(op, args, outs if several else first)
+    if not several:
+        return first
+    return op.named(outs) if getattr(op, "returns", None) else outs
+
+
 def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
     """`result` of a class with the history of `op`: nodes as for any other result, whose rules run on Tensors."""
     several = isinstance(result, (tuple, list))

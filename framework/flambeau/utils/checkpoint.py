@@ -17,13 +17,14 @@ from typing import Any
 import flambeau as fb
 
 from .. import _state
-from .._interpreters import Interpreter
+from .._interpreters import DECOMPOSE, Interpreter, pop, push
 from ..autograd.function import Function
 from ..autograd.grad_mode import enable_grad, no_grad
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.tape import Place, shown_line, shown_writer, users_place, written_at
 from ..ops import _dispatch
 from ..tensor import Tensor, wrap
+from ._pytree import tree_flatten, tree_unflatten
 
 __all__ = [
     "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "DefaultDeviceType", "SelectiveCheckpointContext",
@@ -517,8 +518,167 @@ class SelectiveCheckpointContext:
 
 
 def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> Contexts:
-    """Not available: choosing operation by operation what is kept needs dispatch modes below autograd."""
-    raise NotImplementedError(
-        "torch.utils.checkpoint.create_selective_checkpoint_contexts: selective checkpointing is not available; checkpoint the "
-        "parts to recompute, and leave the others outside"
-    )
+    """Two contexts for `context_fn` of `checkpoint`, which keep the results of chosen operations instead of computing them again.
+
+    Operations are those that dispatch modes see: a linear layer is ``aten.linear`` here, where PyTorch sees ``aten.addmm``.
+
+    Args:
+        policy_fn_or_list: operators (``torch.ops.aten.mm.default``) whose results are kept, or a function
+            ``policy(ctx, op, *args, **kwargs) -> CheckpointPolicy`` that is asked for each operation in both runs; see
+            `SelectiveCheckpointContext`. Views, and operations that store in a tensor, run again in any case.
+        allow_cache_entry_mutation: whether the program may write into results that are kept.
+    Raises: TypeError for anything else; in backward RuntimeError if a kept result has been overwritten, is not there, or is asked
+        for a second time.
+
+    >>> from functools import partial
+    >>> from flambeau.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+    >>> x = fb.ones(2, 2, requires_grad=True)
+    >>> contexts = partial(create_selective_checkpoint_contexts, [fb.ops.aten.mm.default])
+    >>> checkpoint(lambda x: (x @ x).sin(), x, use_reentrant=False, context_fn=contexts).sum().backward()
+    >>> x.grad
+    tensor([[-1.6646, -1.6646],
+            [-1.6646, -1.6646]])
+    """
+    if isinstance(policy_fn_or_list, list):
+        for op in policy_fn_or_list:
+            if not hasattr(op, "overloadpacket"):
+                raise ValueError(
+                    f"create_selective_checkpoint_contexts: the list must have operators such as torch.ops.aten.mm.default, got {op!r}"
+                )
+        kept = frozenset(policy_fn_or_list)
+        policy: Any = lambda ctx, op, *args, **kwargs: op in kept  # noqa: E731  # as the other branch has it
+    elif callable(policy_fn_or_list):
+        policy = policy_fn_or_list
+    else:
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    store: dict[Any, list[_KeptResult]] = {}
+    return _Keeping(policy, store), _Returning(policy, store, allow_cache_entry_mutation)
+
+
+class _KeptResult:
+    """The results of one operation, and the random generator after it where it has drawn."""
+
+    def __init__(self, result: Any, rng: Any) -> None:
+        leaves, self.structure = tree_flatten(result)
+        self.parts = [(x._array, x._storage) if isinstance(x, Tensor) else (x, None) for x in leaves]
+        self.is_tensor = [isinstance(x, Tensor) for x in leaves]
+        self.seq, self.rng = _state.next_seq(), rng
+
+    def leaves(self, operator: Any, may_be_written: bool) -> list[Any]:
+        if self.rng is not None:
+            fb.set_rng_state(self.rng)
+        for _, record in self.parts:
+            if not may_be_written and record is not None and written_at(record) > self.seq:
+                raise RuntimeError(
+                    f"checkpoint: the result of {operator} that was kept has been overwritten by {shown_writer(record)}. Use the "
+                    "out-of-place form there, or give allow_cache_entry_mutation=True"
+                )
+        return [wrap(x) if is_tensor else x for (x, _), is_tensor in zip(self.parts, self.is_tensor, strict=True)]
+
+
+class _TakingApart(Interpreter):
+    """Takes operations apart that PyTorch shows as several, before anyone else is asked."""
+
+    kind = "selective_checkpoint"
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        return DECOMPOSE if op.in_parts is not None and out is None else NotImplemented
+
+
+class _Selecting(Interpreter):
+    """Asks the policy about each operation of a region, in the end: below the hooks on what is saved, which pack what is recorded here."""
+
+    kind = "selective_checkpoint"
+    # No rule reads what a kernel has computed on the side, which a kept result does not have.
+    sees_makers = True
+    keeps_results = True
+    is_recompute = False
+
+    def __init__(self, policy: Any, store: dict[Any, list[_KeptResult]]) -> None:
+        self.policy, self.store = policy, store
+        self.parts = _TakingApart()
+
+    def __enter__(self) -> _Selecting:
+        push(self, outermost=True)
+        push(self.parts)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pop(self.parts)
+        pop(self)
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        from ._python_dispatch import seen_as
+
+        recorded = _state.grad_enabled() and any(t._node is not None for t in _tensors(args))
+        if op.kind == "composite" and recorded:
+            return NotImplemented  # its parts are asked about
+        operator, given, kwargs = seen_as(op, args, out, inplace)
+        if operator is None:
+            return NotImplemented
+        if not self.keeps(operator, given, kwargs) or out is not None or inplace or op.kind == "view":
+            return NotImplemented
+        return self.kept(op, args, operator, recorded)
+
+    def run_backend(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> Any:
+        if not self.keeps(operator.overload, *operator.schema.without_defaults(args, kwargs)) or operator.schema.is_mutable:
+            return run()
+        return self.kept_below(operator.overload, run)
+
+    def keeps(self, operator: Any, args: Any, kwargs: Any) -> bool:
+        """What the policy says."""
+        said = self.policy(SelectiveCheckpointContext(is_recompute=self.is_recompute), operator, *args, **kwargs)
+        return said is True or said in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+    def kept(self, op: Any, args: tuple[Any, ...], operator: Any, recorded: bool) -> Any:
+        """The result of an operation that is kept, with its history."""
+        raise NotImplementedError
+
+    def kept_below(self, operator: Any, run: Any) -> Any:
+        """The result of ``run()`` for an operator that is kept, without history."""
+        raise NotImplementedError
+
+
+class _Keeping(_Selecting):
+    """The first run: results are kept."""
+
+    def kept(self, op: Any, args: tuple[Any, ...], operator: Any, recorded: bool) -> Any:
+        return self.kept_below(operator, lambda: _dispatch.interpret(op, args))
+
+    def kept_below(self, operator: Any, run: Any) -> Any:
+        before = fb.get_rng_state()
+        result = run()
+        after = fb.get_rng_state()
+        has_drawn = bool((before._array != after._array).any())
+        self.store.setdefault(operator, []).append(_KeptResult(result, after if has_drawn else None))
+        return result
+
+
+class _Returning(_Selecting):
+    """The second run: results that were kept are handed out in the same order."""
+
+    is_recompute = True
+
+    def __init__(self, policy: Any, store: dict[Any, list[_KeptResult]], may_be_written: bool) -> None:
+        super().__init__(policy, store)
+        self.may_be_written = may_be_written
+
+    def kept(self, op: Any, args: tuple[Any, ...], operator: Any, recorded: bool) -> Any:
+        outs = self.next_of(operator).leaves(operator, self.may_be_written)
+        return _dispatch.answered(op, args, tuple(outs), recorded)
+
+    def kept_below(self, operator: Any, run: Any) -> Any:
+        found = self.next_of(operator)
+        return tree_unflatten(found.leaves(operator, self.may_be_written), found.structure)
+
+    def next_of(self, operator: Any) -> _KeptResult:
+        """The oldest result of `operator` that has not been handed out."""
+        there = self.store.get(operator)
+        if there is None:
+            raise RuntimeError(f"{operator} encountered during backward, but not found in storage")
+        if not there:
+            raise RuntimeError(
+                "Trying to backward an extra time. You are only allowed to backward once on any region computed under selective "
+                "activation checkpoint."
+            )
+        return there.pop(0)
