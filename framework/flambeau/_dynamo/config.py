@@ -1,8 +1,9 @@
-"""Settings of PyTorch's compiler that programs change: kept as set, and read by nothing until functions are compiled."""
+"""Settings of PyTorch's compiler that programs change: kept as set; `disable`, the limits and `repro_after` have a meaning here."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ compiled_autograd = False
 numpy_default_float = "float64"
 trace_numpy = True
 log_level = None
+repro_after: str | None = os.environ.get("TORCHDYNAMO_REPRO_AFTER")  # "dynamo" or "aot": write a script when a backend fails
+repro_level = int(os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))  # 1 the whole graph, 2 or 3 the smallest, 4 also where numbers differ
 
 
 @contextlib.contextmanager
@@ -55,5 +58,5 @@ def patch(arg1: Any = None, arg2: Any = None, **changes: Any) -> Iterator[None]:
 
 
 _SETTINGS = frozenset(
-    name for name in globals() if name[0] != "_" and name not in ("annotations", "contextlib", "Iterator", "Any", "patch")
+    name for name in globals() if name[0] != "_" and name not in ("annotations", "contextlib", "os", "Iterator", "Any", "patch")
 )

@@ -34,11 +34,14 @@ class OptimizedModule(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the original gives."""
+        return (self.__dict__.get("_compiled") or self._function())(args, kwargs)
+
+    def _function(self) -> _functions.Function:
         compiled = self.__dict__.get("_compiled")
         if compiled is None:
             backend, fullgraph = self.__dict__.get("dynamo_ctx") or (_backends.chosen("inductor", None, None), False)
             compiled = self.__dict__["_compiled"] = _functions.Function(self._modules["_orig_mod"], backend, fullgraph)
-        return compiled(args, kwargs)
+        return compiled
 
     @property
     def training(self) -> bool:  # type: ignore[override]  # an attribute of Module, here of the original
@@ -53,6 +56,8 @@ class OptimizedModule(Module):
 
     def __getattr__(self, name: str) -> Any:
         original = self.__dict__["_modules"]["_orig_mod"]
+        if name == "explain" and not hasattr(original, name):
+            return self._function().explain
         return original if name == "_orig_mod" else getattr(original, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -85,6 +90,7 @@ def optimized(fn: Any, backend: _backends.Backend, fullgraph: bool) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return function(args, kwargs)
 
+    wrapper.explain = function.explain  # type: ignore[attr-defined]
     wrapper._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
     wrapper._torchdynamo_inline = fn  # type: ignore[attr-defined]
     return wrapper

@@ -15,12 +15,13 @@ from .aot_autograd import (
     make_boxed_compiler,
     make_boxed_func,
 )
+from .fx_minifier import minifier
 from .partitioners import default_partition, draw_graph, min_cut_rematerialization_partition
 
 __all__ = [
     "aot_function", "aot_module", "aot_module_simplified", "compiled_function", "compiled_module", "default_partition", "draw_graph",
     "draw_graph_compile", "get_decompositions", "make_boxed_compiler", "make_boxed_func", "memory_efficient_fusion",
-    "min_cut_rematerialization_partition", "nop", "print_compile",
+    "min_cut_rematerialization_partition", "minifier", "nop", "print_compile",
 ]  # fmt: skip
 
 compiled_function, compiled_module = aot_function, aot_module

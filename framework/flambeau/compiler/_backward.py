@@ -426,6 +426,7 @@ class GradientKernel:
         self.operands = text.operands
         self.passed = {name: operand for operand, name in text.names.items() if operand[0] != "number"}
         self.formula = text.formula(self.outputs) if self.outputs else None
+        self.text = text.shown(self.outputs) if self.outputs else ""
 
     def _piece(self, text: Text, saver: Saver, step: Any, i: int, grad: str, value: Any) -> str:
         """The gradient of operand `i` by that of the result."""

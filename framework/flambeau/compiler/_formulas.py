@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 from flambeau_kernels import expression
@@ -68,9 +69,18 @@ class Text:
     def formula(self, results: tuple[str, ...]) -> Formula:
         """The formula that gives `results`, by the operands in `operands`."""
         given = ", ".join([f"a{i}" for i in range(len(self.operands))])
-        text = "\n".join([f"def fused({given}):", *self._lines, f"    return {', '.join(results)}"])
+        text = "\n".join([f"def {self.title}({given}):", *self._lines, f"    return {', '.join(results)}"])
         exec(compile(text, "<flambeau fused>", "exec"), self._scope)  # the text is made of names of this class's own
-        return Formula(self._scope["fused"], self.title)
+        return Formula(self._scope[self.title], self.title)
+
+    def shown(self, results: tuple[str, ...]) -> str:
+        """The text for people: functions by their names, and constants by their values."""
+        given = ", ".join([f"a{i}" for i in range(len(self.operands))])
+        # Names that `formula` adds to the scope are not in the lines.
+        named = [(name, value) for name, value in self._scope.items() if name[0] in "cf" and name[1:].isdigit()]
+        known = {name: repr(value) if isinstance(value, (int, float)) else value.__name__ for name, value in named}
+        lines = [re.sub(r"\b[cf]\d+\b", lambda m: known[m[0]], line) for line in self._lines]
+        return "\n".join([f"def {self.title}({given}):", *lines, f"    return {', '.join(results)}"])
 
 
 class Number:

@@ -41,6 +41,12 @@ class Function:
         self.compiled = 0
         self.breaks: list[str] = []                   # why the graphs of the last call end
 
+    def explain(self) -> Any:
+        """What was recorded, why each recording ends, and what it is computed by: an `Explanation`."""
+        from ._explain import Explanation
+
+        return Explanation(self)
+
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of ``fn(*args, **kwargs)``."""
         calls = _local.calls
@@ -64,7 +70,8 @@ class Function:
     def _fused(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result with chains of elementwise operations fused. Calls without one are plain from then on."""
         whole = self.fullgraph
-        recorder = Recorder(Step(None, [], (), None) if whole else self.root, _program(not whole), whole, _refuse if whole else None)
+        root = Step(None, [], (), None) if whole else self.root
+        recorder = Recorder(root, _program(not whole), whole, _refuse if whole else None, _title(self.fn))
         result = _recorded(recorder, self.fn, args, kwargs)
         if whole:
             self.fullgraph = False                    # of the first call; the next ones fuse
@@ -83,15 +90,16 @@ class Function:
         if signature is None:
             return self.fn(*args, **kwargs)
         replay = self.replays.get(signature)
-        ready = replay is not None and replay.seen >= _replay.STABLE_AFTER and replay.still_holds()
-        verifies = ready and backend.verify_every and replay.replayed % backend.verify_every == backend.verify_every - 1
-        if ready and not verifies:
-            return replay(leaves)
+        verifies = False
+        if replay is not None and replay.seen >= _replay.STABLE_AFTER and replay.still_holds():
+            verifies = backend.verify_every > 0 and replay.replayed % backend.verify_every == backend.verify_every - 1
+            if not verifies:
+                return replay(leaves)
         if replay is None and signature in self.replays:
             return self.fn(*args, **kwargs)
-        recorder = Recorder(self.root, _program(True, True), True)
+        recorder = Recorder(self.root, _program(True, True), True, title=_title(self.fn))
         result = _recorded(recorder, self.fn, args, kwargs)
-        if verifies:
+        if verifies and replay is not None:
             _replay.check(replay(leaves), result, _title(self.fn))
             return result
         found = _replay.replay_of(recorder, leaves, result)
@@ -124,7 +132,7 @@ class Function:
             self.compiled += 1
             return _graphs.compiled(step, wanted, inputs, names, backend)
 
-        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None)
+        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn))
         self.breaks = recorder.breaks
         return _recorded(recorder, self.fn, args, kwargs)
 

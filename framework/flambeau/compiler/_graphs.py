@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
 from typing import Any
 
-from .. import fx
+from .. import _logging, fx
 from ..nn import Module
 from ..ops._dispatch import public_function
 from ..ops._spec.base import FUNCTION
@@ -15,6 +16,7 @@ from ._backends import Backend
 from ._programs import read_by
 from ._recorder import Constant, Step, become
 
+_graph_code = _logging.getArtifactLogger("flambeau._dynamo", "graph_code")
 _SIGNS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "true_divide": operator.truediv, "div": operator.truediv,
           "matmul": operator.matmul, "getitem_op": operator.getitem}  # fmt: skip
 
@@ -23,6 +25,7 @@ class Compiled:
     """A program that is a callable of a backend: it takes the inputs and gives the values that are asked for."""
 
     chains = ()
+    seconds = 0.0
 
     def __init__(self, graph: fx.GraphModule, call: Callable[..., Any], used: list[int], wanted: tuple[int, ...]) -> None:
         self.graph, self.call, self.used, self.wanted = graph, call, used, wanted
@@ -47,27 +50,73 @@ def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: A
 
     Raises: `BackendCompilerFailed` when it raises, or gives what cannot be called.
     """
-    from .._dynamo import exc
+    from .._dynamo import config, exc
 
     graph, used = graph_of(step, wanted, inputs, names)
     examples = [inputs[at] for at in used]
+    _graph_code.debug("TRACED GRAPH\n%s", graph.code)
+    original = copy.deepcopy(graph) if config.repro_after is not None else graph  # backends change what they are given
     try:
         call = backend.maker(graph, examples)  # type: ignore[misc]  # one without a function is not asked for graphs
         if not callable(call):
             raise TypeError(f"the backend must return a function, not {type(call).__name__}")
     except Exception as error:
-        raise exc.BackendCompilerFailed(f"backend={backend.name!r} raised:\n{type(error).__name__}: {error}") from error
+        shown = _shown_by(original, examples, backend, error)
+        raise exc.BackendCompilerFailed(f"backend={backend.name!r} raised:\n{type(error).__name__}: {error}{shown}") from error
+    if config.repro_after is not None and config.repro_level >= 4:
+        _check_accuracy(original, examples, backend)
     return Compiled(graph, call, used, wanted)
 
 
-def graph_of(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: Any) -> tuple[fx.GraphModule, list[int]]:
+def _shown_by(graph: fx.GraphModule, examples: list[Tensor], backend: Backend, error: Exception) -> str:
+    """Where a script lies that shows the error, if `config.repro_after` asks for one."""
+    from .._dynamo import config, debug_utils
+
+    if config.repro_after is None:
+        return ""
+    if config.repro_level < 2:
+        path = debug_utils.write_repro(graph, examples, backend.name, f"{type(error).__name__}: {error}")
+    else:
+        path = debug_utils.minified(graph, examples, backend.maker, backend.name, error)  # type: ignore[arg-type]
+    return f"\nA script that shows it is {path}"
+
+
+def _check_accuracy(graph: fx.GraphModule, examples: list[Tensor], backend: Backend) -> None:
+    """Raise AccuracyError if what the backend makes of the graph computes other numbers."""
+    from .._dynamo import debug_utils
+
+    maker: Any = backend.maker
+    if debug_utils.backend_accuracy_fails(graph, examples, maker):
+        path = debug_utils.minified(graph, examples, maker, backend.name, None)
+        raise debug_utils.AccuracyError(f"backend={backend.name!r} computes other numbers than the graph. A script that shows it is {path}")
+
+
+def graph_of_looks(step: Step, wanted: tuple[int, ...]) -> tuple[fx.GraphModule, list[Tensor]]:
+    """The path that ends in `step` as a module, and meta tensors of the looks of its inputs."""
+    looks: dict[int, Any] = {}
+
+    def look(a: Any, ref: Any) -> None:
+        if ref.__class__ is int:
+            looks.setdefault(-1 - ref, a)
+        elif ref.__class__ is not Constant:
+            for x, r in zip(a, ref, strict=True):
+                look(x, r)
+
+    for one in step.path():
+        for a, ref in zip(one.looks, one.refs, strict=True):
+            look(a, ref)
+    graph, used = graph_of(step, wanted, looks, None)
+    return graph, [looks[at] for at in used]
+
+
+def graph_of(step: Step, wanted: tuple[int, ...], inputs: Any, names: Any) -> tuple[fx.GraphModule, list[int]]:
     """The path that ends in `step` as a module of the inputs that it reads; the numbers of these."""
     graph = fx.Graph()
     steps = step.path()
     used = sorted({at for one in steps for at in _inputs_of(one.refs)})
     nodes: dict[int, Any] = {}
     for at in used:
-        node = nodes[-1 - at] = graph.placeholder(names.of(inputs[at]) or f"l_input_{at}_")
+        node = nodes[-1 - at] = graph.placeholder(names is not None and names.of(inputs[at]) or f"l_input_{at}_")
         node.meta["example_value"] = inputs[at]
 
     def argument(ref: Any) -> Any:

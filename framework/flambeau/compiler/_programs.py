@@ -43,6 +43,7 @@ class Chain(NamedTuple):
     dtype: Any
     steps: tuple[Step, ...]
     history: History | None
+    text: str
 
     def run(self, operands: list[Any]) -> list[Tensor]:
         """The values that are asked for; `operands` are tensors and numbers."""
@@ -103,6 +104,7 @@ class Program:
         self.count = step.first + len(step.twins)
         self.wanted = frozenset(wanted)
         self.calls = 0
+        self.seconds = 0.0                            # of the last call
         self.fused: list[Any] | None = None
         if fuse:
             if not whole:
@@ -236,6 +238,7 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
                 arguments.append(names[ref] if ref in own else text.operand(("value", ref)))
         names[step.first] = text.line(formula.fn, arguments)
     looks = group[0].twins[0]
-    formula = text.formula(tuple([names[value] for value in (*values, *(history.kept if history is not None else ()))]))
+    results = tuple([names[value] for value in (*values, *(history.kept if history is not None else ()))])
+    formula = text.formula(results)
     operands = tuple([key for _, key in text.operands])
-    return Chain(formula, operands, values, looks._array.shape, looks.dtype.numpy, tuple(group), history)
+    return Chain(formula, operands, values, looks._array.shape, looks.dtype.numpy, tuple(group), history, text.shown(results))

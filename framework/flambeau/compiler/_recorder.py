@@ -18,6 +18,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from ..dtypes import dtype
 from ..nn.parameter import Parameter
 from ..ops import _dispatch
 from ..tensor import Tensor, wrap
+from . import _explain
 
 _local = _state.local
 _new = object.__new__
@@ -71,6 +73,11 @@ class Step:
             found.append(step)
             step = step.parent
         return found[::-1]
+
+
+    def count_programs(self) -> int:
+        """Of this step and of all that have followed it."""
+        return len(self.programs) + sum(after.count_programs() for after in self.after.values() if after is not None)
 
 
 class Constant:
@@ -235,12 +242,15 @@ class Recorder(Interpreter):
             is given the Deferreds of these, and makes them tensors by `become`.
         whole: record every operation that has no side effect; else only those that fuse, none of which can fail.
         on_ask: called with the reason when Python asks for a value.
+        title: what the function is called, for messages.
     """
 
     kind = "compile"
 
-    def __init__(self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None) -> None:
-        self.root = root
+    def __init__(
+        self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None, title: str = ""
+    ) -> None:
+        self.root, self.title = root, title
         self.program, self.whole, self.on_ask = program, whole, on_ask
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
@@ -474,7 +484,10 @@ class Recorder(Interpreter):
             with below(self), _as_before(ambient):
                 if program is None:
                     program = step.programs[wanted] = self.program(step, wanted, inputs)
+                    _explain.note(self, step, program, why)
+                began = perf_counter()
                 program(inputs, dict(zip(wanted, alive, strict=True)))
+                program.seconds = perf_counter() - began
             self.ran.append(program)
             self.last = program, inputs, wanted, alive
         if asked and self.on_ask is not None:

@@ -1,0 +1,274 @@
+"""What a compiled function has recorded: as text, as a page, as messages, and as files of the debug folder."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import os
+import time
+from typing import Any, NamedTuple
+
+from .. import _logging
+from ..autograd import tape
+
+_graph_breaks = _logging.getArtifactLogger("flambeau.compiler", "graph_breaks")
+_recompiles = _logging.getArtifactLogger("flambeau.compiler", "recompiles")
+_fusion = _logging.getArtifactLogger("flambeau._inductor", "fusion")
+_kernel_code = _logging.getArtifactLogger("flambeau._inductor", "kernel_code")
+_output_code = _logging.getArtifactLogger("flambeau._inductor", "output_code")
+
+
+class Segment(NamedTuple):
+    """Operations that were recorded one after the other and computed at once.
+
+    `why` they were computed then, and `line` of the program; `operations` are their calls as text, `kernels` those of chains. Bytes
+    of the results that are asked for and of those that fused kernels do not write; seconds of the last call.
+    """
+
+    why: str
+    line: str
+    operations: list[str]
+    kernels: list[str]
+    calls: int
+    bytes: int
+    bytes_saved: int
+    seconds: float
+
+
+class Change(NamedTuple):
+    """Where a later call left the path of an earlier one: what came before, what was new, and what is different."""
+
+    line: str
+    before: str
+    now: str
+    what: str
+
+
+class Explanation:
+    """What a compiled function has recorded so far.
+
+    `segments` in the order in which they were met, `changes` where something was recorded anew. ``str()`` says it in words; `html`
+    is one self-contained page, which notebooks show, and `save` writes it.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.title = getattr(function.fn, "__qualname__", type(function.fn).__name__)
+        self.segments: list[Segment] = []
+        self.changes: list[Change] = []
+        waiting = [function.root]
+        while waiting:
+            step = waiting.pop()
+            self.segments += [_segment(step, program) for program in step.programs.values()]
+            branches = [(name, after) for name, after in step.after.items() if after is not None]
+            for at in range(1, len(branches)):
+                self.changes.append(_change(branches[:at], branches[at]))
+            waiting += [after for _, after in reversed(branches)]
+
+    def __str__(self) -> str:
+        count = len(self.segments)
+        lines = [f"{self.title}: {count} recording{'s' * (count != 1)}"]
+        for at, segment in enumerate(self.segments, 1):
+            lines += [
+                f"{at}. ended because: {segment.why} ({segment.line})",
+                f"   {len(segment.operations)} operations, {segment.calls} calls, {segment.seconds * 1e6:.0f} us in the last, "
+                f"results of {segment.bytes} bytes, {segment.bytes_saved} bytes not written",
+                *[f"   {line}" for line in segment.operations],
+                *[f"   | {line}" for kernel in segment.kernels for line in kernel.splitlines()],
+            ]
+        for change in self.changes:
+            lines += [f"recorded anew at {change.line}: {change.what}", f"   before: {change.before}", f"   now:    {change.now}"]
+        return "\n".join(lines)
+
+    def html(self) -> str:
+        """The page: it refers to nothing outside itself."""
+        e = html.escape
+        most = max([s.seconds for s in self.segments], default=0) or 1
+        rows = [_row(at, segment, most) for at, segment in enumerate(self.segments, 1)]
+        rows += [
+            f"<section><h2>recorded anew: {e(c.what)}</h2><p class=at>{e(c.line)}</p><div class=two><pre>{e(c.before)}</pre>"
+            f"<pre>{e(c.now)}</pre></div></section>"
+            for c in self.changes
+        ]
+        head = f"<head><meta charset=utf-8><title>{e(self.title)}</title><style>{_STYLE}</style></head>"
+        return f"<!doctype html><html>{head}<body><h1>{e(self.title)}</h1>{''.join(rows)}</body></html>"
+
+    def _repr_html_(self) -> str:
+        return f'<iframe style="width:100%;height:30em;border:0" srcdoc="{html.escape(self.html())}"></iframe>'
+
+    def save(self, path: Any) -> None:
+        """Write the page to the file `path`."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.html())
+
+
+def _row(at: int, s: Segment, most: float) -> str:
+    e = html.escape
+    facts = [f"{len(s.operations)} operations", f"{s.calls} calls", f"{s.seconds * 1e6:.0f} µs in the last",
+             f"{s.bytes:,} bytes of results", f"{s.bytes_saved:,} bytes not written"]  # fmt: skip
+    kernels = "".join(f"<pre class=k>{e(kernel)}</pre>" for kernel in s.kernels) or "<p>no fused kernel</p>"
+    bar = f"<div class=bar style='width:{max(s.seconds / most, 0.01):.0%}'></div>"
+    operations = e("\n".join(s.operations))
+    return (
+        f"<section><h2>{at}. {e(s.why)}</h2><p class=at>{e(s.line)}</p>{bar}<p>{' · '.join(facts)}</p>"
+        f"<div class=two><pre>{operations}</pre><div>{kernels}</div></div></section>"
+    )
+
+
+_STYLE = """
+body { font: 15px/1.4 system-ui, sans-serif; max-width: 72em; margin: 2em auto; padding: 0 1em; color: #222 }
+h2 { font-size: 1.05em; margin: .2em 0 }
+section { border: 1px solid #ccc; border-radius: 6px; padding: .6em 1em; margin: 1em 0 }
+pre { background: #f6f6f6; padding: .6em; overflow: auto; margin: 0 }
+.k { background: #eef5ee; margin-bottom: .5em }
+.two { display: grid; grid-template-columns: 1fr 1fr; gap: 1em }
+.at { color: #666; margin: .2em 0 }
+.bar { height: 6px; background: #c60; border-radius: 3px }
+@media (prefers-color-scheme: dark) {
+  body { background: #1b1b1b; color: #ddd } pre { background: #262626 } .k { background: #223022 }
+}
+"""
+
+
+def operations_of(path: list[Any]) -> list[str]:
+    """The steps of a path as lines: what is made, of what, and its looks."""
+    lines = []
+    for step in path:
+        made = ", ".join([f"t{step.first + i}" for i in range(len(step.twins))])
+        given = ", ".join([_argument(ref) for ref in step.refs])
+        lines.append(f"{made} = {step.op.qualified}({given})  # {', '.join([looks_of(twin) for twin in step.twins])}")
+    return lines
+
+
+def _argument(ref: Any) -> str:
+    if ref.__class__ is int:
+        return f"in{-1 - ref}" if ref < 0 else f"t{ref}"
+    if isinstance(ref, (list, tuple)):
+        return f"[{', '.join(map(_argument, ref))}]"
+    return repr(ref.value)
+
+
+def looks_of(twin: Any) -> str:
+    """Dtype and shape of a tensor, and whether it requires grad."""
+    return f"{str(twin.dtype).rpartition('.')[2]}{list(twin.shape)}{' grad' if twin.requires_grad else ''}"
+
+
+def kernels_of(program: Any) -> list[str]:
+    """The text of each fused kernel, forward and backward, below what it stands for."""
+    found = []
+    for chain in program.chains:
+        found.append(f"# {chain.formula.name}: {len(chain.steps)} operations as one\n{chain.text}")
+        if chain.history is not None:
+            gradients = [kernel for kernel in chain.history.kernels.values() if kernel.text]
+            found += [f"# its gradients, {len(kernel.runs)} operations as one\n{kernel.text}" for kernel in gradients]
+    return found
+
+
+def _segment(step: Any, program: Any) -> Segment:
+    path = step.path()
+    why, line = getattr(program, "ended", ("", "an unknown line"))
+    twins = {s.first + i: twin for s in path for i, twin in enumerate(s.twins)}
+    size = sum(twins[number]._array.nbytes for number in program.wanted)
+    saved = sum(chain.saved() * chain.dtype.itemsize for chain in program.chains)
+    return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, program.seconds)
+
+
+def _change(earlier: list[Any], later: Any) -> Change:
+    """How the step `later` is different from the most similar of those before it."""
+    name, step = later
+    nearest, before = max(earlier, key=lambda one: (one[0][0] is name[0], sum(a == b for a, b in zip(one[0], name, strict=False))))
+    return Change(tape.shown_line(step.where), operations_of([before])[0], operations_of([step])[0], _difference(nearest, name))
+
+
+def _difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    if before[0] is not now[0]:
+        return f"{now[0].said} in the place of {before[0].said}"
+    for a, b in zip(before[1:], now[1:], strict=False):
+        if a != b:
+            if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) == 4:
+                parts = ("shape", "strides in bytes", "dtype", "whether it requires grad")
+                return "; ".join([f"{part} {x} became {y}" for part, x, y in zip(parts, a, b, strict=True) if x != y])
+            if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) == 3:
+                parts = ("recording gradients", "inference mode", "the default dtype")
+                return "; ".join([f"{part}: {x} became {y}" for part, x, y in zip(parts, a, b, strict=True) if x != y])
+            return f"an argument {a!r} became {b!r}"
+    return "another number of arguments"
+
+
+# -- messages and files --------------------------------------------------------------------------------------------------
+
+
+def note(recorder: Any, step: Any, program: Any, why: str) -> None:
+    """A recording that ended because of `why` has been made into a `program`."""
+    place = tape.users_place()
+    program.ended = why, tape.shown_line(place)
+    if why != "the end of the function":
+        _graph_breaks.debug("Graph break in %s at %s: %s", recorder.title, program.ended[1], why)
+    for above in _above(step):
+        branches = [(name, after) for name, after in above.after.items() if after is not None]
+        if len(branches) > 1 and branches[-1][1].count_programs() == 1:
+            change = _change(branches[:-1], branches[-1])
+            _recompiles.debug("Recompiling %s: %s at %s", recorder.title, change.what, change.line)
+    for chain in program.chains:
+        _fusion.debug("%s: %d operations as one kernel of %d operands", chain.formula.name, len(chain.steps), len(chain.operands))
+        _kernel_code.debug("%s\n%s", chain.formula.name, chain.text)
+    _output_code.debug("%s\n%s", recorder.title, "\n".join(operations_of(step.path())))
+    if _writes_files():
+        _write(recorder, step, program, why)
+
+
+def _above(step: Any) -> list[Any]:
+    found = []
+    while step.parent is not None:
+        step = step.parent
+        found.append(step)
+    return found
+
+
+def _writes_files() -> bool:
+    if os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1":
+        return True
+    from .._inductor import config
+
+    return bool(config.debug or config.trace.enabled)
+
+
+_runs = itertools.count()
+_folder: str | None = None
+
+
+def debug_folder() -> str:
+    """The folder of this process, below `_inductor.config.trace.debug_dir`, TORCH_COMPILE_DEBUG_DIR or the working directory."""
+    global _folder
+    if _folder is None:
+        from .._inductor import config
+
+        root = config.trace.debug_dir or os.path.join(os.environ.get("TORCH_COMPILE_DEBUG_DIR", os.getcwd()), "torch_compile_debug")
+        _folder = os.path.join(root, f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}-pid_{os.getpid()}")
+    return _folder
+
+
+def _write(recorder: Any, step: Any, program: Any, why: str) -> None:
+    """Write the recording: its operations, what computes them, and a script that runs it."""
+    folder = os.path.join(debug_folder(), "torchinductor", f"model__{next(_runs)}_{_plain(recorder.title)}")
+    os.makedirs(folder, exist_ok=True)
+    texts = {
+        "fx_graph_readable.py": "\n".join(operations_of(step.path())),
+        "output_code.py": "\n\n".join(kernels_of(program)) or "# no fused kernel",
+        "ended.txt": f"{why}\n{program.ended[1]}",
+        "fx_graph_runnable.py": runnable(step, tuple(program.wanted)),
+    }
+    for name, text in texts.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+def _plain(title: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in title)[:60]
+
+
+def runnable(step: Any, wanted: tuple[int, ...]) -> str:
+    """A script that runs a recorded path on random numbers of the looks that it has seen."""
+    from .._dynamo.debug_utils import repro_script
+    from ._graphs import graph_of_looks
+
+    return repro_script(*graph_of_looks(step, tuple(sorted(wanted))))

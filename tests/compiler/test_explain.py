@@ -1,0 +1,174 @@
+"""What compiled functions say of themselves: `explain`, messages, the debug folder, scripts of what fails."""
+
+from __future__ import annotations
+
+import html.parser
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from flambeau._dynamo import debug_utils
+from flambeau._functorch.compile import minifier
+from flambeau.compiler import _explain, _programs, _recorder
+
+
+@pytest.fixture(autouse=True)
+def _small_chains_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_recorder, "SMALL", 1024)
+    monkeypatch.setattr(_programs, "FUSED_FROM", 1024)
+    monkeypatch.setattr(_programs, "WORTH", 0)
+
+
+def program(x: Any, n: float = 2.0) -> Any:
+    y = (x * n + 1).relu()
+    if y.sum() > 0:
+        y = y.sin() * 3
+    return y
+
+
+def explained() -> Any:
+    f = fb.compile(program)
+    x = fb.ones(64, 64, requires_grad=True)
+    for _ in range(4):
+        f(x).sum().backward()
+    f(fb.ones(64, 64))
+    f(x, 5.0)
+    return f.explain()
+
+
+def test_explain_says_what_was_recorded_and_why_it_ended() -> None:
+    found = explained()
+    text = str(found)
+
+    first = found.segments[0]
+    assert first.why == "sum"
+    assert "y.sum() > 0" in first.line
+    assert len(first.operations) == 3
+    assert "mul(in0, 2.0)" in first.operations[0]
+    assert first.calls == 4
+    assert first.seconds > 0
+    assert first.bytes == 4 * 64 * 64
+    assert first.bytes_saved == 2 * 4 * 64 * 64
+    assert [kernel.splitlines()[0] for kernel in first.kernels] == [
+        "# fused_mul_add_relu: 3 operations as one", "# its gradients, 3 operations as one",
+    ]  # fmt: skip
+    assert "relu" in text
+    assert "whether it requires grad True became False" in {change.what for change in found.changes}
+    assert "an argument 2.0 became 5.0" in {change.what for change in found.changes}
+
+
+def test_the_page_of_an_explanation_stands_by_itself(tmp_path: pathlib.Path) -> None:
+    found = explained()
+    found.save(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+
+    class Reader(html.parser.HTMLParser):
+        tags: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            self.tags.append(tag)
+            assert not {"src", "href"} & {name for name, _ in attrs}
+
+    Reader().feed(page)
+    assert Reader.tags.count("section") == len(found.segments) + len(found.changes)
+    assert "fused_mul_add_relu" in page
+    assert "y.sum() &gt; 0" in page
+
+
+def test_artifacts_of_the_log_tell_of_breaks_kernels_and_new_recordings(capsys: pytest.CaptureFixture[str]) -> None:
+    f = fb.compile(program)
+    fb._logging.set_logs(graph_breaks=True, recompiles=True, kernel_code=True, fusion=True)
+    try:
+        f(fb.ones(64, 64))
+        f(fb.ones(64, 64), 5.0)
+    finally:
+        fb._logging.set_logs()
+    shown = capsys.readouterr().err
+
+    assert "Graph break in program at" in shown
+    assert "fused_mul_add_relu: 3 operations as one kernel" in shown
+    assert "def fused_mul_add_relu(" in shown
+    assert "Recompiling program: an argument 2.0 became 5.0" in shown
+
+
+def test_the_debug_folder_has_scripts_that_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fb._inductor.config.trace, "debug_dir", str(tmp_path))
+    monkeypatch.setattr(_explain, "_folder", None)
+    with fb._inductor.config.patch("trace.enabled", True):
+        fb.compile(lambda x, y: (x.view(-1)[:2048] * 2 + y.t().reshape(-1)[:2048]).exp(), fullgraph=True)(fb.ones(64, 64), fb.ones(64, 64))
+    (script,) = tmp_path.glob("run_*/torchinductor/model__*/fx_graph_runnable.py")
+
+    assert (script.parent / "fx_graph_readable.py").read_text().count("\n") >= 6
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def failing(graph: Any, inputs: Any) -> Any:
+    if any(node.target is fb.relu for node in graph.graph.nodes):
+        raise ValueError("this backend knows no relu")
+    return graph.forward
+
+
+def test_a_failing_backend_leaves_a_script_of_the_smallest_graph(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fb._inductor.config.trace, "debug_dir", str(tmp_path))
+    monkeypatch.setattr(_explain, "_folder", None)
+    f = fb.compile(lambda x: ((x + 1).sin() * 2 - fb.relu(x.cos() * 3)).exp().sum(), backend=failing)
+    with fb._dynamo.config.patch("repro_after", "dynamo"), pytest.raises(fb._dynamo.exc.BackendCompilerFailed, match="A script that shows"):
+        f(fb.ones(4))
+    (script,) = tmp_path.glob("run_*/minifier/repro_*.py")
+    text = script.read_text()
+
+    assert "torch.relu" in text
+    assert "sin" not in text
+    assert "ValueError: this backend knows no relu" in text
+
+
+def test_numbers_of_a_backend_that_differ_are_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(graph: Any, inputs: Any) -> Any:
+        for node in graph.graph.nodes:
+            if node.target is fb.cos:
+                node.target = fb.sin
+        graph.recompile()
+        return graph.forward
+
+    monkeypatch.setattr(fb._inductor.config.trace, "debug_dir", str(tmp_path))
+    monkeypatch.setattr(_explain, "_folder", None)
+    f = fb.compile(lambda x: fb.cos(x + 1) * 2, backend=wrong)
+    with fb._dynamo.config.patch(repro_after="aot", repro_level=4), pytest.raises(debug_utils.AccuracyError, match="other numbers"):
+        f(fb.ones(4))
+    assert list(tmp_path.glob("run_*/minifier/repro_*.py"))
+
+
+def test_the_minifier_leaves_what_has_to_be_there() -> None:
+    def f(x: Any, y: Any, z: Any) -> Any:
+        a = (x + y).relu()
+        b = (a * z).sin()
+        return b.sum(), a.exp(), (b - z).tanh()
+
+    gm = fb.fx.symbolic_trace(f)
+    inputs = [fb.ones(3), fb.ones(3), fb.ones(3)]
+
+    def called(graph: Any) -> set[str]:
+        return {n.target for n in graph.graph.nodes if n.op == "call_method"}
+
+    small, given = minifier(gm, inputs, lambda g, i: {"sin", "exp"} <= called(g))
+
+    assert called(small) == {"sin", "exp"}
+    assert len(given) <= 2
+    small(*given)
+    with pytest.raises(RuntimeError, match="does not fail"):
+        minifier(gm, inputs, lambda g, i: False)
+
+
+def test_two_models_are_compared_with_their_gradients() -> None:
+    gm = fb.fx.symbolic_trace(lambda x: (x.sin() * 2).sum())
+    x = [fb.randn(5, requires_grad=True)]
+
+    assert debug_utils.same_two_models(gm, lambda x: (x.sin() + x.sin()).sum(), x)
+    assert not debug_utils.same_two_models(gm, lambda x: (x.detach().sin() + x.sin()).sum(), x)
+    assert debug_utils.same_two_models(gm, lambda x: (x.detach().sin() + x.sin()).sum(), x, only_fwd=True)
+    assert not debug_utils.backend_accuracy_fails(gm, x, lambda graph, inputs: graph.forward)
