@@ -179,8 +179,8 @@ def judge(ours: Outcome, theirs: Outcome) -> str | None:
             return "accepted"
         return None if alike(ours.value, theirs.value) else "value"
     same = ours.error == theirs.error
-    if theirs.said == UNSAFE:                         # whatever it says, as long as it goes on
-        return None if ours.error in TYPED else "untyped"
+    if theirs.said == UNSAFE:                         # whatever it says on purpose: the same call is judged without the damage
+        return None if ours.error in TYPED or not ours.fell else "untyped"
     if ours.said.startswith("no device") or ours.error == "NotImplementedError" and not ours.fell:
         return None if same else "refused"
     if ours.error == "SystemError" or ours.error not in TYPED and not same:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -445,3 +446,53 @@ def test_eigenvalues_of_any_number_of_empty_matrices_are_had_at_once(oracle: Any
 def test_a_gradient_that_no_memory_holds_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="backward: can't allocate memory"):
         fb.ones(1, requires_grad=True).expand(1 << 50)[:1].sum().backward()
+
+
+def test_what_a_third_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
+    programs = """
+    torch.cov(torch.ones(1, 5), fweights=np.int64(1))
+    torch.logspace([[1, 2], [3]], 10, 2)
+    torch.linspace([[1, 2], [3]], 10, 2)
+    torch.randint_like(torch.ones(2), torch.tensor(1), b'x')
+    torch.randint_like(torch.ones(2), high=torch.ones(2, 2), low=float('nan'))
+    torch.randint_like(torch.ones(2), 1.5)
+    torch.ones(3).exponential_(np.ones(3))
+    torch.ones(3).geometric_(np.ones(3))
+    torch.ones(3).bernoulli_(np.ones(3))
+    torch.ones(30).stft(6, return_complex=True, hop_length=(2,))
+    torch.histogramdd(torch.arange(8.0).reshape(4, 2), np.int64(1)).hist
+    torch.ones(2).diag_embed(torch.tensor(1))
+    torch.gradient(torch.arange(15.0).reshape(3, 5), dim=np.int64(1))
+    torch.fft.ifftshift(torch.arange(9.0).reshape(3, 3), np.int64(1))
+    torch.fft.fftshift(torch.arange(9.0).reshape(3, 3), torch.tensor(1))
+    torch.linalg.norm(torch.ones(2, 2), dim=np.int64(1))
+    torch.linalg.norm(torch.ones(2, 2), dim=torch.tensor(1))
+    torch.ones(3, 1, 1).roll((0, 2, 1), np.int64(1))
+    torch.arange(3.0).reshape(3, 1, 1).roll(np.int64(1), np.int64(0))
+    torch.arange(3.0).reshape(3, 1, 1).roll(torch.tensor(1), torch.tensor(0))
+    F.pairwise_distance(torch.ones(2, 3), torch.zeros(2, 3), 1 << 70)
+    a = torch.eye(3).reshape(1, 3, 3).requires_grad_(); y = torch.linalg.pinv(a, atol=torch.zeros(2, 3)); y.sum().backward(); a.grad.shape
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize("name", ["inv", "cholesky_ex", "lu_factor", "solve", "matmul"])
+def test_any_number_of_empty_matrices_is_looped_over_by_nobody(name: str) -> None:
+    x = fb.ones(1 << 24, 0, 0)
+    began = time.perf_counter()
+    made = fb.matmul(x, x) if name == "matmul" else getattr(fb.linalg, name)(x, *([x] if name == "solve" else []))
+
+    assert tuple((made[0] if isinstance(made, tuple) else made).shape) == (1 << 24, 0, 0)
+    assert time.perf_counter() - began < 5
+
+
+def test_a_multivariate_gamma_function_of_nothing_has_no_terms_to_add() -> None:
+    assert fb.mvlgamma(fb.ones(3, 0), 1 << 40).shape == (3, 0)
+
+
+def test_an_unpooled_plane_of_negative_size_is_refused_with_its_size() -> None:
+    pooled, places = F.max_pool3d(fb.ones(1, 1, 4, 4, 4), 2, return_indices=True)
+
+    with pytest.raises(RuntimeError, match=r"max_unpool3d: .* output of size \(-1, -1, -3\), which must not be negative"):
+        F.max_unpool3d(pooled, places, 2, (3, 3, 1), 3)

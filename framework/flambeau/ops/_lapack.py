@@ -297,12 +297,11 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
         return many
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
     k = min(m, n)
+    if not a.size:
+        return np.empty_like(a), np.zeros((*batch, k), np.int32), _no_infos(a)
     packed, pivots, infos = [], [], []
     for (x,) in each(a):
-        if k == 0:
-            made = (x, np.zeros(0), 0)
-        else:
-            made = routine("getrf", a)(x)
+        made = routine("getrf", a)(x)
         packed.append(made[0])
         pivots.append(made[1] + 1)
         infos.append(made[2])
@@ -311,6 +310,12 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
         stacked(pivots, batch, (k,), np.int32),
         stacked(infos, batch, (), np.int32),
     )
+
+
+def _no_infos(a: Any) -> Any:
+    """What LAPACK says of the matrices `a` where nothing is wrong with any; of empty ones there may be any number."""
+    check_room("linalg", a.shape[:-2], 4)
+    return np.zeros(a.shape[:-2], np.int32)
 
 
 def row_order(pivots: Any, rows: int) -> Any:
@@ -336,7 +341,7 @@ def cholesky(a: Any, upper: bool) -> tuple[Any, Any]:
     """``(factor, info)``; info is the order of the first leading minor that is not positive, or 0."""
     made = cholesky_now(a, upper)
     if made is not None or not a.size:
-        return np.empty_like(a) if made is None else made, np.zeros(a.shape[:-2], np.int32)
+        return np.empty_like(a) if made is None else made, _no_infos(a)
     factors, infos = [], []
     for (x,) in each(a):
         c, info = _cholesky_one(x, upper)
@@ -364,6 +369,8 @@ def _are_many(a: Any, b: Any) -> bool:
 
 def solve(a: Any, b: Any) -> tuple[Any, Any]:
     """``(X, info)`` with ``a @ X == b``; info is the first zero pivot, or 0."""
+    if not a.size:
+        return np.zeros_like(b), _no_infos(a)
     made = few_rows.solve(a, b) if _are_many(a, b) else None
     if made is None:
         made = _tried(_SOLVE, a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
@@ -382,6 +389,8 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
 
 def inverse(a: Any) -> tuple[Any, Any]:
     """``(inverse, info)``."""
+    if not a.size:
+        return np.empty_like(a), _no_infos(a)
     made = inverse_now(a)
     if made is not None:
         return made, np.zeros(a.shape[:-2], np.int32)

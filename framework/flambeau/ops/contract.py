@@ -251,6 +251,8 @@ def _cross_fast(input, other, dim):
 def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
     if weights is None:
         return
+    if not isinstance(weights, Tensor):
+        raise TypeError(f"cov(): argument '{label}' must be Tensor, not {type(weights).__name__}")
     if weights.ndim > 1:
         raise RuntimeError(f"cov(): expected {label} to have one or fewer dimensions but got {label} with {weights.ndim} dimensions")
     if (weights.dtype.category == dtypes.INTEGER) is not integral or not integral and not weights.is_floating_point():

@@ -572,7 +572,7 @@ def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: 
         raise RuntimeError(
             f"torch.histogramdd: for a {count}-dimensional histogram range should have {2 * count} elements, but got {len(span)}"
         )
-    points = input._array.reshape(-1, count)
+    points = input._array.reshape(math.prod(input.shape[:-1]), count)
     edges = []
     for d, b in enumerate(bins):
         if isinstance(b, Tensor):
@@ -625,7 +625,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     host_only("histogramdd", input)
     if input.ndim < 2:
         raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, got {input.ndim}")
-    each = [bins] * input.shape[-1] if isinstance(bins, int) else list(bins)
+    each = [int(bins)] * input.shape[-1] if isinstance(bins, (int, np.integer)) else list(bins)
     if len(each) != input.shape[-1]:
         raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
     hist, edges = _histogram(input.detach(), each, range, weight, density)

@@ -15,7 +15,7 @@ from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _promote
 from ._plans import Plan, few, planned
-from ._spec import FUNCTION, ROWS, arrays_of, broadcast_shapes, composite, describe, primitive
+from ._spec import FUNCTION, ROWS, arrays_of, broadcast_shapes, composite, describe, need_number, primitive
 
 F = "nn.functional"
 
@@ -92,6 +92,8 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     difference = x1 - x2 + eps
     if not difference.ndim:
         return difference.abs()
+    if p.__class__ is not float:
+        p = float(need_number("pairwise_distance", "p", p))
     made = length_along.function(difference, p, difference.ndim - 1, True)
     return made if keepdim else made.squeeze(-1)
 

@@ -15,7 +15,7 @@ from flambeau_kernels.loading import scipy_module
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._refusal import refusing
-from ._spec import FUNCTION, OPS, OUT, composite, describe, need_int, out_of_shape, primitive
+from ._spec import FUNCTION, OPS, OUT, composite, describe, int_list, need_int, out_of_shape, primitive
 
 BOTH = FUNCTION | OUT
 
@@ -326,7 +326,7 @@ for _stem in _RULES:
 
 
 def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
-    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = list(range(input.ndim)) if dim is None else int_list(dim)
     dims = [wrap_dim(d, input.ndim) for d in dims]
     if not dims:
         return input.clone()

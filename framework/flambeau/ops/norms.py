@@ -22,6 +22,7 @@ from ._spec import (
     aligned,
     composite,
     describe,
+    int_list,
     primitive,
     reduced_shape,
     spread_dims,
@@ -268,7 +269,7 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     """
     name = "linalg.norm"
     if dim is not None:
-        dims = [dim] if isinstance(dim, int) else list(dim)
+        dims = int_list(dim)
         if len(dims) not in (1, 2):
             raise RuntimeError(f"{name}: If dim is specified, it must be of length 1 or 2. Got {dims}")
     elif ord is not None and input.ndim not in (1, 2):

@@ -731,6 +731,11 @@ def _max_unpool(
         for size, k, s, p in zip(input.shape[-n:], kernel, stride, padding, strict=True)
     )
     sizes = least if output_size is None else _unpooled_size(op, n, output_size, least, stride)
+    if min(sizes) < 0:
+        raise RuntimeError(
+            f"{op}: kernel_size {kernel}, stride {stride} and padding {padding} give an output of size {sizes}, which must not be "
+            "negative"
+        )
     if not indices._lacks_values and indices.is_cpu and indices._array.size:
         low, high = int(indices._array.min()), int(indices._array.max())
         if low < 0 or high >= prod(sizes):

@@ -233,6 +233,8 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
         given = {"self": self, "lambd": lambd, "generator": generator}
         if (made := _dispatch.made("exponential_", given)) is not None:
             return made
+    if lambd.__class__ not in _REAL:
+        lambd = need_number("exponential_", "lambd", lambd)
     if lambd == 1 and generator is None and _is_plain(self) and _cpu_kernels().refill_exponential(_stream(None), self._array):
         bump(self)
         return self
@@ -249,7 +251,8 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("geometric_", given)) is not None:
             return made
-    return fill_in_place(self, "geometric", lambda a: _kernels().geometric(_stream(generator), a, p))
+    chance = need_number("geometric_", "p", p)
+    return fill_in_place(self, "geometric", lambda a: _kernels().geometric(_stream(generator), a, chance))
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
@@ -265,7 +268,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         refuse(bernoulli, "p", p.expand(self._array.shape), self, self._array.shape, EXACTLY)
         chance = p._array if p._lacks_values else _chances(p._array, self._array.shape)
     else:
-        chance = _probability(p)
+        chance = _probability(need_number("bernoulli_", "p", p))
     return fill_in_place(self, "bernoulli", lambda a: _kernels().bernoulli(_stream(generator), a, chance))
 
 
@@ -582,7 +585,7 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
             raise TypeError("randint_like() missing 1 required argument: 'high'")
     elif low is ...:
         low = 0
-    low, high = int(low), int(high)
+    low, high = need_int("randint_like", "low", low), need_int("randint_like", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:

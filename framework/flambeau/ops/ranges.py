@@ -299,6 +299,8 @@ def _endpoints(name: str, *ends: Any) -> list[Any]:
                     f"{end} dimension(s)."
                 )
             x = x.item()
+        elif isinstance(x, (list, tuple)):
+            raise TypeError(f"{name}(): start and end must be numbers, or 0-d tensors, not {type(x).__name__}")
         made.append(x)
     return made
 

@@ -12,7 +12,7 @@ from .. import _arrays, _state
 from .._arrays import ndarray
 from .._symbolic import as_size
 from ..tensor import Tensor, wrap_dim
-from ._spec import CHANNELS, FUNCTION, METHOD, composite, need_int, primitive, wrap_dims
+from ._spec import CHANNELS, FUNCTION, METHOD, composite, int_list, need_int, primitive, wrap_dims
 from .shape import _contiguous_format
 
 
@@ -167,9 +167,10 @@ def rot90(input, k=1, dims=(0, 1)):
 
 
 def _check_roll(input, shifts, dims):
-    if dims is None or dims == ():
+    dims = None if dims is None else tuple(int_list(dims))
+    if not dims:
         return input.contiguous(), shifts, dims       # as a vector it is row-major
-    return None
+    return input, shifts, dims
 
 
 @primitive(

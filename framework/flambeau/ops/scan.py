@@ -14,7 +14,7 @@ from .. import _state, dtypes
 from ..dtypes import FLOATING, from_numpy_dtype
 from ..tensor import Tensor, wrap, wrap_dim
 from ._picked import picked, recorded_plainly
-from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, primitive
+from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, primitive
 from .join import cat
 from .shape import narrow
 
@@ -444,7 +444,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
         raise RuntimeError(f"torch.gradient only supports edge_order=1 and edge_order=2. Got {edge_order}")
     if input.dtype in (dtypes.uint8, dtypes.bool):
         raise RuntimeError(f"torch.gradient does not support {input.dtype} input.")
-    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = list(range(input.ndim)) if dim is None else int_list(dim)
     if len({wrap_dim(d, input.ndim) for d in dims}) != len(dims):
         raise RuntimeError(f"torch.gradient: a dim appears multiple times in the list of dims {dims}")
     steps = _spacings(spacing, len(dims))

@@ -529,7 +529,11 @@ def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tens
         )
     if hermitian and input.numel():
         check_square("linalg.pinv", input)
-    return pseudo_inverse(input, *tolerances("linalg.pinv", input, rcond, atol, rtol), bool(hermitian))
+    limits = tolerances("linalg.pinv", input, rcond, atol, rtol)
+    batch = np.broadcast_shapes(*map(np.shape, limits))
+    if batch:                                          # one inverse for each limit
+        input = input.expand(*np.broadcast_shapes(batch, tuple(input.shape[:-2])), *input.shape[-2:])
+    return pseudo_inverse(input, *limits, bool(hermitian))
 
 
 @composite(surface=BOTH, namespace="linalg", samples="sq(3); x(2, 4, 3); spd(3), hermitian=True")

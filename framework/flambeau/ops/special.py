@@ -269,6 +269,8 @@ def mvlgamma(input, p):
     check_room("mvlgamma", (*input.shape, p), x._array.itemsize)  # what PyTorch takes, and so what it refuses
     wide = x.float() if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
     total = wide.lgamma()
+    if not x.numel():
+        return total.to(x.dtype)
     if p <= _FEW_TERMS:
         for j in range(1, p):
             total = total + (wide - 0.5 * j).lgamma()

@@ -122,7 +122,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     Args:
         offset: how far above the main diagonal; negative below. The matrices grow by as much.
     """
-    ndim = input.ndim + 1
+    ndim, offset = input.ndim + 1, need_int("diag_embed", "offset", offset)
     i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
     if i == j:
         raise RuntimeError(f"diag_embed: diagonal dimensions cannot be identical {dim1}, {dim2}")

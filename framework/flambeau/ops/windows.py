@@ -12,8 +12,8 @@ from flambeau_kernels.loading import scipy_module
 from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor
-from ._spec import FUNCTION, METHOD, OPS, composite, describe, primitive
-from ._spec.shapes import check_room, need_int
+from ._spec import FUNCTION, METHOD, OPS, composite, describe, need_int, primitive
+from ._spec.shapes import check_room
 
 BLACKMAN = (0.42, 0.5, 0.08)
 # Nuttall 1981, "Some windows with very good sidelobe behavior", IEEE Trans. ASSP 29(1), table II.
@@ -358,8 +358,8 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
             "inputs, and return_complex=False will raise an error.\n"
             "Note: you can still call torch.view_as_real on the complex output to recover the old return format."
         )
-    hop = n_fft // 4 if hop_length is None else int(hop_length)
-    win = n_fft if win_length is None else int(win_length)
+    hop = n_fft // 4 if hop_length is None else need_int("stft", "hop_length", hop_length)
+    win = n_fft if win_length is None else need_int("stft", "win_length", win_length)
     if input.dtype.category < dtypes.FLOATING or input.ndim not in (1, 2):
         raise RuntimeError(f"stft: expected a tensor of floating point or complex values with 1 or 2 dimensions\n{describe(input=input)}")
     x = input.unsqueeze(0) if input.ndim == 1 else input

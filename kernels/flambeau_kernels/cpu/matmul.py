@@ -94,6 +94,8 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
     """
     if out is None:
         out = np.empty(_result_shape(a.shape, b.shape), a.dtype)
+    if not out.size:
+        return out                                    # of any number of matrices, which nothing is to loop over
     key = (a.dtype, a.shape, a.strides, b.shape, b.strides, out.dtype, out.strides, accumulate,
            None if bias is None else bias.shape, flambeau_kernels._backend)  # fmt: skip
     run = _plans.get(key)

@@ -64,6 +64,11 @@ def multi_head_attention(
     if batch_first:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
     k, v, mask, padding = _extend(module, k, v, mask, padding)
+    if q.ndim != 3 or k.ndim != 3 or v.ndim != 3:
+        raise RuntimeError(
+            f"MultiheadAttention: the projection weights must be matrices; they made queries of shape {tuple(q.shape)}, keys of "
+            f"{tuple(k.shape)} and values of {tuple(v.shape)}, where (length, batch, embed_dim) is meant"
+        )
     length, batch, size = q.shape
     heads = (module.num_heads, size // module.num_heads)
     q, k, v = (t.transpose(0, 1).reshape(batch, t.shape[0], *heads).transpose(1, 2) for t in (q, k, v))

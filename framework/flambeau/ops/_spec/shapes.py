@@ -55,6 +55,14 @@ def need_int(op: str, name: str, value: Any) -> int:
     raise TypeError(f"{op}(): argument '{name}' must be int, not {type(value).__name__}")
 
 
+def int_list(value: Any) -> list[Any]:
+    """What `value` lists: itself alone if it is an integer, of Python or numpy or in a Tensor."""
+    try:
+        return [as_index(value)]
+    except TypeError:
+        return list(value)
+
+
 def need_number(op: str, name: str, value: Any) -> Any:
     """`value`, which has to be a real number, or a Tensor of one. Raises: TypeError."""
     if value.__class__ is float or isinstance(value, (int, float, np.number, np.bool_)) and not isinstance(value, np.complexfloating):
