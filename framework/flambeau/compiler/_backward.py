@@ -375,7 +375,7 @@ class GradientKernel:
             else:
                 step = history.steps[history.places[ref]]
                 formula, refs = formula_of(step)
-                found = text.line(formula.fn, [argument(formula, refs, i) for i in range(len(refs))])
+                found = text.line(formula, [argument(formula, refs, i) for i in range(len(refs))])
             values[ref] = found
             return found
 
@@ -435,7 +435,7 @@ class GradientKernel:
             return grad
         refs = [None, *[(step.first, *step.refs)[r] for r in reads]]
         return text.line(
-            formula.fn,
+            formula,
             [grad, *[value(r) if r.__class__ is int else text.constant(r.value, formula, at, refs) for at, r in enumerate(refs) if at]],
         )
 

@@ -61,7 +61,11 @@ class Explanation:
             self.segments += [_segment(step, program) for program in step.programs.values()]
             branches = [(name, after) for name, after in step.after.items() if after is not None]
             for at in range(1, len(branches)):
-                self.changes.append(_change(branches[:at], branches[at]))
+                earlier = branches[:at]
+                if step is function.root:             # where other segments begin too
+                    earlier = [one for one in earlier if one[0][0] is branches[at][0][0]]
+                if earlier:
+                    self.changes.append(_change(earlier, branches[at]))
             waiting += [after for _, after in reversed(branches)]
 
     def __str__(self) -> str:
@@ -205,8 +209,9 @@ def note(recorder: Any, step: Any, program: Any, why: str) -> None:
         _graph_breaks.debug("Graph break in %s at %s: %s", recorder.title, program.ended[1], why)
     for above in _above(step):
         branches = [(name, after) for name, after in above.after.items() if after is not None]
-        if len(branches) > 1 and branches[-1][1].count_programs() == 1:
-            change = _change(branches[:-1], branches[-1])
+        earlier = [one for one in branches[:-1] if above.parent is not None or one[0][0] is branches[-1][0][0]]
+        if earlier and branches[-1][1].count_programs() == 1:
+            change = _change(earlier, branches[-1])
             _recompiles.debug("Recompiling %s: %s at %s", recorder.title, change.what, change.line)
     for chain in program.chains:
         _fusion.debug("%s: %d operations as one kernel of %d operands", chain.formula.name, len(chain.steps), len(chain.operands))

@@ -22,6 +22,7 @@ class Text:
         self.operands: list[Any] = []
         self.names_of_operands: set[str] = set()
         self._scope: dict[str, Any] = {}
+        self._titles: dict[str, str] = {}             # what functions in the scope are called for people
         self._lines: list[str] = []
         self._count = 0
 
@@ -48,12 +49,13 @@ class Text:
             return name
         return self.operand(("number", Number(value)))
 
-    def line(self, fn: Any, arguments: list[str]) -> str:
-        """The name of the result of ``fn(*arguments)``."""
-        known = next((name for name, f in self._scope.items() if f is fn), None)
+    def line(self, formula: Formula, arguments: list[str]) -> str:
+        """The name of the result of `formula` of the operands and results `arguments`."""
+        known = next((name for name, f in self._scope.items() if f is formula.fn), None)
         if known is None:
             known = f"f{len(self._scope)}"
-            self._scope[known] = fn
+            self._scope[known] = formula.fn
+            self._titles[known] = formula.name
         return self._named(f"{known}({', '.join(arguments)})")
 
     def sum(self, a: str, b: str) -> str:
@@ -76,9 +78,7 @@ class Text:
     def shown(self, results: tuple[str, ...]) -> str:
         """The text for people: functions by their names, and constants by their values."""
         given = ", ".join([f"a{i}" for i in range(len(self.operands))])
-        # Names that `formula` adds to the scope are not in the lines.
-        named = [(name, value) for name, value in self._scope.items() if name[0] in "cf" and name[1:].isdigit()]
-        known = {name: repr(value) if isinstance(value, (int, float)) else value.__name__ for name, value in named}
+        known = {name: repr(value) for name, value in self._scope.items()} | self._titles
         lines = [re.sub(r"\b[cf]\d+\b", lambda m: known[m[0]], line) for line in self._lines]
         return "\n".join([f"def {self.title}({given}):", *lines, f"    return {', '.join(results)}"])
 

@@ -236,7 +236,7 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
                 arguments.append(text.constant(ref.value, formula, i, refs))
             else:
                 arguments.append(names[ref] if ref in own else text.operand(("value", ref)))
-        names[step.first] = text.line(formula.fn, arguments)
+        names[step.first] = text.line(formula, arguments)
     looks = group[0].twins[0]
     results = tuple([names[value] for value in (*values, *(history.kept if history is not None else ()))])
     formula = text.formula(results)
