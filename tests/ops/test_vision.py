@@ -247,3 +247,70 @@ def test_compiled_look_up_has_the_bits_of_the_general_way(mode: str, padding: st
     for wrong in (points[:1], points[..., :1], np.zeros(points.shape, np.float16)):
         with pytest.raises(RuntimeError, match="expected"):
             F.grid_sample(leaf, fb.tensor(wrong), mode, padding, align)
+
+
+# -- points of images, by kernels --------------------------------------------------------------------------------------------
+
+
+def _images_and_points(dtype, special=False):
+    numbers = np.random.default_rng(0)
+    images = numbers.standard_normal((2, 5, 17, 9)).astype(dtype)
+    points = (numbers.random((2, 23, 31, 2)) * 2.6 - 1.3).astype(dtype)
+    if special:
+        points[0, 3, 4], points[1, 7, 8], points[0, 0, 0] = (np.nan, 0.3), (0.2, np.inf), (-np.inf, np.nan)
+        points[1, 0, :4] = [(-1, -1), (1, 1), (1e30, 0), (0, -1e30)]
+    return images, points, numbers.standard_normal((2, 5, 23, 31)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("special", [False, True])
+def test_looked_up_points_and_their_gradients_are_the_compositions(dtype, mode, padding, align, special):
+    from flambeau.ops import vision
+
+    images, points, grad = _images_and_points(dtype, special)
+    made = []
+    for way in ("short", "composed"):
+        x, at = fb.from_numpy(images.copy()).requires_grad_(), fb.from_numpy(points.copy()).requires_grad_()
+        out = (
+            fb.nn.functional.grid_sample(x, at, mode, padding, align) if way == "short"
+            else vision._grid_sample("grid_sample", x, at, mode, padding, align)
+        )  # fmt: skip
+        out.backward(fb.from_numpy(grad))
+        made.append((out.detach().numpy(), x.grad.numpy(), at.grad.numpy()))
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+
+    assert np.array_equal(made[0][0], made[1][0], equal_nan=True)
+    for found, expected in zip(made[0][1:], made[1][1:], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * 20)
+
+
+@pytest.mark.parametrize("channels", [1, 4, 17])
+def test_gradients_of_one_operand_and_of_any_number_of_channels(channels):
+    numbers = np.random.default_rng(0)
+    images, points = numbers.standard_normal((1, channels, 6, 7)), numbers.random((1, 70, 63, 2)) * 2 - 1
+    both = [fb.from_numpy(a).requires_grad_() for a in (images, points)]
+    fb.nn.functional.grid_sample(*both, align_corners=True).square().sum().backward()
+
+    for wanted in (0, 1):
+        given = [fb.from_numpy(a).requires_grad_(i == wanted) for i, a in enumerate((images, points))]
+        fb.nn.functional.grid_sample(*given, align_corners=True).square().sum().backward()
+
+        assert fb.equal(given[wanted].grad, both[wanted].grad)
+        assert given[1 - wanted].grad is None
+
+
+def test_looked_up_points_differentiate_again():
+    numbers = np.random.default_rng(0)
+    images, points = numbers.standard_normal((1, 4, 7, 9)), numbers.random((1, 33, 32, 2)) * 2 - 1
+    made = []
+    for way in (1, 4):                                # a quarter of the points goes by the composition
+        x, at = fb.from_numpy(images).requires_grad_(), fb.from_numpy(points).requires_grad_()
+        parts = [fb.nn.functional.grid_sample(x * 2, part, align_corners=False) for part in at.chunk(way, 1)]
+        first = fb.autograd.grad(fb.cat(parts, 2).square().sum(), (x, at), create_graph=True)
+        made.append(fb.autograd.grad(first[0].square().sum() + first[1].square().sum(), (x, at)))
+
+    for one, other in zip(*made, strict=True):
+        assert fb.allclose(one, other, rtol=1e-9)

@@ -701,13 +701,62 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
         return None
     _check_grid("grid_sample", input, grid, mode)
     a, points = input._array, grid._array
-    if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size:
+    if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size or a.shape[2] * a.shape[3] >= 1 << 31:
         return None
     if mode not in _MODES or padding_mode not in ("zeros", "border"):
         return None
-    from flambeau_kernels.cpu.grid_rows import planned as rows
+    from flambeau_kernels.cpu import grid_rows
 
-    return Plan(rows(a.shape, points.shape, a.dtype, _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)))
+    how = _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)
+    run = grid_rows.planned(a.shape, points.shape, a.dtype, *how)
+    if not grid_rows.with_gradients(a.shape, points.shape, a.dtype, how[0]):
+        return Plan(run)
+    return Plan(
+        run,
+        lambda x, grid: (grid_rows.looked_up(x, grid, *how), None),
+        lambda made, _, x, grid: looked_up.history(made, None, x, grid, *how),
+    )
+
+
+@primitive(surface=0, tensors=("input", "grid"), samples="of nn.functional.grid_sample")
+def looked_up(input, grid, mode, padding, align):
+    """`nn.functional.grid_sample` of images, the modes by number."""
+
+
+looked_up.node_class.title = "GridSampler2DBackward0"
+
+
+@looked_up.kernel
+def _looked_up(x, grid, mode, padding, align):
+    from flambeau_kernels.cpu import grid_rows
+
+    return grid_rows.looked_up(np.ascontiguousarray(x), np.ascontiguousarray(grid), mode, padding, align)
+
+
+@looked_up.shape
+def _looked_up_shape(input, grid, mode, padding, align):
+    return (*input.shape[:2], *grid.shape[1:3]), input.dtype
+
+
+@looked_up.vjp
+def _looked_up_vjp(grad, input, grid, mode, padding, align):
+    """By the composition, which differentiates again."""
+    from .. import _state
+    from ..autograd import enable_grad
+    from ..autograd import grad as gradient
+
+    again = _state.grad_enabled()
+    with enable_grad():
+        image, points = (x if again and x._node is not None else x.detach().requires_grad_() for x in (input, grid))
+        made = _by_number("grid_sample", image, points, mode, padding, align)
+    return tuple(gradient(made, (image, points), grad, create_graph=again))
+
+
+@looked_up.raw
+def _looked_up_raw(grad, input, grid, mode, padding, align, needs_input, needs_grid):
+    from flambeau_kernels.cpu import grid_rows
+
+    return grid_rows.gradients(grad, input, grid, mode, padding, align, needs_input, needs_grid)
 
 
 def _by_number(

@@ -7,14 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import int64, kernel, local, unroll, widened
-from flambeau_kernels.vocabulary import floor, nearbyint
+from flambeau_kernels.engine.language import (
+    broadcast,
+    independent,
+    int32,
+    int64,
+    kernel,
+    load,
+    local,
+    rolled,
+    store,
+    unroll,
+    widened,
+)
+from flambeau_kernels.vocabulary import floor, nearbyint, where
 
+from .tier import compiles
 from .twins import late
 
-__all__ = ["planned"]
+__all__ = ["gradients", "looked_up", "planned", "with_gradients"]
 
 CHUNK = 4096  # looked-up elements, at least
+BLOCK = 64  # points whose neighbours are found before channels are gone through
 ZEROS, BORDER = 0, 1
 BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 
@@ -57,6 +71,11 @@ def cubic_weight(t, I, KIND):
     return made
 
 
+def clipped(x, size, KIND, PADDING):
+    """Whether padding moves `x`, whose derivative is zero then."""
+    return PADDING == BORDER and not (x > KIND(0) and x < KIND(size - 1))
+
+
 @kernel
 def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image, *, MODE, PADDING, ALIGN):
     KIND = widened(out)
@@ -92,23 +111,211 @@ def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image,
             at = place(down, right, height, width, KIND)
             for c in range(channels):
                 to[c * in_image] = a[c * size + at] if there else KIND(0)
+
+
+def corners(right, down, k, at, weights, shown, height, width, KIND):
+    """The four elements around a point and their weights, as number `k` of a block, and bits for those that are there; whether all are."""
+    left, top = floor(right), floor(down)
+    u, v = right - left, down - top
+    after, below = left + KIND(1), top + KIND(1)
+    at[k] = int32(place(top, left, height, width, KIND))
+    at[BLOCK + k] = int32(place(top, after, height, width, KIND))
+    at[2 * BLOCK + k] = int32(place(below, left, height, width, KIND))
+    at[3 * BLOCK + k] = int32(place(below, after, height, width, KIND))
+    weights[k], weights[BLOCK + k] = (KIND(1) - v) * (KIND(1) - u), (KIND(1) - v) * u
+    weights[2 * BLOCK + k], weights[3 * BLOCK + k] = v * (KIND(1) - u), v * u
+    is_left, is_right = present(left, width, KIND), present(after, width, KIND)
+    is_top, is_below = present(top, height, KIND), present(below, height, KIND)
+    across = (int32(5) if is_left else int32(0)) | (int32(10) if is_right else int32(0))
+    along = (int32(3) if is_top else int32(0)) | (int32(12) if is_below else int32(0))
+    shown[k] = across & along
+    return (across & along) == int32(15)
+
+
+def seen(b, at, shown, k, I, KIND):
+    """Neighbour `I` of a point: zero where there is none."""
+    return where((shown[k] & int32(1 << I)) != int32(0), b[at[I * BLOCK + k]], KIND(0))
+
+
+@kernel
+def look_up_between(chunk, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """`look_up` for BILINEAR, blocks of points of an image at a time: where all see four elements, channel by channel."""
+    KIND = widened(out)
+    size = height * width
+    at, weights, shown = local(int32, 4 * BLOCK), local(KIND, 4 * BLOCK), local(int32, BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        to = out + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        whole = True
+        for k in rolled(range(count)):
+            point = first + k
+            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
+            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
+            whole = corners(right, down, k, at, weights, shown, height, width, KIND) and whole
+        if whole:
+            for c in rolled(range(channels)):
+                b, row = a + c * size, to + c * in_image
+                for k in independent(range(count)):
+                    above = b[at[k]] * weights[k] + b[at[BLOCK + k]] * weights[BLOCK + k]
+                    row[k] = (above + b[at[2 * BLOCK + k]] * weights[2 * BLOCK + k]) + b[at[3 * BLOCK + k]] * weights[3 * BLOCK + k]
         else:
+            for c in rolled(range(channels)):
+                b, row = a + c * size, to + c * in_image
+                for k in independent(range(count)):
+                    p00, p01 = seen(b, at, shown, k, 0, KIND), seen(b, at, shown, k, 1, KIND)
+                    p10, p11 = seen(b, at, shown, k, 2, KIND), seen(b, at, shown, k, 3, KIND)
+                    above = p00 * weights[k] + p01 * weights[BLOCK + k]
+                    row[k] = (above + p10 * weights[2 * BLOCK + k]) + p11 * weights[3 * BLOCK + k]
+        first += count
+
+
+@kernel
+def look_up_grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, *, MODE, PADDING, ALIGN, SIDE):
+    """A chunk is `SIDE` channels of an image, side by side in `work`: each point gives its gradient to what it saw, in their order."""
+    KIND = widened(out)
+    size = height * width
+    at, weights, shown = local(int32, 4 * BLOCK), local(KIND, 4 * BLOCK), local(int32, BLOCK)
+    given = local(KIND, BLOCK * SIDE)
+    groups = (channels + SIDE - 1) // SIDE
+    image, begin = chunk // groups, chunk % groups * SIDE
+    count = min(SIDE, channels - begin)
+    a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
+    sums = work + chunk * size * SIDE
+    for i in rolled(range(size)):
+        store(sums, i * SIDE, broadcast(KIND(0), SIDE))
+    for i in rolled(range(BLOCK * SIDE)):
+        given[i] = KIND(0)
+    for first in rolled(range(0, in_image, BLOCK)):
+        many = min(BLOCK, in_image - first)
+        for c in rolled(range(count)):
+            row = g + (c * in_image + first)
+            for k in rolled(range(many)):
+                given[k * SIDE + c] = row[k]
+        for k in rolled(range(many)):
+            place_of = grid + 2 * (image * in_image + first + k)
+            right = inside(in_elements(place_of[0], width, KIND, ALIGN), width, KIND, PADDING)
+            down = inside(in_elements(place_of[1], height, KIND, ALIGN), height, KIND, PADDING)
+            if MODE == NEAREST:
+                right, down = nearbyint(right), nearbyint(down)
+                at[k] = int32(place(down, right, height, width, KIND))
+                weights[k] = KIND(1)
+                shown[k] = int32(1) if present(right, width, KIND) and present(down, height, KIND) else int32(0)
+            else:
+                corners(right, down, k, at, weights, shown, height, width, KIND)
+        for k in rolled(range(many)):
+            here = load(given, k * SIDE, SIDE)
+            for I in unroll(range(1 if MODE == NEAREST else 4)):
+                if (shown[k] & int32(1 << I)) != int32(0):
+                    to = int64(at[I * BLOCK + k]) * SIDE
+                    store(sums, to, load(sums, to, SIDE) + here * broadcast(weights[I * BLOCK + k], SIDE))
+    for first in rolled(range(0, size, BLOCK)):
+        many = min(BLOCK, size - first)
+        for c in rolled(range(count)):
+            row, column = a + (c * size + first), sums + (first * SIDE + c)
+            for i in rolled(range(many)):
+                row[i] = column[i * SIDE]
+
+
+@kernel
+def look_up_grad_points(chunk, grad, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """A chunk is some points, of which each adds up what it loses of its channels by a step to the right and one down."""
+    KIND = widened(out)
+    size = height * width
+    at, weights, shown = local(int32, 4 * BLOCK), local(KIND, 4 * BLOCK), local(int32, BLOCK)
+    across, along, us, vs = local(KIND, BLOCK), local(KIND, BLOCK), local(KIND, BLOCK), local(KIND, BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        g = grad + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        whole = True
+        for k in rolled(range(count)):
+            point = first + k
+            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
+            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
+            whole = corners(right, down, k, at, weights, shown, height, width, KIND) and whole
             left, top = floor(right), floor(down)
-            u, v = right - left, down - top
-            after, below = left + KIND(1), top + KIND(1)
-            is_left, is_right = present(left, width, KIND), present(after, width, KIND)
-            is_top, is_below = present(top, height, KIND), present(below, height, KIND)
-            at00, at01 = place(top, left, height, width, KIND), place(top, after, height, width, KIND)
-            at10, at11 = place(below, left, height, width, KIND), place(below, after, height, width, KIND)
-            w00, w01 = (KIND(1) - v) * (KIND(1) - u), (KIND(1) - v) * u
-            w10, w11 = v * (KIND(1) - u), v * u
-            for c in range(channels):
-                b = a + c * size
-                p00 = b[at00] if is_top and is_left else KIND(0)
-                p01 = b[at01] if is_top and is_right else KIND(0)
-                p10 = b[at10] if is_below and is_left else KIND(0)
-                p11 = b[at11] if is_below and is_right else KIND(0)
-                to[c * in_image] = ((p00 * w00 + p01 * w01) + p10 * w10) + p11 * w11
+            us[k], vs[k] = right - left, down - top
+            across[k], along[k] = KIND(0), KIND(0)
+        for c in rolled(range(channels)):
+            b, row = a + c * size, g + c * in_image
+            if whole:
+                for k in independent(range(count)):
+                    p00, p01, p10, p11 = b[at[k]], b[at[BLOCK + k]], b[at[2 * BLOCK + k]], b[at[3 * BLOCK + k]]
+                    across[k] = across[k] + row[k] * ((p01 - p00) * (KIND(1) - vs[k]) + (p11 - p10) * vs[k])
+                    along[k] = along[k] + row[k] * ((p10 - p00) * (KIND(1) - us[k]) + (p11 - p01) * us[k])
+            else:
+                for k in independent(range(count)):
+                    p00, p01 = seen(b, at, shown, k, 0, KIND), seen(b, at, shown, k, 1, KIND)
+                    p10, p11 = seen(b, at, shown, k, 2, KIND), seen(b, at, shown, k, 3, KIND)
+                    across[k] = across[k] + row[k] * ((p01 - p00) * (KIND(1) - vs[k]) + (p11 - p10) * vs[k])
+                    along[k] = along[k] + row[k] * ((p10 - p00) * (KIND(1) - us[k]) + (p11 - p01) * us[k])
+        for k in rolled(range(count)):
+            point = first + k
+            to_right = KIND(width - 1 if ALIGN else width) / KIND(2)
+            to_down = KIND(height - 1 if ALIGN else height) / KIND(2)
+            if clipped(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING):
+                to_right = KIND(0)
+            if clipped(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING):
+                to_down = KIND(0)
+            out[2 * point] = across[k] * to_right
+            out[2 * point + 1] = along[k] * to_down
+        first += count
+
+
+def with_gradients(shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int) -> bool:
+    """Whether there are kernels for the gradients of such images and points, and calls of them pay."""
+    if mode == BICUBIC or dtype.char not in "fd":
+        return False
+    return grid[1] * grid[2] * shape[0] * shape[1] >= CHUNK and compiles()
+
+
+def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool) -> np.ndarray:
+    """Contiguous images ``(N, C, H, W)`` looked up at contiguous points ``(N, H', W', 2)`` of their dtype."""
+    images, channels, height, width = x.shape
+    in_image = grid.shape[1] * grid.shape[2]
+    out = np.empty((images, channels, *grid.shape[1:3]), x.dtype)
+    points, per = images * in_image, max(1, CHUNK // channels)
+    chosen, constants = _forward(mode, padding, align)
+    chosen.run(-(-points // per), x, grid, out, points, per, channels, height, width, in_image, release=True, **constants)
+    return out
+
+
+def _forward(mode: int, padding: int, align: bool) -> tuple[Any, dict[str, Any]]:
+    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
+    return (look_up_between, constants) if mode == BILINEAR else (look_up, {"MODE": mode, **constants})
+
+
+def gradients(
+    grad: np.ndarray, x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool, of_image: bool, of_points: bool
+) -> tuple[Any, Any]:
+    """What ``looked_up(x, grid, ...)`` hands back of `grad` to the images and to the points; None for what is not asked for."""
+    images, channels, height, width = x.shape
+    in_image = grid.shape[1] * grid.shape[2]
+    grad = np.ascontiguousarray(grad)
+    to_image = to_points = None
+    sizes = (channels, height, width, in_image)
+    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
+    if of_image:
+        to_image = np.empty_like(x)
+        side = 64 // x.itemsize if channels > 4 else 4
+        chunks = images * -(-channels // side)
+        work = np.empty(chunks * height * width * side, x.dtype)
+        look_up_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, MODE=mode, SIDE=side, **constants)
+    if of_points:
+        to_points = np.empty_like(grid)
+        points, per = images * in_image, max(1, CHUNK // channels)
+        if mode == NEAREST:
+            to_points[...] = 0
+        else:
+            look_up_grad_points.run(-(-points // per), grad, x, grid, to_points, points, per, *sizes, release=True, **constants)
+    return to_image, to_points
 
 
 def planned(
@@ -124,7 +331,7 @@ def planned(
     in_image = grid[1] * grid[2]
     points, result = images * in_image, (images, channels, *grid[1:3])
     per = max(1, CHUNK // channels)
-    constants = {"MODE": mode, "PADDING": padding, "ALIGN": align}
+    chosen, constants = _forward(mode, padding, align)
     numbers = (points, per, channels, height, width, in_image)
     chunks = -(-points // per)
 
@@ -138,4 +345,4 @@ def planned(
 
     # The general way takes as long with 5000 elements as it does for its calls of numpy.
     taps = 16 if mode == BICUBIC else 1
-    return late(look_up, (dtype, dtype, dtype, *(int,) * 6), constants, around, taps * (1 + points * channels / 5000))
+    return late(chosen, (dtype, dtype, dtype, *(int,) * 6), constants, around, taps * (1 + points * channels / 5000))
