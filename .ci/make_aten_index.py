@@ -1,10 +1,11 @@
-"""Write framework/flambeau/aten_index.json: the operators of `torch.ops.aten`, their overloads and their schemas.
+"""Write framework/flambeau/aten_index.json, the operators of `torch.ops.aten` with their overloads and schemas, and their tags.
 
-    python .ci/make_aten_index.py framework/flambeau/aten_index.json
+    python .ci/make_aten_index.py framework/flambeau/aten_index.json framework/flambeau/aten_tags.json
 
 An installed PyTorch is asked for the names and schemas of its operators, for what is a composition of others to it, and which
 overload a number goes to where tensors and numbers have overloads of their own. Of an operator the file has the overloads by name:
 the schema without the name, after ``~`` if the overload is a composition, and after ``#`` if it takes numbers for tensors.
+The other file has the overloads of each tag.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 
-def main(out: str) -> None:
+def main(out: str, tags_out: str) -> None:
     import torch
+
+    write_tags(torch, tags_out)
 
     schemas = {f"{s.name}.{s.overload_name}" if s.overload_name else s.name: str(s) for s in torch._C._jit_get_all_schemas()}
     index: dict[str, dict[str, str]] = defaultdict(dict)
@@ -35,6 +38,20 @@ def main(out: str) -> None:
         if taken == "Tensor":
             overloads["Tensor"] = "#" + overloads["Tensor"]
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(index.items()))
+    Path(out).write_text("{\n" + lines + "\n}\n", encoding="utf-8")
+
+
+def write_tags(torch: Any, out: str) -> None:
+    """Write the overloads of each tag; of `pt2_compliant_tag`, which nearly all have, those that lack it."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for full in sorted(torch._C._dispatch_get_all_op_names()):
+        namespace, _, name = full.partition("::")
+        operator, _, overload = name.partition(".")
+        if namespace == "aten":
+            tags = {tag.name for tag in getattr(getattr(torch.ops.aten, operator), overload or "default").tags}
+            for tag in tags ^ {"pt2_compliant_tag"}:
+                found[tag].append(f"{operator}.{overload or 'default'}")
+    lines = ",\n".join(f'"{tag}": "{" ".join(names)}"' for tag, names in sorted(found.items()))
     Path(out).write_text("{\n" + lines + "\n}\n", encoding="utf-8")
 
 
@@ -63,4 +80,4 @@ def _overload_of_numbers(torch: Any, operator: str) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -377,3 +377,13 @@ def test_extensions_in_other_languages_are_refused_with_what_to_use() -> None:
 ])  # fmt: skip
 def test_storages_go_to_no_device_that_is_not_there(oracle, program):
     assert not disagreements(oracle, program)
+
+
+def test_switches_of_onednn_are_kept_inside_a_block(oracle):
+    programs = """
+    torch.backends.mkldnn.enabled, torch.backends.mkldnn.deterministic, torch.backends.mkldnn.allow_tf32
+    f = torch.backends.mkldnn.flags(deterministic=True); f.__enter__(); r = torch.backends.mkldnn.enabled; f.__exit__(None, None, None); r
+    torch.backends.mkldnn.enabled
+    """
+
+    assert not disagreements(oracle, programs)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 import flambeau as fb
-from flambeau import _ops
+from flambeau import _aten, _ops
 
 aten = _ops.ops.aten
 
@@ -98,3 +98,14 @@ def test_under_the_name_of_torch_ops_is_this_namespace(fresh_python):
     code = "import flambeau.swap; flambeau.swap.install(); import torch, flambeau._ops; print(torch.ops is flambeau._ops.ops)"
 
     assert fresh_python("-c", code).strip() == "True"
+
+
+def test_operators_have_the_tags_of_pytorch(oracle):
+    index = _aten.index()
+    for name in sorted(index)[::7]:
+        for overload in index[name]:
+            theirs = getattr(getattr(oracle.ops.aten, name), overload).tags
+            found = _aten.tags(name, overload)
+            assert sorted(tag.name for tag in found) == sorted(tag.name for tag in theirs), (name, overload)
+    assert fb.Tag.pointwise in fb.ops.aten.sin.default.tags
+    assert fb.Tag.core not in fb.ops.aten.sin_.default.tags

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from . import _missing
 from ._symbolic import SymBool, SymFloat, SymInt
+from ._tags import Tag
 
-__all__ = ["Call", "call", "function_of", "index", "is_composition", "name_of", "operator_of", "schema"]
+__all__ = ["Call", "call", "function_of", "index", "is_composition", "name_of", "operator_of", "schema", "tags"]
 
 _REDUCTIONS = ("none", "mean", "sum")  # as operators number them
 
@@ -28,6 +29,19 @@ def index() -> dict[str, dict[str, str]]:
     """By operator and overload the schema less its name, marked as `.ci/make_aten_index.py` says."""
     with open(os.path.join(os.path.dirname(__file__), "aten_index.json"), encoding="utf-8") as file:
         return json.load(file)
+
+
+@functools.cache
+def _tagged() -> dict[str, frozenset[str]]:
+    """The overloads of each tag; of `pt2_compliant_tag` those that lack it."""
+    with open(os.path.join(os.path.dirname(__file__), "aten_tags.json"), encoding="utf-8") as file:
+        return {tag: frozenset(names.split()) for tag, names in json.load(file).items()}
+
+
+def tags(name: str, overload: str) -> list[Tag]:
+    """What is known of an overload, in the order of `Tag`."""
+    full = f"{name}.{overload}"
+    return [tag for tag in Tag if (full in _tagged().get(tag.name, ())) != (tag is Tag.pt2_compliant_tag)]
 
 
 @functools.cache

@@ -64,9 +64,11 @@ class OpOverload(OperatorBase):
 
     @property
     def tags(self) -> list[Any]:
-        """The `torch.Tag`s it was defined with."""
+        """The `torch.Tag`s it was defined with; of operators in `torch.ops.aten` those that PyTorch gives them."""
         operator = self._operator
-        return [] if operator is None else operator.tags
+        if operator is not None:
+            return operator.tags
+        return _aten.tags(self._opname, self._overloadname) if self.namespace == "aten" else []
 
     @property
     def _schema(self) -> Any:

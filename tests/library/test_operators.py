@@ -80,3 +80,11 @@ def test_the_names_of_the_package_are_reached_as_in_pytorch():
     assert fb.ops.aten is __import__("flambeau._ops", fromlist=["ops"]).ops.aten
     with pytest.raises(AttributeError, match="no_such_namespace"):
         fb.ops.no_such_namespace  # noqa: B018  # asking is the test
+
+
+def test_the_namespace_of_primitives_is_reserved(oracle):
+    for lib in (oracle, fb):
+        for kind in ("DEF", "FRAGMENT"):
+            with pytest.raises(ValueError, match="prim is a reserved namespace"):
+                lib.library.Library("prim", kind)
+        assert lib.library.Library("prim", "IMPL").kind == "IMPL"

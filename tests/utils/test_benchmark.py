@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import platform
 import shutil
@@ -134,3 +135,45 @@ def test_what_cannot_be_counted_is_told(monkeypatch):
             benchmark.Timer("f()", globals={"f": len}).collect_callgrind()
         with pytest.raises(ValueError, match="must be positive, got 0"):
             benchmark.Timer("pass").collect_callgrind(0)
+
+
+def _tables(lib):
+    benchmark = importlib.import_module(f"{lib.__name__}.utils.benchmark")
+
+    def measured(times, setup="pass", stmt="x", **names):
+        return benchmark.Measurement(10, times, benchmark.TaskSpec(stmt, setup, **names))
+
+    groups = [
+        [
+            measured([1e-2], label="l", sub_label=name, description="d", env=env, num_threads=threads)
+            for name, env, threads in (("s", "A", 1), ("long", "A", 1), ("s", "Other", 4), ("long", "A", 4))
+        ],
+        [measured([3e-4], label="l", sub_label="a", description="1"), measured([11.0], label="l", sub_label="b", description="1"),
+         measured([1.23456e-3], label="l", sub_label="c", description="2")],
+        [measured([3e-4, 3.2e-4, 3.4e-4], label="l", sub_label="a", description="1"), measured([1e-2], description="1")],
+    ]  # fmt: skip
+    for group in groups:
+        for change in ((), ("trim_significant_figures",), ("colorize", "highlight_warnings")):
+            table = benchmark.Compare(group)
+            for name in change:
+                getattr(table, name)()
+            yield str(table)
+    for setup in ("pass", "import a", "import a\nimport b"):
+        for stmt in ("x", "x\ny"):
+            for names in ({}, {"label": "l", "description": "d"}, {"sub_label": "q", "env": "E"}):
+                one = measured([1e-6], setup, stmt, **names)
+                yield repr(one).partition("\n")[2], one.title, one.env, one.as_row_name, one.task_spec.summarize()
+    none = measured([])
+    yield none.mean, none.median, none.iqr, none.has_warnings
+
+
+def test_tables_and_summaries_are_pytorchs(oracle):
+    assert list(_tables(fb)) == list(_tables(oracle))
+
+
+def test_languages_that_are_none_are_told_from_one_that_is_not_timed(oracle):
+    for lib in (fb, oracle):
+        with pytest.raises(ValueError, match="zzz"):
+            importlib.import_module(f"{lib.__name__}.utils.benchmark").Timer("1", language="zzz")
+    with pytest.raises(NotImplementedError, match=r"C\+\+"):
+        fb.utils.benchmark.Timer("1", language="cpp")

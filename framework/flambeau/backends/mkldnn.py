@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+enabled = True
+deterministic = False
+allow_tf32: bool | None = None
 VERBOSE_OFF, VERBOSE_ON, VERBOSE_ON_CREATION = 0, 1, 2
 
 
 def is_available() -> bool:
     """False."""
     return False
+
+
+@contextlib.contextmanager
+def flags(enabled: bool = False, deterministic: bool = False, allow_tf32: bool = True, fp32_precision: str = "none") -> Iterator[None]:
+    """Set the switches inside the block, for programs that do; no kernel here asks them.
+
+    Args:
+        enabled, deterministic, allow_tf32: the switches.
+        fp32_precision: not kept.
+    """
+    here = globals()
+    given = {"enabled": enabled, "deterministic": deterministic, "allow_tf32": allow_tf32}
+    before = {name: here[name] for name in given}
+    here.update(given)
+    try:
+        yield
+    finally:
+        here.update(before)
 
 
 class verbose:  # PyTorch's name

@@ -35,7 +35,7 @@ class Library:
         kind: "DEF" for the one library that defines the namespace, "FRAGMENT" for one that defines further operators of it, "IMPL" for
             one that registers kernels.
         dispatch_key: the key that kernels are registered for where a call names none.
-    Raises: ValueError for another kind; RuntimeError for a second "DEF" of a namespace.
+    Raises: ValueError for another kind, or the reserved namespace prim; RuntimeError for a second "DEF" of a namespace.
 
     >>> lib = fb.library.Library("docs_of_library", "DEF")
     >>> lib.define("double(Tensor x) -> Tensor")
@@ -48,6 +48,8 @@ class Library:
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
         if kind not in ("DEF", "FRAGMENT", "IMPL"):
             raise ValueError(f"Unsupported kind: {kind}")
+        if ns == "prim" and kind != "IMPL":
+            raise ValueError(f"Library: {ns} is a reserved namespace; give the library another name")
         if kind == "DEF":
             if ns in _defining:
                 raise RuntimeError(

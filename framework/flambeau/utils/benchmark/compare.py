@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .measurement import Measurement, time_unit, trim_significant
@@ -64,11 +65,15 @@ class Compare:
         cells = {_place(r): r for r in results}
         names = list(dict.fromkeys(r.as_row_name for r in results))
 
+        env_width = max(len(f"({env})") for env in envs)
+
         def name_of(name: str, env: str | None) -> str:
-            return "      " + (f"({env}) " if len(envs) > 1 else "") + name
+            return f"  {f'({env})' if env else '':<{env_width}}  {name}" if len(envs) > 1 else f"      {name}"
 
         label_width = max(len(name_of(name, env)) for name in names for env in envs)
-        texts = {place: self._text(r, scale) for place, r in cells.items()}
+        # Digits after the point: as many in a column as all of its times carry.
+        places = {column: min(_places(r, scale) for r in results if r.task_spec.description == column) for column in columns}
+        texts = {place: self._text(r, scale, places[place[3]]) for place, r in cells.items()}
         widths = []
         for column in columns:
             used = [len(text) for place, text in texts.items() if place[3] == column]
@@ -78,12 +83,14 @@ class Compare:
         width = len(body[0])
         for count in threads:
             body.append(f"{count} threads: ".ljust(width, "-"))
-            for name in names:
-                for env in envs:
+            for env in sorted(envs, key=str):
+                shown: str | None = env
+                for name in names:
                     row = [cells.get((count, name, env, column)) for column in columns]
                     if not any(row):
                         continue
-                    line = [name_of(name, env).ljust(label_width)]
+                    line = [name_of(name, shown).ljust(label_width)]
+                    shown = None  # an environment is named once
                     for result, column, w in zip(row, columns, widths, strict=True):
                         text = texts.get((count, name, env, column), "").rjust(w)
                         others = row if self._by_row else [
@@ -91,19 +98,12 @@ class Compare:
                         ]  # fmt: skip
                         line.append(self._coloured(text, result, others))
                     body.append(separator.join(line))
-        title = results[0].task_spec.label
-        head = f"[{f' {title} ' if title else '':-^{width - 2}}]"
+        head = f"[{f' {results[0].task_spec.label or str()} '.center(width - 2, '-')}]"
         return "\n".join([head, *body, "", f"Times are in {_WORDS[unit]} ({unit}).", ""])
 
-    def _text(self, result: Measurement, scale: float) -> str:
+    def _text(self, result: Measurement, scale: float, places: int) -> str:
         value = result.median / scale
-        if self._trim:
-            digits = result.significant_figures
-            value = trim_significant(value, digits)
-            places = max(digits - len(str(int(abs(value)))), 0) if value >= 1 else digits
-            text = f"{value:.{min(places, 3)}f}"
-        else:
-            text = f"{value:.1f}"
+        text = f"{trim_significant(value, result.significant_figures):.{places}f}" if self._trim else f"{value:.1f}"
         mark = f" (! {result.iqr / result.median * 100:.0f}%)" if self._highlight and result.has_warnings else ""
         return text + mark
 
@@ -117,6 +117,11 @@ class Compare:
         if ratio <= 1.25:
             return f"{_GOOD}{text}{_END}"
         return f"{_VERY_BAD}{_BOLD}{text}{_END}{_END}" if ratio > 5 else f"{_BAD}{text}{_END}" if ratio > 2 else text
+
+
+def _places(result: Measurement, scale: float) -> int:
+    """How many digits after the point of a time, written in units of `scale` seconds, mean something."""
+    return max(result.significant_figures - math.ceil(math.log10(result.median / scale)), 0)
 
 
 def _place(result: Measurement) -> tuple[int, str, str | None, str | None]:

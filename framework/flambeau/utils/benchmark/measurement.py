@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,15 +44,18 @@ class TaskSpec:
             return self.label + (f": {self.sub_label}" if self.sub_label else "")
         if "\n" not in self.stmt:
             return self.stmt + (f": {self.sub_label}" if self.sub_label else "")
-        return f"stmt:{f' ({self.sub_label})' if self.sub_label else ''}\n" + self.stmt
+        return f"stmt:{f' ({self.sub_label})' if self.sub_label else ''}\n" + textwrap.indent(self.stmt, "  ")
 
     def setup_str(self) -> str:
         """The setup, if it is worth a line."""
-        return "" if self.setup in ("pass", "") else f"setup:\n{self.setup}" if "\n" in self.setup else f"setup: {self.setup}"
+        if self.setup in ("pass", ""):
+            return ""
+        return f"setup:\n{textwrap.indent(self.setup, '  ')}\n" if "\n" in self.setup else f"setup: {self.setup}"
 
     def summarize(self) -> str:
-        """The names, a line each."""
-        lines = [self.title, self.description or "", self.setup_str()]
+        """The names, a line each; after code of several lines an empty one."""
+        title = self.title
+        lines = [title + "\n" * ("\n" in title), self.description or "", self.setup_str()]
         return "\n".join(line for line in lines if line)
 
 
@@ -82,31 +86,30 @@ class Measurement:
         """Seconds a run, one number a replicate."""
         return [t / self.number_per_run for t in self.raw_times]
 
-    def _checked(self) -> np.ndarray:
-        if not self.raw_times:
-            raise ValueError("Measurement: there are no times")
-        return np.asarray(self.times)
-
     @property
     def median(self) -> float:
-        """Seconds."""
-        return float(np.median(self._checked()))
+        """Seconds; -1 without times."""
+        return float(np.median(self.times)) if self.raw_times else -1.0
 
     @property
     def mean(self) -> float:
-        """Seconds."""
-        return float(np.mean(self._checked()))
+        """Seconds; -1 without times."""
+        return float(np.mean(self.times)) if self.raw_times else -1.0
 
     @property
     def iqr(self) -> float:
-        """The interquartile range, in seconds."""
-        low, high = np.quantile(self._checked(), (0.25, 0.75))
+        """The interquartile range, in seconds; 0 without times."""
+        if not self.raw_times:
+            return 0.0
+        low, high = np.quantile(self.times, (0.25, 0.75))
         return float(high - low)
 
     @property
     def significant_figures(self) -> int:
-        """How many digits of the median mean something, from the spread of its middle half."""
-        times = np.sort(self._checked())
+        """How many digits of the median mean something, from the spread of its middle half. Raises: ValueError without times."""
+        if not self.raw_times:
+            raise ValueError("Measurement: there are no times")
+        times = np.sort(self.times)
         n = len(times)
         middle = times[n // 4 : math.ceil(3 * n / 4)]
         width = max(_NORMAL_95 * float(np.std(middle)) / len(middle) ** 0.5, _CLOCK)
@@ -127,9 +130,9 @@ class Measurement:
         return self.task_spec.title
 
     @property
-    def env(self) -> str:
-        """The environment's name."""
-        return "Unspecified env" if self.task_spec.env is None else self.task_spec.env
+    def env(self) -> str | None:
+        """The environment's name; None if it has none."""
+        return self.task_spec.env
 
     @property
     def as_row_name(self) -> str:
@@ -137,6 +140,8 @@ class Measurement:
         return self.task_spec.sub_label or self.task_spec.stmt or "[Unknown]"
 
     def __repr__(self) -> str:
+        if not self.raw_times:
+            raise ValueError("Measurement: there are no times to show")
         spec = self.task_spec
         lines = [object.__repr__(self), spec.summarize()]
         n = len(self.raw_times)

@@ -65,6 +65,8 @@ class Timer:
         num_threads: int = 1,
         language: Any = Language.PYTHON,
     ) -> None:
+        if language not in (*Language, "py", "python", "cpp", "c++"):
+            raise ValueError(f"benchmark.Timer: language must be Language.PYTHON or Language.CPP, got {language!r}")
         if language not in (Language.PYTHON, "py", "python"):
             raise NotImplementedError(f"benchmark.Timer: statements in C++ are not timed, got language={language!r}")
         if not isinstance(stmt, str):
