@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import flambeau as fb
-from flambeau.amp import autocast_mode
 from flambeau.ops import _derive, _spec
 from flambeau.ops._spec.samples import Sample, function_of, reached_by, samples_of
 
@@ -91,8 +90,8 @@ def page() -> str:
             continue
         forms = "".join(letter for letter, bit in (("f", 1), ("m", 2), ("i", 4), ("o", 8)) if op.surface & bit)
         dtypes = " ".join(name for name, dtype in DTYPES if _answers(op, dtype))
-        cast = autocast_mode._classes_of(op)[0]
-        cast = "-" if cast in (None, "none") else cast
+        cast = op.autocast["cpu"]
+        cast = "-" if cast in (None, "own") else cast
         name = f"`{op.qualified}`" + (f" ({', '.join(f'`{a}`' for a in op.aliases)})" if op.aliases else "")
         rows.append(f"| {name} | {forms} | {dtypes or '-'} | {_orders(op)} | {cast} | {'yes' if op.qualified in works else '-'} |")
     table = ["| operation | forms | dtypes | derivatives | autocast | cuda |", "|---|---|---|---|---|---|", *rows]

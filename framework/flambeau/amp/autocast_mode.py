@@ -1,7 +1,7 @@
 """Autocast: ops that gain from a lower precision run in it, ops that need float32 run in that.
 
-Which is which depends on the device: on CUDA each op's declaration says it (`Op.autocast`), on the CPU the lists below do,
-which are shorter. The state is per thread; while any device has autocast enabled, an interpreter casts operands.
+Which is which each op's declaration says (`Op.autocast`), by device: PyTorch's list for the CPU is another than that for CUDA. The
+state is per thread; while any device has autocast enabled, an interpreter casts operands.
 """
 
 from __future__ import annotations
@@ -27,35 +27,6 @@ __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_aut
 
 _local = _state.local
 _AVAILABLE = ("cpu", "cuda")
-
-# PyTorch's lists for the CPU, under the names ops have here; fft_* and losses alike lose too much in 8 bits of mantissa.
-_CPU_LOWER = frozenset(
-    [
-        "conv1d", "conv2d", "conv3d", "bmm", "mm", "linalg_vecdot", "baddbmm", "addmm", "addbmm", "linear", "matmul",
-        "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu",
-        "scaled_dot_product_attention",
-    ]
-)  # fmt: skip
-_CPU_FLOAT32 = frozenset(
-    [
-        "avg_pool3d", "binary_cross_entropy", "grid_sample", "polar", "prod", "quantile", "nanquantile", "stft",
-        "cdist", "trace", "view_as_complex", "cholesky", "cholesky_inverse", "cholesky_solve", "inverse", "lu_solve",
-        "orgqr", "ormqr", "pinverse", "max_pool3d", "max_unpool2d", "max_unpool3d", "adaptive_avg_pool3d", "mse_loss",
-        "cosine_embedding_loss", "nll_loss", "hinge_embedding_loss", "poisson_nll_loss", "cross_entropy", "l1_loss",
-        "huber_loss", "margin_ranking_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
-        "ctc_loss", "kl_div", "multilabel_margin_loss", "binary_cross_entropy_with_logits", "fft_fft", "fft_ifft",
-        "fft_fft2", "fft_ifft2", "fft_fftn", "fft_ifftn", "fft_rfft", "fft_irfft", "fft_rfft2", "fft_irfft2",
-        "fft_rfftn", "fft_irfftn", "fft_hfft", "fft_ihfft", "linalg_cond", "linalg_matrix_rank", "linalg_solve",
-        "linalg_cholesky", "linalg_svdvals", "linalg_eigvals", "linalg_eigvalsh", "linalg_inv",
-        "linalg_householder_product", "linalg_tensorinv", "linalg_tensorsolve", "geqrf", "qr", "svd",
-        "triangular_solve", "fractional_max_pool2d", "fractional_max_pool3d", "adaptive_max_pool3d", "linalg_qr",
-        "linalg_cholesky_ex", "linalg_svd", "linalg_eig", "linalg_eigh", "linalg_lstsq", "linalg_inv_ex",
-        "linalg_lu_factor",
-    ]
-)  # fmt: skip
-_CPU_WIDEST = frozenset(("cat", "stack", "index_copy"))
-# One kernel in PyTorch, which is on no list; here products are in them, which are.
-_ONE_KERNEL = frozenset(("bilinear", "linalg_lu_solve"))
 
 
 class _State:
@@ -89,8 +60,8 @@ class _Caster(Interpreter):
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if out is not None:  # in-place forms and out= keep the dtypes they are given
             return _dispatch.interpret(op, args, out, inplace) if op.kind == "composite" else NotImplemented
-        of_cpu, of_cuda, at = _CLASSES.get(op) or _classes_of(op)
-        if of_cpu is of_cuda is None:
+        classes, at = op.autocast, op.dtype_at
+        if classes["cpu"] is classes["cuda"] is None:
             if op.kind != "composite" or not op.surface & (INPLACE | OUT):
                 self.declines.add(op)
             return NotImplemented
@@ -100,9 +71,9 @@ class _Caster(Interpreter):
         if first.__class__ is not Tensor and not isinstance(first, Tensor):
             first = next(iter(_tensors(args)), None)
         place = None if first is None else _place_of(first)
-        wanted = of_cpu if place == "cpu" else of_cuda
+        wanted = classes["cpu" if place == "cpu" else "cuda"]
         state = self.state
-        if wanted == "none" and state.enabled.get(place):  # pyright: ignore[reportArgumentType]  # None is no device
+        if wanted == "own" and state.enabled.get(place):  # pyright: ignore[reportArgumentType]  # None is no device
             with _dispatch.below(self):
                 return _dispatch.interpret(op, args)
         if wanted is None or not state.enabled.get(place):  # pyright: ignore[reportArgumentType]  # None is no device
@@ -174,22 +145,6 @@ def _is_cast(d: dtype) -> bool:
 
 def _place_of(t: Tensor) -> str:
     return "cpu" if t._array.__class__ is ndarray else t.device.type
-
-
-_CLASSES: dict[Any, tuple[str | None, str | None, int | None]] = {}
-
-
-def _classes_of(op: Any) -> tuple[str | None, str | None, int | None]:
-    """The classes of `op` on the CPU and on CUDA, and where its argument `dtype` is."""
-    name = op.qualified.removeprefix("nn.functional.").replace(".", "_")
-    of_cpu = "lower" if name in _CPU_LOWER else "float32" if name in _CPU_FLOAT32 else "widest" if name in _CPU_WIDEST else None
-    if not op.public:                                 # an op that a program has made says it of all devices
-        of_cpu = op.autocast
-    if name in _ONE_KERNEL:
-        found = _CLASSES[op] = "none", op.autocast or "none", None
-        return found
-    found = _CLASSES[op] = of_cpu, op.autocast, op.params.index("dtype") if "dtype" in op.params else None
-    return found
 
 
 def _tensors(args: Any) -> list[Tensor]:

@@ -100,7 +100,7 @@ def prelu_kernel(input, weight):
 
 
 @composite(
-    surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), operator="prelu",
+    surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), operator="prelu", autocast=("lower", None),
     samples="x(2, 3, 4), x(3); x(5), x(1)",
 )
 def prelu(input, weight):
@@ -411,7 +411,7 @@ def _check_softmax(input, dim):
 
 
 @primitive(
-    surface=0, check=_check_softmax, autocast="float32", operator="_softmax(input, dim, False)",
+    surface=0, check=_check_softmax, autocast=(None, "float32"), operator="_softmax(input, dim, False)",
     samples="x(2, 3), 1",
 )
 def softmax_along(input, dim):
@@ -472,7 +472,7 @@ def _softmax_raw(grad, out, dim):
 
 
 @primitive(
-    surface=0, check=_check_softmax, autocast="float32", operator="_log_softmax(input, dim, False)",
+    surface=0, check=_check_softmax, autocast=(None, "float32"), operator="_log_softmax(input, dim, False)",
     samples="x(2, 3), 1",
 )
 def log_softmax_along(input, dim):

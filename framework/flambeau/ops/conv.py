@@ -214,7 +214,7 @@ def transposed_size(
 
 
 @primitive(
-    tensors=("input", "weight", "bias"), check=_check_convolution, autocast="lower", memory=CHANNELS, ordering=("input", "weight"),
+    tensors=("input", "weight", "bias"), check=_check_convolution, autocast=(None, "lower"), memory=CHANNELS, ordering=("input", "weight"),
     samples=(
         "x(1, 2, 6), x(3, 2, 3), x(3); x(1, 2, 5, 5), x(2, 2, 3, 3), x(2), (2, 1), (1, 0), (1, 1); "
         "x(1, 4, 5), x(4, 1, 3), None, 1, 0, 1, True, 0, 4"

@@ -1015,7 +1015,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
     return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
-@composite(surface=FUNCTION | OUT, samples="p(2, 3), x(2, 3)")
+@composite(surface=FUNCTION | OUT, autocast=("float32", None), samples="p(2, 3), x(2, 3)")
 def polar(abs, angle):
     """Complex values from magnitudes and angles in radians."""
     from .parts import complex as complex_of

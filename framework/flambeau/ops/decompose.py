@@ -72,7 +72,7 @@ def _cholesky_vjp(grad, out0, upper):
     return ((inner + adjoint(inner)) * 0.5,)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="spd(3); spd(2, 3), upper=True")
+@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="spd(3); spd(2, 3), upper=True")
 def cholesky_ex(input, *, upper=False, check_errors=False):
     """``(L, info)``: `linalg.cholesky` without its error.
 
@@ -97,7 +97,10 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_cholesky", samples="spd(3); spd(2, 3), upper=True")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_cholesky", autocast=("float32", None),
+    samples="spd(3); spd(2, 3), upper=True",
+)
 def cholesky(input, *, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`: ``(*, n, n) -> (*, n, n)``.
 
@@ -121,7 +124,7 @@ def _old_cholesky(input, upper=False):
 
 
 _old_cholesky.__name__ = "cholesky"
-_declared = composite(surface=FUNCTION | METHOD | OUT, samples="spd(3); spd(2, 3), True")(_old_cholesky)
+_declared = composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="spd(3); spd(2, 3), True")(_old_cholesky)
 _declared.fast(_lapack.short_way(_lapack.cholesky_now, square=True, order=COLUMNS))
 _declared.deprecation = (
     "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future PyTorch release.\n"
@@ -184,7 +187,7 @@ def _qr_checked(A: Any, mode: str) -> Any:
     return qr_of(A, mode)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="sq(3); x(4, 2); x(2, 4, 3), mode='reduced'")
+@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="sq(3); x(4, 2); x(2, 4, 3), mode='reduced'")
 def qr(A, mode="reduced"):
     """``Q, R`` with ``A == Q @ R``, the columns of Q orthonormal and R upper triangular.
 
@@ -209,7 +212,7 @@ def _old_qr(input, some=True):
 
 
 _old_qr.__name__ = "qr"
-_declared = composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); x(4, 2), True")(_old_qr)
+_declared = composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 2), True")(_old_qr)
 _declared.fast(
     _lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr, order=(COLUMNS, COLUMNS))
 )
@@ -249,7 +252,7 @@ def _check_several_rows(name: str, input: Tensor) -> None:
         raise RuntimeError(f"{name}: input must have at least 2 dimensions.\n{describe(input=input)}")
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); x(4, 2)")
+@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 2)")
 def geqrf(input):
     """QR in LAPACK's packed form: R in the upper triangle, Householder vectors below it, and their factors `tau`."""
     check_floating("geqrf", input)
@@ -291,7 +294,7 @@ def _householder(name: str, input: Any, tau: Any) -> Tensor:
     return by_columns(made)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="x(4, 2), u(2)")
+@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="x(4, 2), u(2)")
 def householder_product(input, tau):
     """The first columns of the product of the reflectors ``1 - tau v v^H`` whose vectors are columns of `input`.
 
@@ -317,7 +320,7 @@ def _householder_fast(input: Any, tau: Any) -> Any:
 householder_product.fast(_householder_fast)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(4, 2), u(2)")
+@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="x(4, 2), u(2)")
 def orgqr(input, tau):
     """The Q of what `geqrf` returns; see `linalg.householder_product`."""
     return _householder("torch.linalg.householder_product", input, tau)
@@ -326,7 +329,10 @@ def orgqr(input, tau):
 orgqr.fast(_householder_fast)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(4, 2), u(2), x(4, 3); x(4, 2), u(2), x(3, 4), False, True")
+@composite(
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
+    samples="x(4, 2), u(2), x(4, 3); x(4, 2), u(2), x(3, 4), False, True",
+)
 def ormqr(input, tau, other, left=True, transpose=False):
     """``Q @ other``, or ``other @ Q`` if not `left`, with the square Q of the reflectors.
 

@@ -181,7 +181,7 @@ def _order(name: str, p: float) -> float:
     return float(p)
 
 
-@composite(surface=FUNCTION, samples="x(3, 4), x(2, 4); x(2, 3, 4), x(2, 2, 4), 1.0; x(3, 4), x(2, 4), 3.0")
+@composite(surface=FUNCTION, autocast=("float32", None), samples="x(3, 4), x(2, 4); x(2, 3, 4), x(2, 2, 4), 1.0; x(3, 4), x(2, 4), 3.0")
 def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """The distance of order `p` between every row of `x1` and every row of `x2`: ``(*, P, M), (*, R, M) -> (*, P, R)``.
 
@@ -295,7 +295,7 @@ def _pdist_fast(input, p):
 
 
 @composite(
-    namespace=F, aliases=("bilinear",),
+    namespace=F, aliases=("bilinear",), autocast="own",
     samples="x(3, 2), x(3, 4), x(5, 2, 4), x(5); x(3, 2), x(3, 4), x(5, 2, 4)",
 )
 def bilinear(input1, input2, weight, bias=None):

@@ -315,7 +315,9 @@ def _declare(stem: str) -> None:
         fn.__name__ = fn.__qualname__ = name
         fn.__code__ = fn.__code__.replace(co_name=name)
         fn.__doc__ = _doc(what, where, stem, "n" if fn is one else "s")
-        composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", samples=_SAMPLES[name])(fn)
+        # The transforms of Hermitian signals along several dimensions are on none of PyTorch's lists.
+        cast = ("float32", None) if fn is one or stem not in ("hfft", "ihfft") else None
+        composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", autocast=cast, samples=_SAMPLES[name])(fn)
 
 
 for _stem in _RULES:

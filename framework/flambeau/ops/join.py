@@ -240,7 +240,7 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
             )
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(2, 3), x(2, 3)); (x(2, 3), x(2, 3)), -1")
+@composite(surface=FUNCTION | OUT, overlap=NEVER, autocast=("widest", None), samples="(x(2, 3), x(2, 3)); (x(2, 3), x(2, 3)), -1")
 def stack(tensors, dim=0):
     """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.
 

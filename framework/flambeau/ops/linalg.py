@@ -308,7 +308,7 @@ def _check_mv(input, vec):
 
 
 @primitive(
-    surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast="lower",
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast=(None, "lower"),
     samples="x(2, 3), x(3)",
 )
 def mv(input, vec):
@@ -342,7 +342,7 @@ def _check_dot(input, tensor):
 
 
 @primitive(
-    surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast="lower",
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast=(None, "lower"),
     samples="x(3), x(3)",
 )
 def dot(input, tensor):
@@ -567,7 +567,7 @@ addmm.fast(_plus(_two_matrices))
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    surface=FUNCTION | METHOD | OUT | 4, autocast=(None, "lower"), overlap=(EXACTLY, None),
     samples="x(2), x(2, 3), x(3); x(2), x(2, 3), x(3), beta=0.5, alpha=2",
 )
 def addmv(input, mat, vec, *, beta=1, alpha=1):

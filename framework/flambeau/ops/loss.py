@@ -177,7 +177,7 @@ def _likelihood(name: str, input: Tensor, target: Tensor, weight: Any, ignore_in
 
 
 @composite(
-    namespace=F,
+    namespace=F, autocast=("float32", None),
     samples="x(3, 4), i(4, 3); x(2, 3, 2, 2), i(3, 2, 2, 2), k(3); x(3, 4), i(4, 3), reduction='sum', ignore_index=1",
 )
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
@@ -544,7 +544,7 @@ def _small_rows(
 # -- regression ----------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='none'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='none'")
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """``|input - target|`` over the broadcast shape, reduced: in the unit of both.
 
@@ -579,7 +579,7 @@ def squared_error(input, target):
     return (input - target) * (input - target)
 
 
-@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='sum'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='sum'")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """``(input - target) ** 2`` over the broadcast shape, reduced: in the unit of both, squared.
 
@@ -722,7 +722,7 @@ def huber_error(input, target, delta):
     return where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
 
 
-@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), delta=0.5, reduction='sum'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), delta=0.5, reduction='sum'")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """Quadratic within `delta` of the target, linear beyond it, reduced.
 
@@ -749,7 +749,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 
 
 @composite(
-    namespace=F,
+    namespace=F, autocast=("float32", None),
     samples="x(2, 3), u(2, 3), reduction='batchmean'; x(2, 3), x(2, 3), reduction='sum', log_target=True",
 )
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
@@ -787,7 +787,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     return made / input.shape[0] if reduction == "batchmean" and input.ndim else made
 
 
-@composite(namespace=F, samples="x(2, 3), p(2, 3); p(2, 3), p(2, 3, low=1.5), False, True")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), p(2, 3); p(2, 3), p(2, 3, low=1.5), False, True")
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
     """The negative log likelihood of counts `target` under Poisson distributions, reduced.
 
@@ -878,7 +878,7 @@ def binary_entropy(input, target):
     return (target - 1) * maximum(log1p(-input), -100) - target * maximum(log(input), -100)
 
 
-@composite(namespace=F, samples="u(2, 3), u(2, 3); u(2, 3), u(2, 3), k(3), reduction='none'")
+@composite(namespace=F, autocast=("float32", None), samples="u(2, 3), u(2, 3); u(2, 3), u(2, 3), k(3), reduction='none'")
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """``-(target log(input) + (1 - target) log(1 - input))`` of probabilities, times `weight`, reduced.
 
@@ -941,7 +941,7 @@ def weighted_logit_entropy(input, target, pos_weight):
     return (1 - target) * input + ((pos_weight - 1) * target + 1) * _softplus(-input)
 
 
-@composite(namespace=F, samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'")
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):
@@ -985,7 +985,7 @@ def soft_margin(input, target):
     return _softplus(-target * input)
 
 
-@composite(namespace=F, samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced by 'mean', 'sum' or 'none'."""
     return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))

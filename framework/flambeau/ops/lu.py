@@ -126,7 +126,7 @@ def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     return packed, pivots
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_lu_factor", samples="sq(3); x(2, 4, 3)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_lu_factor", autocast=("float32", None), samples="sq(3); x(2, 4, 3)")
 def lu_factor(A, *, pivot=True):
     """``(LU, pivots)``: L below the diagonal and U above, packed, and with which row each row was exchanged, from 1.
 
@@ -260,10 +260,14 @@ def _old_lu_solve(b, LU_data, LU_pivots):
 
 _linalg_lu_solve.__name__ = _old_lu_solve.__name__ = "lu_solve"
 composite(
-    surface=BOTH, namespace="linalg",
+    surface=BOTH, namespace="linalg", autocast="own",
     samples="*fb.linalg.lu_factor(sq(3)), x(3, 2); *fb.linalg.lu_factor(sq(3)), x(2, 3), left=False, adjoint=True",
 )(_linalg_lu_solve)
-composite(surface=FUNCTION | METHOD | OUT, samples="x(3, 2), *fb.linalg.lu_factor(sq(3))")(_old_lu_solve).deprecation = (
+_declared = composite(
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
+    samples="x(3, 2), *fb.linalg.lu_factor(sq(3))",
+)(_old_lu_solve)
+_declared.deprecation = (
     "torch.lu_solve is deprecated in favor of torch.linalg.lu_solve and will be removed in a future PyTorch release.\n"
     "Note that torch.linalg.lu_solve has its arguments reversed.\nX = torch.lu_solve(B, LU, pivots)\n"
     "should be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)"

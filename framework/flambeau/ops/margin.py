@@ -37,7 +37,7 @@ def _reduced(losses: Any, reduction: str, size_average: Any, reduce: Any) -> Any
     return np.asarray(total) if reduction in ("mean", "sum") else None
 
 
-@composite(namespace=F, samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), 0.5, reduction='none'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), 0.5, reduction='none'")
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """`input`, a distance, where `target` is 1, ``max(0, margin - input)`` where it is -1; reduced.
 
@@ -58,7 +58,7 @@ def _few_hinges(a, target, margin, size_average, reduce, reduction):
     return _reduced(losses, reduction, size_average, reduce) if losses.ndim else None
 
 
-@composite(namespace=F, samples="x(3), x(3), signs(3); x(3), x(3), signs(3), 0.5, reduction='sum'")
+@composite(namespace=F, autocast=("float32", None), samples="x(3), x(3), signs(3); x(3), x(3), signs(3), 0.5, reduction='sum'")
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced.
 
@@ -78,7 +78,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
     return reduced(_positive(-target * (input1 - input2) + margin), reduction)
 
 
-@composite(namespace=F, samples="x(3, 4), x(3, 4), signs(3); x(3, 4), x(3, 4), signs(3), 0.2, reduction='none'")
+@composite(namespace=F, autocast=("float32", None), samples="x(3, 4), x(3, 4), signs(3); x(3, 4), x(3, 4), signs(3), 0.2, reduction='none'")
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """``1 - cos(input1, input2)`` where `target` is 1, ``max(0, cos - margin)`` where it is -1; reduced.
 
@@ -115,7 +115,7 @@ def _few_cosines(a, b, target, margin, size_average, reduce, reduction):
     return _reduced(losses, reduction, size_average, reduce)
 
 
-@composite(namespace=F, samples="x(3, 4), i(4, 3); x(3, 4), i(4, 3), 2, 0.5, k(4), reduction='none'")
+@composite(namespace=F, autocast=("float32", None), samples="x(3, 4), i(4, 3); x(3, 4), i(4, 3), 2, 0.5, k(4), reduction='none'")
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """The mean over classes of ``max(0, margin - input[target] + input) ** p``, without the target's own term; reduced.
 
@@ -178,7 +178,7 @@ def _few_margins(a, t, p, margin, weight, size_average, reduce, reduction):
     return _reduced(losses, reduction, size_average, reduce)
 
 
-@composite(namespace=F, samples="x(2, 4), fb.tensor([[3, 0, -1, 1], [1, -1, 0, 2]])")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 4), fb.tensor([[3, 0, -1, 1], [1, -1, 0, 2]])")
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """The sum over a sample's classes y and all others i of ``max(0, 1 - input[y] + input[i])``, over the classes; reduced.
 
@@ -218,7 +218,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
 
 
 @composite(
-    namespace=F,
+    namespace=F, autocast=("float32", None),
     samples="x(3, 4), x(3, 4), x(3, 4); x(3, 4), x(3, 4), x(3, 4), 2.0, 1.0, swap=True, reduction='none'",
 )
 def triplet_margin_loss(

@@ -321,7 +321,7 @@ def _multi_dot_fast(tensors):
     return matmul(first, matmul(second, third))
 
 
-@composite(surface=BOTH, namespace="linalg", samples="x(2, 3), x(2, 3); c(2, 3), c(3); x(3, 2), x(3, 2), dim=0")
+@composite(surface=BOTH, namespace="linalg", autocast=("lower", None), samples="x(2, 3), x(2, 3); c(2, 3), c(3); x(3, 2), x(3, 2), dim=0")
 def vecdot(x, y, *, dim=-1):
     """The sums of ``conj(x) * y`` over `dim`, which the result lacks; `x` and `y` broadcast."""
     check_floating("linalg.vecdot", x, y, half=True)

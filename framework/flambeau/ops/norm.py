@@ -116,7 +116,7 @@ def _check_layer(input, normalized_shape, weight, bias, eps, keep):
 
 
 @primitive(
-    surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast="float32",
+    surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast=(None, "float32"),
     samples="of nn.functional.layer_norm",
 )
 def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5, keep=None):
@@ -298,7 +298,7 @@ def _check_rms(input, normalized_shape, weight, eps, keep):
 
 
 @primitive(
-    surface=0, tensors=("input", "weight"), check=_check_rms, autocast="float32", memory=CHANNELS, ordering=("input",),
+    surface=0, tensors=("input", "weight"), check=_check_rms, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
     samples="of rms_norm",
 )
 def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
@@ -853,7 +853,7 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
 
 
 @primitive(
-    surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast="float32", memory=CHANNELS, ordering=("input",),
+    surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
     samples="of nn.functional.group_norm",
 )
 def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):

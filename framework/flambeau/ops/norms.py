@@ -293,7 +293,7 @@ def _norm_of_few(input, ord, dim, keepdim, dtype):
 # -- condition and rank ----------------------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_cond", samples="sq(3); sq(3), 1")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_cond", autocast=("float32", None), samples="sq(3); sq(3), 1")
 def cond(input, p=None):
     """The condition number: the norm of order `p` of each matrix times that of its inverse: ``(*, n, n) -> (*)``.
 
@@ -320,7 +320,7 @@ def cond(input, p=None):
     return OPS["where"].function(info == 0, made, inf) if singular and p != "nuc" else made
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_rank", samples="sq(3); sq(2, 3), atol=0.1")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_rank", autocast=("float32", None), samples="sq(3); sq(2, 3), atol=0.1")
 def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     """How many singular values exceed ``max(atol, rtol * largest)``: ``(*, m, n) -> (*)``, int64.
 

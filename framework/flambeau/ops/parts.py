@@ -154,7 +154,7 @@ def _begins_with_a_pair(input):
         )
 
 
-@view(surface=FUNCTION, check=_begins_with_a_pair, samples="x(3, 2)")
+@view(surface=FUNCTION, check=_begins_with_a_pair, autocast=("float32", None), samples="x(3, 2)")
 def view_as_complex(input):
     """A view of a real tensor whose last dimension has size 2 as a complex one; the inverse of `view_as_real`.
 

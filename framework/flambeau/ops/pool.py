@@ -304,7 +304,7 @@ def avg_pool2d(
 
 
 @composite(
-    namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True,
+    namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True, autocast=("float32", None),
     samples="x(1, 2, 4, 4, 3), 2; x(2, 4, 4, 3), 2, 1, 1, False, False, 5",
 )
 def avg_pool3d(
@@ -617,7 +617,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 
 @composite(
-    namespace="nn.functional", operator="max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)",
+    namespace="nn.functional", operator="max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)", autocast=("float32", None),
     samples="d(1, 2, 4, 4, 3), 2; d(2, 4, 4, 3), 2, 1, 1",
 )
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
@@ -661,7 +661,7 @@ def _top_level(n: int) -> Any:
 
     pool.__name__ = f"max_pool{n}d"
     pool.__doc__ = f"The maximum over windows, without indices. Arguments as for `nn.functional.max_pool{n}d`."
-    return composite(surface=FUNCTION, samples=_SAMPLES[n])(pool)
+    return composite(surface=FUNCTION, autocast=("float32", None) if n == 3 else None, samples=_SAMPLES[n])(pool)
 
 
 for _n in (1, 2, 3):
@@ -780,7 +780,10 @@ def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_siz
     return _max_unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@composite(namespace="nn.functional", samples="x(2, 3, 2, 2), fb.tensor([[0, 2], [9, 15]]).expand(2, 3, 2, 2), 2")
+@composite(
+    namespace="nn.functional", autocast=("float32", None),
+    samples="x(2, 3, 2, 2), fb.tensor([[0, 2], [9, 15]]).expand(2, 3, 2, 2), 2",
+)
 def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
     """Each maximum of a `max_pool2d` back at its place, zeros elsewhere: ``(N, C, H', W') -> (N, C, H, W)``.
 
@@ -790,7 +793,7 @@ def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_siz
 
 
 @composite(
-    namespace="nn.functional",
+    namespace="nn.functional", autocast=("float32", None),
     samples="x(1, 2, 1, 2, 2), fb.tensor([[[0, 2], [9, 31]]]).expand(1, 2, 1, 2, 2), 2",
 )
 def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):

@@ -191,7 +191,7 @@ def adaptive_avg_pool2d(input, output_size):
     return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
 
 
-@composite(namespace="nn.functional", operator="adaptive_avg_pool3d", samples="x(1, 2, 4, 3, 5), 2")
+@composite(namespace="nn.functional", operator="adaptive_avg_pool3d", autocast=("float32", None), samples="x(1, 2, 4, 3, 5), 2")
 def adaptive_avg_pool3d(input, output_size):
     """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -248,7 +248,7 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
-@composite(namespace="nn.functional", samples="d(1, 2, 4, 3, 5), 2")
+@composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 4, 3, 5), 2")
 def adaptive_max_pool3d(input, output_size, return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -390,7 +390,7 @@ def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_ind
     return (values, indices) if return_indices else values
 
 
-@composite(namespace="nn.functional", samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4")
+@composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4")
 def fractional_max_pool2d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
@@ -418,7 +418,7 @@ def fractional_max_pool2d(
     )
 
 
-@composite(namespace="nn.functional", samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4")
+@composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4")
 def fractional_max_pool3d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):

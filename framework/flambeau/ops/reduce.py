@@ -39,7 +39,7 @@ from ._spec import (
 
 
 @reduction(
-    identity=0, combine="add", partial=lambda: 1, autocast="float32",
+    identity=0, combine="add", partial=lambda: 1, autocast=(None, "float32"),
     samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True; x(2, 3), dtype=fb.float64",
 )
 def sum(input, dim=None, keepdim=False, *, dtype=None):
@@ -130,7 +130,7 @@ def _cat(parts: Any) -> Tensor:
     return cat(parts, -1)
 
 
-@reduction(identity=1, combine="mul", vjp=_prod_vjp, samples="x(2, 3); x(2, 3), 1; x(2, 3), 0, True")
+@reduction(identity=1, combine="mul", vjp=_prod_vjp, autocast=("float32", None), samples="x(2, 3); x(2, 3), 1; x(2, 3), 0, True")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product over `dim` (an int, several, or all by default); of nothing, 1. Integers multiply in int64.
 

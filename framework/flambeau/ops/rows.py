@@ -287,7 +287,7 @@ def _check_index_copy(input, dim, index, source):
 
 
 @primitive(
-    surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy, overlap=(EXACTLY, NEVER),
+    surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy, overlap=(EXACTLY, NEVER), autocast=("widest", None),
     samples="x(4, 3), 0, fb.tensor([2, 0]), x(2, 3); x(2, 3), 1, fb.tensor([2, 0]), x(2, 2)",
 )
 def index_copy(input, dim, index, source):

@@ -38,7 +38,7 @@ def _total_shape(input, dim, dtype):
 
 
 @primitive(
-    surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY,
+    surface=EVERY, check=_check_scan, autocast=(None, "float32"), overlap=EXACTLY,
     samples="x(2, 3), 1; x(2, 3), 0, dtype=fb.float64",
 )
 def cumsum(input, dim, *, dtype=None):
@@ -105,7 +105,7 @@ def _cumsum_raw(grad, input_dtype, dim):
     return (kernels.cast(kernel.reverse_cumsum(grad, dim), input_dtype.numpy),)
 
 
-@primitive(surface=EVERY, check=_check_scan, autocast="float32", overlap=EXACTLY, samples="x(2, 3), 1; x(2, 3), 0")
+@primitive(surface=EVERY, check=_check_scan, autocast=(None, "float32"), overlap=EXACTLY, samples="x(2, 3), 1; x(2, 3), 0")
 def cumprod(input, dim, *, dtype=None):
     """The products of the elements up to each place along `dim`: the shape of `input`.
 

@@ -60,7 +60,7 @@ def _inverse_vjp(grad, out0):
     return (-matmul(matmul(back, grad[0]), back),)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="sq(3); sq(2, 3)")
+@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="sq(3); sq(2, 3)")
 def inv_ex(A, *, check_errors=False):
     """``(inverse, info)``: `info`, int32, is the first zero pivot, from 1, of a singular matrix and 0 of the others.
 
@@ -83,7 +83,7 @@ def _inverse(A: Any) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_inv", samples="sq(3); sq(2, 3)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_inv", autocast=("float32", None), samples="sq(3); sq(2, 3)")
 def inv(A):
     """The inverse of each square matrix: ``(*, n, n) -> (*, n, n)``. Raises: LinAlgError for a singular one.
 
@@ -95,7 +95,7 @@ def inv(A):
 inv.fast(_lapack.short_way(_lapack.inverse_now, square=True, order=COLUMNS))
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); sq(2, 3)")
+@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); sq(2, 3)")
 def inverse(input):
     """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
     return _inverse(input)
@@ -184,7 +184,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
 
 
 @composite(
-    surface=BOTH, namespace="linalg", operator="linalg_solve",
+    surface=BOTH, namespace="linalg", operator="linalg_solve", autocast=("float32", None),
     samples="sq(3), x(3, 2); sq(2, 3), x(2, 3); sq(3), x(2, 3), left=False",
 )
 def solve(A, B, *, left=True):
@@ -274,7 +274,10 @@ _triangular = _lapack.short_way(
 )
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True")
+@composite(
+    surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, autocast=("float32", None),
+    samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True",
+)
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     """``(X, A)`` with ``A @ X == b``, or ``A.mT @ X == b`` if `transpose`, for triangular `A`.
 
@@ -366,7 +369,7 @@ def _inverse_by_factor_vjp(grad, L, out, upper):
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT,
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
     samples="x(3, 2), fb.linalg.cholesky(spd(3)); x(2, 3, 2), fb.linalg.cholesky(spd(2, 3), upper=True), True",
 )
 def cholesky_solve(B, L, upper=False):
@@ -396,7 +399,7 @@ _cholesky_solve = _lapack.short_way(lambda a, B, upper: _cholesky_solve_now(a, _
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT,
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
     samples="fb.linalg.cholesky(spd(3)); fb.linalg.cholesky(spd(3), upper=True), True",
 )
 def cholesky_inverse(L, upper=False):
@@ -420,7 +423,7 @@ cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True, orde
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorinv", samples="sq(4).reshape(2, 2, 2, 2)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorinv", autocast=("float32", None), samples="sq(4).reshape(2, 2, 2, 2)")
 def tensorinv(input, ind=2):
     """The inverse under `tensordot` with respect to the first `ind` dimensions.
 
@@ -438,7 +441,10 @@ def tensorinv(input, ind=2):
     return _inverse(input.reshape(prod(first), prod(last))).reshape(*last, *first)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_tensorsolve", samples="sq(4).reshape(2, 2, 4), x(2, 2)")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_tensorsolve", autocast=("float32", None),
+    samples="sq(4).reshape(2, 2, 4), x(2, 2)",
+)
 def tensorsolve(input, other, dims=None):
     """``X`` with ``tensordot(input, X, dims=X.ndim) == other``; `dims` of `input` are moved to the end first."""
     check_floating("linalg.tensorsolve", input, other)
@@ -549,7 +555,7 @@ def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
     return _pinv(input, rcond, atol, rtol, hermitian)
 
 
-@composite(surface=FUNCTION | METHOD, samples="sq(3); x(4, 2)")
+@composite(surface=FUNCTION | METHOD, autocast=("float32", None), samples="sq(3); x(4, 2)")
 def pinverse(input, rcond=1e-15):
     """The Moore-Penrose inverse; singular values up to `rcond` times the largest count as 0."""
     return _pinv(input, None, None, rcond, False)
@@ -629,7 +635,7 @@ def _least_squares_vjp(grad, A, B):
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@composite(surface=BOTH, namespace="linalg", samples="x(4, 2), x(4, 3); sq(3), x(3, 1)")
+@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="x(4, 2), x(4, 3); sq(3), x(3, 1)")
 def lstsq(input, b, rcond=None, *, driver=None):
     """``X`` that minimises ``|input @ X - b|``: ``(*, m, n), (*, m, k) -> (*, n, k)``.
 

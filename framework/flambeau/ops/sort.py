@@ -419,7 +419,7 @@ def _quantile_short(along: Along) -> Any:
 
 
 @composite(
-    surface=EVERY,
+    surface=EVERY, autocast=("float32", None),
     samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True; d(6), 0.5, interpolation='lower'",
 )
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
@@ -439,7 +439,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 quantile.fast(_quantile_short(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)))
 
 
-@composite(surface=EVERY, samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True")
+@composite(surface=EVERY, autocast=("float32", None), samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """`quantile` of the elements that are not nan; `q`, `dim` and `interpolation` as there."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

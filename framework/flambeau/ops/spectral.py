@@ -85,7 +85,7 @@ def _check_uplo(name: str, A: Any, UPLO: str) -> str:
     return uplo
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigh", samples="sym(3); sym(2, 3), 'U'")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigh", autocast=("float32", None), samples="sym(3); sym(2, 3), 'U'")
 def eigh(input, UPLO="L"):
     """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices: ``(*, n, n) -> (*, n), (*, n, n)``.
 
@@ -123,7 +123,7 @@ def _eigvalsh_vjp(grad, A, uplo):
     return (matmul(V * grad.unsqueeze(-2), adjoint(V)),)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", samples="sym(3); sym(2, 3), 'U'")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", autocast=("float32", None), samples="sym(3); sym(2, 3), 'U'")
 def eigvalsh(input, UPLO="L"):
     """Eigenvalues, ascending and real, of Hermitian matrices: ``(*, n, n) -> (*, n)``; see `linalg.eigh` for `UPLO`."""
     uplo = _check_uplo("linalg.eigvalsh", input, UPLO)
@@ -170,7 +170,7 @@ def _eig_vjp(grad, out0, out1, A_dtype):
     return (made if A_dtype.is_complex else made.real,)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="sq(3); sq(2, 3)")
+@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="sq(3); sq(2, 3)")
 def eig(input):
     """Eigenvalues and eigenvectors (columns, of length 1) of square matrices, always complex.
 
@@ -202,7 +202,7 @@ def _eigvals_vjp(grad, A):
     return (made if A.dtype.is_complex else made.real,)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvals", samples="sq(3); sq(2, 3)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvals", autocast=("float32", None), samples="sq(3); sq(2, 3)")
 def eigvals(input):
     """Eigenvalues of square matrices, always complex, in no particular order."""
     check_square("linalg.eigvals", input)
@@ -280,7 +280,7 @@ def _phase_mended(inner: Tensor, left: Tensor, right: Tensor | None, S: Tensor) 
     return inner + diagonal_matrix(turn - spurious)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_svd", samples="sq(3); x(2, 4, 3), False")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_svd", autocast=("float32", None), samples="sq(3); x(2, 4, 3), False")
 def svd(A, full_matrices=True, *, driver=None):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``, singular values descending.
 
@@ -338,7 +338,7 @@ def singular_values(A: Tensor) -> Tensor:
     return svd_of(A, False)[1] if needs_vectors(A) else svdvals_of(A)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_svdvals", samples="sq(3); x(2, 4, 3)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_svdvals", autocast=("float32", None), samples="sq(3); x(2, 4, 3)")
 def svdvals(A, *, driver=None):
     """Singular values, descending: ``(*, m, n) -> (*, min(m, n))``.
 
@@ -371,7 +371,7 @@ def _old_svd(input, some=True, compute_uv=True):
 
 
 _old_svd.__name__ = "svd"
-composite(surface=FUNCTION | METHOD | OUT, samples="sq(3); x(4, 3)")(_old_svd)
+composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 3)")(_old_svd)
 
 
 # -- low rank --------------------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def _check_trace(input):
         raise NotImplementedError(f'"trace" not implemented for {input.dtype}')
 
 
-@primitive(surface=FUNCTION | METHOD, check=_check_trace, samples="x(3, 4)")
+@primitive(surface=FUNCTION | METHOD, check=_check_trace, autocast=("float32", None), samples="x(3, 4)")
 def trace(input):
     """The sum of the main diagonal of a matrix. Raises: RuntimeError unless `input` has 2 dimensions."""
 

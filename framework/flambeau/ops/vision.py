@@ -658,7 +658,7 @@ _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
 
 @composite(
-    namespace="nn.functional",
+    namespace="nn.functional", autocast=("float32", None),
     samples=(
         "x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), align_corners=False; "
         "x(1, 2, 4, 3), x(1, 2, 3, 2), 'bicubic', 'border', True; "

@@ -329,7 +329,7 @@ def _check_frames(name: str, n_fft: int, hop: int, win: int, window: Any, input:
 
 
 @composite(
-    surface=FUNCTION | METHOD, numpy_names=False,
+    surface=FUNCTION | METHOD, numpy_names=False, autocast=("float32", None),
     samples="x(32), 8, window=k(8), return_complex=True; x(2, 32), 8, 4, return_complex=True, center=False",
 )
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,

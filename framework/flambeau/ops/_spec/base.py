@@ -31,6 +31,8 @@ VIEWED = FUNCTION | METHOD
 
 # Where what is written may share memory with an operand: only if it is that operand as it is, or not at all.
 EXACTLY, NEVER = "exactly", "never"
+# The class under autocast: on every device, or on the CPU and on CUDA.
+Autocast = str | tuple[str | None, str | None] | None
 Overlap = str | tuple[str | None, str | None] | dict[str, str] | None  # of all operands, of the first and the others, or by name
 
 
@@ -54,7 +56,8 @@ class Op:
 
     `surface` says which forms exist, `namespace` where the function lives ('' for the package, 'nn.functional',
     'special', ...), `aliases` further public names, `autocast` the class of the op under autocast: 'lower' (runs in the
-    lower precision), 'float32', 'widest', or None (follows its inputs).
+    lower precision), 'float32', 'widest', 'own' (as it is: one kernel in PyTorch, here operations that would be cast for), or None
+    (follows its inputs); a pair of these is for the CPU and for CUDA.
     `overlap` says of which parameters an ``out``, or the target of the in-place form, may hold memory: `EXACTLY` or `NEVER`; of
     those it does not name, any.
     """
@@ -65,7 +68,7 @@ class Op:
     # Calls to try it with, see `samples.py`; of elementwise ops also the bounds of their numbers.
     samples: Any = ""
 
-    def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: str | None) -> None:
+    def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: Autocast) -> None:
         code: CodeType = fn.__code__
         self.fn = fn
         self.name = fn.__name__.rstrip("_") if fn.__name__.endswith("__") else fn.__name__
@@ -73,11 +76,14 @@ class Op:
         self.surface = surface
         self.namespace = namespace
         self.aliases = aliases
-        self.autocast = autocast
+        # By device.
+        on_cpu, on_cuda = autocast if isinstance(autocast, tuple) else (autocast, autocast)
+        self.autocast: dict[str, str | None] = {"cpu": on_cpu, "cuda": on_cuda}
         count = code.co_argcount
         self.positional: tuple[str, ...] = code.co_varnames[:count]
         self.keyword_only: tuple[str, ...] = code.co_varnames[count : count + code.co_kwonlyargcount]
         self.params = self.positional + self.keyword_only
+        self.dtype_at: int | None = self.params.index("dtype") if "dtype" in self.params else None
         defaults = fn.__defaults__ or ()
         self.defaults = dict(zip(self.positional[count - len(defaults) :], defaults, strict=True))
         self.defaults.update(fn.__kwdefaults__ or {})

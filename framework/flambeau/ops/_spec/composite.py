@@ -11,7 +11,7 @@ import flambeau_kernels as kernels
 from ... import _state
 from ...autograd import engine
 from ...tensor import Tensor, bump, wrap
-from .base import FUNCTION, OPS, Op, Overlap
+from .base import FUNCTION, OPS, Autocast, Op, Overlap
 from .history import rebase
 from .overlap import refuse_shared
 from .region import Region
@@ -103,7 +103,7 @@ def composite(
     surface: int = FUNCTION,
     namespace: str = "",
     aliases: tuple[str, ...] = (),
-    autocast: str | None = None,
+    autocast: Autocast = None,
     spread: str | None = None,
     numpy_names: bool | None = None,
     overlap: Overlap = None,

@@ -20,7 +20,7 @@ from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, device_of, wrap
 from .._promote import NUMBERS, Rule, common
-from .base import EVERYWHERE, OPS, Op
+from .base import EVERYWHERE, OPS, Autocast, Op
 from .history import check_versions, named_tensors, rebase
 from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, holds_wrapper, sum_tensor_to, sum_to
@@ -672,7 +672,7 @@ def elementwise(
     aliases: tuple[str, ...] = (),
     check: Any = None,
     scalar_first: bool = False,
-    autocast: str | None = None,
+    autocast: Autocast = None,
     samples: Any = None,
     title: str | None = None,
     numpy_names: bool | None = None,

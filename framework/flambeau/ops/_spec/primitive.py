@@ -19,7 +19,7 @@ from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
 from . import short
-from .base import FUNCTION, Op, Overlap
+from .base import FUNCTION, Autocast, Op, Overlap
 from .history import check_versions
 from .memory import LIKE, in_memory_order, placed
 from .shapes import common_device, holds_wrapper
@@ -550,7 +550,7 @@ def primitive(
     linear_in: tuple[str, ...] = (),
     returns: tuple[str, ...] | None = None,
     tensors: tuple[str, ...] | None = None,
-    autocast: str | None = None,
+    autocast: Autocast = None,
     check: Any = None,
     spread: str | None = None,
     keeps: bool = False,

@@ -19,7 +19,7 @@ from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, wrap, wrap_dim
-from .base import FUNCTION, METHOD, OUT, Op
+from .base import FUNCTION, METHOD, OUT, Autocast, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions, named_tensors
 from .writing import with_dtype_of
@@ -348,7 +348,7 @@ def reduction(
     vjp: Any = None,
     namespace: str = "",
     aliases: tuple[str, ...] = (),
-    autocast: str | None = None,
+    autocast: Autocast = None,
     samples: str = "",
 ) -> Callable[[Any], ReductionOp]:
     """Declare a reduction over `dim`; the decorated function gives signature and documentation.

@@ -16,7 +16,7 @@ from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
 from ...tensor import Tensor, bump, storage_buffer
-from .base import VIEWED
+from .base import VIEWED, Autocast
 from .history import register_view, renew_views
 from .primitive import PrimitiveNode, PrimitiveOp
 from .writing import check_recorded, check_view
@@ -280,7 +280,7 @@ def view(
     namespace: str = "",
     aliases: tuple[str, ...] = (),
     check: Any = None,
-    autocast: str | None = None,
+    autocast: Autocast = None,
     spread: str | None = None,
     several: bool = False,
     operator: str | None = None,
