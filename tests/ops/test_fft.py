@@ -97,3 +97,20 @@ def test_refusals_name_what_was_given():
         fb.fft.rfft(x.to(fb.complex64))
     with pytest.raises(RuntimeError, match="unique"):
         fb.fft.fftn(fb.ones(2, 2), dim=(0, -2))
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    generator = fb.Generator().manual_seed(0)
+    x = fb.randn(33, 1022, generator=generator)           # 2 * 7 * 73: no length of our kernels
+    before = fb.get_num_threads()
+    made = []
+    try:
+        for threads in (1, 2, 3):
+            fb.set_num_threads(threads)
+            half = fb.fft.rfft2(x)
+            made.append((half, fb.fft.fft(x.to(fb.complex64)), fb.fft.irfft2(half)))
+    finally:
+        fb.set_num_threads(before)
+
+    assert all(fb.equal(a, b) for one in made[1:] for a, b in zip(made[0], one, strict=True))
+    assert fb.allclose(made[0][2], x, atol=1e-5)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.engine.pool import get_num_threads
 from flambeau_kernels.loading import scipy_module
 
 from .. import dtypes
@@ -55,7 +56,15 @@ def _transform(a, dims, scale, inverse):
     if not a.size or not dims:
         return _scaled(a.copy(), scale, a.dtype)
     rule = scipy_module("fft").ifftn if inverse else scipy_module("fft").fftn
-    return _scaled(rule(a, axes=dims, norm="forward" if inverse else "backward"), scale, a.dtype)
+    return _scaled(rule(a, axes=dims, norm="forward" if inverse else "backward", workers=_workers(a)), scale, a.dtype)
+
+
+def _workers(a: Any) -> int:
+    """Threads for scipy, of which each takes whole lines: results do not depend on their number."""
+    return get_num_threads() if a.size >= MANY else 1
+
+
+MANY = 1 << 15  # elements from which it pays to wake other threads
 
 
 @transform.shape
@@ -85,7 +94,7 @@ def _real_transform(a, dims, scale):
     shape = _half_shape(a.shape, dims[-1])
     if not a.size:
         return np.zeros(shape, _complex_of(a.dtype))
-    return _scaled(scipy_module("fft").rfftn(a, axes=dims), scale, _complex_of(a.dtype))
+    return _scaled(scipy_module("fft").rfftn(a, axes=dims, workers=_workers(a)), scale, _complex_of(a.dtype))
 
 
 def _half_shape(shape: Any, d: int) -> tuple[int, ...]:
@@ -118,7 +127,7 @@ def _inverse_to_real(a, dims, n, scale):
     shape[dims[-1]] = n
     if not a.size:
         return np.zeros(shape, _real_of(a.dtype))
-    made = scipy_module("fft").irfftn(a, s=[shape[d] for d in dims], axes=dims, norm="forward")
+    made = scipy_module("fft").irfftn(a, s=[shape[d] for d in dims], axes=dims, norm="forward", workers=_workers(a))
     return _scaled(made, scale, _real_of(a.dtype))
 
 
