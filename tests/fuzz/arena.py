@@ -324,7 +324,8 @@ def _limit_memory() -> None:
 
 
 def _answers(lib: Any, scope: dict[str, Any], program: str, limit: float) -> bool:
-    """Whether `lib` has done with `program` within the limit, in a process of its own."""
+    """Whether `lib` has done with `program`, apart from damage that only we look at, within the limit, in a process of its own."""
+    program = "\n".join(line for line in program.splitlines() if not line.startswith(("alone(", "tamper(")))
     process = os.fork()
     if process == 0:
         with contextlib.suppress(BaseException):

@@ -138,3 +138,16 @@ def refusal(lib: Any, kind: str, target: str, operand: str, line: str) -> str:
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         return str(error) or type(error).__name__
     return ""
+
+
+def test_a_tensor_without_elements_is_not_written_by_itself_either(oracle):
+    programs = """
+    x = torch.zeros(0); x[x > 1] = x
+    x = torch.zeros(0); x[...] = x; x.shape
+    x = torch.zeros(0, 0); torch.mm(x, x, out=x)
+    x = torch.zeros(0); torch.cat([x, x], out=x).shape
+    y = (torch.zeros(3, dtype=torch.complex128, requires_grad=True) * 1).split(1)[0]; y.clamp_(-1, 1)
+    x = torch.zeros(2, 3); x[torch.tensor(0)] = 1 << 70
+    """
+
+    assert not disagreements(oracle, programs)

@@ -703,6 +703,8 @@ def _number_tensor(self: Tensor, value: Any) -> Tensor:
 
     if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         raise TypeError(f"can't assign a {type(value).__name__} to a tensor of dtype {self.dtype}; make it a tensor first")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"Overflow when unpacking long long: {value} is no 64-bit integer; give it as a float")
     if isinstance(value, (complex, np.complexfloating)) and not self.is_complex():
         raise RuntimeError(f"value {value} cannot be converted to type {self.dtype} without overflow")
     if isinstance(value, int) and self.dtype.category == dtypes.INTEGER:

@@ -281,6 +281,8 @@ class ElementwiseOp(Op):
 
             return _dispatch.interpret(self, (target, *args), target, True)
         check_writable(self, target, self.stores_what_is_there is not None and self.stores_what_is_there(target, args))
+        if target._node is not None and self.differentiable and _state.grad_enabled():
+            check_view(self, target)
         args, compute, result, shape, _ = self.prepare((target, *args))
         if shape != target._array.shape:
             raise RuntimeError(

@@ -7,7 +7,7 @@ elements is taken to be apart from every other. Where they may overlap, operands
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,8 +21,10 @@ def refuse_shared(op: Any, out: Tensor, shape: tuple[int, ...], args: Any) -> No
     for name, a in zip(op.params, args, strict=False):
         rule = rules.get(name)
         if rule is not None:
-            for x in a if isinstance(a, (list, tuple)) else (a,):
-                if isinstance(x, Tensor):
+            several = isinstance(a, (list, tuple))
+            for x in a if several else (a,):
+                # What holds nothing is passed over by `cat`, if its result holds nothing either.
+                if isinstance(x, Tensor) and not (several and not x._array.size and out._array.shape == shape):
                     refuse(op, name, x, out, shape, rule)
 
 
@@ -39,6 +41,8 @@ def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, .
     if type(a) is not type(b) or type(a) is MetaArray or not a.size and operand is not out:
         return                                        # of two devices, without memory, or without elements
     if b.shape == shape:
+        if not a.size and rule == "never":
+            raise_shared(op, name, operand, out)       # the very same tensor, whatever it holds
         if not np.may_share_memory(a, b) or operand is not out and not (is_dense(a) and is_dense(b)):
             return
         strides = b.strides
@@ -51,7 +55,11 @@ def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, .
     alike = a.shape == shape and all(s == t for s, t, n in zip(a.strides, strides, shape, strict=True) if n != 1)
     if rule == "exactly" and alike and a.dtype == b.dtype and address(a) == address(b):
         return
+    raise_shared(op, name, operand, out)
+
+
+def raise_shared(op: Any, name: str, operand: Tensor, out: Tensor) -> NoReturn:
     raise RuntimeError(
         f"{op.said}(): unsupported operation: some elements of the operand '{name}' and of what is written refer to a single memory "
-        f"location; clone() the operand, or give another out: {name} has shape {list(a.shape)}, what is written {list(out.shape)}"
+        f"location; clone() the operand, or give another out: {name} has shape {list(operand.shape)}, what is written {list(out.shape)}"
     )
