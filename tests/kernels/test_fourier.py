@@ -82,3 +82,25 @@ def test_nan_in_one_line_stays_there():
 
     assert np.isnan(made[3]).all()
     assert np.isfinite(np.delete(made, 3, 0)).all()
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("shape", [(1 << 19,), (2, 3 << 17)], ids=str)
+def test_long_lines_are_taken_as_matrices(shape, inverse):
+    numbers = np.random.default_rng(0)
+    a = (numbers.standard_normal(shape) + 1j * numbers.standard_normal(shape)).astype(np.complex64)
+    expected = (np.fft.ifft if inverse else np.fft.fft)(a.astype(np.complex128)) * (a.shape[-1] if inverse else 1)
+
+    assert fourier.takes(a, (a.ndim - 1,))
+    made = fourier.transform(a, (a.ndim - 1,), 0.5, inverse)
+
+    assert np.abs(made - 0.5 * expected).max() < 1e-6 * np.abs(expected).max()
+    assert not fourier.takes(np.empty((1 << 19) + 2, np.complex64), (0,))
+
+
+def test_long_lines_of_real_numbers():
+    a = np.random.default_rng(0).standard_normal(5 << 18).astype(np.float32)
+    expected = np.fft.rfft(a.astype(np.float64))
+
+    assert fourier.takes_real(a, (0,))
+    assert np.abs(fourier.real_transform(a, 1.0) - expected).max() < 1e-6 * np.abs(expected).max()

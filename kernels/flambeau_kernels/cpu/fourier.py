@@ -10,6 +10,7 @@ Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform"
 from __future__ import annotations
 
 import functools
+import math
 from math import cos, pi, prod, sin
 from typing import Any
 
@@ -28,6 +29,7 @@ from flambeau_kernels.engine.language import (
     store,
 )
 
+from .move import in_rows
 from .tier import compiles
 
 __all__ = ["real_transform", "takes", "takes_real", "transform"]
@@ -239,6 +241,8 @@ def takes(a: np.ndarray, dims: Any) -> bool:
     """Whether `transform` computes this."""
     if a.dtype.char not in "FD" or not a.size or not dims or not compiles() or type(a) is not np.ndarray:
         return False
+    if len(dims) == 1 and dims[0] % a.ndim == a.ndim - 1 and a.shape[-1] > MOST[a.dtype.char]:
+        return a.dtype.char == "F" and _sides(a.shape[-1]) is not None
     for d in dims:
         inner = prod(a.shape[d % a.ndim + 1 :])
         if not _radices(a.shape[d]) or not (inner == 1 or inner % 4 == 0 and a.dtype.char == "F") or a.shape[d] > MOST[a.dtype.char]:
@@ -246,7 +250,35 @@ def takes(a: np.ndarray, dims: Any) -> bool:
     return True
 
 
-# Longer lines leave the second-level cache in every pass, where scipy's larger radices are faster.
+def _long_lines(a: np.ndarray, scale: float, inverse: bool) -> np.ndarray:
+    """The transforms of long lines, each taken as a matrix by rows: of its columns, turned, of its rows, and then by columns."""
+    n = a.shape[-1]
+    height, width = _sides(n) or (1, n)
+    columns = transform(a.reshape(-1, height, width), (1,), 1.0, inverse)
+    columns *= _turns_between(height, width, inverse)
+    made = transform(columns, (2,), scale, inverse)
+    return in_rows(made.swapaxes(1, 2)).reshape(a.shape)
+
+
+@functools.lru_cache(128)
+def _sides(n: int) -> tuple[int, int] | None:
+    """Height and width of a matrix of `n` elements whose sides have transforms here, as nearly alike as can be; None for none."""
+    if n > LONGEST or not _radices(n):
+        return None
+    near = [h for h in range(4, math.isqrt(n) + 1) if n % h == 0 and _radices(h) and _radices(n // h)]
+    return (near[-1], n // near[-1]) if near and n // near[-1] <= MOST["F"] else None
+
+
+@functools.lru_cache(2)
+def _turns_between(height: int, width: int, inverse: bool) -> np.ndarray:
+    """What the values of a long line are multiplied by between the transforms of columns and of rows."""
+    n = height * width
+    angles = (np.outer(np.arange(height), np.arange(width)) % n) * ((2 if inverse else -2) * pi / n)
+    return np.exp(1j * angles).astype(np.complex64)
+
+
+# Longer lines leave the second-level cache in every pass, so they are taken apart.
+LONGEST = 1 << 22                                     # whose turns are kept: 32 MB
 MOST = {"F": 1 << 18, "D": 1 << 16}
 _KINDS = {"f": float32, "d": float64}
 
@@ -254,6 +286,8 @@ _KINDS = {"f": float32, "d": float64}
 def transform(a: np.ndarray, dims: Any, scale: float, inverse: bool) -> np.ndarray:
     """The transform of complex `a` over `dims`, with exponent sign + if `inverse`, times `scale`."""
     a = np.ascontiguousarray(a)
+    if len(dims) == 1 and a.shape[dims[0]] > MOST[a.dtype.char]:
+        return _long_lines(a, scale, inverse)
     for k, d in enumerate(reversed(dims)):
         n, inner = a.shape[d], prod(a.shape[d % a.ndim + 1 :])
         real = np.dtype(a.dtype.char.lower())
@@ -276,7 +310,9 @@ def takes_real(a: np.ndarray, dims: Any) -> bool:
     if a.dtype.char not in "fd" or len(dims) != 1 or dims[0] % a.ndim != a.ndim - 1 or not a.size or type(a) is not np.ndarray:
         return False
     n = a.shape[-1]
-    return n % 2 == 0 and n <= 2 * MOST[a.dtype.char.upper()] and bool(_radices(n // 2)) and compiles()
+    if n % 2 or not _radices(n // 2) or not compiles():
+        return False
+    return n <= 2 * MOST[a.dtype.char.upper()] or a.dtype.char == "f" and _sides(n // 2) is not None
 
 
 def real_transform(a: np.ndarray, scale: float) -> np.ndarray:
