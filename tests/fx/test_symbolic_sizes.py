@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import Any
 
@@ -217,9 +218,37 @@ def test_sizes_are_numbers_unless_marked_where_that_is_wished() -> None:
         fb._dynamo.export(lambda x: x * int(x.shape[0]), aten_graph=True)(x)
 
 
+def test_the_functions_that_a_program_calls_are_exported() -> None:
+    def f(x: fb.Tensor, y: fb.Tensor, *, k: int = 2) -> dict[str, object]:
+        return {"a": fb.sin(x) * k, "b": (y, x + y, 5)}
+
+    x, y = numbers(3), numbers(3)
+    made = fb._dynamo.export(f)(x, y, k=3).graph_module
+    found, expected = made(y, x, k=3), f(y, x, k=3)
+    assert fb.equal(found["a"], expected["a"])
+    assert found["b"][0] is x
+    assert found["b"][2] == 5
+    assert [n.target for n in made.graph.nodes if n.op == "call_function"] == [fb.sin, operator.mul, operator.add]
+
+    net = fb.nn.Sequential(fb.nn.Linear(3, 2), fb.nn.ReLU())
+    made = fb._dynamo.export(net, numbers(4, 3)).graph_module
+    assert [n for n, _ in made.named_parameters()] == ["L__fn___0___weight", "L__fn___0___bias"]
+    assert fb.equal(made(numbers(4, 3)), net(numbers(4, 3)))
+    made(numbers(4, 3)).sum().backward()
+    assert net[0].weight.grad is not None
+
+
+@pytest.mark.parametrize("f", [lambda x: x + 1 if x.sum() > 0 else x, lambda x: (x + 1).add_(2), lambda x: x + fb.rand(3)])
+def test_a_function_that_is_not_one_graph_is_not_exported(f: object) -> None:
+    with pytest.raises(fb._dynamo.exc.Unsupported):
+        fb._dynamo.export(f)(numbers(3))
+
+
 def test_what_export_has_not_is_refused_by_name() -> None:
-    with pytest.raises(NotImplementedError, match="aten_graph"):
-        fb._dynamo.export(lambda x: x)(numbers(3))
+    x = numbers(3)
+    fb._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(NotImplementedError, match="aten_graph=True"):
+        fb._dynamo.export(lambda x: x)(x)
     with pytest.raises(NotImplementedError, match="dynamic_shapes"):
         fb._dynamo.export(lambda x: x, aten_graph=True, dynamic_shapes={})(numbers(3))
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .. import _missing
 from ..nn import Module
+from ..nn.parameter import Parameter
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 
@@ -32,20 +33,20 @@ def export(
     Args:
         f: a function or Module.
         extra_args, extra_kwargs: example inputs; given here, the result is returned at once, as it was of old.
-        aten_graph: record operators. Graphs of Python functions are not built.
+        aten_graph: record operators; else the graph has the functions that the program calls, for inputs of these sizes, and parameters
+            are its attributes.
         decomposition_table: functions that are recorded in the place of operators.
         tracing_mode: ``symbolic`` makes symbols of sizes, ``fake`` takes them for numbers, ``real`` computes.
         assume_static_by_default: make symbols of those sizes alone that `mark_dynamic` names.
         pre_dispatch, specialize_float, same_signature, disable_constraint_solver, prefer_deferred_runtime_asserts_over_guards,
             dynamic_shapes, constraints: must be as they are by default, beside `aten_graph`.
-    Raises: NotImplementedError for what is not built; ConstraintViolationError if the graph is for one size of a dimension that
+    Raises: Unsupported if Python asks for a value and, without `aten_graph`, for operations that write in place or draw random
+        numbers; NotImplementedError for what is not built; ConstraintViolationError if the graph is for one size of a dimension that
         `mark_dynamic` names.
 
     >>> fb._dynamo.export(lambda x: x.sin() + 1, aten_graph=True)(fb.ones(3)).graph_module(fb.zeros(5)).shape
     torch.Size([5])
     """
-    if not aten_graph:
-        raise _missing.not_built("_dynamo.export(aten_graph=False)", "graphs of operators alone are recorded; give aten_graph=True")
     asked = {
         "pre_dispatch": pre_dispatch, "dynamic_shapes": dynamic_shapes is not None, "constraints": constraints is not None,
         "specialize_float": not specialize_float, "same_signature": not same_signature,
@@ -57,9 +58,60 @@ def export(
             raise _missing.not_built(f"_dynamo.export({name}=...)", "leave it as it is by default")
 
     def inner(*args: Any, **kwargs: Any) -> ExportResult:
+        if not aten_graph:
+            return _exported_functions(f, args, kwargs)
         return _exported(f, args, kwargs, tracing_mode, decomposition_table, assume_static_by_default)
 
     return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
+
+
+def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportResult:
+    """The graph of the functions that `f` calls."""
+    from .. import fx
+    from ..compiler import _functions, _graphs
+    from ..compiler._programs import Program
+    from ..compiler._recorder import Recorder, Step
+    from ..fx._codegen import _PyTreeCodeGen, _PyTreeInfo
+    from . import exc
+
+    if any(getattr(x, "_dynamo_dynamic_indices", None) for x in pytree.tree_leaves((args, kwargs))):
+        what = "_dynamo.export(aten_graph=False) of sizes that mark_dynamic names"
+        raise _missing.not_built(what, "give aten_graph=True, which has symbols")
+    recorder = Recorder(Step(None, [], (), None), lambda step, wanted, _: Program(step, wanted, False), True, _functions._refuse)
+    result = _functions._recorded(recorder, f, args, kwargs)
+    parts, out_spec = pytree.tree_flatten(result)
+    if recorder.flushes != 1:
+        ended = recorder.breaks[0] if recorder.breaks else "what it does first, a write or random numbers,"
+        raise exc.Unsupported(f"export: the function is not one graph: {ended} ended the first one; give aten_graph=True, which records it")
+    program, inputs, wanted, alive = recorder.last or (None, [], (), [])
+    leaves, in_spec = pytree.tree_flatten([*args, *kwargs.values()])
+    graph, root = fx.Graph(), Module()
+    placed: dict[int, Any] = {}                       # nodes of inputs, by identity
+    for at, leaf in enumerate(leaves):
+        node = graph.placeholder(f"arg{at}")
+        node.meta["example_value"] = leaf
+        placed.setdefault(id(leaf) if isinstance(leaf, Tensor) else -1 - at, node)
+    owned = [*f.named_parameters(), *f.named_buffers()] if isinstance(f, Module) else []
+    names = {id(value): f"L__fn___{name.replace('.', '___')}" for name, value in owned}
+    nodes: dict[int, Any] = {}
+    for at, tensor in enumerate(inputs):
+        if id(tensor) not in placed:
+            name = names.get(id(tensor), f"_tensor_constant{at}")
+            if isinstance(tensor, Parameter):
+                root.register_parameter(name, tensor)
+            else:
+                root.register_buffer(name, tensor)
+            placed[id(tensor)] = graph.get_attr(name)
+        nodes[-1 - at] = placed[id(tensor)]
+    if program is not None:
+        _graphs.write_steps(graph, program.steps, nodes, set(wanted))
+    numbers = {id(tensor): number for number, tensor in zip(wanted, alive, strict=True)}
+    results = [nodes[numbers[id(part)]] if id(part) in numbers else placed.get(id(part), part) for part in parts]
+    graph.output(results)
+    target = f.forward if isinstance(f, Module) else f
+    signature = list(inspect.signature(target).parameters)
+    graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo([*signature[: len(args)], *kwargs], in_spec, out_spec)))
+    return ExportResult(fx.GraphModule(root, graph), [])
 
 
 def _exported(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: str, table: Any, static: bool) -> ExportResult:

@@ -119,6 +119,19 @@ def graph_of(step: Step, wanted: tuple[int, ...], inputs: Any, names: Any) -> tu
         node = nodes[-1 - at] = graph.placeholder(names is not None and names.of(inputs[at]) or f"l_input_{at}_")
         node.meta["example_value"] = inputs[at]
 
+    write_steps(graph, steps, nodes, set(wanted))
+    graph.output(tuple([nodes[value] for value in wanted]))
+    return fx.GraphModule(Module(), graph), used
+
+
+def write_steps(graph: fx.Graph, steps: list[Step], nodes: dict[int, Any], wanted: set[int]) -> None:
+    """Add the calls of `steps` to `graph`.
+
+    Args:
+        nodes: by number, the nodes of inputs (below zero); those of values are added.
+        wanted: values that are read beside what steps read.
+    """
+
     def argument(ref: Any) -> Any:
         if ref.__class__ is Constant:
             return ref.value
@@ -131,13 +144,11 @@ def graph_of(step: Step, wanted: tuple[int, ...], inputs: Any, names: Any) -> tu
             nodes[one.first] = node
             continue
         node.meta["example_value"] = one.several(one.twins)
-        read = {ref for later in steps for ref in read_by(later.refs)} | set(wanted)
+        read = {ref for later in steps for ref in read_by(later.refs)} | wanted
         for i, twin in enumerate(one.twins):
             if one.first + i in read:
                 part = nodes[one.first + i] = graph.call_function(operator.getitem, (node, i))
                 part.meta["example_value"] = twin
-    graph.output(tuple([nodes[value] for value in wanted]))
-    return fx.GraphModule(Module(), graph), used
 
 
 def _inputs_of(refs: Any) -> list[int]:
