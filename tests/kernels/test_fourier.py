@@ -53,9 +53,9 @@ def test_real_transform_agrees_with_scipy(shape, dtype):
 
 
 def test_lines_of_other_lengths_and_layouts_are_left_to_scipy():
-    for shape, dims in [((7,), (0,)), ((14,), (0,)), ((28,), (0,)), ((6,), (0,)), ((8, 3), (0,)), ((0, 8), (1,)), ((1 << 19,), (0,))]:
+    for shape, dims in [((7,), (0,)), ((14,), (0,)), ((28,), (0,)), ((6,), (0,)), ((8, 3), (0,)), ((0, 8), (1,)), ((1 << 23,), (0,))]:
         assert not fourier.takes(np.zeros(shape, "F"), dims)
-    for shape, dims in [((12,), (0,)), ((9,), (0,)), ((8, 8), (0,)), ((8, 8), (0, 1)), ((1 << 20,), (0,))]:
+    for shape, dims in [((12,), (0,)), ((9,), (0,)), ((8, 8), (0,)), ((8, 8), (0, 1)), ((1 << 24,), (0,))]:
         assert not fourier.takes_real(np.zeros(shape, "f"), dims)
 
 

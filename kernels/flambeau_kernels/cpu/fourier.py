@@ -286,7 +286,7 @@ _KINDS = {"f": float32, "d": float64}
 def transform(a: np.ndarray, dims: Any, scale: float, inverse: bool) -> np.ndarray:
     """The transform of complex `a` over `dims`, with exponent sign + if `inverse`, times `scale`."""
     a = np.ascontiguousarray(a)
-    if len(dims) == 1 and a.shape[dims[0]] > MOST[a.dtype.char]:
+    if a.dtype.char == "F" and len(dims) == 1 and a.shape[dims[0]] > MOST["F"]:
         return _long_lines(a, scale, inverse)
     for k, d in enumerate(reversed(dims)):
         n, inner = a.shape[d], prod(a.shape[d % a.ndim + 1 :])
