@@ -262,7 +262,7 @@ def store(out: Any, a: Any) -> None:
             run = _compiled or _load_compiled()
             if run(_SAME, (a,), (out,), compute):
                 if a.dtype != out.dtype:
-                    teach(_conversion(out.dtype), (a,), out, compute)
+                    teach(conversion(out.dtype), (a,), out, compute)
                 return
     if out.__class__ is not np.ndarray and hasattr(out, "get"):
         from .cuda.launch import copy as copy_on_device
@@ -274,12 +274,12 @@ def store(out: Any, a: Any) -> None:
 
 def converted(a: Any, dtype: np.dtype) -> Any:
     """A new array of what `store` makes of `a` as another `dtype`, if this has been done to arrays like it; or None."""
-    return (_conversions.get(dtype) or _conversion(dtype)).direct(a)
+    return (conversion(dtype)).direct(a)
 
 
 def recast(a: Any, dtype: np.dtype) -> Any:
     """The array `a` as another `dtype`: by numpy, or by a kernel once this has been asked for often."""
-    made = (_conversions.get(dtype) or _conversion(dtype)).direct(a)
+    made = (conversion(dtype)).direct(a)
     if made is None:
         made = a.astype(dtype)
         if next(_recasts) > TAUGHT_AFTER:
@@ -301,7 +301,7 @@ def learn_conversion(a: Any, made: Any) -> None:
         return
     if new in _HALVES and old != np.float32 or old.kind == "V" and old not in _HALVES or new.kind == "V" and new not in _HALVES:
         return                                            # rounding twice is not rounding once
-    teach(_conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new)
+    teach(conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new)
 
 
 @functools.cache
@@ -316,8 +316,9 @@ def _cuts_as_kernels_do() -> bool:
 _conversions: dict[np.dtype, Formula] = {}
 
 
-def _conversion(dtype: np.dtype) -> Formula:
-    return _conversions.setdefault(dtype, Formula(lambda x: x, f"to_{dtype.name}"))
+def conversion(dtype: np.dtype) -> Formula:
+    """The formula of one operand that leaves it as it is, for results of `dtype`."""
+    return _conversions.get(dtype) or _conversions.setdefault(dtype, Formula(lambda x: x, f"to_{dtype.name}"))
 
 
 # Elements from which compiled loops store: they convert half types as vectors, and walk transposed arrays in tiles.

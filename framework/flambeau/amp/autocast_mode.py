@@ -11,7 +11,6 @@ import warnings
 from typing import Any
 
 import flambeau_kernels as kernels
-from flambeau_kernels import small
 
 from .. import _state
 from .._arrays import ndarray
@@ -85,10 +84,11 @@ class _Caster(Interpreter):
             return _dispatch.interpret(op, tuple([self._cast_in(x, target, place) for x in args]))
         made: list[Any] = []
         plain = True
+        conversion = kernels.conversion(target.numpy)
         for x in args:
             if x.__class__ is Tensor:
-                cast = kernels.converted(x._array, target.numpy) if x._node is None and x._array.dtype is F4 else None
-                made.append(self._cast(x, target, place) if cast is None else small.over(cast))
+                cast = conversion.enter(x) if x._node is None and x._array.dtype is F4 else None
+                made.append(self._cast(x, target, place) if cast is None else cast)
             else:
                 plain = plain and x.__class__ in _dispatch.SINGLE
                 made.append(self._cast_in(x, target, place))
