@@ -12,6 +12,7 @@ import pytest
 import flambeau as fb
 from flambeau import _C, _jit_internal, _streams, _tensor, _tensor_str, _utils
 from flambeau._subclasses.fake_tensor import FakeTensorMode, is_fake
+from flambeau.fx import graph_module
 from flambeau.fx._pytree import register_pytree_flatten_spec, tree_flatten_spec
 from flambeau.nn import common_types, grad, parallel
 from flambeau.nn.modules import transformer
@@ -456,3 +457,11 @@ def test_words_for_activations_and_plain_initial_values_have_pytorchs_names():
     with FakeTensorMode():
         assert _C._len_torch_dispatch_stack() == 1
     assert fb.ByteStorage._from_buffer(b"ab").tolist() == [97, 98]
+
+
+def test_a_module_of_code_alone_has_the_attributes_it_is_given():
+    body = dict(fb.nn.Linear(2, 3).__dict__)
+    made = graph_module._CodeOnlyModule(body)
+
+    assert [name for name, _ in made.named_parameters()] == ["weight", "bias"]
+    assert graph_module._USER_PRESERVED_ATTRIBUTES_KEY not in made.__dict__

@@ -17,6 +17,7 @@ _refused = _no_device.refusing(
     AssertionError,
 )  # fmt: skip
 globals().update(_refused)
+globals().update(_no_device.refusing("xpu", ("is_current_stream_capturing",)))  # PyTorch 2.13's
 
 
 def is_available() -> bool:

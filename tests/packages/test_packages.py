@@ -358,6 +358,10 @@ for name, settings in (("densenet121", {}), ("vit_b_16", {"image_size": 32})):
     model = torchvision.models.get_model(name, num_classes=3, **settings).eval()
     with torch.no_grad():
         print(*model(torch.randn(1, 3, 32, 32)).flatten().tolist())
+from torchvision.models.feature_extraction import create_feature_extractor
+model = torchvision.models.resnet18(num_classes=3).eval()
+for features in create_feature_extractor(model, ["layer1", "layer4.1.relu"])(torch.randn(1, 3, 32, 32)).values():
+    print(features.sum().item())
 change = v2.Compose([v2.RandomHorizontalFlip(), v2.Resize(8), v2.Normalize([0.5] * 3, [0.2] * 3)])
 print(change(torch.rand(3, 16, 16)).sum().item())
 print(torchvision.ops.box_iou(torch.tensor([[0.0, 0, 2, 2]]), torch.tensor([[1.0, 1, 3, 3]])).item())

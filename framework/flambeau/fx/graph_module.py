@@ -71,6 +71,18 @@ def _assign_attr(value: Any, to_module: Module, target: str) -> None:
         setattr(to_module, field, value)
 
 
+# Attributes of a graph module that copies of it keep, in its `meta`: PyTorch's name, which packages with such modules import.
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+
+
+class _CodeOnlyModule(Module):
+    """A module that has the attributes in `body` and no others, from which a graph module of a package copies itself."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__()
+        self.__dict__ = body
+
+
 class GraphModule(Module):
     """A Module made of a Graph. `code` is the text of its `forward`.
 
