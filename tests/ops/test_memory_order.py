@@ -561,6 +561,43 @@ def test_gradients_have_the_strides_of_pytorch_and_the_same_on_meta(oracle: Any,
     assert not wrong, "\n".join(wrong)
 
 
+# -- transforms ----------------------------------------------------------------------------------------------------------------
+
+TRANSFORMS = """
+torch.fft.fft(x)
+torch.fft.ifft(x, dim=1)
+torch.fft.fft(x, 3)
+torch.fft.fft(x.to(torch.complex64), dim=0)
+torch.fft.fft2(x)
+torch.fft.ifft2(x, (3, 12))
+torch.fft.fftn(x, dim=(1, 2))
+torch.fft.rfft(x)
+torch.fft.rfft(x, dim=1)
+torch.fft.rfft(x, 12, dim=2)
+torch.fft.rfftn(x)
+torch.fft.irfft(x.to(torch.complex64))
+torch.fft.irfft2(x.to(torch.complex64))
+torch.fft.irfftn(x.to(torch.complex64), dim=(0, 2))
+torch.fft.hfft(x.to(torch.complex64))
+torch.fft.hfft2(x.to(torch.complex64))
+torch.fft.ihfft(x)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("part", ["", ".contiguous()", "[:, :, 1:7, 2:7]", ".permute(1, 0, 2, 3)", ".transpose(2, 3)"])
+def test_results_of_transforms_lie_in_memory_as_pytorchs(oracle: Any, part: str) -> None:
+    def strides(lib: Any, call: str, device: str) -> tuple[int, ...]:
+        return eval(call, {"torch": lib, "x": eval(WHOLE + part, {"torch": lib}).to(device)}).stride()
+
+    wrong = [
+        f"{call}\n  PyTorch:  {theirs}\n  Flambeau: {ours}\n  meta:     {meta}"
+        for call in TRANSFORMS
+        if not (theirs := strides(oracle, call, "cpu")) == (ours := strides(fb, call, "cpu")) == (meta := strides(fb, call, "meta"))
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
 # -- matrices ------------------------------------------------------------------------------------------------------------------
 
 # `a` has as many rows as columns, `tall` more, `wide` fewer; `b` are right-hand sides.

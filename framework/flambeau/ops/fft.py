@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels
 from flambeau_kernels.engine.pool import get_num_threads
 from flambeau_kernels.loading import scipy_module
 
 from .. import dtypes
+from .._arrays import is_c_contiguous, strides_in
 from ..tensor import Tensor, wrap, wrap_dim
 from ._refusal import refusing
 from ._spec import FUNCTION, OPS, OUT, composite, describe, int_list, need_int, out_of_shape, primitive
@@ -39,6 +41,42 @@ def _real_of(d: Any) -> np.dtype:
     return np.dtype(np.float64 if d in (np.float64, np.complex128) else np.float32)
 
 
+def _memory_order(a: Any, dims: Any, halved: bool) -> list[int]:
+    """The dimensions of a result, the slowest in memory first: as the strides of `a` have them, those transformed behind the others.
+
+    Of a transform to or from half a spectrum (`halved`) the last of `dims` is the fastest.
+    """
+    rest, moved = [d for d in range(a.ndim) if d not in dims], list(dims[: len(dims) - halved])
+    if is_c_contiguous(a):
+        return [*rest, *sorted(moved), *dims[len(moved) :]]
+    strides = a.strides
+    return [*sorted(rest, key=lambda d: -strides[d]), *sorted(moved, key=lambda d: -strides[d]), *dims[len(moved) :]]
+
+
+def _by_lines(halved: bool) -> Any:
+    """Have a kernel see dimensions in the order that the result has in memory, so that the lines it takes lie together."""
+
+    def decorated(kernel: Any) -> Any:
+        def run(a: Any, dims: Any, *args: Any) -> Any:
+            order = _memory_order(a, dims, halved)
+            if order == list(range(a.ndim)):
+                return kernel(a, dims, *args)
+            at = [order.index(d) for d in range(a.ndim)]
+            lines = np.empty([a.shape[d] for d in order], a.dtype)
+            flambeau_kernels.store(lines, a.transpose(order))
+            made = kernel(lines, tuple([at[d] for d in dims]), *args)
+            return np.ascontiguousarray(made).transpose(at)
+
+        return run
+
+    return decorated
+
+
+def _spec(shape: Any, dtype: Any, input: Tensor, dims: Any, halved: bool) -> Any:
+    """The spec of a result that a kernel under `_by_lines` makes."""
+    return shape, dtype, strides_in(tuple(shape), dtype.itemsize, _memory_order(input._array, dims, halved))
+
+
 @primitive(surface=0, linear_in=("input",), samples="of fft.fft")
 def transform(input, dims, scale, inverse):
     """The complex transform of complex `input` over `dims`, with exponent sign + if `inverse`, times `scale`."""
@@ -48,6 +86,7 @@ transform.node_class.title = "FftC2CBackward0"
 
 
 @transform.kernel
+@_by_lines(False)
 def _transform(a, dims, scale, inverse):
     from flambeau_kernels.cpu import fourier
 
@@ -69,7 +108,7 @@ MANY = 1 << 15  # elements from which it pays to wake other threads
 
 @transform.shape
 def _transform_shape(input, dims, scale, inverse):
-    return input.shape, input.dtype
+    return _spec(input.shape, input.dtype, input, dims, False)
 
 
 @transform.vjp
@@ -86,6 +125,7 @@ real_transform.node_class.title = "FftR2CBackward0"
 
 
 @real_transform.kernel
+@_by_lines(True)
 def _real_transform(a, dims, scale):
     from flambeau_kernels.cpu import fourier
 
@@ -103,7 +143,7 @@ def _half_shape(shape: Any, d: int) -> tuple[int, ...]:
 
 @real_transform.shape
 def _real_transform_shape(input, dims, scale):
-    return _half_shape(input.shape, dims[-1]), input.dtype.to_complex()
+    return _spec(_half_shape(input.shape, dims[-1]), input.dtype.to_complex(), input, dims, True)
 
 
 @real_transform.vjp
@@ -122,6 +162,7 @@ inverse_to_real.node_class.title = "FftC2RBackward0"
 
 
 @inverse_to_real.kernel
+@_by_lines(True)
 def _inverse_to_real(a, dims, n, scale):
     shape = [*a.shape]
     shape[dims[-1]] = n
@@ -134,7 +175,7 @@ def _inverse_to_real(a, dims, n, scale):
 @inverse_to_real.shape
 def _inverse_to_real_shape(input, dims, n, scale):
     d = dims[-1]
-    return (*input.shape[:d], n, *input.shape[d + 1 :]), input.dtype.to_real()
+    return _spec((*input.shape[:d], n, *input.shape[d + 1 :]), input.dtype.to_real(), input, dims, True)
 
 
 @inverse_to_real.vjp
@@ -156,9 +197,7 @@ def resize(x: Tensor, dim: int, n: int) -> Tensor:
         return x.narrow(dim, 0, n)
     if have == n:
         return x
-    shape = [*x.shape]
-    shape[dim] = n - have
-    return OPS["cat"].function([x, x.new_zeros(shape)], dim)
+    return OPS["nn.functional.pad"].function(x, [0] * (2 * (x.ndim - 1 - dim) + 1) + [n - have])
 
 
 def _operand(name: str, input: Any, want: str) -> Tensor:
