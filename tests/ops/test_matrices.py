@@ -517,3 +517,17 @@ def test_lapack_takes_no_threads_of_its_own():
 
     assert _lapack._on_one_thread(looked)(1, 2) == (1, 2)
     assert seen == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.complex128], ids=str)
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_factors_may_lie_by_rows_or_by_columns(dtype, upper, turned):
+    generator = fb.Generator().manual_seed(0)
+    a, b = (fb.randn(40, n, generator=generator, dtype=dtype) for n in (40, 3))
+    positive = a @ a.mH + 40 * fb.eye(40, dtype=dtype)
+    factor = fb.linalg.cholesky(positive, upper=upper)
+    lying = factor.mT.contiguous().mT if turned else factor.contiguous()
+
+    assert fb.allclose(positive @ fb.cholesky_solve(b, lying, upper), b, atol=1e-4)
+    assert fb.allclose(lying @ fb.linalg.solve_triangular(lying, b, upper=upper), b, atol=1e-4)

@@ -133,7 +133,7 @@ def _on_one_thread(function: Any) -> Any:
 
 @functools.cache
 def _blas_routine(name: str, char: str) -> Any:
-    return scipy_module("linalg").get_blas_funcs((name,), (np.empty(0, char),))[0]
+    return _on_one_thread(scipy_module("linalg").get_blas_funcs((name,), (np.empty(0, char),))[0])
 
 
 # -- numpy's loops -----------------------------------------------------------------------------------------------------------

@@ -385,7 +385,9 @@ def cholesky_solve(B, L, upper=False):
 def _cholesky_solve_now(L: Any, b: Any, upper: Any) -> Any:
     if L.ndim != 2 or b.ndim != 2 or b.dtype is not L.dtype or b.shape[0] != L.shape[0] or not b.size or not L.diagonal().all():
         return None
-    made, info = _lapack.routine("potrs", L)(L, b, not upper)
+    # To LAPACK a matrix by rows is its transpose, which is the other factor of real ones: so nothing is copied.
+    turned = L.dtype.kind == "f" and L.flags.c_contiguous
+    made, info = _lapack.routine("potrs", L)(L.T if turned else L, b, bool(upper) if turned else not upper)
     return made if info == 0 else None
 
 
