@@ -59,7 +59,11 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     A row of a matrix product then has the same bits whether it is computed alone or in a batch. Memory that `empty`,
     `empty_like`, `resize_` and the like hand out is filled with nan, or the largest integer, so that a program that reads it
     does the same in every run, unless `flambeau.utils.deterministic.fill_uninitialized_memory` is set to False.
+
+    Raises: TypeError if `mode` is no bool.
     """
+    if not isinstance(mode, bool):
+        raise TypeError(f"use_deterministic_algorithms: mode must be a bool, got {type(mode).__name__}")
     global _deterministic, _warn_only
     from flambeau_kernels.cpu import matmul
 
