@@ -11,10 +11,8 @@ from flambeau_kernels import COMPILED_FROM, small
 from flambeau_kernels.arithmetic import PLUS
 from flambeau_kernels.cpu import matmul as kernel
 
-from .. import _state, dtypes
+from .. import dtypes
 from .._arrays import ndarray
-from .._inference import new_record, refuse_saving
-from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
@@ -121,25 +119,11 @@ def _matrices_fast(otherwise: Any) -> Any:
                     o = large(a, b)
                     if o is None:
                         return None
-            n, m = input._node, mat2._node
         except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
             return None
-        made = _new(Tensor)
-        made._array = o
-        made._node = None
-        made._storage = new_record() if _state.MARKING else [0, 0, None, None]
-        made._view_of = None
-        if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
-            node = made._node = _new(mm.node_class)
-            node.seq = _state.next_seq()
-            node.where = users_place()
-            node.parents = (n, m)
-            node.hooks = None
-            node.saved = (a, b)
-            node.versions = (input._storage, mat2._storage)
-            if _state.MARKED:
-                refuse_saving(node)
-            node.shape = 0
+        made = small.over(o)
+        if input._node is not None or mat2._node is not None:
+            mm.history(made, None, input, mat2)
         return made
 
     return run
@@ -221,20 +205,11 @@ def _batches_fast(op: Any) -> Any:
                 if shape[:-2] != other[:-2] or shape[-1] != other[-2] or op is bmm and a.ndim != 3:
                     return None
                 o = kernel.small_batch(a, b)
-            made = wrap(kernel.matmul(a, b) if o is None else o)
-            n, m = input._node, mat2._node
+            made = small.over(kernel.matmul(a, b) if o is None else o)
         except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
             return None
-        if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
-            node = made._node = _new(op.node_class)
-            node.seq = _state.next_seq()
-            node.parents = (n, m)
-            node.hooks = None
-            node.saved = (a, b)
-            node.versions = (input._storage, mat2._storage)
-            if _state.MARKED:
-                refuse_saving(node)
-            node.shape = 0
+        if input._node is not None or mat2._node is not None:
+            op.history(made, None, input, mat2)
         return made
 
     return run
@@ -745,19 +720,9 @@ def _linear_fast(input, weight, bias):
             o = o.reshape(*a.shape[:-1], o.shape[1])
     except (AttributeError, IndexError, ValueError):  # not tensors, or some that do not fit
         return None
-    made = wrap(o)
-    n, m, k = input._node, weight._node, None if bias is None else bias._node
-    if (n is not None or m is not None or k is not None) and (_state.GRAD or _state.local.grad):
-        node = made._node = _new(linear.node_class)
-        node.seq = _state.next_seq()
-        node.where = users_place()
-        node.parents = (n, m, k)
-        node.hooks = None
-        node.saved = (a, w, None if bias is None else b.shape)  # pyright: ignore[reportPossiblyUnboundVariable]  # bound where it is read
-        node.versions = (input._storage, weight._storage, None)
-        if _state.MARKED:
-            refuse_saving(node)
-        node.shape = 0
+    made = small.over(o)
+    if input._node is not None or weight._node is not None or bias is not None and bias._node is not None:
+        linear.history(made, None, input, weight, bias)
     return made
 
 

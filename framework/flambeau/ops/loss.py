@@ -13,7 +13,6 @@ from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
 from .. import _state, dtypes
-from .._inference import refuse_saving
 from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
@@ -640,18 +639,8 @@ def _mse_fast(input, target, size_average, reduce, reduction, weight):
         made = wrap(_mse(a, b))
     except (AttributeError, RuntimeWarning):
         return None
-    n, m = input._node, target._node
-    if (n is not None or m is not None) and (_state.GRAD or _state.local.grad):
-        node = made._node = _new(mean_squared_error.node_class)
-        node.seq = _state.next_seq()
-        node.where = users_place()
-        node.parents = (n, m)
-        node.hooks = None
-        node.saved = (a, b)
-        node.versions = (input._storage, target._storage)
-        if _state.MARKED:
-            refuse_saving(node)
-        node.shape = 0
+    if input._node is not None or target._node is not None:
+        mean_squared_error.history(made, None, input, target)
     return made
 
 
