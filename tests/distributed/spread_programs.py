@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pytest
 
 import flambeau as fb
 import flambeau.distributed as dist
@@ -207,6 +208,83 @@ class Attends(nn.Module):
         return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
 
+def sequences():
+    """Attention of divided sequences: causal or not, with one stretch or two of each rank, more queries than keys and values."""
+    from flambeau.distributed.tensor.experimental import context_parallel
+
+    mesh = start()
+    fb.manual_seed(1)
+    for length in (2 * SIZE, 6 * SIZE, 3 * SIZE):
+        two = length % (2 * SIZE) == 0
+        for causal, dtype in ((True, fb.float64), (False, fb.float32), (True, fb.bfloat16)):
+            wholes = [fb.randn(2, heads, length, 5, dtype=dtype) for heads in (4, 2, 2)]
+            leaves = [x.clone().requires_grad_() for x in wholes]
+            wanted = F.scaled_dot_product_attention(*leaves, is_causal=causal, scale=0.3, enable_gqa=True)
+            slope = fb.randn(wanted.shape, dtype=dtype)
+            wanted.backward(slope)
+
+            def mine(x, two=two):
+                parts = x.tensor_split(SIZE * (1 + two), -2)
+                return fb.cat([parts[RANK], parts[-1 - RANK]], -2) if two else parts[RANK]
+
+            room = {"rtol": 1e-5, "atol": 1e-5} if dtype != fb.bfloat16 else {"rtol": 2e-2, "atol": 5e-2}
+            given = [x.clone() for x in wholes]
+            with context_parallel(mesh, buffers=given, buffer_seq_dims=[2, 2, 2]):
+                parts = [x.detach().clone().requires_grad_() for x in given]
+                made = F.scaled_dot_product_attention(*parts, is_causal=causal, scale=0.3, enable_gqa=True)
+                made.backward(mine(slope))
+            fb.testing.assert_close(made.detach(), mine(wanted.detach()), **room)
+            for part, leaf in zip(parts, leaves, strict=True):
+                fb.testing.assert_close(part.grad, mine(leaf.grad), **room)
+
+
+def losses():
+    """Losses of scores that are divided along their classes: those of whole ones, without a score on the wire."""
+    from flambeau.distributed.tensor.debug import CommDebugMode
+
+    dist.init_process_group("gloo")
+    flat, square = init_device_mesh("cpu", (SIZE,)), init_device_mesh("cpu", (SIZE // 2, 2))
+    fb.manual_seed(2)
+    cases = [
+        (flat, (6, 7), [Shard(1)]), (flat, (7,), [Shard(0)]), (flat, (2, 3, 5), [Shard(1)]), (flat, (6, 1), [Shard(1)]),
+        (square, (6, 7), [Shard(0), Shard(1)]), (square, (4, 7, 3), [Shard(2), Shard(1)]), (square, (6, 9), [Shard(1), Shard(1)]),
+        (square, (6, 7), [Replicate(), Shard(1)]),
+    ]  # fmt: skip
+    for mesh, shape, placements in cases:
+        dim = 0 if len(shape) == 1 else 1
+        scores, classes = fb.randn(shape, dtype=fb.float64) * 30, shape[dim]
+        rows = shape[:dim] + shape[dim + 1 :]
+        target = fb.randint(0, classes, rows)
+        if target.ndim:
+            target.reshape(-1)[0] = -100
+        for reduction, weight in (("mean", None), ("mean", fb.rand(classes).double() + 0.1), ("none", None)):
+            whole = scores.clone().requires_grad_()
+            wanted = F.cross_entropy(whole, target, weight, reduction=reduction)
+            (wanted * wanted).sum().backward()
+            spread = distribute_tensor(scores, mesh, placements).requires_grad_()
+            seen = CommDebugMode()
+            with parallel.loss_parallel():
+                with seen:
+                    loss = F.cross_entropy(spread, target, weight, reduction=reduction)
+                found = loss.full_tensor()
+                (loss * loss if reduction == "none" else found * found).sum().backward()
+            assert "c10d_functional.all_gather_into_tensor" not in {str(op) for op in seen.get_comm_counts()}, (shape, placements)
+            fb.testing.assert_close(found.detach(), wanted.detach(), rtol=1e-9, atol=1e-9)
+            assert spread.grad.placements == tuple(placements)
+            fb.testing.assert_close(spread.grad.full_tensor(), whole.grad, rtol=1e-9, atol=1e-9)
+    spread = distribute_tensor(fb.randn(4, 6), flat, [Shard(1)])
+    with parallel.loss_parallel():
+        for call, kind, words in (
+            (lambda: F.cross_entropy(spread, fb.tensor([0, 1, 6, 2])), IndexError, "Target 6 is out of bounds"),
+            (lambda: F.cross_entropy(spread, fb.zeros(4, dtype=fb.int64), label_smoothing=0.1), NotImplementedError, "label_smoothing"),
+            (lambda: F.cross_entropy(spread, fb.rand(4, 6)), NotImplementedError, "probabilities"),
+            (lambda: F.cross_entropy(spread, fb.zeros(3, dtype=fb.int64)), ValueError, r"\(3,\)"),
+        ):
+            with pytest.raises(kind, match=words):
+                call()
+    dist.destroy_process_group()
+
+
 def tools():
     """Collectives counted by module, functions of pieces, rules of a program's own, divided sequences, and a stop in the debugger."""
     import contextlib
@@ -277,9 +355,12 @@ def tools():
     given = whole.clone()
     with context_parallel(mesh, buffers=[given], buffer_seq_dims=[1]):
         assert given.shape == (2, 4, 6)
+        stretches = wanted.tensor_split(2 * SIZE, 1)   # an early one and a late one
         part = net(given)
-        fb.testing.assert_close(part.detach(), wanted[:, RANK * 4 : RANK * 4 + 4], rtol=1e-5, atol=1e-6)
+        fb.testing.assert_close(part.detach(), fb.cat([stretches[RANK], stretches[-1 - RANK]], 1), rtol=1e-5, atol=1e-6)
+        before = len(dist.ledger())
         part.square().sum().backward()
+        assert {entry["op"] for entry in dist.ledger()[before:]} == {"send", "recv"}
     assert fb.equal(given, whole)
     for p, grad in zip(net.parameters(), expected, strict=True):
         dist.all_reduce(p.grad)

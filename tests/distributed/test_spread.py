@@ -21,3 +21,11 @@ def test_layers_trained_in_parallel_end_where_whole_ones_do(ranks):
 
 def test_tools_count_map_register_divide_sequences_and_stop(ranks):
     ranks("spread_programs.tools", 2)
+
+
+def test_losses_of_scores_divided_along_their_classes_send_no_scores(ranks):
+    ranks("spread_programs.losses", 4)
+
+
+def test_attention_of_divided_sequences_passes_keys_and_values_round(ranks):
+    ranks("spread_programs.sequences", 3)

@@ -1,44 +1,144 @@
-"""Sequences divided among ranks: each has a stretch of the queries, and attends to keys and values of all."""
+"""Sequences divided among ranks: each has stretches of queries, and keys and values of the others come by in a ring."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import flambeau as fb
 
+from ....autograd import Function
 from ....overrides import TorchFunctionMode
-from ...nn import functional as collectives
+from ... import distributed_c10d as c10d
 
 __all__ = ["context_parallel"]
+
+
+class _Layout:
+    """Which stretches of the sequence ranks have; a stretch is a number, in the order of the sequence."""
+
+    def __init__(self, group: Any, balanced: bool) -> None:
+        self.group, self.rank, self.size = group, group.rank(), group.size()
+        self.each = 2 if balanced else 1               # stretches of a rank
+
+    def stretches(self, rank: int) -> list[int]:
+        """An early and a late one, so that what causal attention leaves out is the same for all ranks."""
+        return [rank] if self.each == 1 else [rank, 2 * self.size - 1 - rank]
+
+    def cut(self, whole: Any, dim: int) -> Any:
+        """What this rank has of `whole`."""
+        parts = whole.tensor_split(self.size * self.each, dim)
+        return fb.cat([parts[at] for at in self.stretches(self.rank)], dim)
+
+    def passed_on(self, tensors: Sequence[Any]) -> list[Any]:
+        """What the rank before has of `tensors`; the next one gets these."""
+        peers = c10d.get_process_group_ranks(self.group)
+        after, before = peers[(self.rank + 1) % self.size], peers[(self.rank - 1) % self.size]
+        came = [fb.empty_like(t, memory_format=fb.contiguous_format) for t in tensors]
+        sends = [c10d.P2POp(c10d.isend, t.contiguous(), after, self.group) for t in tensors]
+        receives = [c10d.P2POp(c10d.irecv, t, before, self.group) for t in came]
+        for work in c10d.batch_isend_irecv([*sends, *receives]):
+            work.wait()
+        return came
+
+
+def _pairs(layout: _Layout, turn: int, causal: bool, length: int) -> Iterator[tuple[slice, slice, bool]]:
+    """Which rows of the queries meet which rows of the keys that are here in a `turn`, and whether only earlier ones count."""
+    source, step = (layout.rank - turn) % layout.size, length // layout.each
+    for i, mine in enumerate(layout.stretches(layout.rank)):
+        for j, theirs in enumerate(layout.stretches(source)):
+            if not causal or theirs <= mine:
+                yield slice(i * step, (i + 1) * step), slice(j * step, (j + 1) * step), causal and theirs == mine
+
+
+def _scores(q: Any, k: Any, scale: float, diagonal: bool) -> Any:
+    scores = (q @ k.mT) * scale                        # (..., L, S)
+    if diagonal:
+        scores = scores.masked_fill(fb.ones(q.shape[-2], k.shape[-2], dtype=fb.bool).triu(1), -math.inf)
+    return scores
+
+
+class _Ring(Function):
+    """Attention of the queries of this rank to the keys and values of all ranks, a stretch at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any, layout: _Layout, causal: bool, scale: float) -> Any:
+        kind = fb.float32 if query.dtype in (fb.float16, fb.bfloat16) else query.dtype
+        q, k, v = (x.detach().to(kind) for x in (query, key, value))
+        length = q.shape[-2]
+        out = q.new_zeros((*q.shape[:-1], v.shape[-1]))
+        logs = q.new_full(tuple(q.shape[:-1]), -math.inf)          # of the sums of exponentials so far
+        for turn in range(layout.size):
+            for rows, columns, diagonal in _pairs(layout, turn, causal, length):
+                scores = _scores(q[..., rows, :], k[..., columns, :], scale, diagonal)
+                before = logs[..., rows]
+                after = fb.logaddexp(before, scores.logsumexp(-1))
+                part = (scores - after.unsqueeze(-1)).exp() @ v[..., columns, :]
+                out[..., rows, :] = out[..., rows, :] * (before - after).exp().unsqueeze(-1) + part
+                logs[..., rows] = after
+            if turn + 1 < layout.size:
+                k, v = layout.passed_on([k, v])
+        ctx.save_for_backward(query, key, value, out, logs)
+        ctx.how = layout, causal, scale, kind
+        return out.to(query.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        layout, causal, scale, kind = ctx.how
+        query, key, value, out, logs = ctx.saved_tensors
+        q, k, v, grad = (x.detach().to(kind) for x in (query, key, value, grad))
+        length = q.shape[-2]
+        inner = (grad * out).sum(-1)
+        dq, dk, dv = fb.zeros_like(q), fb.zeros_like(k), fb.zeros_like(v)
+        for turn in range(layout.size):
+            for rows, columns, diagonal in _pairs(layout, turn, causal, length):
+                qr, kc, vc, g = q[..., rows, :], k[..., columns, :], v[..., columns, :], grad[..., rows, :]
+                weights = (_scores(qr, kc, scale, diagonal) - logs[..., rows].unsqueeze(-1)).exp()
+                dv[..., columns, :] += weights.mT @ g
+                slope = weights * (g @ vc.mT - inner[..., rows].unsqueeze(-1)) * scale
+                dq[..., rows, :] += slope @ kc
+                dk[..., columns, :] += slope.mT @ qr
+            # Gradients travel with what they belong to, and are at home after the last turn.
+            if turn + 1 < layout.size:
+                k, v, dk, dv = layout.passed_on([k, v, dk, dv])
+        dk, dv = layout.passed_on([dk, dv])
+        return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), None, None, None
 
 
 class _Attention(TorchFunctionMode):
     """Answers attention of stretches of a sequence with that of the whole."""
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, layout: _Layout) -> None:
         super().__init__()
-        self.group, self.rank, self.size = group, group.rank(), group.size()
+        self.layout = layout
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is not fb.nn.functional.scaled_dot_product_attention:
             return func(*args, **kwargs)
-        return self._attend(func, *args, **kwargs)
+        return self._attend(*args, **kwargs)
 
     def _attend(
-        self, attend: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-        **kwargs: Any,
+        self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+        scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
         if attn_mask is not None or dropout_p:
             raise NotImplementedError("context_parallel: attention with a mask or dropout is not built; use is_causal, and dropout outside")
-        key, value = (fb.cat(collectives.all_gather(x.contiguous(), self.group), -2) for x in (key, value))
-        if is_causal:
-            length = query.shape[-2]
-            places = fb.arange(length).unsqueeze(1) + self.rank * length
-            attn_mask = fb.arange(key.shape[-2]).unsqueeze(0) <= places
-        return attend(query, key, value, attn_mask, 0.0, False, **kwargs)
+        length = query.shape[-2]
+        if key.shape[-2] != length or value.shape[-2] != length:
+            raise NotImplementedError(
+                f"context_parallel: attention between sequences of different lengths is not built; queries have {length} places on this "
+                f"rank, keys {key.shape[-2]} and values {value.shape[-2]}"
+            )
+        if length % self.layout.each:
+            raise ValueError(f"context_parallel: queries have {length} places on this rank, which has {self.layout.each} stretches")
+        if enable_gqa:
+            key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+            value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+        scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        return _Ring.apply(query, key, value, self.layout, is_causal, scale)
 
 
 @contextlib.contextmanager
@@ -49,9 +149,11 @@ def context_parallel(
     buffer_seq_dims: Sequence[int] | None = None,
     no_restore_buffers: set[Any] | None = None,
 ) -> Iterator[None]:
-    """A region in which `buffers` hold the stretch of their sequence that this rank has, and attention sees the whole sequence.
+    """A region in which `buffers` hold the stretches of their sequence that this rank has, and attention sees the whole sequence.
 
-    Each rank has the stretch of its number. Backward of what is computed inside belongs inside too.
+    The sequence is cut into two stretches for each rank, of which rank r has number r from the beginning and number r from the end: so causal attention
+    is the same work for all. Where that does not divide a sequence of `buffers`, each rank has one stretch, that of its number. Keys and
+    values go round from rank to rank, so that none has those of all. Backward of what is computed inside belongs inside too.
 
     Args:
         mesh: of one dimension.
@@ -67,21 +169,19 @@ def context_parallel(
     if not left <= {id(b) for b in given}:
         raise ValueError("`no_restore_buffers` must be a subset of `buffers`.")
     group = mesh.get_group()
-    size, rank = group.size(), group.rank()
+    size = group.size()
     for buffer, dim in zip(given, dims, strict=True):
         if buffer.shape[dim] % size:
             shape = tuple(buffer.shape)
             raise ValueError(f"context_parallel: {size} ranks do not divide the sequence of a buffer of shape {shape} along {dim}")
+    layout = _Layout(group, all(b.shape[dim] % (2 * size) == 0 for b, dim in zip(given, dims, strict=True)))
     whole = [b.detach().clone() for b in given]
     for buffer, full, dim in zip(given, whole, dims, strict=True):
-        length = full.shape[dim] // size
-        buffer.data = full.narrow(dim, rank * length, length).clone(memory_format=fb.contiguous_format)
+        buffer.data = layout.cut(full, dim).contiguous()
     try:
-        with _Attention(group):
+        with _Attention(layout):
             yield
     finally:
         for buffer, full in zip(given, whole, strict=True):
             if id(buffer) not in left:
                 buffer.data = full
-
-
