@@ -68,7 +68,7 @@ class Mesh:
     Raises: DistBackendError that names the ranks which do not come.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, seconds: float, host: str) -> None:
+    def __init__(self, store: Store | None, rank: int, size: int, seconds: float, host: str) -> None:
         self.rank, self.size = rank, size
         self._links: dict[int, _wire.Connection] = {}
         self._arrived: dict[Key, tuple[Any, memoryview]] = {}
@@ -82,6 +82,7 @@ class Mesh:
         self._closing = False
         self.shares_memory: frozenset[int] = frozenset([rank])
         if size > 1:
+            assert store is not None
             self._connect(store, seconds, host)
 
     # Coming together

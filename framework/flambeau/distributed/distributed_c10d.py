@@ -155,8 +155,10 @@ def is_gloo_available() -> bool:
 
 
 def is_mpi_available() -> bool:
-    """Whether there is the engine mpi: False."""
-    return False
+    """Whether there is the engine mpi: the package `mpi4py`."""
+    from importlib.util import find_spec
+
+    return find_spec("mpi4py") is not None
 
 
 def is_nccl_available() -> bool:
@@ -176,7 +178,18 @@ def is_xccl_available() -> bool:
 
 def is_backend_available(backend: str) -> bool:
     """Whether there is the engine `backend`."""
-    return backend.lower() in ("gloo", "fake") or backend.lower() in Backend._makers
+    name = backend.lower()
+    return name in ("gloo", "fake") or name == "mpi" and is_mpi_available() or name in Backend._makers or _of_entry_point(name)
+
+
+def _of_entry_point(name: str) -> bool:
+    """Whether an installed package offers the engine `name` by the entry point group ``flambeau.engines``; it is registered then."""
+    from importlib.metadata import entry_points
+
+    for found in entry_points(group="flambeau.engines", name=name):
+        Backend.register_backend(name, found.load())
+        return True
+    return False
 
 
 def is_torchelastic_launched() -> bool:
@@ -395,7 +408,7 @@ def init_process_group(
     """Join the job; blocks until all its processes have.
 
     Args:
-        backend: the engine, "gloo" if None.
+        backend: the engine, "gloo" if None; "mpi" joins the processes that mpiexec started, and needs nothing else.
         init_method: where the others are found: "env://" (the default), "tcp://host:port", "file:///path".
         timeout: how long calls wait for other ranks; 30 minutes if None.
         world_size, rank: how many processes there are, and which this is; needed with `store`.
@@ -415,6 +428,9 @@ def init_process_group(
         raise NotImplementedError(f"init_process_group: device_id {device_id} is not built yet; engines work on the CPU")
     engine = _engine_name(backend)
     timeout = default_pg_timeout if timeout is None else timeout
+    if engine == "mpi":
+        _join_mpi(rank, world_size, timeout)
+        return
     if store is None:
         if engine == "fake":
             raise ValueError("init_process_group: the engine fake needs store=FakeStore(), rank and world_size")
@@ -434,9 +450,25 @@ def init_process_group(
     _world.groups[made] = (list(range(world_size)), engine)
 
 
+def _join_mpi(rank: int, world_size: int, timeout: timedelta) -> None:
+    """Join the processes that mpiexec started; MPI knows how many there are and which this is."""
+    from ._mpi import MpiGroup, MpiMesh
+
+    mesh = MpiMesh()
+    for name, given, real in (("rank", rank, mesh.rank), ("world_size", world_size, mesh.size)):
+        if given not in (-1, real):
+            mesh.close()
+            raise ValueError(f"init_process_group: {name} is {given}, and mpiexec says {real}; leave it out")
+    _world.mesh, _world.store = mesh, HashStore()
+    _world.default = MpiGroup(mesh, range(mesh.size), "default", timeout)
+    _world.groups[_world.default] = (list(range(mesh.size)), "mpi")
+
+
 def _engine_name(backend: Any) -> str:
     if backend is None:
         return "gloo"
+    if str(backend).lower() == "mpi" and not is_mpi_available():
+        raise ImportError('init_process_group: the engine mpi needs the package mpi4py: pip install "flambeau[mpi]"')
     name = Backend(backend)
     for part in name.split(",") if ":" in name else [f"cpu:{name}"]:
         device, _, engine = part.partition(":")
@@ -592,8 +624,11 @@ def _subgroup(
             f"new_group: a group of gloo in a job of {default.name()} is not built yet; init_process_group('gloo') makes both"
         )
     from ._gloo import GlooGroup
+    from ._mpi import MpiGroup
 
-    return GlooGroup(_world.mesh, members, name, timeout)
+    if engine != default.name():
+        raise NotImplementedError(f"new_group: a group of {engine} in a job of {default.name()} is not built yet")
+    return (MpiGroup if engine == "mpi" else GlooGroup)(_world.mesh, members, name, timeout)
 
 
 def new_subgroups(

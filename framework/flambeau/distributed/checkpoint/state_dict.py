@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import flambeau as fb
 from flambeau import nn
 from flambeau.optim import Optimizer
 
+from ...utils import _pytree as pytree
 from .. import distributed_c10d as dist
 from .staging import copied
 
@@ -18,8 +20,8 @@ __all__ = [
     "set_optimizer_state_dict", "set_state_dict",
 ]  # fmt: skip
 
-# What wrappers put into names: DistributedDataParallel and DataParallel, compile, activation checkpointing.
-_WRAPPED = {"_orig_mod", "_checkpoint_wrapped_module"}
+# What wrappers put into names: compile, activation checkpointing, FullyShardedDataParallel; others are looked for by their class.
+_WRAPPED = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
 _STATE, _GROUPS, _PARAMS = "state", "param_groups", "params"
 
 
@@ -28,7 +30,7 @@ class StateDictOptions:
     """How state dicts are given and taken.
 
     Attributes:
-        full_state_dict: give whole tensors, not pieces; plain models have no others.
+        full_state_dict: give whole tensors, not pieces; plain models have no others. All ranks that have pieces ask together.
         cpu_offload: give copies on the CPU; with `full_state_dict`, to rank 0 alone, and an empty dict to the others.
         ignore_frozen_params: leave parameters out that require no gradient.
         keep_submodule_prefixes: for `submodules`: name what is in them as the whole model does.
@@ -86,6 +88,52 @@ def _names_of(model: nn.Module) -> dict[int, str]:
     return {id(p): plain(name) for name, p in model.named_parameters()}
 
 
+# -- pieces --------------------------------------------------------------------------------------------------------------
+
+
+def _is_flattened(model: nn.Module) -> bool:
+    """Whether `FullyShardedDataParallel` has flattened parameters of `model`."""
+    from ..fsdp import FullyShardedDataParallel
+
+    return any(isinstance(part, FullyShardedDataParallel) for part in model.modules())
+
+
+@contextlib.contextmanager
+def _whole_or_not(model: nn.Module, full: bool) -> Iterator[None]:
+    """State dicts of wrapped modules have whole tensors, or pieces; those of other modules have what their parameters are."""
+    from ..fsdp import FullyShardedDataParallel, StateDictType
+
+    if not _is_flattened(model):
+        yield
+        return
+    kind = StateDictType.FULL_STATE_DICT if full else StateDictType.SHARDED_STATE_DICT
+    with FullyShardedDataParallel.state_dict_type(model, kind):
+        yield
+
+
+def _whole(value: Any) -> Any:
+    """`value` with whole tensors in the place of spread ones; all ranks call it alike."""
+    from ..tensor import DTensor
+
+    return pytree.tree_map(lambda x: x.full_tensor() if isinstance(x, DTensor) else x, value)
+
+
+def _spread_like(value: Any, target: Any) -> Any:
+    """`value`, whole or spread, in the pieces that `target` has; as it is if `target` is whole, or of another shape."""
+    from ..tensor import DTensor, Replicate
+    from ..tensor._redistribute import redistributed
+
+    if not isinstance(target, DTensor) or not isinstance(value, fb.Tensor) or value.shape != target.shape:
+        return value
+    mesh, placements = target.device_mesh, target.placements
+    if isinstance(value, DTensor):
+        if (value.device_mesh, value.placements) == (mesh, placements):
+            return value
+        value = value.full_tensor()
+    local = redistributed(value.detach(), tuple(target.shape), mesh, (Replicate(),) * mesh.ndim, placements)
+    return DTensor._of(local, mesh, placements, tuple(target.shape), target.stride())
+
+
 # -- models --------------------------------------------------------------------------------------------------------------
 
 
@@ -101,9 +149,9 @@ def get_model_state_dict(
     options = _checked("get_model_state_dict", options)
     plain = _plain_names(model)
     frozen = {name for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
-    found = {
-        plain(name): value for name, value in model.state_dict().items() if not (options.ignore_frozen_params and name in frozen)
-    }
+    skipped = {plain(name) for name in frozen} if options.ignore_frozen_params else set()
+    with _whole_or_not(model, options.full_state_dict):
+        found = {plain(name): value for name, value in model.state_dict().items() if plain(name) not in skipped}
     if submodules:
         found = _only(found, [(plain(path), part) for path, part in model.named_modules() if part in submodules], options)
     return _given_out(found, options)
@@ -123,6 +171,8 @@ def _only(found: dict[str, Any], parts: list[tuple[str, nn.Module]], options: St
 
 
 def _given_out(found: dict[str, Any], options: StateDictOptions) -> dict[str, Any]:
+    if options.full_state_dict:
+        found = _whole(found)
     if not options.cpu_offload:
         return found
     if options.full_state_dict and dist.is_available() and dist.is_initialized() and dist.get_rank() != 0:
@@ -146,8 +196,11 @@ def set_model_state_dict(model: nn.Module, model_state_dict: dict[Any, Any], *, 
     if not given:
         return _Keys([], [])
     plain = _plain_names(model)
-    own = {plain(name): name for name in model.state_dict()}
-    found = model.load_state_dict({own.get(name, name): value for name, value in given.items()}, strict=options.strict)
+    with _whole_or_not(model, options.full_state_dict):
+        mine = model.state_dict()
+        own = {plain(name): name for name in mine}
+        loaded = {own.get(name, name): _spread_like(value, mine.get(own.get(name, name))) for name, value in given.items()}
+        found = model.load_state_dict(loaded, strict=options.strict)
     return _Keys([plain(name) for name in found.missing_keys], list(found.unexpected_keys))
 
 
@@ -184,7 +237,7 @@ def _with_state(optimizer: Optimizer) -> None:
     """Let an optimizer that has not stepped yet make its state: by a step of gradients 0 and rate 0, which changes no parameter."""
     if optimizer.state:
         return
-    parameters = [p for group in optimizer.param_groups for p in group[_PARAMS]]
+    parameters = _parameters(optimizer)
     for p in parameters:
         if p.grad is not None:
             raise RuntimeError(
@@ -232,6 +285,11 @@ def get_optimizer_state_dict(
     groups: list[dict[str, Any]] = []
     for optimizer in _each(optimizers):
         _with_state(optimizer)
+        if _is_flattened(model):
+            by_name = _of_flattened(model, optimizer, options.full_state_dict)
+            state |= by_name[_STATE]
+            groups += by_name[_GROUPS]
+            continue
         given = optimizer.state_dict()
         for listed, group in zip(_groups(optimizer, names), given[_GROUPS], strict=True):
             for name, number in zip(listed, group[_PARAMS], strict=True):
@@ -246,6 +304,14 @@ def get_optimizer_state_dict(
         groups = [{**group, _PARAMS: [n for n in group[_PARAMS] if n in wanted]} for group in groups]
     found: dict[str, Any] = {_STATE: state, _GROUPS: groups}
     return _given_out(_flat(found) if options.flatten_optimizer_state_dict else found, options)
+
+
+def _of_flattened(model: nn.Module, optimizer: Optimizer, full: bool) -> dict[str, Any]:
+    """The states of the parameters that were flattened, by their names without wrappers."""
+    from ..fsdp import FullyShardedDataParallel
+
+    with _whole_or_not(model, full):
+        return FullyShardedDataParallel.optim_state_dict(model, optimizer)
 
 
 def _flat(found: dict[str, Any]) -> dict[str, Any]:
@@ -275,6 +341,9 @@ def set_optimizer_state_dict(
     names = _names_of(model)
     for optimizer in _each(optimizers):
         _with_state(optimizer)
+        if _is_flattened(model):
+            _load_flattened(model, optimizer, optim_state_dict, options.full_state_dict)
+            continue
         own = optimizer.state_dict()
         listed = list(_groups(optimizer, names))
         given = _nested(optim_state_dict, listed, own) if _is_flat(optim_state_dict) else optim_state_dict
@@ -282,12 +351,31 @@ def set_optimizer_state_dict(
         numbers: dict[str, int] = {}
         for each, group in zip(listed, own[_GROUPS], strict=True):
             numbers.update(zip(each, group[_PARAMS], strict=True))
-        state = {number: given[_STATE][name] for name, number in numbers.items() if name in given[_STATE]}
+        parameters = {number: p for p, number in zip(_parameters(optimizer), numbers.values(), strict=True)}
+        state = {
+            number: {key: _spread_like(value, parameters[number]) for key, value in given[_STATE][name].items()}
+            for name, number in numbers.items()
+            if name in given[_STATE]
+        }
         loaded = [
             {**mine, **{k: v for k, v in theirs.items() if k != _PARAMS}, _PARAMS: mine[_PARAMS]}
             for mine, theirs in zip(own[_GROUPS], groups, strict=True)
         ]
         optimizer.load_state_dict({_STATE: state, _GROUPS: loaded})
+
+
+def _parameters(optimizer: Optimizer) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group[_PARAMS]]
+
+
+def _load_flattened(model: nn.Module, optimizer: Optimizer, given: dict[str, Any], full: bool) -> None:
+    from ..fsdp import FullyShardedDataParallel
+
+    if _is_flat(given):
+        own = _of_flattened(model, optimizer, full)
+        given = _nested(given, [group[_PARAMS] for group in own[_GROUPS]], own)
+    with _whole_or_not(model, full):
+        FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, given, load_directly=True)
 
 
 def _group_for(names: list[str], groups: list[dict[str, Any]], count: int) -> dict[str, Any]:

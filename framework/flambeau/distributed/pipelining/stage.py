@@ -163,6 +163,12 @@ class PipelineStage:
 
         return self.submod if isinstance(self.submod, DistributedDataParallel) else None
 
+    def _in_pieces(self) -> list[Any]:
+        """The modules whose parameters `fully_shard` has spread."""
+        from ..fsdp import FSDPModule
+
+        return [module for module in self.submod.modules() if isinstance(module, FSDPModule)]
+
     def _agree(self, what: str, metas: list[TensorMeta], microbatch: int, grads: bool = True) -> None:
         where = f"{self.name}: microbatch {microbatch}: {what}"
         promised = self._promised[what]
@@ -225,6 +231,11 @@ class PipelineStage:
                 if running.later is not None:
                     self.backward_weight_one_chunk(microbatch)
                 self._running.pop(microbatch, None)
+        elif self._in_pieces():
+            raise NotImplementedError(
+                f"{self.name}: schedules that compute the gradients of weights apart are not built for modules of fully_shard; use "
+                "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B or ScheduleLoopedBFS"
+            )
         elif outputs:
             found, running.later = backward_to_inputs(outputs, grads, inputs)
         else:
@@ -243,9 +254,13 @@ class PipelineStage:
 
     def _before_last(self, outputs: tuple[Any, ...]) -> None:
         self._backwards += 1
+        last = self._backwards == self._microbatches
         ddp = self._syncs()
-        if ddp is not None and self._backwards == self._microbatches:
+        if ddp is not None and last:
             ddp._prepare(outputs)
+        for module in self._in_pieces():
+            module.set_requires_gradient_sync(last, recurse=False)
+            module.set_is_last_backward(last)
 
     def _roots(self, running: _Running, microbatch: int, loss: Any, scale: float) -> tuple[list[Any], list[Any]]:
         if self.is_last:

@@ -22,7 +22,9 @@ def _c10d(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _etcd(params: RendezvousParameters) -> RendezvousHandler:
-    raise NotImplementedError(f"rendezvous backend {params.backend}: meeting in etcd is not built; use c10d, which needs no other server")
+    from .etcd_rendezvous import create_rdzv_handler
+
+    return create_rdzv_handler(params)
 
 
 rendezvous_handler_registry.register("static", _static)
@@ -36,6 +38,6 @@ def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
 
     Args:
         params: the kind, where to meet, and how many.
-    Raises: ValueError for an unknown kind; NotImplementedError for etcd.
+    Raises: ValueError for an unknown kind; ImportError for etcd without the package `python-etcd`.
     """
     return rendezvous_handler_registry.create_handler(params)
