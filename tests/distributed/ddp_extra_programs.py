@@ -40,6 +40,7 @@ def two():
     zero()
     power_sgd()
     averages()
+    delayed()
     dist.destroy_process_group()
 
 
@@ -325,6 +326,36 @@ def uneven():
         same_everywhere(flat(model))
         model(x).sum().backward()
         assert model._divisor == SIZE
+
+
+def delayed():
+    """Parameters that wait for another are exchanged with it, and a mesh stands for its group: the gradients are those of plain DDP."""
+    fb.manual_seed(0)
+    model = fb.nn.Sequential(fb.nn.Linear(3, 4), fb.nn.Tanh(), fb.nn.Linear(4, 2))
+    x = fb.randn(4, 3) + RANK
+    plain = fb.nn.parallel.DistributedDataParallel(copy.deepcopy(model))
+    first = dict(model.named_parameters())
+    late = [(name, first[name]) for name in ("2.weight", "2.bias")]
+    mesh = dist.init_device_mesh("cpu", (SIZE,))
+    waits = fb.nn.parallel.DistributedDataParallel(
+        model, device_mesh=mesh, delay_all_reduce_named_params=late, param_to_hook_all_reduce=first["0.weight"]
+    )
+    for _ in range(2):
+        for wrapped in (plain, waits):
+            wrapped.zero_grad()
+            wrapped(x).square().mean().backward()
+        for (name, mine), other in zip(waits.named_parameters(), plain.parameters(), strict=True):
+            fb.testing.assert_close(mine.grad, other.grad, rtol=1e-6, atol=1e-7, msg=name)
+    for arguments, kind, words in (
+        ({"delay_all_reduce_named_params": late}, ValueError, "given together"),
+        ({"device_mesh": mesh, "process_group": mesh.get_group()}, RuntimeError, "both process_group and device_mesh"),
+    ):
+        try:
+            fb.nn.parallel.DistributedDataParallel(copy.deepcopy(model), **arguments)
+        except kind as error:
+            assert words in str(error)
+        else:
+            raise AssertionError(words)
 
 
 def beside(lib):

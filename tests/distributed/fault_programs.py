@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import flambeau as fb
 import flambeau.distributed as dist
+from flambeau.distributed.checkpoint import CheckpointException
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -18,9 +19,10 @@ def told(call, seconds):
     begin = time.monotonic()
     try:
         call()
-    except RuntimeError as error:
+    except (RuntimeError, CheckpointException) as error:
         taken = time.monotonic() - begin
         assert taken < seconds, f"{taken:.1f} s: {error}"
+        print(f"rank {RANK} was told after {taken:.3f} s")
         return str(error)
     raise AssertionError("nothing was raised")
 
@@ -74,6 +76,62 @@ def died():
     assert "rank 1" in text and "gone" in text and "fault_programs.py" in text, text
     text = told(lambda: dist.recv(fb.ones(1), 1), 5)
     assert "rank 1" in text, text
+
+
+def raising():
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    dist.barrier()
+    if RANK == 1:
+        raise ValueError("a mistake in the program")
+    text = told(lambda: [dist.all_reduce(fb.ones(100_000)) for _ in range(3)], 5)
+    assert "rank 1" in text and "gone" in text and "fault_programs.py" in text, text
+
+
+def wrong_order():
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    dist.barrier()
+    first, second = fb.ones(3), fb.ones(5)
+    calls = [first, second] if RANK else [second, first]
+    for _ in range(2):                                 # both calls of both ranks, and neither waits for the other
+        text = told(lambda: dist.all_reduce(calls.pop()), 2)
+        assert "(3,)" in text and "(5,)" in text and "rank 0" in text and "rank 1" in text, text
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def key_missing():
+    if RANK == 1:
+        del os.environ["FLAMBEAU_JOB_KEY"]
+        os.environ["XDG_RUNTIME_DIR"] = os.environ["FOLDER"]
+    text = told(lambda: dist.init_process_group("gloo", timeout=timedelta(seconds=3)), 8)
+    assert "job key" in text or "joined" in text, text
+    if RANK:
+        assert "job key" in text and "FLAMBEAU_JOB_KEY" in text, text
+
+
+def disk_full():
+    """A file of rank 1 cannot grow: both learn it, and the checkpoint before is whole."""
+    import resource
+
+    import flambeau.distributed.checkpoint as dcp
+
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    folder = os.path.join(os.environ["FOLDER"], "checkpoint")
+    dcp.save({f"x{RANK}": fb.full((1000,), 1.0)}, checkpoint_id=folder)
+    before = sorted(os.listdir(folder))
+    if RANK == 1:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    text = told(lambda: dcp.save({f"x{RANK}": fb.full((1_000_000,), 2.0)}, checkpoint_id=folder), 10)
+    assert "RANK 1" in text and "File too large" in text, text
+    if RANK == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    dist.barrier()
+    assert sorted(os.listdir(folder)) == before, (before, os.listdir(folder))
+    state = {"x0": fb.zeros(1000), "x1": fb.zeros(1000)}
+    dcp.load(state, checkpoint_id=folder)
+    assert state["x0"].eq(1).all() and state["x1"].eq(1).all()
+    dist.destroy_process_group()
 
 
 def late():

@@ -246,9 +246,8 @@ def losses():
     flat, square = init_device_mesh("cpu", (SIZE,)), init_device_mesh("cpu", (SIZE // 2, 2))
     fb.manual_seed(2)
     cases = [
-        (flat, (6, 7), [Shard(1)]), (flat, (7,), [Shard(0)]), (flat, (2, 3, 5), [Shard(1)]), (flat, (6, 1), [Shard(1)]),
-        (square, (6, 7), [Shard(0), Shard(1)]), (square, (4, 7, 3), [Shard(2), Shard(1)]), (square, (6, 9), [Shard(1), Shard(1)]),
-        (square, (6, 7), [Replicate(), Shard(1)]),
+        (flat, (7,), [Shard(0)]), (flat, (2, 3, 5), [Shard(1)]), (square, (6, 7), [Shard(0), Shard(1)]),
+        (square, (4, 7, 3), [Shard(2), Shard(1)]), (square, (6, 9), [Shard(1), Shard(1)]), (square, (6, 1), [Replicate(), Shard(1)]),
     ]  # fmt: skip
     for mesh, shape, placements in cases:
         dim = 0 if len(shape) == 1 else 1
@@ -257,7 +256,7 @@ def losses():
         target = fb.randint(0, classes, rows)
         if target.ndim:
             target.reshape(-1)[0] = -100
-        for reduction, weight in (("mean", None), ("mean", fb.rand(classes).double() + 0.1), ("none", None)):
+        for reduction, weight in (("mean", fb.rand(classes).double() + 0.1), ("none", None)):
             whole = scores.clone().requires_grad_()
             wanted = F.cross_entropy(whole, target, weight, reduction=reduction)
             (wanted * wanted).sum().backward()

@@ -16,6 +16,14 @@ import flambeau.distributed as dist
 from flambeau.distributed._pack import pack, unpack
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    """Shared memory has no name in any folder, and no process of a test outlives it."""
+    before = set(os.listdir("/dev/shm"))
+    yield
+    assert set(os.listdir("/dev/shm")) <= before
+
+
 def test_ranks_that_call_different_things_all_learn_who_called_what(ranks):
     ranks("fault_programs.mismatches", 3)
 
@@ -26,7 +34,22 @@ def test_a_killed_rank_is_named_at_once(ranks):
     assert ended.codes == [0, -9, 0], ended.out
 
 
-@pytest.mark.parametrize("what", ["late", "left", "stopped", "wrong_key", "missing"])
+def test_a_rank_that_raises_is_named_at_once(ranks):
+    ended = ranks("fault_programs.raising", 3, check=False)
+
+    assert ended.codes == [0, 1, 0], ended.out
+    assert "a mistake in the program" in ended.out[1]
+
+
+def test_ranks_that_call_in_different_orders_are_told_so(ranks):
+    ranks("fault_programs.wrong_order", 2)
+
+
+def test_a_full_disk_fails_the_save_on_all_ranks_and_leaves_the_last_one(ranks):
+    ranks("fault_programs.disk_full", 2)
+
+
+@pytest.mark.parametrize("what", ["late", "left", "stopped", "wrong_key", "key_missing", "missing"])
 def test_a_rank_that_does_not_come_is_named_within_the_timeout(ranks, what):
     ranks(f"fault_programs.{what}", 2)
 
@@ -94,6 +117,27 @@ def test_requests_that_are_none_are_answered_with_an_error(server):
     client._connection.send(b"\xff\xff junk")
     assert unpack(client._connection.receive())[0] is False
 
+    server.set("b", "2")
+    assert client.get("b") == b"2"
+
+
+def test_a_hundred_thousand_malformed_frames_are_answered_with_errors(server):
+    client = server.clone()
+    link = client._connection
+    good = pack([None, "set", "a", b"1"])
+    frames = []
+    for at in range(1000):
+        junk = bytearray(good)
+        junk[(at * 7) % len(junk)] ^= 1 + at % 255
+        junk[(at * 13 + 5) % len(junk)] ^= 1 + at % 113
+        frames.append(bytes(junk[: len(junk) - at % 3]))
+    refused = 0
+
+    for _ in range(100):
+        link.sock.sendall(b"".join(struct.pack("<Q", len(frame)) + frame for frame in frames))
+        refused += sum(unpack(link.receive())[0] is False for _ in frames)
+
+    assert refused > 90_000                            # a few still mean something
     server.set("b", "2")
     assert client.get("b") == b"2"
 

@@ -24,8 +24,8 @@ def test_tools_count_map_register_divide_sequences_and_stop(ranks):
 
 
 def test_losses_of_scores_divided_along_their_classes_send_no_scores(ranks):
-    ranks("spread_programs.losses", 4)
+    ranks("spread_programs.losses", 4, limit=110)
 
 
 def test_attention_of_divided_sequences_passes_keys_and_values_round(ranks):
-    ranks("spread_programs.sequences", 3)
+    ranks("spread_programs.sequences", 3, limit=110)

@@ -235,13 +235,14 @@ def _read_object(tag: bytes, reader: _Reader, depth: int) -> Any:
     if tag in (b"X", b"P"):
         needs = bytes(reader.take(1)) == b"T"
         tensor = fb.from_numpy(_read_array(reader, depth))
-        return fb.nn.Parameter(tensor, needs) if tag == b"P" else tensor.requires_grad_(needs)
+        return _possible(lambda: fb.nn.Parameter(tensor, needs) if tag == b"P" else tensor.requires_grad_(needs))
     if tag == b"D":
         return _dtype(_read(reader, depth + 1))
     if tag == b"S":
         return fb.Size(_read(reader, depth + 1))
     if tag == b"V":
-        return fb.device(_read(reader, depth + 1))
+        given = _read(reader, depth + 1)
+        return _possible(lambda: fb.device(given))
     if tag == b"R" and reader.restore is not None:
         return reader.restore(_read(reader, depth + 1))
     if tag == b"O":
@@ -254,6 +255,14 @@ def _read_object(tag: bytes, reader: _Reader, depth: int) -> Any:
 
         return pickle.loads(bytes(reader.take(reader.count())))
     raise ValueError(f"distributed: packed data has the unknown tag {tag!r} at byte {reader.at - 1}")
+
+
+def _possible(make: Callable[[], Any]) -> Any:
+    """What `make` makes of what arrived; a RuntimeError means that no sender had such a thing."""
+    try:
+        return make()
+    except RuntimeError as error:
+        raise ValueError(f"distributed: packed data describes what cannot be: {error}") from error
 
 
 def _dtype(name: Any) -> Any:

@@ -46,9 +46,9 @@ def launch(
 ) -> list[Any]:
     """Run ``function(*args)`` in processes of a Ray cluster, which are the ranks of one job.
 
-    `init_process_group()` needs no arguments in them: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, and
-    they share a key that is made for the job. Ranks of a machine have consecutive numbers. On one machine they listen on loopback, on
-    several at the address that Ray knows a machine by. Function, arguments and results travel by Ray, which pickles them.
+    `init_process_group()` needs no arguments in them: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are
+    set, and they share a key that is made for the job. Ranks of a machine have consecutive numbers. On one machine they listen on
+    loopback, on several at the address that Ray knows a machine by. Function, arguments and results travel by Ray, which pickles them.
 
     Args:
         function: what each rank runs.

@@ -122,11 +122,13 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
         self.per_thread_copy_ahead = per_thread_copy_ahead
         self.overwrite = overwrite
         self.save_id = str(uuid.uuid4())
+        self._written: list[str] = []                  # the files of the save that is going on
 
     def reset(self, checkpoint_id: CheckpointId = None) -> None:
         if checkpoint_id:
             self.path = self.fs.init_path(checkpoint_id)
         self.save_id = str(uuid.uuid4())
+        self._written.clear()
 
     @property
     def checkpoint_id(self) -> str | os.PathLike[str]:
@@ -196,6 +198,7 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
 
     def _write_file(self, name: str, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
         results = []
+        self._written.append(name)
         with self.fs.create_stream(self.fs.concat_path(self.path, name), "wb") as file:
             for item in sorted(items, key=lambda item: item.type is not WriteItemType.BYTE_IO):
                 begin = file.tell()
@@ -211,6 +214,14 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
                 with contextlib.suppress(AttributeError, io.UnsupportedOperation):
                     os.fsync(file.fileno())
         return results
+
+    def discard(self) -> None:
+        """Remove the files of this save: a rank could not write its own."""
+        for name in self._written:
+            path = self.fs.concat_path(self.path, name)
+            if self.fs.exists(path):
+                self.fs.rm_file(path)
+        self._written.clear()
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         before = self._files_before()

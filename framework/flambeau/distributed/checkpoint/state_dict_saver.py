@@ -9,6 +9,7 @@ from typing import Any
 
 from ..._warn import warn_once
 from ._ranks import Ranks
+from .api import CheckpointException
 from .default_planner import DefaultSavePlanner
 from .filesystem import FileSystemWriter
 from .metadata import STATE_DICT_TYPE, Metadata
@@ -143,7 +144,11 @@ def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, plan
         return writer.prepare_global_plan(central)
 
     central = ranks.one("plan", together)
-    results = ranks.each("write", lambda: writer.write_data(plans.finish_plan(central[ranks.rank]), plans).wait())
+    try:
+        results = ranks.each("write", lambda: writer.write_data(plans.finish_plan(central[ranks.rank]), plans).wait())
+    except CheckpointException:
+        writer.discard()
+        raise
 
     def finish() -> Metadata:
         writer.finish(found[0], results)

@@ -52,6 +52,9 @@ class StorageWriter(abc.ABC):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """On the coordinator: write `metadata`, from which on the checkpoint is there."""
 
+    def discard(self) -> None:  # noqa: B027  # most storages have nothing to remove
+        """Remove what `write_data` of this save wrote here, for a rank could not write; nothing by default."""
+
     @classmethod
     @abc.abstractmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:

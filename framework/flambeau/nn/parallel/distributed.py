@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as fb
 
+from ...autograd.engine import queue_callback
 from ...distributed import distributed_c10d as c10d
 from ...distributed._buckets import GradBucket
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
@@ -95,8 +96,13 @@ class DistributedDataParallel(Module, Joinable):
         check_reduction: taken for compatibility.
         gradient_as_bucket_view: gradients are views into the buckets, which saves their memory once.
         static_graph: the same parameters are used in each iteration; those that are not are found by themselves.
-        delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision, device_mesh: not built; must be None.
-    Raises: RuntimeError for modules without parameters that require grad; NotImplementedError for devices.
+        delay_all_reduce_named_params: pairs of a name and a parameter whose gradients are exchanged together, when that of
+            `param_to_hook_all_reduce` is there and backward ends.
+        param_to_hook_all_reduce: see there; both are given, or neither.
+        mixed_precision: not built; must be None.
+        device_mesh: of one dimension: the ranks, in place of `process_group`.
+    Raises: RuntimeError for modules without parameters that require grad, and for `device_mesh` beside `process_group`; ValueError for
+        delayed parameters without the one that they wait for; NotImplementedError for devices.
     """
 
     def __init__(
@@ -120,18 +126,27 @@ class DistributedDataParallel(Module, Joinable):
     ) -> None:
         super().__init__()
         Joinable.__init__(self)
-        not_built = (delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision, device_mesh)
-        if any(value is not None for value in not_built):
-            raise NotImplementedError(
-                "DistributedDataParallel: delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision and device_mesh "
-                "are not built yet; leave them None"
+        if mixed_precision is not None:
+            raise NotImplementedError("DistributedDataParallel: mixed_precision is not built yet; leave it None, and use autocast")
+        if (delay_all_reduce_named_params is None) != (param_to_hook_all_reduce is None):
+            raise ValueError(
+                "DistributedDataParallel: delay_all_reduce_named_params and param_to_hook_all_reduce are given together, or not at all"
             )
+        if device_mesh is not None:
+            if process_group is not None:
+                raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+            if device_mesh.ndim != 1:
+                raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
+            process_group = device_mesh.get_group(0)
         if device_ids:
             raise ValueError(f"DistributedDataParallel: device_ids {device_ids} are for CUDA modules; leave None on the CPU")
         self.process_group = c10d._default() if process_group is None else process_group
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        self._named = [(name, p) for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
-        if not self._named:
+        self._delayed = [p for _, p in delay_all_reduce_named_params or ()]
+        late = {id(p) for p in self._delayed}
+        learning = [(name, p) for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
+        self._named = [(name, p) for name, p in learning if id(p) not in late]
+        if not learning:
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
             )
@@ -161,6 +176,9 @@ class DistributedDataParallel(Module, Joinable):
         self._divides_by_all = True
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._arrived)
+        if param_to_hook_all_reduce is not None:
+            # The order in which gradients come is the engine's affair: they are exchanged when backward ends.
+            param_to_hook_all_reduce.register_post_accumulate_grad_hook(lambda _: queue_callback(self._exchange_delayed))
 
     # Forward
 
@@ -229,6 +247,19 @@ class DistributedDataParallel(Module, Joinable):
             return
         self._bucket_of[id(parameter)].pending.discard(id(parameter))
         self._advance()
+
+    def _exchange_delayed(self) -> None:
+        """The mean of the gradients that were not put into buckets, as one message."""
+        if not self.require_backward_grad_sync or not self._delayed:
+            return
+        with fb.no_grad():
+            flat = fb.cat([_gradient(p).reshape(-1) for p in self._delayed])
+            self.process_group.all_reduce([flat], c10d.ReduceOp.SUM, False)
+            flat /= self._divisor
+            begin = 0
+            for p in self._delayed:
+                p.grad = flat[begin : begin + p.numel()].view(p.shape).clone()
+                begin += p.numel()
 
     def _advance(self) -> None:
         """Send the buckets that are full, in order; finish after the last."""

@@ -81,7 +81,8 @@ def _unreachable(error: Exception) -> RendezvousConnectionError:
 def client_of(params: RendezvousParameters) -> Any:
     """An ``etcd.Client`` of the endpoint.
 
-    Options are ``protocol`` ("http" or "https"), ``read_timeout`` (seconds, 60 if absent), and the files ``ssl_cert``, ``ssl_cert_key``, ``ca_cert``.
+    Options are ``protocol`` ("http" or "https"), ``read_timeout`` (seconds, 60 if absent), and the files ``ssl_cert``, ``ssl_cert_key`` and
+    ``ca_cert``.
     """
     found = etcd()
     endpoint = urlparse(params.endpoint).netloc if "://" in params.endpoint else params.endpoint

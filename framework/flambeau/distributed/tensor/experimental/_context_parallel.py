@@ -153,7 +153,7 @@ def context_parallel(
 
     The sequence is cut into two stretches for each rank, of which rank r has number r from the beginning and number r from the end: so
     causal attention is the same work for all. Where that does not divide a sequence of `buffers`, each rank has one stretch, that of its
-    number. Keys and values go round from rank to rank, so that none has those of all. Backward of what is computed inside belongs inside too.
+    number. Keys and values go round from rank to rank, so that none has those of all. Backward of what is computed inside belongs inside.
 
     Args:
         mesh: of one dimension.
