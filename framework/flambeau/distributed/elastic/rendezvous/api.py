@@ -152,6 +152,10 @@ class RendezvousHandler(abc.ABC):
     def num_nodes_waiting(self) -> int:
         """How many machines came too late for this round and could take part in the next; agents look at this from time to time."""
 
+    def ranks_gone(self) -> set[int]:
+        """The ranks of machines of this round that have left it or are dead, as far as it is known; none by default."""
+        return set()
+
     @abc.abstractmethod
     def get_run_id(self) -> str:
         """The name of the job."""

@@ -443,6 +443,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             return 0
         return min(len(state.waiting), self._settings.max_nodes - len(state.members))
 
+    def ranks_gone(self) -> set[int]:
+        """The ranks of machines of this round that have left it, or have missed their heartbeats."""
+        state, _ = self._read()
+        return {rank for node, rank in state.ranks.items() if node not in state.members}
+
     def leave(self) -> None:
         """Take this machine out of the rendezvous, which goes on for the others, and stop the heartbeats."""
         self._stop_heartbeats()

@@ -43,6 +43,10 @@ class EtcdRendezvousHandler(RendezvousHandler):
         """How many machines came late, and wait for the next round."""
         return self._rdzv_impl.num_nodes_waiting()
 
+    def ranks_gone(self) -> set[int]:
+        """The ranks of machines of this round that have left it or are dead."""
+        return self._rdzv_impl.ranks_gone()
+
     def get_run_id(self) -> str:
         """The name of the job."""
         return self._rdzv_impl.get_run_id()

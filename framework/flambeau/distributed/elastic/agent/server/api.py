@@ -21,11 +21,11 @@ from ...events import Event, EventSource, record
 from ...metrics import prof, put_metric
 from ...multiprocessing import ProcessFailure, SignalException
 from ...rendezvous import RendezvousError, RendezvousGracefulExitError, RendezvousHandler
-from ...utils.store import synchronize
 
 __all__ = ["ElasticAgent", "RunResult", "SimpleElasticAgent", "Worker", "WorkerGroup", "WorkerSpec", "WorkerState"]
 
 _log = logging.getLogger(__name__)
+_MEETING_SECONDS = 300.0  # that machines which have met wait for what the others say
 
 
 @dataclasses.dataclass
@@ -238,19 +238,49 @@ class SimpleElasticAgent(ElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         """Meet the other machines, and give the workers their ranks."""
         spec = worker_group.spec
-        info = spec.rdzv_handler.next_rendezvous()
+        while True:
+            info = spec.rdzv_handler.next_rendezvous()
+            told = self._told(info.store, info.rank, info.world_size, spec)
+            if told is not None:
+                break
+            _log.warning("a machine died when all had met; they meet again")
         worker_group.store = info.store
         worker_group.group_rank, worker_group.group_world_size = info.rank, info.world_size
         where = info.bootstrap_store_info
         assert where is not None
         worker_group.master_addr = spec.master_addr or where.master_addr
         worker_group.master_port = where.master_port if spec.master_port is None else spec.master_port
-        worker_group.workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
+        worker_group.workers = self._assign_worker_ranks(told, info.rank, spec)
 
-    def _assign_worker_ranks(self, store: Store, group_rank: int, group_world_size: int, spec: WorkerSpec) -> list[Worker]:
+    def _told(self, store: Store, rank: int, size: int, spec: WorkerSpec) -> list[list[Any]] | None:
+        """Role and number of workers of each machine; None if one died before it said so."""
+        store.set(f"agents/{rank}", json.dumps([spec.role, spec.local_world_size]))
+        if self._missing(store, "agents/", size, _MEETING_SECONDS):
+            return None
+        found = store.multi_get([f"agents/{other}" for other in range(size)])
+        store.set(f"agents.read/{rank}", "1")
+        if rank == 0:                                  # it may serve the store, so it goes on last
+            self._missing(store, "agents.read/", size, _MEETING_SECONDS)
+        return [json.loads(text) for text in found]
+
+    def _missing(self, store: Store, prefix: str, size: int, seconds: float) -> set[int]:
+        """Wait until all machines have set ``prefix`` and their rank, or those that have not are gone: these.
+
+        Raises: DistStoreError after `seconds`.
+        """
+        handler, end = self._worker_group.spec.rdzv_handler, time.monotonic() + seconds
+        wanted = set(range(size))
+        while True:
+            wanted = {rank for rank in wanted if not store.check([f"{prefix}{rank}"])}
+            if not wanted or wanted <= handler.ranks_gone():
+                return wanted
+            if time.monotonic() > end:
+                machines = ", ".join(map(str, sorted(wanted)))
+                raise DistStoreError(f"machines {machines} of {size} did not say how many workers they have within {seconds:g} s")
+            time.sleep(0.05)
+
+    def _assign_worker_ranks(self, told: list[list[Any]], group_rank: int, spec: WorkerSpec) -> list[Worker]:
         """Ranks of the workers here: machines in order of their ranks, and those of one role among themselves."""
-        mine = json.dumps([spec.role, spec.local_world_size]).encode()
-        told = [json.loads(text) for text in synchronize(store, mine, group_rank, group_world_size, "agents/")]
         before = sum(count for _, count in told[:group_rank])
         role_before = sum(count for role, count in told[:group_rank] if role == spec.role)
         size = sum(count for _, count in told)
@@ -349,10 +379,11 @@ class SimpleElasticAgent(ElasticAgent):
         end = time.monotonic() + self._exit_barrier_timeout
         try:
             store.set(f"ended/{group.group_rank}", "1")
-            ended = [f"ended/{rank}" for rank in range(size)]
-            while not store.check(ended) and time.monotonic() < end:
-                # One that failed starts again only with all of them, and those here have ended well.
-                if group.spec.rdzv_handler.is_closed() or group.spec.rdzv_handler.num_nodes_waiting():
+            handler = group.spec.rdzv_handler
+            while time.monotonic() < end:
+                left = {rank for rank in range(size) if not store.check([f"ended/{rank}"])}
+                # One that died ends no more, and one that failed starts again only with all of them; those here have ended well.
+                if left <= handler.ranks_gone() or handler.is_closed() or handler.num_nodes_waiting():
                     return
                 time.sleep(min(0.1, group.spec.monitor_interval))
         except (DistNetworkError, DistStoreError, RendezvousError) as error:
