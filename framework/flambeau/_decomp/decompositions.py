@@ -321,6 +321,136 @@ def silu_backward(grad_output: Any, self: Any) -> Any:
 # -- what is moved and filled --------------------------------------------------------------------------------------------
 
 
+@_of("gelu_backward")
+def gelu_backward(grad_output: Any, self: Any, *, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
+        tanh = inner.tanh()
+        slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * self * self)
+        return grad_output * (0.5 * (1 + tanh) + 0.5 * self * (1 - tanh * tanh) * slope)
+    density = (self * self * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
+    return grad_output * (0.5 * (1 + (self * math.sqrt(0.5)).erf()) + self * density)
+
+
+@_of("hardtanh_backward")
+def hardtanh_backward(grad_output: Any, self: Any, min_val: Any, max_val: Any) -> Any:
+    return _where((self <= min_val) | (self >= max_val), 0.0, grad_output)
+
+
+@_of("leaky_relu_backward")
+def leaky_relu_backward(grad_output: Any, self: Any, negative_slope: Any, self_is_result: bool) -> Any:
+    return _where(self > 0, grad_output, grad_output * negative_slope)
+
+
+@_of("elu_backward")
+def elu_backward(grad_output: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, self_or_result: Any) -> Any:
+    x = self_or_result
+    below = (x + alpha * scale) * input_scale if is_result else (x * input_scale).exp() * (input_scale * alpha * scale)
+    return _where(x <= 0, grad_output * below, grad_output * scale)
+
+
+@_of("softplus_backward")
+def softplus_backward(grad_output: Any, self: Any, beta: Any, threshold: Any) -> Any:
+    return _where(self * beta > threshold, grad_output, grad_output * (self * beta).sigmoid())
+
+
+@_of("hardsigmoid_backward")
+def hardsigmoid_backward(grad_output: Any, self: Any) -> Any:
+    return _where((self > -3) & (self < 3), grad_output * 0.1666666716337204, 0.0)  # 1/6 in float32, as PyTorch has it
+
+
+@_of("hardswish_backward")
+def hardswish_backward(grad_output: Any, self: Any) -> Any:
+    return _where(self <= -3, 0.0, _where(self < 3, grad_output * (self / 3 + 0.5), grad_output))
+
+
+@_of("logit_backward")
+def logit_backward(grad_output: Any, self: Any, eps: Any = None) -> Any:
+    low = 0.0 if eps is None else eps
+    outside = (self < low) | (self > 1 - low)
+    return _where(outside, 0.0 if eps is not None else math.nan, grad_output / (self * (1 - self)))
+
+
+@_of("log_sigmoid_backward")
+def log_sigmoid_backward(grad_output: Any, self: Any, buffer: Any) -> Any:
+    return grad_output * (-self).sigmoid()
+
+
+@_of("native_dropout_backward")
+def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
+    return grad_output * (mask.to(grad_output.dtype) * scale)
+
+
+@_of("mse_loss_backward")
+def mse_loss_backward(grad_output: Any, self: Any, target: Any, reduction: int) -> Any:
+    norm = 2.0 / self.numel() if reduction == 1 else 2.0
+    return norm * (self - target) * grad_output
+
+
+@_of("smooth_l1_loss_backward")
+def smooth_l1_loss_backward(grad_output: Any, self: Any, target: Any, reduction: int, beta: float) -> Any:
+    return _of_distance(grad_output, self - target, reduction, beta, beta)
+
+
+@_of("huber_loss_backward")
+def huber_loss_backward(grad_output: Any, self: Any, target: Any, reduction: int, delta: float) -> Any:
+    return _of_distance(grad_output, self - target, reduction, delta, 1.0)
+
+
+def _of_distance(grad: Any, x: Any, reduction: int, bound: float, divisor: float) -> Any:
+    """The gradient of what is quadratic up to `bound` and linear beyond: ``x / divisor``, no more than ``bound / divisor``."""
+    norm = 1.0 / x.numel() if reduction == 1 else 1.0
+    return norm * grad * _where(x.abs() < bound, x / divisor, x.sign() * (bound / divisor))
+
+
+@_of("glu")
+def glu(self: Any, dim: int = -1) -> Any:
+    half = self.shape[dim] // 2
+    return self.narrow(dim, 0, half) * self.narrow(dim, half, half).sigmoid()
+
+
+@_of("glu_backward")
+def glu_backward(grad_output: Any, self: Any, dim: int) -> Any:
+    half = self.shape[dim] // 2
+    first, gate = self.narrow(dim, 0, half), self.narrow(dim, half, half).sigmoid()
+    return _aten.cat.default([gate * grad_output, (1 - gate) * gate * first * grad_output], dim)
+
+
+@_of("select_backward")
+def select_backward(grad_output: Any, input_sizes: Any, dim: int, index: int) -> Any:
+    return grad_output.new_zeros(input_sizes).select_scatter(grad_output, dim, index)
+
+
+@_of("slice_backward")
+def slice_backward(grad_output: Any, input_sizes: Any, dim: int, start: int, end: int, step: int) -> Any:
+    return grad_output.new_zeros(input_sizes).slice_scatter(grad_output, dim, start, end, step)
+
+
+@_of("logaddexp2")
+def logaddexp2(self: Any, other: Any) -> Any:
+    largest, smallest = self.maximum(other), self.minimum(other)
+    sum_ = largest + (1 + (smallest - largest).exp2()).log2()
+    return _where((self == other) & self.isinf(), self, sum_)
+
+
+@_of("pixel_shuffle")
+def pixel_shuffle(self: Any, upscale_factor: int) -> Any:
+    r = upscale_factor
+    *batch, channels, h, w = self.shape
+    n = len(batch)
+    parts = self.reshape([*batch, channels // (r * r), r, r, h, w])
+    return parts.permute([*range(n), n, n + 3, n + 1, n + 4, n + 2]).reshape([*batch, channels // (r * r), h * r, w * r])
+
+
+@_of("pixel_unshuffle")
+def pixel_unshuffle(self: Any, downscale_factor: int) -> Any:
+    r = downscale_factor
+    *batch, channels, h, w = self.shape
+    n = len(batch)
+    parts = self.reshape([*batch, channels, h // r, r, w // r, r])
+    return parts.permute([*range(n), n, n + 2, n + 4, n + 1, n + 3]).reshape([*batch, channels * r * r, h // r, w // r])
+
+
 @_of("t")
 def t(self: Any) -> Any:
     return self.transpose(0, 1) if self.dim() == 2 else self.alias() if hasattr(self, "alias") else self.view(self.shape)
