@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.gemm.blas import single_threaded
+
 from .. import dtypes
 from .._arrays import contiguous_strides, ndarray
 from ..tensor import Tensor, wrap
@@ -416,7 +418,10 @@ def cholesky_inverse(L, upper=False):
 
 def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
     made = _lapack.triangular_now(a, _lapack.identity(a.shape[-1], a.dtype.char), upper, False) if a.ndim == 2 else None
-    return None if made is None else made.dot(made.conj().T) if upper else made.conj().T.dot(made)
+    if made is None:
+        return None
+    with single_threaded():                               # numpy's product of a matrix with itself takes half the time of another
+        return made.dot(made.conj().T) if upper else made.conj().T.dot(made)
 
 
 cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True, order=COLUMNS))
