@@ -158,3 +158,11 @@ def test_losses_and_products_go_backward_on_the_meta_device(name: str) -> None:
 
     assert made.is_meta
     assert (x.grad.shape, x.grad.device.type) == (x.shape, "meta")
+
+
+def test_the_operand_that_says_only_in_which_direction_the_next_number_lies_has_no_part_in_derivatives() -> None:
+    x, y = fb.tensor([1.0, 2.0, 3.0], requires_grad=True), fb.tensor([2.0, 2.0, 1.0], requires_grad=True)
+    fb.nextafter(x, y).sum().backward()
+    _, tangent = fb.func.jvp(fb.nextafter, (x.detach(), y.detach()), (fb.full((3,), 3.0), fb.full((3,), 5.0)))
+
+    assert (x.grad.tolist(), y.grad.tolist(), tangent.tolist()) == ([1, 0, 1], [0, 0, 0], [3, 0, 3])

@@ -290,3 +290,20 @@ def test_norms_of_order_zero_are_pooled_as_in_pytorch(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "count"), [((2, 3, 700), 300), ((2, 1, 100), 301), ((1, 2, 5000), 257), ((2, 700, 3), 300), ((2, 90, 5), 400)]
+)
+def test_means_of_many_ranges_have_the_bits_of_one_range_after_the_other(shape, count, dtype, monkeypatch):
+    from flambeau_kernels.cpu import pool as kernels
+
+    x = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    counts = (count, shape[2]) if shape[2] < 10 else (shape[1], count)
+    grad = np.random.default_rng(1).normal(size=(shape[0], *counts)).astype(dtype)
+    means, spread = kernels._adaptive_mean(x, counts), kernels.adaptive_spread(grad, shape[1:])
+    monkeypatch.setattr(kernels, "MANY_RANGES", 1 << 60)
+
+    np.testing.assert_array_equal(means, kernels._adaptive_mean(x, counts))
+    np.testing.assert_array_equal(spread, kernels.adaptive_spread(grad, shape[1:]))

@@ -597,7 +597,7 @@ def copysign(input, other):
     dtype=refuse("complex", "bool", "integer")(common),
     vjp={
         "input": lambda grad, input, other: where(input == other, 0, grad),  # a step of fixed size, away from `other`
-        "other": lambda grad, input, other: where(input == other, grad, 0),
+        "other": lambda grad: where(grad == grad, 0, 0),  # which says only where to, as PyTorch has it
     },
 )
 def nextafter(input, other):

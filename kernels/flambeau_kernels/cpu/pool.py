@@ -378,11 +378,40 @@ def _adaptive_mean(x: Any, counts: tuple[int, ...]) -> Any:
         if size == count:
             continue
         made = np.empty((*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
+        if count >= MANY_RANGES:
+            _means_of_many(x, made, axis)
+            x = made
+            continue
         for i, (low, high) in enumerate(adaptive_ranges(size, count)):
             total = np.add.reduce(x[_at(x.ndim, axis, slice(low, high))], axis=axis)
             made[_at(x.ndim, axis, slice(i, i + 1))] = np.expand_dims(total / (high - low), axis)
         x = made
     return x
+
+
+MANY_RANGES = 256  # along an axis, from which those of one length are found together
+
+
+def _many_ranges(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where `adaptive_ranges` begin, and how long they are."""
+    at = np.arange(count)
+    low = at * size // count
+    return low, -(-(at + 1) * size // count) - low
+
+
+def _means_of_many(x: Any, made: Any, axis: int) -> None:
+    """The means of many ranges along `axis`, into `made`: of each length at once, added up as numpy adds up one range."""
+    low, length = _many_ranges(x.shape[axis], made.shape[axis])
+    for n in np.unique(length).tolist():
+        of_length = np.flatnonzero(length == n)
+        begin = low[of_length]
+        if axis == x.ndim - 1:
+            total = np.add.reduce(np.lib.stride_tricks.sliding_window_view(x, n, axis)[..., begin, :], -1)
+        else:
+            total = x.take(begin, axis)
+            for i in range(1, n):
+                total += x.take(begin + i, axis)
+        made[_at(x.ndim, axis, of_length)] = total / n
 
 
 def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
@@ -392,6 +421,15 @@ def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
         if size == count:
             continue
         made = np.zeros((*grad.shape[:axis], size, *grad.shape[axis + 1 :]), grad.dtype)
+        if count >= MANY_RANGES:
+            low, length = _many_ranges(size, count)
+            source = np.repeat(np.arange(count), length)
+            place = np.arange(len(source)) - np.repeat(np.cumsum(length) - length - low, length)
+            parts = np.moveaxis(grad, axis, 0)
+            shares = parts / length.astype(grad.dtype).reshape(-1, *[1] * (grad.ndim - 1))
+            np.add.at(np.moveaxis(made, axis, 0), place, shares[source])
+            grad = made
+            continue
         for i, (low, high) in enumerate(adaptive_ranges(size, count)):
             made[_at(grad.ndim, axis, slice(low, high))] += grad[_at(grad.ndim, axis, slice(i, i + 1))] / (
                 high - low
