@@ -401,6 +401,8 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """``X`` with ``triangle(a) @ X == b``; zeros on the diagonal give infinities."""
     if not b.size:
         return np.zeros_like(b)
+    if a.ndim == 2 and b.ndim == 2:
+        return _solve_one(a, b, upper, unit)
     many = few_rows.triangular(a, b, upper, unit) if _are_many(a, b) else None
     if many is not None:
         return many
@@ -409,14 +411,14 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
 
 
 def _solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
-    """``X`` with ``triangle(a) @ X == b`` for one matrix, contiguous: solved as ``X.T @ triangle(a).T == b.T``.
+    """``X`` with ``triangle(a) @ X == b`` for one matrix, column by column.
 
     BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads for the smallest matrices.
     """
     solve_by_blas = _blas_routine("trsm", a.dtype.char)
     if a.flags.f_contiguous:
-        return solve_by_blas(1.0, a, b.T, side=1, lower=not upper, trans_a=1, diag=bool(unit)).T
-    return solve_by_blas(1.0, a.T, b.T, side=1, lower=bool(upper), diag=bool(unit)).T
+        return solve_by_blas(1.0, a, b, lower=not upper, diag=bool(unit))
+    return solve_by_blas(1.0, a.T, b, lower=bool(upper), trans_a=1, diag=bool(unit))
 
 
 def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
