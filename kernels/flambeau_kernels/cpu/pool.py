@@ -411,7 +411,7 @@ def _means_of_many(x: Any, made: Any, axis: int) -> None:
             total = x.take(begin, axis)
             for i in range(1, n):
                 total += x.take(begin + i, axis)
-        made[_at(x.ndim, axis, of_length)] = total / n
+        np.moveaxis(made, axis, 0)[of_length] = np.moveaxis(total / n, axis, 0)
 
 
 def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
