@@ -286,3 +286,8 @@ def test_the_mean_squared_error_of_many_elements_is_found_without_their_differen
 def test_a_blank_that_is_no_integer_is_refused_by_name(blank: object) -> None:
     with pytest.raises(TypeError, match=r"ctc_loss.*'blank' must be int"):
         fb.nn.functional.ctc_loss(fb.zeros(7, 1, 2), fb.ones(1, 1, dtype=fb.int64), fb.tensor([7]), fb.tensor([1]), blank)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_hinge_of_one_distance_alone_is_found(reduction):
+    assert F.hinge_embedding_loss(fb.tensor(0.25), fb.tensor(-1.0), reduction=reduction).item() == 0.75

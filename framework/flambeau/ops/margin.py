@@ -52,8 +52,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
 
 @few(hinge_embedding_loss, "input", "target")
 def _few_hinges(a, target, margin, size_average, reduce, reduction):
-    near = np.subtract(margin, a, dtype=a.dtype)
-    np.maximum(near, 0, out=near)
+    near = np.maximum(np.subtract(margin, a, dtype=a.dtype), 0)
     losses = np.where(target != 1, near, 0) + np.where(target != -1, a, 0)
     return _reduced(losses, reduction, size_average, reduce) if losses.ndim else None
 
