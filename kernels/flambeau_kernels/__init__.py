@@ -167,6 +167,11 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
     reference_launch(formula, inputs, outs, compute)
 
 
+def is_left_to_numpy(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype) -> bool:
+    """Whether the numpy tier computes this launch."""
+    return out.size < SEVERAL_COMPILED_FROM or _is_numpys(formula, inputs, (out,), compute)
+
+
 def _is_numpys(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> bool:
     """Whether the engine would leave the launch to numpy, as far as can be said without loading it, which takes 40 ms."""
     return (

@@ -531,3 +531,12 @@ def test_factors_may_lie_by_rows_or_by_columns(dtype, upper, turned):
 
     assert fb.allclose(positive @ fb.cholesky_solve(b, lying, upper), b, atol=1e-4)
     assert fb.allclose(lying @ fb.linalg.solve_triangular(lying, b, upper=upper), b, atol=1e-4)
+
+
+@pytest.mark.parametrize("program", [
+    "fb.addmv(fb.ones(4, 4), fb.ones(4, 4), fb.ones(4))", "fb.addmm(fb.ones(2, 3, 3), fb.ones(3, 3), fb.ones(3, 3))",
+    "fb.baddbmm(fb.ones(2, 2, 3, 3), fb.ones(2, 3, 3), fb.ones(2, 3, 3))",
+])  # fmt: skip
+def test_what_is_added_to_a_product_is_no_larger_than_it(program: str) -> None:
+    with pytest.raises(RuntimeError, match="expand"):
+        eval(program)

@@ -511,7 +511,9 @@ def _plus(multiply: Any) -> Any:
                 return None
             if alpha != 1:
                 np.multiply(made, alpha, made)
-            return wrap(PLUS(c, made) if beta == 1 else np.add(c * beta, made, made))
+            if beta == 1 and c.shape == made.shape:
+                return wrap(PLUS(c, made))
+            return wrap(np.add(c if beta == 1 else c * beta, made, made))  # which refuses what is larger than the product
         except (AttributeError, TypeError, ValueError, IndexError, RuntimeWarning):  # said better by the general way
             return None
 

@@ -216,10 +216,10 @@ class ElementwiseOp(Op):
     def learn(self, formula: Formula, operands: Any, out: Any, compute: Any) -> None:
         """Let `formula` take later calls with such operands directly.
 
-        For small operands only after some calls, where the numpy tier gives the same bits meanwhile: compiling takes longer
-        than a thousand of them, and loading LLVM does in a process that computes little.
+        Only after some calls where the numpy tier has answered, with the same bits: compiling takes longer than a thousand calls on
+        small operands, and loading LLVM does in a process that computes little.
         """
-        if out.size < kernels.SEVERAL_COMPILED_FROM and kernels.has_one_answer(formula, compute):
+        if kernels.has_one_answer(formula, compute) and kernels.is_left_to_numpy(formula, operands, out, compute):
             self._calls += 1
             if self._calls <= kernels.CALLS_TAUGHT_AFTER:
                 return
