@@ -15,7 +15,8 @@ import flambeau as fb
 from comparing import outcome
 
 PROGRAMS = """
-torch.utils.set_module(torch.nn.Linear, 'x')
+class B: pass
+torch.utils.set_module(B, 'x'); B.__module__
 ---
 class A: pass
 torch.utils.set_module(A, 'abc'); A.__module__

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau as fb
@@ -496,3 +498,16 @@ def test_an_unpooled_plane_of_negative_size_is_refused_with_its_size() -> None:
 
     with pytest.raises(RuntimeError, match=r"max_unpool3d: .* output of size \(-1, -1, -3\), which must not be negative"):
         F.max_unpool3d(pooled, places, 2, (3, 3, 1), 3)
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: fb.special.log_softmax(fb.ones(2), -1, 3), "'dtype' must be torch.dtype, not int"),
+    (lambda: fb.ones(2).repeat_interleave(math.nan), "'repeats' must be int, not float"),
+    (lambda: fb.empty_like(fb.ones(2), memory_format=np.ones(3)), "'memory_format' must be torch.memory_format, not ndarray"),
+    (lambda: fb.rand_like(fb.ones(2), requires_grad=np.ones(3)), "'requires_grad' must be bool, not ndarray"),
+    (lambda: fb.empty_like(fb.ones(2), requires_grad=np.ones(3)), "'requires_grad' must be bool, not ndarray"),
+    (lambda: fb.istft(fb.ones(4, 3) + 0j, 6, window=fb.hann_window(6), win_length=math.nan), "'win_length' must be int, not float"),
+])  # fmt: skip
+def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call()

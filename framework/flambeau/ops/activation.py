@@ -508,7 +508,11 @@ def _log_softmax_raw(grad, out, dim):
 def _converted(name: str, input: Any, dtype: Any) -> Tensor:
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(input).__name__}")
-    return input if dtype is None or dtype is input.dtype else input.to(dtype)
+    if dtype is None or dtype is input.dtype:
+        return input
+    if not isinstance(dtype, dtypes.dtype):
+        raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    return input.to(dtype)
 
 
 @composite(

@@ -122,16 +122,14 @@ def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False
     if pin_memory:
         raise RuntimeError("pin_memory: cannot pin memory, no CUDA device is available")
     made = wrap(array)
-    if requires_grad:
-        made.requires_grad_(True)
-    return made
+    return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
 def made_at(place: Any, shape: tuple[int, ...], d: np.dtype, make: Any, requires_grad: bool = False, out: Any = None) -> Tensor:
     """A leaf over the array ``make()`` of `shape` and dtype `d`, on `place`, or where `out` is; on meta nothing is made."""
     if place is None and out is not None and out._lacks_values or place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     return finish(make(), requires_grad, place)
 
 
@@ -163,7 +161,7 @@ def _check_layout(layout: Any) -> None:
 def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requires_grad: bool, memory_format: Any = None) -> Tensor:
     if place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if place is not None:
         return _on_device(make, shape, d, place, requires_grad, memory_format)
     if memory_format is not None and memory_format is not devices.contiguous_format:
@@ -189,7 +187,7 @@ def _on_device(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requi
     if value is not None:
         kernels.store(array, value)
     made = wrap(array)
-    return made.requires_grad_(True) if requires_grad else made
+    return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
 def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
@@ -211,7 +209,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     if here and out is layout is size is names is memory_format is None:
         made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
         if made is not None:
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     _check_layout(layout)
     if names is not None:
         refuse_names(names)
@@ -245,7 +243,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _quickly(np.zeros, sizes, dtype)
         if made is not None:
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if names is not None:
         refuse_names(names)
     if out is not None:
@@ -275,7 +273,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _quickly(_ones, sizes, dtype)
         if made is not None:
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if names is not None:
         refuse_names(names)
     if out is not None:
@@ -300,7 +298,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     if out is layout is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
         made = _filled_quickly(size, fill_value, dtype)
         if made is not None:
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if isinstance(size, int):
         raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     if names is not None:
@@ -399,7 +397,7 @@ def _like(make: Any) -> Any:
             else:
                 made = _like_quickly(make, array, dtype)
             if made is not None:
-                return made.requires_grad_(True) if requires_grad else made
+                return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
         if not isinstance(input, Tensor):
             raise TypeError(f"{like.__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return like_tensor(make, input, dtype, device, requires_grad, memory_format, layout)
@@ -432,11 +430,13 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     if not isinstance(input, Tensor):
         raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     _check_layout(layout)
+    if memory_format is not None and not isinstance(memory_format, devices.memory_format):
+        raise TypeError(f"argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
     target = input.dtype.numpy if d is None else _dtype(d)
     at = _place(device(place) if place is not None else input.device)
     if at is not None and at.type == "meta":
         made = wrap(MetaArray(tuple(input.shape), target, arranged_strides(input._array, target.itemsize, memory_format)))
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if at is not None:
         return _like_on_device(make, input, target, at, requires_grad, memory_format)
     source = input._array if type(input._array) is ndarray else made_or_refused(np.empty, input._array.shape, target)
@@ -457,7 +457,7 @@ def _like_on_device(make: Any, input: Tensor, target: np.dtype, place: Any, requ
     if make is not _empty_filled:
         kernels.store(array, make((), target))
     made = wrap(array)
-    return made.requires_grad_(True) if requires_grad else made
+    return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
 empty_like, zeros_like, ones_like = _like(_empty_filled), _like(np.zeros), _like(_ones)
@@ -488,7 +488,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         made = _like_quickly(np.empty, input._array, dtype)
         if made is not None:
             kernel.refill(made._array, fill_value)
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     value = _fill_number("full_like", fill_value)
     return like_tensor(lambda s, d: np.full(s, _as(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
 
@@ -582,14 +582,14 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if here and (dtype is None or dtype.__class__ is _dtype_class):
         made = _of_values(data, dtype)
         if made is not None:
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if isinstance(data, Tensor):
         warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
         )
         made = data.detach().clone().to(device=device or data.device, dtype=dtypes.as_dtype(dtype or data.dtype))
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     return finish(array_of(data, dtype), requires_grad, _place(device))
 
 
@@ -939,7 +939,7 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
     if not array.flags.writeable:
         warn_once("The given buffer is not writable, and writing to the tensor made of it raises an error. You may want to copy it.")
     made = wrap(array)
-    return made.requires_grad_(True) if requires_grad else made
+    return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:

@@ -191,6 +191,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
             return x.index_select(d, repeats.new_empty((_needs_total(output_size),)))
         counts = repeats._array.reshape(-1)
     else:
+        repeats = need_int("repeat_interleave", "repeats", repeats)
         if repeats < 0:
             raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
         counts = np.array([repeats])

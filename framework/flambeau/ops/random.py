@@ -344,13 +344,13 @@ def _make(said: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
     shape, d, place = size, _dtype(dtype), _place(device)
     if place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if place is not None:
         from ..cuda import filled
 
         made = wrap(filled(shape, d, None, place))
         _draw_on_device(draw, made._array)
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     array = made_or_refused(np.empty, shape, d)
     draw(array)
     return finish(array, requires_grad, place, pin_memory=pin_memory)
@@ -369,7 +369,7 @@ def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, require
         return None
     draw(_stream(generator), array)
     made = small.over(array)
-    return made.requires_grad_(True) if requires_grad else made
+    return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -560,10 +560,10 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
                     array = np.empty(a.shape, a.dtype)
                     getattr(_cpu_kernels(), draw_name)(_stream(generator), array)
                 made = small.over(array)
-                return made.requires_grad_(True) if requires_grad else made
+                return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
         made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
         fill_in_place(made, name, lambda a: getattr(_kernels(), draw_name)(_stream(generator), a))
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
     like.__name__ = name
     like.__doc__ = f"`{name[:-5]}` shaped like `input`."
@@ -599,10 +599,10 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
         if a.__class__ is ndarray and a.flags.c_contiguous:
             made = small.over(np.empty(a.shape, a.dtype))
             _cpu_kernels().randint(_stream(generator), made._array, low, high)
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
     fill_in_place(made, "randint_like", lambda a: _kernels().randint(_stream(generator), a, low, high))
-    return made.requires_grad_(True) if requires_grad else made
+    return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,

@@ -50,7 +50,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not PLACED:
         made = _counted(start, end, step, dtype)
         if made is not None:
-            return made.requires_grad_(True) if requires_grad else made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     return _arange(start, end, step, out, dtype, layout, device, requires_grad)
 
 
@@ -386,7 +386,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     kind = _dtype(d)
     if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or pin_memory):
         made = small.over(_diagonal(n, n if m is None else m, kind))
-        return made.requires_grad_(True) if requires_grad else made
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     made = made_at(
         _place(device), (n, n if m is None else m), kind,
         lambda: np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, out,

@@ -427,8 +427,8 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
         raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
     if window is None:
         warn_once(f"{_NO_WINDOW} Please provide the same window used by stft to make the inversion lossless.")
-    hop = n_fft // 4 if hop_length is None else int(hop_length)
-    win = n_fft if win_length is None else int(win_length)
+    hop = n_fft // 4 if hop_length is None else need_int("istft", "hop_length", hop_length)
+    win = n_fft if win_length is None else need_int("istft", "win_length", win_length)
     if input.ndim not in (2, 3) or not input.numel():
         raise RuntimeError(f"istft: expected a tensor with 2 or 3 dimensions and at least one element\n{describe(input=input)}")
     half = onesided if onesided is not None else n_fft // 2 + 1 == input.shape[-2]
