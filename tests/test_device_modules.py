@@ -63,7 +63,7 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
 REASONS = {
     "a library that is not used here": ["backends.mkl.is_available", "backends.mkldnn.is_available", "backends.nnpack.is_available",
                                         "backends.nnpack.set_flags", "backends.openmp.is_available"],
-    "made of C++ text, which waits for a device": ["cuda.jiterator._create_jit_fn", "cuda.jiterator._create_multi_output_jit_fn"],
+    "text that does not fit is refused at once, not by the first call": ["cuda.jiterator._create_multi_output_jit_fn"],
     "not built: NotImplementedError says what to use": [
         "cuda.CUDAGraph", "cuda.graph", "cuda.graph_pool_handle", "cuda.make_graphed_callables", "cuda.CUDAPluggableAllocator",
     ],
