@@ -78,8 +78,8 @@ class _JittedFunction:
                 raise KeyError(f"{name} is not declared in function definition")
         options = {f"c_{name}": value for name, value in {**self.kwargs_dict, **kwargs}.items()}
         integers = not any(t.is_floating_point() or t.is_complex() for t in tensors if isinstance(t, Tensor))
-        made = tuple([op(*tensors, **options) for op in self._of(integers)])
-        return made if len(made) > 1 else made[0]
+        made = [op(*tensors, **options) for op in self._of(integers)]
+        return tuple(made) if len(made) > 1 else made[0]
 
     def _of(self, integers: bool) -> list[Any]:
         """The ops of the results; of integers a division is cut off."""
