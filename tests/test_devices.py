@@ -302,9 +302,11 @@ def test_switches_of_backends_answer_as_pytorch_without_cuda(oracle: Any) -> Non
     torch.backends.cuda.preferred_blas_library('zz')
     torch.backends.cuda.preferred_blas_library(5)
     torch.backends.cuda.preferred_blas_library('cublaslt')
+    torch.backends.cuda.preferred_blas_library('default').name
     torch.backends.cuda.preferred_linalg_library('default').name
     torch.backends.cuda.preferred_linalg_library('magma')
     torch.backends.cuda.preferred_linalg_library('zz')
+    torch.backends.cuda.preferred_linalg_library('default').name
     torch.backends.cuda.preferred_rocm_fa_library('ck').name
     torch.backends.cuda.preferred_rocm_fa_library('default').value
     torch.backends.cuda.preferred_rocm_fa_library('zz')
