@@ -1191,13 +1191,16 @@ class _Loading:
         module._load_from_state_dict(
             state_dict, prefix, local_metadata, True, self.missing, self.unexpected, self.errors
         )
+        # Each child gets its part, so that neither deep nor broad trees search the whole dictionary at every node.
+        parts: dict[str, Any] = {}
+        if module._modules:
+            for key, value in state_dict.items():
+                name, dot, _ = key[len(prefix) :].partition(".")
+                if dot and key.startswith(prefix):
+                    parts.setdefault(name, OrderedDict())[key] = value
         for name, child in module._modules.items():
             if child is not None:
-                inner = f"{prefix}{name}."
-                # Only the child's part, so that a deep tree does not search the whole dictionary at every
-                # node.
-                part = OrderedDict((k, v) for k, v in state_dict.items() if k.startswith(inner))
-                self.visit(child, inner, part)
+                self.visit(child, f"{prefix}{name}.", parts.get(name, OrderedDict()))
         self._run_post_hooks(module)
 
     def _run_post_hooks(self, module: Module) -> None:
