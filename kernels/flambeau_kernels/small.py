@@ -199,6 +199,12 @@ def _counted(fn: Call) -> Call:
     return call
 
 
+def engine_is_in_use() -> None:
+    """Bind the names to launchers now if a cache has them: what takes long to load is there, for another reason."""
+    if not _found and _turn == LOAD_AFTER:
+        _look_for_launchers()
+
+
 def _look_for_launchers() -> None:
     """Bind the names to launchers if there are some, or to numpy's functions for good if there will be none."""
     global _turn, _compiler

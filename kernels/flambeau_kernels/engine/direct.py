@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 import flambeau_kernels
+from flambeau_kernels import small
 from flambeau_kernels.engine import (
     direct_layout,
     elementwise,
@@ -127,6 +128,7 @@ def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: n
         known.head[COUNT] += 1
     if made and formula.direct is refuse:
         formula.direct, formula.direct_, formula.enter = _builtins(known.head)
+        small.engine_is_in_use()
 
 
 _WAYS = IN_ROWS, PACKED, STRIDED_WAY = "in rows", "packed", "strided"
