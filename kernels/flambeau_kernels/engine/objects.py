@@ -82,7 +82,28 @@ def _method() -> Any:
 
 def _text() -> str:
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
-    return "\n".join([fastcall._none(), _wrap(), _enter("flambeau_enter", MOST_ARGUMENTS), mark])
+    return "\n".join([fastcall._none(), _DROP, _wrap(), _enter("flambeau_enter", MOST_ARGUMENTS), mark])
+
+
+# Gives back the references to the first `n` items at `items`.
+_DROP = """
+define internal void @drop(ptr %items, i64 %n, ptr %decref) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [0, %entry], [%next, %body]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %body, label %done
+body:
+  %at = getelementptr ptr, ptr %items, i64 %i
+  %item = load ptr, ptr %at
+  call void %decref(ptr %item)
+  %next = add i64 %i, 1
+  br label %head, !llvm.loop !0
+done:
+  ret void
+}
+"""
 
 
 def _wrap() -> str:
@@ -185,32 +206,12 @@ taken:
   %knext = add i64 %k, 1
   br label %operand, !llvm.loop !0
 back:
-  br label %undo
-undo:
-  %u = phi i64 [0, %back], [%unext, %undone]
-  %u.more = icmp slt i64 %u, %k
-  br i1 %u.more, label %undone, label %refuse
-undone:
-  %u.at = getelementptr ptr, ptr %held, i64 %u
-  %u.item = load ptr, ptr %u.at
-  call void %decref(ptr %u.item)
-  %unext = add i64 %u, 1
-  br label %undo, !llvm.loop !0
+  call void @drop(ptr %held, i64 %k, ptr %decref)
+  br label %refuse
 ready:
 {at("inner", "%head", INNER, "ptr")}{at("inner.self", "%head", INNER_SELF, "ptr")}
   %made = call ptr %inner(ptr %inner.self, ptr %held, i64 %nargs)
-  br label %release
-release:
-  %r = phi i64 [0, %ready], [%rnext, %released]
-  %r.more = icmp slt i64 %r, %nargs
-  br i1 %r.more, label %released, label %answer
-released:
-  %r.at = getelementptr ptr, ptr %held, i64 %r
-  %r.item = load ptr, ptr %r.at
-  call void %decref(ptr %r.item)
-  %rnext = add i64 %r, 1
-  br label %release, !llvm.loop !0
-answer:
+  call void @drop(ptr %held, i64 %nargs, ptr %decref)
   %failed = icmp eq ptr %made, null
   %refused = icmp eq ptr %made, %none
   %as.is = or i1 %failed, %refused
