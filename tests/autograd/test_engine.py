@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
+from typing import Any
 
 import pytest
 
@@ -456,3 +458,77 @@ def test_errors_come_out_of_nested_backwards():
     with pytest.raises(ValueError, match="the innermost"):
         Fails.apply(fb.ones(2, requires_grad=True), 70).sum().backward()
     assert fb.is_grad_enabled()
+
+
+# -- the order in which leaves get their gradients ---------------------------------------------------------------------------
+
+
+def calls_of_hooks(lib: Any, seed: int) -> list[Any]:
+    """The hooks called by the backward of a random program, each with the leaves that have a gradient by then."""
+    choose = random.Random(seed)
+    log: list[Any] = []
+    leaves = [lib.ones(3, 3, requires_grad=True) for _ in range(5)]
+
+    def noted(name: Any) -> Any:
+        def hook(arrived: Any) -> None:
+            log.append((name, [i for i, leaf in enumerate(leaves) if leaf.grad is not None]))
+
+        return hook
+
+    for i, leaf in enumerate(leaves):                 # every one, for among leaves without hooks PyTorch's order is not told
+        choose.choice([leaf.register_hook, leaf.register_post_accumulate_grad_hook])(noted(("leaf", i)))
+    values = list(leaves)
+    for k in range(choose.randint(3, 12)):
+        a, b = choose.choice(values), choose.choice(values)
+        made = eval(choose.choice(["a + b", "a * b", "a @ b", "a.t()", "lib.stack(a.unbind())"]), {"a": a, "b": b, "lib": lib})
+        if choose.random() < 0.2:
+            made.register_hook(noted(("result", k)))
+        values.append(made)
+    (values[-1] + values[-2]).sum().backward()
+    return log
+
+
+def test_leaves_get_their_gradients_as_soon_as_these_are_complete_as_in_pytorch(oracle):
+    wrong = [seed for seed in range(150) if calls_of_hooks(fb, seed) != calls_of_hooks(oracle, seed)]
+
+    assert not wrong
+
+
+def test_hooks_of_parameters_are_called_in_the_order_of_pytorch(oracle):
+    def order(lib: Any) -> list[str]:
+        log: list[str] = []
+        net = lib.nn.Sequential(
+            lib.nn.Conv2d(1, 2, 3), lib.nn.BatchNorm2d(2), lib.nn.ReLU(), lib.nn.Flatten(), lib.nn.Linear(8, 4), lib.nn.LayerNorm(4),
+            lib.nn.Linear(4, 2),
+        )  # fmt: skip
+        for name, p in net.named_parameters():
+            p.register_post_accumulate_grad_hook(lambda p, name=name: log.append(name))
+        net(lib.ones(2, 1, 4, 4)).sum().backward()
+        return log
+
+    assert order(fb) == order(oracle) == [
+        "6.bias", "6.weight", "5.weight", "5.bias", "4.bias", "4.weight", "1.weight", "1.bias", "0.weight", "0.bias",
+    ]  # fmt: skip
+
+
+def test_a_leaf_with_a_hook_that_is_used_twice_is_called_once_with_the_sum():
+    log = []
+    x = fb.ones(2, requires_grad=True)
+    x.register_hook(lambda grad: log.append(grad.tolist()))
+    y = (x * 2).exp().log()
+
+    (y + x).sum().backward(retain_graph=True)
+    (y + x).sum().backward(inputs=[x], retain_graph=True)
+
+    assert log == [[3.0, 3.0], [3.0, 3.0]]
+    assert x.grad.tolist() == [6.0, 6.0]
+    assert fb.autograd.grad((y + x).sum(), x)[0].tolist() == [3.0, 3.0]
+
+
+def test_metadata_is_a_method_of_the_class_and_a_dict_on_nodes(oracle):
+    for lib in (fb, oracle):
+        node = lib.ones(1, requires_grad=True).exp().grad_fn
+        node.metadata["name"] = 1
+
+        assert callable(lib.autograd.graph.Node.metadata)
+        assert node.metadata == {"name": 1}

@@ -2,6 +2,8 @@
 
 A consumer of a value is always recorded after its producer, so popping nodes by falling `seq` meets every node only when
 all its gradients have arrived; no pass to count edges is needed, nothing recurses, and graphs of any depth work.
+Leaves come last so, which only hooks can tell from PyTorch's order: when one is met, leaves get their turn as soon as the
+last node that has a gradient for them has run (`_give_turns`).
 Gradients travel as arrays, or as Tensors when the graph of the gradient itself is wanted.
 """
 
@@ -20,7 +22,7 @@ from flambeau_kernels.quiet import hush, unhush
 from .. import _state
 from .._arrays import HeldArray, contiguous_strides, is_dense
 from ..dtypes import FLOATING, from_numpy_dtype
-from .tape import Leaf, Node, OutputNode, shown_line
+from .tape import AT_ONCE, Leaf, Node, OutputNode, shown_line
 
 ndarray = np.ndarray
 _wrap: Any = None  # tensor.wrap, set by tensor.py to keep imports one-way
@@ -146,11 +148,16 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
         if wanted is None or node in wanted:
             arrive(pending, heap, owned, node, grad, as_tensors)
     roots = grad = None  # a reference kept here would look like somebody else's
+    turns_given, ran = False, None
     while heap:
-        node = heappop(heap)[1]
-        grad = pending.pop(node)
+        key, node = heappop(heap)
+        try:
+            grad = pending[node]
+        except KeyError:                              # a leaf that has had its turn, or got no gradient
+            continue
         kind = node.__class__
         if kind is OutputNode:
+            del pending[node]
             multi = node.parents[0]
             slots = pending.get(multi)
             if slots is None:
@@ -159,9 +166,20 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
             slots[node.index] = grad
             continue
         if node.hooks or places and node in places:
+            if node.hooks and (not turns_given or key == -AT_ONCE):
+                grad = None
+                if not turns_given:
+                    turns_given = True
+                    if kind is not Leaf:
+                        heappush(heap, (key, node))
+                    _give_turns(pending, heap, wanted, ran)
+                continue
+            del pending[node]
             grad = _met(call, node, grad)
             if grad is _ENDS:
                 continue
+        else:
+            del pending[node]
         if kind is Leaf:
             if observer is not None:
                 observer.begins_node(node)
@@ -194,6 +212,7 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
             grads = _after(node, grads, grad, call)
         if not keep_graph and node.versions:          # a node without versions saved no tensor, and can run again
             node.saved = FREED
+        ran = node
         for parent, arriving in zip(node.parents, grads):  # noqa: B905  # strict costs 40 ns a node
             if parent is not None and arriving is not None and (wanted is None or parent in wanted):
                 have = pending.get(parent)
@@ -203,6 +222,40 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
                 elif parent not in owned or PLUS.formula.direct_(have, arriving) is None:
                     arrive(pending, heap, owned, parent, arriving, as_tensors)
         grad = grads = arriving = have = None
+
+
+def _give_turns(pending: Any, heap: Any, wanted: Any, ran: Any) -> None:
+    """Let each leaf that `pending` nodes lead to come right after the last of them that has a gradient for it.
+
+    What waits for no node comes now, in the order of arrival; `ran` is the node that has just run.
+    """
+    last: dict[Any, Any] = {node: None for node in pending if node.__class__ is Leaf}
+    if ran is not None and ran.turns is not None:
+        for leaf in [ran.parents[place] for place in ran.turns]:
+            if leaf in last:
+                last[leaf] = last.pop(leaf)           # among what has arrived, these came last
+    stack = list(pending)
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        for parent in node.parents:
+            if parent is None or wanted is not None and parent not in wanted:
+                continue
+            if parent.__class__ is Leaf:
+                before = last.get(parent)
+                if before is None or node.seq < before.seq:
+                    last[parent] = node
+            elif parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    for i, (leaf, node) in enumerate(last.items()):
+        heappush(heap, (1 + i - AT_ONCE if node is None else 0.5 - node.seq + 0.25 * _turn_at(node, leaf), leaf))
+
+
+def _turn_at(node: Node, leaf: Any) -> float:
+    """Where among the parents of `node` the turn of `leaf` comes, from 0 to 1."""
+    place = node.parents.index(leaf)
+    return (place if node.turns is None else node.turns.index(place)) / len(node.parents)
 
 
 def _by_rule_on_tensors(node: Node, grad: Any, call: _Call, observer: Any) -> Any:
@@ -300,7 +353,7 @@ def nodes_leading_to(roots: Any, targets: dict[Node, int]) -> dict[Any, Any]:
 
 
 def _by_seq(node: Node) -> int:
-    return node.seq
+    return -1 if node.__class__ is Leaf else node.seq
 
 
 # -- leaves --------------------------------------------------------------------------------------------------------------
@@ -385,7 +438,8 @@ def _references_alone() -> int:
 
     def run() -> int:
         pending = {0: np.empty(1)}
-        grad = pending.pop(0)
+        grad = pending[0]
+        del pending[0]
         return accumulate(None, grad, False)
 
     return run()

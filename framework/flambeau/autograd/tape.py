@@ -29,6 +29,8 @@ COUNT, STAMP, BUFFER, VIEWS, WRITER, DETACHED = range(6)
 # Whether a source file is Flambeau's own, by its name; a lookup costs a third of asking the name itself.
 OWN_FILES: dict[str, bool] = {}
 Place = tuple[CodeType, int]
+# `seq` of a leaf with hooks: the engine meets it when its first gradient has arrived, and then sees to it that leaves get their turn.
+AT_ONCE = 1 << 62
 
 
 def is_own_file(filename: str) -> bool:
@@ -146,6 +148,16 @@ class Overwritten:
         self.name = name
 
 
+class _MethodOfTheClass:
+    """A method on the class, as PyTorch documents it, and what it returns on instances, as PyTorch's have it."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self.fn if instance is None else self.fn(instance)
+
+
 class Node:
     """One recorded operation.
 
@@ -158,6 +170,7 @@ class Node:
     op: Any = None
     lengths: Any = None
     add_piece: Any = None
+    turns: Any = None  # the places of parents in the order in which leaves among them get their gradients, if not their own
     title = "Node"
     has_raw = False
     # Whether it is asked, before its rule runs, what it can do with what has arrived at other nodes: a view of a part, whose
@@ -181,8 +194,9 @@ class Node:
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         return tuple(edge_of(parent) for parent in self.parents)
 
-    @property
+    @_MethodOfTheClass
     def metadata(self) -> dict[str, Any]:
+        """What programs note on the node; anomaly mode too."""
         return self.__dict__.setdefault("metadata_dict", {})
 
     def saved_by_name(self) -> dict[str, Any]:
@@ -385,6 +399,8 @@ def set_hooks(node: Node, kind: str, table: Any) -> None:
 
 def _let_have_hooks(node: Node) -> None:
     node.hooks = {}
+    if type(node) is Leaf:
+        node.seq = AT_ONCE
     if type(node) is OutputNode:
         # Hooks of all results are called when the operation's own node is reached, so it has to find them.
         multi = node.parents[0]

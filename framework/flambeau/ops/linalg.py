@@ -658,7 +658,7 @@ def _check_linear(input, weight, bias):
 
 @primitive(
     surface=FUNCTION | OUT, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower",
-    numpy_names=True,
+    numpy_names=True, turns=("bias", "input", "weight"),
     samples="x(2, 3), x(4, 3), x(4); x(2, 2, 3), x(4, 3)",
 )  # fmt: skip
 def linear(input, weight, bias=None):

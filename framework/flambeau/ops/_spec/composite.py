@@ -86,7 +86,7 @@ def _nodes_since(begin: int, node: Any) -> list[Any]:
     stack = [node]
     while stack:
         node = stack.pop()
-        if node is not None and node.seq > begin and node not in found:
+        if node is not None and node.parents and node.seq > begin and node not in found:
             found.append(node)
             stack += node.parents
     return found

@@ -560,6 +560,7 @@ def primitive(
     memory: Any = None,
     ordering: tuple[str, ...] | None = None,
     operator: str | None = None,
+    turns: tuple[str, ...] | None = None,
     samples: str = "",
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
@@ -576,6 +577,7 @@ def primitive(
         memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`; a tuple of orders, one for
             each result, where some are another than row-major for row-major operands, such as COLUMNS.
         ordering: the tensor parameters whose order it follows; all of them by default.
+        turns: the tensor parameters in the order in which leaves among them get their gradients, where that is not the declared one.
     """
 
     def declare(fn: Any) -> PrimitiveOp:
@@ -588,6 +590,8 @@ def primitive(
         op.index_tensors = index_tensors
         op.memory, op.ordering = memory, op.tensor_params if ordering is None else ordering
         op.operator, op.samples = operator, samples
+        if turns is not None:
+            op.node_class.turns = tuple(op.tensor_params.index(name) for name in turns)
         return op
 
     return declare
